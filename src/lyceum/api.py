@@ -1,0 +1,205 @@
+"""lyceum from Python: a call does what a command does, and gives back what the command prints.
+
+::
+
+    import lyceum
+
+    run = lyceum.train("grpo", model="base", steps=20, **{"objective.clip_high": 0.3})
+    run.summary["after"]["overall"], run.metrics[-1]["reward/mean"], run.report
+    run.evaluate(k=(1, 8, 64))
+
+Every key of a recipe is a keyword, dotted or with ``__`` for the dot (``objective__clip_high=0.3``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from lyceum import progress
+from lyceum.comparing import Plan, plan
+from lyceum.component import RecipeError
+from lyceum.evaluate.compare import Comparison
+from lyceum.evaluate.measure import Accuracy, Measurement, model_settings
+from lyceum.given import reward_settings
+from lyceum.interrupts import Interrupts
+from lyceum.models.load import load_policy
+from lyceum.noise import quiet
+from lyceum.policy import Policy
+from lyceum.recipe import Overrides, Recipe, load_recipe
+from lyceum.recipe_files import read_raw, recipe_names
+from lyceum.train import train as run_recipe
+from lyceum.trained import Trained
+
+Resume = bool | Literal["auto"]
+
+
+def train(
+    recipe: str | Recipe = "grpo",
+    overrides: Overrides = (),
+    *,
+    model: Any = None,
+    tasks: Any = None,
+    reward: Any = None,
+    name: str | None = None,
+    resume: Resume = False,
+    overwrite: bool = False,
+    progress: progress.Mode = "auto",
+    **keys: Any,
+) -> Trained:
+    """Run a recipe to its end.
+
+    Args:
+        recipe: name of one that comes with lyceum, a .yaml file, or a loaded one.
+        overrides: ``key=value`` as on the command line; applied before the keywords.
+        model: what is trained: ``base``, ``scratch``, a folder, a hub name, a .gguf file, or settings.
+        tasks: what it is trained on: a kind, ``reasoning-gym:NAME``, a .jsonl or .parquet file, or settings.
+        reward: a kind, a function of yours, or a list of these. A function that is not async runs in this process.
+        name: of the run's folder below ``output``.
+        resume: go on with the run of that name; ``auto`` where there is one.
+        overwrite: replace the run of that name.
+        progress: how it is displayed: ``live``, ``plain``, ``silent``, or by where it runs.
+        keys: any further key of the recipe.
+    Returns:
+        The finished run.
+    Raises:
+        RecipeError: something cannot work; nothing was loaded or written over.
+        Interrupted: stopped by Ctrl-C, with a checkpoint; ``resume=True`` goes on.
+    """
+    if isinstance(recipe, Recipe):
+        if overrides or keys or any(given is not None for given in (model, tasks, reward, name)):
+            raise RecipeError("recipe: got a loaded recipe with further keys; allowed: its name or file with them")
+        loaded = recipe
+    else:
+        loaded = load_recipe(recipe, [*overrides, *_overrides(keys, model, tasks, reward, name)])
+    with _displayed(progress), Interrupts() as interrupts:
+        path = run_recipe(loaded, resume=resume, overwrite=overwrite, interrupted=interrupts.interrupted)
+    return Trained(path)
+
+
+def evaluate(
+    model: Any = "base",
+    tasks: Any = None,
+    overrides: Overrides = (),
+    *,
+    k: Sequence[int] = (1, 8),
+    n: int = 200,
+    samples: int | None = None,
+    reward: Any = None,
+    greedy: bool = True,
+    seed: int = 0,
+    progress: progress.Mode = "auto",
+    **keys: Any,
+) -> Accuracy:
+    """pass@k, avg@k and maj@k of a model on tasks, overall and by level, each with its 95 % interval.
+
+    Args:
+        model: as for :func:`train`; also a run's folder, whose trained model, tasks, reward and sampling are then the
+            usual ones, or a loaded model.
+        tasks: as for :func:`train`. Of generated tasks the held-out ones; of a dataset's file every row, unless
+            ``tasks.heldout_share`` says which share.
+        overrides: ``key=value`` as on the command line.
+        k: for pass@k and maj@k.
+        n: at most so many tasks.
+        samples: of each task; by default the largest k.
+        reward: as for :func:`train`; by default what the tasks bring along.
+        greedy: measure the greedy completion beside the samples.
+        seed: of the tasks and of the samples.
+        keys: ``temperature``, ``top_p``, ``max_completion_tokens`` and what else sampling has, ``tasks.KEY``,
+            ``model.KEY``, ``reward.KEY``.
+    Raises:
+        RecipeError: something cannot work; no model was loaded.
+    """
+    loaded = model if isinstance(model, Policy) else None
+    given = [*overrides, *_overrides(keys, None, None, None if reward is None else reward_settings(reward), None)]
+    measurement = Measurement.of(
+        "base" if loaded else model, tasks, given, k=k, n=n, samples=samples, greedy=greedy, seed=seed, loaded=loaded
+    )
+    with _displayed(progress):
+        return measurement.run()
+
+
+def compare(
+    recipes: Sequence[str],
+    overrides: Overrides = (),
+    *,
+    seeds: int = 3,
+    tokens: int | None = None,
+    each: Mapping[str, Mapping[str, Any]] | None = None,
+    name: str | None = None,
+    output: str = "runs",
+    progress: progress.Mode = "auto",
+    model: Any = None,
+    tasks: Any = None,
+    reward: Any = None,
+    **keys: Any,
+) -> Comparison:
+    """Recipes against each other on the same tasks, seeds and budget; runs that are finished are not run again.
+
+    Args:
+        recipes: names or files; ``grpo@wide`` is grpo under the label ``wide``.
+        seeds: runs of each recipe.
+        tokens: that each run samples; None trains each for its recipe's steps.
+        each: label -> keys for that recipe alone.
+        name: of the folder ``output/compare-NAME``.
+        keys: of every recipe.
+    Raises:
+        RecipeError: something cannot work; nothing was run.
+        Interrupted: stopped by Ctrl-C; the same call goes on.
+    """
+    own = {label: [*_overrides(dict(values), None, None, None, None)] for label, values in (each or {}).items()}
+    shared = [*overrides, *_overrides(keys, model, tasks, reward, None)]
+    planned = plan(recipes, shared, own, seeds=seeds, tokens=tokens, name=name, output=output)
+    return run_plan(planned, progress=progress)
+
+
+def run_plan(planned: Plan, *, progress: progress.Mode = "auto", began: Callable[[str], None] | None = None) -> Any:
+    """Run what a comparison still lacks, and compare."""
+    with _displayed(progress), Interrupts() as interrupts:
+        return planned.run(interrupts.interrupted, began)
+
+
+def recipes() -> dict[str, dict[str, str]]:
+    """The recipes that come with lyceum: name -> {title, paper}."""
+    described: dict[str, dict[str, str]] = {}
+    for name in recipe_names():
+        raw = read_raw(name)
+        described[name] = {"title": str(raw.get("title", "")), "paper": str(raw.get("paper", ""))}
+    return described
+
+
+def recipe_yaml(name: str, overrides: Overrides = ()) -> str:
+    """A recipe with every default written out, as YAML."""
+    return yaml.safe_dump(load_recipe(name, overrides).resolved(), sort_keys=False, allow_unicode=True)
+
+
+def load_model(model: Any = "base", **keys: Any) -> Policy:
+    """A model and its tokenizer: ``base``, a folder, a hub name, a .gguf file or a run's folder.
+
+    ``.module`` is the transformers model, ``.tokenizer`` its tokenizer.
+    """
+    with quiet():
+        return load_policy(model_settings(model, keys))
+
+
+def _overrides(keys: Mapping[str, Any], model: Any, tasks: Any, reward: Any, name: str | None) -> Overrides:
+    given: dict[str, Any] = {"model": model, "tasks": tasks, "reward": reward, "name": name}
+    if given["reward"] is not None:
+        given["reward"] = reward_settings(given["reward"])
+    if isinstance(given["model"], Path):
+        given["model"] = str(given["model"])
+    if isinstance(given["tasks"], Path):
+        given["tasks"] = str(given["tasks"])
+    named = {key: value for key, value in given.items() if value is not None}
+    return [*named.items(), *((key.replace("__", "."), value) for key, value in keys.items())]
+
+
+@contextmanager
+def _displayed(mode: progress.Mode) -> Iterator[None]:
+    """Quiet libraries, and progress as asked for."""
+    with quiet(), progress.using(mode):
+        yield

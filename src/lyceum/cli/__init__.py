@@ -1,0 +1,9 @@
+"""The command line: ``lyceum train``, ``eval``, ``compare``, ``recipes``, ``components``, ``view``.
+
+Each command is a function of the Python API with its result printed. What needs a model's library is imported inside
+the commands: ``lyceum --help`` answers at once.
+"""
+
+from lyceum.cli.outcome import main
+
+__all__ = ["main"]

@@ -1,0 +1,168 @@
+"""The commands and their options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    name="lyceum",
+    help="Reinforcement-learning post-training of reasoning language models: every method a recipe of small parts.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, and nothing else there.")]
+Keys = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Changes of the recipe, such as steps=50 objective.clip_high=0.28."),
+]
+
+
+@app.command()
+def train(
+    recipe: Annotated[str, typer.Argument(help="A recipe's name (see: lyceum recipes), or a .yaml file.")],
+    keys: Keys = None,
+    name: Annotated[str | None, typer.Option(help="Folder of the run; by default the recipe's name.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run of that name.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run of that name.")] = False,
+    json: Json = False,
+) -> None:
+    """Train a model by a recipe.
+
+    For example: lyceum train grpo steps=20 model=path/to/folder tasks=data.jsonl
+    """
+    from lyceum.cli.train import command
+
+    command(recipe, keys or [], name=name, resume=resume, overwrite=overwrite, as_json=json)
+
+
+@app.command("eval")
+def evaluate(
+    model: Annotated[str, typer.Argument(help="base, a model's folder, a hub name, a .gguf file, or a run's folder.")],
+    keys: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...", help="Further settings: tasks.levels=[1,2] tasks.columns.prompt=question top_k=20"
+        ),
+    ] = None,
+    tasks: Annotated[
+        str | None,
+        typer.Option(
+            help="A kind (chain), reasoning-gym:NAME, a .jsonl or .parquet file, or a hub dataset; "
+            "by default those of the run. Of a file every row is used, unless tasks.heldout_share=SHARE."
+        ),
+    ] = None,
+    k: Annotated[str, typer.Option("--k", help="pass@k and maj@k for these k.")] = "1,8",
+    n: Annotated[int, typer.Option("--n", help="At most so many tasks.")] = 200,
+    samples: Annotated[int | None, typer.Option(help="Samples of each task; by default the largest k.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Of the samples.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Of the samples.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Longest completion, in tokens.")] = None,
+    reward: Annotated[
+        str | None, typer.Option(help="What grades: a kind; by default what the tasks bring along.")
+    ] = None,
+    greedy: Annotated[bool, typer.Option(help="Measure the greedy completion too.")] = True,
+    seed: Annotated[int, typer.Option(help="Of tasks and samples.")] = 0,
+    output: Annotated[Path | None, typer.Option(help="Write the figures to this file, as JSON.")] = None,
+    json: Json = False,
+) -> None:
+    """Measure a model: pass@k, avg@k, maj@k and greedy, each with its 95 % interval, by level.
+
+    For example: lyceum eval runs/demo --k 1,8,64
+    """
+    from lyceum.cli.evaluate import command
+
+    named: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "max_completion_tokens": max_tokens}
+    sampling = {key: value for key, value in named.items() if value is not None}
+    command(
+        model,
+        tasks,
+        keys or [],
+        sampling,
+        k=k,
+        n=n,
+        samples=samples,
+        reward=reward,
+        greedy=greedy,
+        seed=seed,
+        output=output,
+        as_json=json,
+    )
+
+
+@app.command()
+def compare(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RECIPE... [KEY=VALUE]... [RECIPE:KEY=VALUE]...",
+            help="Recipes, grpo@wide for grpo under the label wide; keys for all, or for one.",
+        ),
+    ],
+    seeds: Annotated[int, typer.Option(help="Runs of each recipe.")] = 3,
+    tokens: Annotated[
+        int | None, typer.Option(help="Tokens that each run samples; by default the recipe's steps count.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Of the folder compare-NAME; by default the recipes.")] = None,
+    output: Annotated[str, typer.Option(help="Folder that holds it.")] = "runs",
+    json: Json = False,
+) -> None:
+    """Compare recipes on the same tasks, seeds and budget. The same command goes on where it was stopped.
+
+    For example: lyceum compare grpo grpo@wide wide:objective.clip_high=0.28 --seeds 3 --tokens 200000
+    """
+    from lyceum.cli.compare import command
+
+    command(words, seeds=seeds, tokens=tokens, name=name, output=output, as_json=json)
+
+
+@app.command()
+def recipes(
+    words: Annotated[list[str] | None, typer.Argument(metavar="[show NAME [KEY=VALUE]...]")] = None,
+    json: Json = False,
+) -> None:
+    """List the recipes, or show one with every key explained."""
+    from lyceum.cli.recipes import command
+
+    command(words or [], as_json=json)
+
+
+@app.command()
+def components(
+    room: Annotated[str | None, typer.Argument(help="tasks, reward, rollout, credit, objective, ...")] = None,
+    kind: Annotated[str | None, typer.Argument(help="One of the room's components.")] = None,
+    json: Json = False,
+) -> None:
+    """List what can stand in each place of a recipe, with its settings."""
+    from lyceum.cli.components import command
+
+    command(room, kind, as_json=json)
+
+
+@app.command()
+def view(
+    run: Annotated[Path, typer.Argument(help="A run's folder.")],
+    open: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    json: Json = False,
+) -> None:
+    """Write a run's report.html again and print its path."""
+    from lyceum.cli.view import command
+
+    command(run, open_it=open, as_json=json)
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+) -> None:
+    if version:
+        from importlib import metadata
+
+        print(metadata.version("lyceum-rl"))
+        raise typer.Exit

@@ -1,0 +1,38 @@
+"""``lyceum compare``."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from lyceum.cli.outcome import STOPPED, Failure
+from lyceum.cli.output import printing
+
+
+def command(
+    words: Sequence[str], *, seeds: int, tokens: int | None, name: str | None, output: str, as_json: bool
+) -> None:
+    with printing(as_json) as out:
+        from lyceum import api
+        from lyceum.comparing import plan, split_own
+        from lyceum.evaluate.compare_show import levels_table, table
+        from lyceum.stages.session import Interrupted
+
+        recipes, shared, own = split_own(words)
+        planned = plan(recipes, shared, own, seeds=seeds, tokens=tokens, name=name, output=output)
+        out.show(f"{len(planned.recipes)} runs in {planned.folder}", "")
+        options = ["--seeds", str(seeds), *(["--tokens", str(tokens)] if tokens is not None else [])]
+        options += [*(["--name", name] if name is not None else []), "--output", output]
+        again = shlex.join(["lyceum", "compare", *words, *options, *(["--json"] if as_json else [])])
+        try:
+            found = api.run_plan(planned, progress=out.progress, began=out.show)
+        except (Interrupted, KeyboardInterrupt):
+            lines = ["what is finished stays; to go on:", again]
+            raise Failure(STOPPED, lines, path=str(planned.folder), resume=again) from None
+        out.json({"path": str(planned.folder), **found.to_json()})
+        if as_json:
+            return
+        if any(figures.by_level for figures in found.recipes):
+            out.show("", levels_table(found))
+        out.show("", table(found), *(f"note: {note}" for note in found.notes), "")
+        out.show(f"figures  {planned.folder / 'comparison.json'}", f"plot     {planned.folder / 'comparison.png'}")

@@ -1,0 +1,57 @@
+"""``lyceum components``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lyceum.cli.output import printing
+
+
+def command(room: str | None, kind: str | None, *, as_json: bool) -> None:
+    with printing(as_json) as out:
+        from rich.table import Table
+        from rich.text import Text
+
+        from lyceum.cli.explain import ROOMS, about, shown
+        from lyceum.component import RecipeError, kinds, nearest
+
+        if room is not None and room not in ROOMS:
+            raise RecipeError(f"room: got {room!r}{nearest(room, ROOMS)}; allowed: {', '.join(ROOMS)}")
+        found = {name: kinds(name) for name in ([room] if room is not None else ROOMS)}
+        if kind is not None and room is not None and kind not in found[room]:
+            raise RecipeError(f"kind: got {kind!r}{nearest(kind, found[room])}; allowed: {', '.join(found[room])}")
+        document = {
+            name: {each: described(model) for each, model in of_room.items() if kind in (None, each)}
+            for name, of_room in found.items()
+        }
+        out.json(document)
+        if room is None:
+            table = Table()
+            for head in ("room", "kind", "what it is"):
+                table.add_column(head)
+            for name, of_room in found.items():
+                for number, (each, model) in enumerate(of_room.items()):
+                    first = about(model).split("\n")[0]
+                    table.add_row(name if number == 0 else "", Text(each, style="bold"), Text(first))
+                table.add_section()
+            out.show(table, "one room with its settings: lyceum components ROOM")
+            return
+        for each, component in document[room].items():
+            out.show(Text(f"{room}.kind: {each}", style="bold"), *component["about"].split("\n"))
+            table = Table(show_edge=False, pad_edge=False, box=None, padding=(0, 2, 0, 0))
+            for head in ("  setting", "default", "allowed", "meaning"):
+                table.add_column(head, overflow="fold")
+            for line in component["settings"]:
+                allowed = f"{line['type']}{' ' + line['bounds'] if line['bounds'] else ''}"
+                default = (
+                    "(needed)" if line["required"] else "" if line["type"] == "settings" else shown(line["default"])
+                )
+                cells = (f"  {line['key']}", default, allowed, line["about"])
+                table.add_row(*(Text(cell) for cell in cells))
+            out.show(*([table] if component["settings"] else []), "")
+
+
+def described(model: Any) -> dict[str, Any]:
+    from lyceum.cli.explain import about, settings
+
+    return {"about": about(model), "settings": settings(model)}

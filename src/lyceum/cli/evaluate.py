@@ -1,0 +1,72 @@
+"""``lyceum eval``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lyceum.cli.output import printing
+
+
+def command(
+    model: str,
+    tasks: str | None,
+    keys: Sequence[str],
+    sampling: dict[str, Any],
+    *,
+    k: str,
+    n: int,
+    samples: int | None,
+    reward: str | None,
+    greedy: bool,
+    seed: int,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    with printing(as_json) as out:
+        from lyceum import api
+        from lyceum.cli.show import accuracy_table, count
+
+        found = api.evaluate(
+            model,
+            tasks,
+            keys,
+            k=numbers(k),
+            n=n,
+            samples=samples,
+            reward=reward,
+            greedy=greedy,
+            seed=seed,
+            progress=out.progress,
+            **sampling,
+        )
+        figures = found.to_json()
+        if output is not None:
+            found.write(output)
+        out.json(figures)
+        if as_json:
+            return
+        out.show("", accuracy_table(figures))
+        out.show(
+            f"{count(figures['tokens_sampled'])} tokens sampled in {figures['seconds']:.1f} s, "
+            f"{figures['completion_tokens_mean']:.1f} a completion"
+        )
+        if figures["truncated"]:
+            limit = figures["sampling"]["max_completion_tokens"]
+            out.show(f"{100 * figures['truncated']:.1f} % of the samples were cut at {limit} tokens (--max-tokens)")
+        if figures["ungraded"]:
+            out.show(f"{figures['ungraded']} samples could not be graded and are left out:")
+            out.show(*(f"  {times} x {reason}" for reason, times in figures["reasons_ungraded"].items()))
+        if output is not None:
+            out.show(f"written to {output}")
+
+
+def numbers(text: str) -> list[int]:
+    """``1,8,64`` as numbers."""
+    from lyceum.component import RecipeError
+
+    try:
+        return [int(part) for part in text.replace(" ", "").split(",")]
+    except ValueError:
+        raise RecipeError(f"--k: got {text!r}; allowed: numbers with commas between them, such as 1,8,64") from None

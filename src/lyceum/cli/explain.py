@@ -1,0 +1,139 @@
+"""What settings are, read off their pydantic models: type, bounds, default, meaning."""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+ROOMS = (
+    *("tasks", "reward", "stages", "curriculum", "guidance", "rollout"),
+    *("credit", "objective", "learner", "engine"),
+)
+BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<", "min_length": "at least", "max_length": "at most"}
+
+
+def about(model: type[BaseModel]) -> str:
+    """The docstring, on one line each paragraph."""
+    paragraphs = (model.__doc__ or "").strip().split("\n\n")
+    return "\n".join(" ".join(paragraph.split()).replace("``", "") for paragraph in paragraphs)
+
+
+def meaning(field: FieldInfo) -> str:
+    """The sentence under a setting, without the marks of its markup."""
+    return " ".join((field.description or "").split()).replace("``", "")
+
+
+def settings(model: type[BaseModel], above: str = "") -> list[dict[str, Any]]:
+    """Each setting as {key, type, bounds, default, about}, those of nested settings behind their own key."""
+    found: list[dict[str, Any]] = []
+    for name, field in model.model_fields.items():
+        if name == "kind":
+            continue
+        key = f"{above}{name}"
+        nested = model_inside(field.annotation)
+        default = None if nested else default_of(field)
+        found.append(
+            {
+                "key": key,
+                "type": type_of(field),
+                "bounds": bounds_of(field),
+                "required": field.is_required(),
+                "default": default,
+                "about": meaning(field),
+            }
+        )
+        if nested is not None:
+            found += settings(nested, f"{key}.")
+    return found
+
+
+def model_inside(annotation: Any) -> type[BaseModel] | None:
+    """The settings class that a field holds, also one that may be null."""
+    inner = [each for each in typing.get_args(annotation) if each is not type(None)] if _is_union(annotation) else []
+    for candidate in inner or [annotation]:
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate
+    return None
+
+
+def slot_of(field: FieldInfo) -> str | None:
+    """The room whose components may stand here; None for a plain setting."""
+    for place in (*field.metadata, *_metadata(field.annotation)):
+        room = getattr(place, "room", None)
+        if isinstance(room, str):
+            return room
+    return None
+
+
+def type_of(field: FieldInfo) -> str:
+    room = slot_of(field)
+    if room is not None:
+        return f"{'list of ' if typing.get_origin(field.annotation) is tuple else ''}{room} component"
+    return words(field.annotation)
+
+
+def words(annotation: Any) -> str:
+    """``std | none | batch``, ``number``, ``list of int``: a type as one says it."""
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Literal:
+        return " | ".join(map(str, inner))
+    if origin is typing.Annotated:
+        return words(inner[0])
+    if _is_union(annotation):
+        return " or ".join("null" if each is type(None) else words(each) for each in inner)
+    if origin in (tuple, list):
+        return f"list of {words(inner[0])}" if inner else "list"
+    if origin is dict:
+        return "mapping"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return "settings"
+    plain = {int: "int", float: "number", str: "text", bool: "true | false", dict: "mapping", type(None): "null"}
+    return plain.get(annotation, getattr(annotation, "__name__", "any").lower())
+
+
+def bounds_of(field: FieldInfo) -> str:
+    found = []
+    for place in field.metadata:
+        for name, sign in BOUNDS.items():
+            bound = getattr(place, name, None)
+            if bound is not None:
+                found.append(f"{sign} {bound:g}" if isinstance(bound, (int, float)) else f"{sign} {bound}")
+    return ", ".join(found)
+
+
+def default_of(field: FieldInfo) -> Any:
+    """As plain values; None for a required one too, which ``required`` tells apart."""
+    value = field.get_default(call_default_factory=True, validated_data={})
+    return None if value is PydanticUndefined else plain(value)
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, (tuple, list)):
+        return [plain(each) for each in value]
+    return {key: plain(each) for key, each in value.items()} if isinstance(value, Mapping) else value
+
+
+def shown(value: Any) -> str:
+    """A plain value as YAML writes it in one line."""
+    return value if isinstance(value, str) and value else json.dumps(value)
+
+
+def _metadata(annotation: Any) -> list[Any]:
+    """Of every Annotated inside: ``tuple[Annotated[Any, slot("reward")], ...]``."""
+    found = list(getattr(annotation, "__metadata__", ()))
+    for inner in typing.get_args(annotation):
+        found += _metadata(inner)
+    return found
+
+
+def _is_union(annotation: Any) -> bool:
+    return typing.get_origin(annotation) in (typing.Union, types.UnionType)

@@ -1,0 +1,108 @@
+"""How a command ends: its exit code, and what is said of errors, to people or as JSON.
+
+0: done. 1: it failed while running. 2: the command or its input cannot be used; nothing was loaded or written over.
+130: stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+FAILED, UNUSABLE, STOPPED = 1, 2, 130
+
+# typer brings its own copy of click from 0.26 on, so that these are found through typer.
+ClickException: Any = typer.BadParameter.__mro__[2]
+
+
+class Failure(Exception):
+    """A command's end that is no mistake of the program.
+
+    Args:
+        code: exit code.
+        lines: what to tell.
+        more: further entries of the JSON.
+    """
+
+    def __init__(self, code: int, lines: Sequence[str], **more: Any) -> None:
+        super().__init__("\n".join(lines))
+        self.code, self.lines, self.more = code, list(lines), more
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; gives its exit code."""
+    from lyceum.cli.app import app
+
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    as_json = "--json" in arguments
+    try:
+        # typer would print usage errors itself, and could not as JSON.
+        code = app(args=arguments, prog_name="lyceum", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except BrokenPipeError:
+        # Whoever read has enough (``| head``). Python would complain once more when it closes the stream.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except typer.Exit as end:
+        return end.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        failure = Failure(STOPPED, ["stopped"])
+    except Exception as error:
+        found = failure_of(error)
+        if found is None:
+            traceback.print_exc()
+            found = Failure(FAILED, [f"{type(error).__name__}: {error}"])
+            if not as_json:
+                return found.code
+        failure = found
+    say(failure, as_json=as_json)
+    return failure.code
+
+
+def failure_of(error: BaseException) -> Failure | None:
+    """What a known exception means to whoever typed the command; None for one that is a mistake of the program."""
+    if isinstance(error, Failure):
+        return error
+    if _is(error, "lyceum.component:RecipeError"):
+        return Failure(UNUSABLE, error.lines)  # pyright: ignore[reportAttributeAccessIssue]
+    if isinstance(error, ClickException):
+        context = getattr(error, "ctx", None)
+        helps = [f"try: {context.command_path} --help"] if context is not None else []
+        return Failure(UNUSABLE, [error.format_message(), *helps])  # pyright: ignore[reportAttributeAccessIssue]
+    if isinstance(error, OSError):
+        from lyceum.files import FULL
+
+        what = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
+        advice = "; make room, then go on with --resume" if error.errno in FULL else ""
+        return Failure(FAILED, [f"{what}{advice}"])
+    running = ("lyceum.checkpoint:CheckpointError", "lyceum.learner.local:Diverged", "lyceum.reward.pool:WorkerError")
+    return Failure(FAILED, [str(error)]) if any(_is(error, known) for known in running) else None
+
+
+def _is(error: BaseException, spec: str) -> bool:
+    """Whether it is one of ``module:Class``. What was never imported was not raised, and need not be imported now."""
+    module, _, name = spec.partition(":")
+    known = getattr(sys.modules.get(module), name, None)
+    return known is not None and isinstance(error, known)
+
+
+def say(failure: Failure, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"error": failure.lines, **failure.more}, indent=2))
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    head = Text("stopped: " if failure.code == STOPPED else "error: ", style="bold red")
+    for number, line in enumerate(failure.lines):
+        console.print((head if number == 0 else Text("       ")) + Text(line))

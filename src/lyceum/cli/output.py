@@ -1,0 +1,53 @@
+"""Where a command writes: tables for people, or one JSON document."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+
+@contextlib.contextmanager
+def printing(as_json: bool) -> Iterator[Output]:
+    """Give the command its output. Under ``--json`` whatever else prints (a user's reward) goes to standard error."""
+    output = Output(as_json)
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        yield output
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # rich would exit with 1; main knows that whoever read has enough
+
+
+class Output:
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+        self._stdout = sys.stdout
+        # Asked of the stream each time, since tests and notebooks replace it.
+        self.console = _Console(file=sys.stdout, highlight=False)
+
+    @property
+    def progress(self) -> Any:
+        return "silent" if self.as_json else "auto"
+
+    def json(self, document: Any) -> None:
+        """The document; nothing where people read."""
+        if self.as_json:
+            print(json.dumps(document, indent=2, default=str), file=self._stdout)
+
+    def show(self, *parts: Any) -> None:
+        """Tables and lines; nothing under ``--json``."""
+        if not self.as_json:
+            for part in parts:
+                self.console.print(Text(part) if isinstance(part, str) else part, soft_wrap=isinstance(part, str))
+
+
+def visible(text: str) -> str:
+    """Text that a model or a dataset wrote, without what a terminal would obey: escape sequences, carriage returns."""
+    return "".join(c if c in "\n\t" or c.isprintable() else f"\\x{ord(c):02x}" for c in text)

@@ -1,0 +1,100 @@
+"""``lyceum recipes``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lyceum.cli.output import Output, printing
+from lyceum.component import RecipeError
+
+WIDTH = 100
+
+
+def command(words: Sequence[str], *, as_json: bool) -> None:
+    with printing(as_json) as out:
+        if not words:
+            show_list(out)
+        elif words[0] == "show" and len(words) > 1:
+            show_recipe(out, words[1], words[2:])
+        else:
+            raise RecipeError(f"recipes: got {' '.join(words)!r}; allowed: nothing, or show NAME [KEY=VALUE]...")
+
+
+def show_list(out: Output) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from lyceum.recipe_files import read_raw, recipe_names
+
+    found: dict[str, dict[str, str]] = {}
+    for name in recipe_names():
+        raw = read_raw(name)
+        found[name] = {"title": str(raw.get("title", "")), "paper": str(raw.get("paper", ""))}
+    out.json(found)
+    table = Table()
+    for head in ("recipe", "what it is", "paper"):
+        table.add_column(head)
+    for name, about in found.items():
+        table.add_row(Text(name, style="bold"), Text(about["title"]), Text(about["paper"]))
+    out.show(table, "every key of one, explained: lyceum recipes show NAME")
+
+
+def show_recipe(out: Output, name: str, keys: Sequence[str]) -> None:
+    from lyceum.recipe import load_recipe
+
+    recipe = load_recipe(name, keys)
+    out.json(recipe.resolved())
+    if out.as_json:
+        return
+    from rich.syntax import Syntax
+
+    text = "\n".join(commented(recipe))
+    # Coloured for a terminal alone: what goes into a file is YAML as it is.
+    out.show(Syntax(text, "yaml", background_color="default", word_wrap=True) if out.console.is_terminal else text)
+
+
+def commented(value: Any, indent: str = "") -> list[str]:
+    """Settings as YAML, each key under its meaning; where a component stands, the others that could."""
+    from textwrap import wrap
+
+    from lyceum.cli.explain import bounds_of, meaning, slot_of
+    from lyceum.component import Component, kinds
+
+    lines: list[str] = []
+    if "kind" in type(value).model_fields:
+        lines.append(f"{indent}kind: {value.kind}")
+    for name, field in type(value).model_fields.items():
+        if name == "kind":
+            continue
+        inner = getattr(value, name)
+        about = meaning(field)
+        bounds = bounds_of(field)
+        room = slot_of(field)
+        others = f" One of: {', '.join(kinds(room))}." if room is not None and kinds(room) else ""
+        comment = f"{about}{others}{f' ({bounds})' if bounds else ''}"
+        lines += [f"{indent}# {line}" for line in wrap(comment, max(40, WIDTH - len(indent)))]
+        if hasattr(type(inner), "model_fields"):
+            lines += [f"{indent}{name}:", *commented(inner, indent + "  ")]
+        elif isinstance(inner, tuple) and inner and isinstance(inner[0], Component):
+            lines.append(f"{indent}{name}:")
+            for item in inner:
+                first, *rest = commented(item, indent + "    ")
+                lines += [f"{indent}  - {first.strip()}", *rest]
+        else:
+            lines += plain_yaml(name, inner, indent)
+    return lines
+
+
+def plain_yaml(name: str, value: Any, indent: str) -> list[str]:
+    import yaml
+
+    from lyceum.cli.explain import plain
+
+    value = plain(value)
+    style = None if isinstance(value, Mapping) and value else True
+    text = yaml.safe_dump({name: value}, default_flow_style=style, sort_keys=False, allow_unicode=True, width=10_000)
+    text = text.strip()
+    if style and text.startswith("{") and text.endswith("}"):
+        text = text[1:-1]
+    return [f"{indent}{line}" for line in text.split("\n")]

@@ -1,0 +1,145 @@
+"""Figures as tables for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from lyceum.cli.output import visible
+from lyceum.progress import clock
+
+MAX_LINES = 24
+"""Of a completion that is shown."""
+
+
+def share(interval: Mapping[str, float] | None) -> str:
+    """``61.5 [57, 66]``: per cent with the 95 % interval."""
+    if not interval:
+        return "-"
+    return f"{100 * interval['mean']:.1f} [{100 * interval['low']:.0f}, {100 * interval['high']:.0f}]"
+
+
+def held_out_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table:
+    """Held-out accuracy by level, before and after."""
+    found = Table(title=f"held-out accuracy, % [95 % interval]; {after.get('tasks')} tasks", title_justify="left")
+    found.add_column("level", no_wrap=True, min_width=5)
+    for name in ("pass@1 before", "pass@1 after", "change", "greedy"):
+        found.add_column(name, justify="right", no_wrap=True)
+    rows = [(level, _of(before, level), _of(after, level)) for level in after.get("by_level") or {}]
+    rows.append(("all", _of(before, None), _of(after, None)))
+    for level, (sampled, greedy), (sampled_now, greedy_now) in rows:
+        if level == "all" and len(rows) > 1:
+            found.add_section()
+        cells = (share(sampled), share(sampled_now), change(sampled, sampled_now))
+        both = f"{_mean(greedy)} -> {_mean(greedy_now)}" if greedy or greedy_now else "-"
+        found.add_row(str(level), *cells, both, style="bold" if level == "all" else "")
+    return found
+
+
+def change(before: Mapping[str, float] | None, after: Mapping[str, float] | None) -> Text:
+    """Points gained; in colour where the intervals do not touch, so that noise does not look like a result."""
+    if not before or not after:
+        return Text("-")
+    points = Text(f"{100 * (after['mean'] - before['mean']):+.1f}")
+    if after["low"] > before["high"]:
+        points.stylize("green")
+    elif after["high"] < before["low"]:
+        points.stylize("red")
+    return points
+
+
+def _of(figures: Mapping[str, Any], level: str | None) -> tuple[Any, Any]:
+    greedy = figures.get("greedy") or {}
+    if level is None:
+        return figures.get("overall"), greedy.get("overall")
+    return (figures.get("by_level") or {}).get(level), (greedy.get("by_level") or {}).get(level)
+
+
+def _mean(interval: Mapping[str, float] | None) -> str:
+    return "-" if not interval else f"{100 * interval['mean']:.0f}"
+
+
+def side_by_side(examples: Sequence[Mapping[str, Any]]) -> Table | None:
+    """One task's completion before and after: one that was learnt if there is one."""
+    whole = [example for example in examples if example.get("before") and example.get("after")]
+    if not whole:
+        return None
+    example = whole[0]
+    found = Table(title=Text(_title(example)), title_justify="left", show_lines=False)
+    for when in ("before", "after"):
+        found.add_column(Text(f"{when}: {_verdict(example[when]['correct'])}"), ratio=1, overflow="fold")
+    found.add_row(*(Text(_cut(example[when]["completion"])) for when in ("before", "after")))
+    return found
+
+
+def _title(example: Mapping[str, Any]) -> str:
+    prompt = " ".join(visible(str(example["prompt"])).split())
+    prompt = prompt if len(prompt) <= 200 else prompt[:197] + "..."
+    level = "" if example.get("level") is None else f"level {example['level']}: "
+    answer = "" if example.get("answer") is None else f"   (answer {_line(example['answer'])})"
+    return f"{level}{prompt}{answer}"
+
+
+def _line(text: Any) -> str:
+    return " ".join(visible(str(text)).split())[:60]
+
+
+def _cut(text: str) -> str:
+    lines = visible(text).splitlines()
+    return "\n".join([*lines[:MAX_LINES], *(["..."] if len(lines) > MAX_LINES else [])])
+
+
+def _verdict(correct: bool | None) -> str:
+    return {True: "right", False: "wrong", None: "not graded"}[correct]
+
+
+def cost_lines(summary: Mapping[str, Any]) -> list[str]:
+    """Steps, tokens, time by phase, and what went wrong on the way."""
+    seconds = {phase: float(spent) for phase, spent in (summary.get("seconds") or {}).items()}
+    phases = ", ".join(f"{phase} {spent:.1f}" for phase, spent in sorted(seconds.items(), key=lambda item: -item[1]))
+    lines = [
+        f"cost    {summary.get('steps')} steps, {count(summary.get('tokens_sampled'))} tokens sampled, "
+        f"{count(summary.get('tokens_trained'))} trained, {clock(sum(seconds.values()))} ({phases} s)"
+    ]
+    for key, what in (("ungraded", "completions could not be graded"), ("skipped_steps", "steps were skipped")):
+        if summary.get(key):
+            lines.append(f"note    {summary[key]} {what}")
+    return lines
+
+
+def count(number: float | None) -> str:
+    return "-" if number is None else f"{number:,.0f}".replace(",", " ")
+
+
+def accuracy_table(figures: Mapping[str, Any]) -> Table:
+    """One row a level: avg@n, greedy, and pass@k and maj@k for every k."""
+    found = Table(title=_asked(figures), title_justify="left")
+    found.add_column("level", no_wrap=True, min_width=5)
+    found.add_column("tasks", justify="right", no_wrap=True, min_width=3)
+    # pass@1 and maj@1 are what avg@n estimates: one column says it.
+    columns = [(kind, k) for kind in ("pass_at", "maj_at") for k in figures[kind] if int(k) > 1]
+    names = {"pass_at": "pass", "maj_at": "maj"}
+    heads = [
+        f"pass@1 = avg@{figures['samples']}" if figures["samples"] > 1 else "pass@1",
+        *(f"{names[kind]}@{k}" for kind, k in columns),
+    ]
+    greedy = figures.get("greedy") is not None
+    for head in [*heads, *(["greedy"] if greedy else [])]:
+        found.add_column(head, justify="right", no_wrap=True)
+
+    def row(level: str, of: Mapping[str, Any], at_zero: Any, style: str = "") -> None:
+        cells = [share(of["overall"]), *(share(of[kind].get(k)) for kind, k in columns)]
+        found.add_row(level, str(of["tasks"]), *cells, *([share(at_zero)] if greedy else []), style=style)
+
+    for level, of in figures["levels"].items():
+        row(level, of, of.get("greedy"))
+    found.add_section()
+    row("all", figures, (figures.get("greedy") or {}).get("overall"), "bold")
+    return found
+
+
+def _asked(figures: Mapping[str, Any]) -> str:
+    return f"{figures['model']} on {figures['tasks_from']['kind']}, % [95 % interval]"

@@ -1,0 +1,131 @@
+"""``lyceum train``: the plan, the run, what came of it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lyceum.cli.outcome import STOPPED, Failure
+from lyceum.cli.output import Output, printing
+
+
+def command(
+    recipe: str, keys: Sequence[str], *, name: str | None, resume: bool, overwrite: bool, as_json: bool
+) -> None:
+    with printing(as_json) as output:
+        from lyceum import api
+        from lyceum.recipe import load_recipe
+        from lyceum.stages.session import Interrupted
+
+        loaded = load_recipe(recipe, [*keys, *([("name", name)] if name is not None else [])])
+        output.show(*plan(loaded, resume=resume))
+        folder = Path(loaded.output) / loaded.name
+        again = resume_command(recipe, keys, name, as_json=as_json)
+        try:
+            run = api.train(loaded, resume=resume, overwrite=overwrite, progress=output.progress)
+        except Interrupted as stopped:
+            lines = [f"{folder} has a checkpoint of step {stopped.step}; to go on:", again]
+            raise Failure(STOPPED, lines, path=str(folder), step=stopped.step, resume=again) from None
+        except KeyboardInterrupt:
+            raise Failure(STOPPED, [*_ended_at_once(folder), again], path=str(folder), resume=again) from None
+        output.json({"path": str(run.path), "model": str(run.model), "report": str(run.report), **run.summary})
+        if not as_json:
+            close(output, run)
+
+
+def resume_command(recipe: str, keys: Sequence[str], name: str | None, *, as_json: bool) -> str:
+    """The command that goes on with the run that this one began."""
+    named = ["--name", name] if name is not None else []
+    return shlex.join(["lyceum", "train", recipe, *keys, *named, "--resume", *(["--json"] if as_json else [])])
+
+
+def _ended_at_once(folder: Path) -> list[str]:
+    from lyceum import checkpoint
+
+    saved = checkpoint.latest(folder / "checkpoints") if (folder / "checkpoints").is_dir() else None
+    if saved is None:
+        return [f"{folder} has no checkpoint yet; to begin again:"]
+    return [f"{folder} has a checkpoint of step {checkpoint.step_of(saved)}; to go on:"]
+
+
+def plan(recipe: Any, *, resume: bool) -> list[Any]:
+    """What is about to happen, in a few lines."""
+    from rich.table import Table
+    from rich.text import Text
+
+    lines = Table.grid(padding=(0, 2))
+    lines.add_column(style="dim")
+    lines.add_column(overflow="fold")
+
+    def row(what: str, text: str) -> None:
+        lines.add_row(what, Text(text))
+
+    exam = recipe.evaluate
+    row(
+        "recipe", " ".join(part for part in (recipe.title or recipe.name, recipe.paper and f"({recipe.paper})") if part)
+    )
+    row("model", recipe.model.path + (f", LoRA of rank {recipe.model.lora.rank}" if recipe.model.lora else ""))
+    row("tasks", brief(recipe.tasks))
+    row("reward", " + ".join(part.kind for part in recipe.reward))
+    for stage in recipe.stages:
+        row("stage", stage_line(stage))
+    greedy = " and greedily" if exam.greedy else ""
+    row("evaluation", f"{exam.n} held-out tasks, {exam.samples} samples each{greedy}" if exam.n else "none")
+    row("output", f"{Path(recipe.output) / recipe.name}{' (resumed)' if resume else ''}")
+    return [lines, ""]
+
+
+def stage_line(stage: Any) -> str:
+    parts = [f"{stage.kind}: {stage.steps} steps of {stage.tasks_per_step} tasks"]
+    if hasattr(stage, "rollout"):
+        parts[0] += f" x {getattr(stage.rollout, 'samples', '?')} samples"
+    if getattr(stage, "max_tokens", None):
+        parts.append(f"at most {stage.max_tokens:,} tokens".replace(",", " "))
+    for slot in ("guidance", "credit", "objective"):
+        value = getattr(stage, slot, None)
+        if value:
+            kinds = "+".join(part.kind for part in value) if isinstance(value, tuple) else value.kind
+            parts.append(f"{slot} {kinds}")
+    parts.append(f"lr {stage.learner.lr:g}")
+    return ", ".join(parts)
+
+
+def brief(component: Any) -> str:
+    """A component's kind and the settings in which it differs from its defaults."""
+    given = {
+        name: getattr(component, name)
+        for name, field in type(component).model_fields.items()
+        if name != "kind" and (field.is_required() or getattr(component, name) != field.default)
+    }
+    plain = {name: value for name, value in given.items() if isinstance(value, (str, int, float, tuple, list))}
+    settings = ", ".join(f"{name} {_short(value)}" for name, value in plain.items())
+    return f"{component.kind}{f': {settings}' if settings else ''}"
+
+
+def _short(value: Any) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+    text = " ".join(text.split())
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def close(output: Output, run: Any) -> None:
+    """What was reached, what it looks like, what it cost, where to look next."""
+    from lyceum.cli.show import cost_lines, held_out_table, side_by_side
+
+    summary = run.summary
+    output.show("")
+    if summary.get("before") and summary.get("after"):
+        output.show(held_out_table(summary["before"], summary["after"]))
+    chosen = side_by_side(run.examples)
+    if chosen is not None:
+        output.show("", chosen)
+    output.show("", *cost_lines(summary), "")
+    quoted = shlex.quote(str(run.path))
+    output.show(
+        f"report  {run.report}",
+        f"model   {run.model}   (AutoModelForCausalLM.from_pretrained)",
+        f"next    lyceum eval {quoted} --k 1,8,64",
+        f"        lyceum view {quoted} --open",
+    )

@@ -1,0 +1,214 @@
+"""Running a comparison: recipes times seeds on equal terms; what is finished stays, what was interrupted resumes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lyceum.component import RecipeError, nearest
+from lyceum.evaluate.compare import Comparison, compare
+from lyceum.evaluate.run_folder import read_run_folder
+from lyceum.recipe import Overrides, Recipe, load_recipe, read_override
+from lyceum.train import MAY_DIFFER, check, train
+
+CURVE = 5
+"""Evaluations on the way, where no recipe says how often: the figure is accuracy against tokens."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Runs of a comparison, in the order in which they are run, and the folder that holds them."""
+
+    folder: Path
+    recipes: list[Recipe]
+    labels: list[str]
+
+    def run(self, interrupted: Callable[[], bool], began: Callable[[str], None] | None = None) -> Comparison:
+        """Train what is not finished, compare, write comparison.json and comparison.png.
+
+        Args:
+            interrupted: asked between steps.
+            began: told of each run before it begins or is found finished.
+        """
+        for number, recipe in enumerate(self.recipes, 1):
+            finished = is_finished(recipe)
+            if began is not None:
+                state = "is there already" if finished else "runs"
+                began(f"{number}/{len(self.recipes)}  {recipe.name} {state}")
+            if not finished:
+                train(recipe, resume="auto", interrupted=interrupted)
+        # By recipe and not by seed: the first is what the others are measured against.
+        ordered = [recipe for label in self.labels for recipe in self.recipes if recipe.label == label]
+        found = compare([folder_of(recipe) for recipe in ordered])
+        found.write(self.folder)
+        return found
+
+
+def plan(
+    recipes: Sequence[str],
+    shared: Overrides,
+    own: Mapping[str, Overrides],
+    *,
+    seeds: int,
+    tokens: int | None,
+    name: str | None,
+    output: str,
+) -> Plan:
+    """Everything checked before the first run begins.
+
+    Args:
+        recipes: names or files; ``NAME@LABEL`` gives a label.
+        shared: overrides of every recipe.
+        own: label -> overrides of that recipe alone, which come last.
+        seeds: runs of each recipe, with seeds from the recipe's own on.
+        tokens: that each online stage samples; None leaves every recipe its steps.
+        name: of the folder ``output/compare-NAME``; by default the labels.
+        output: folder that holds it.
+    Raises:
+        RecipeError: a recipe that cannot work, or recipes that would not be compared on equal terms.
+    """
+    if seeds < 1:
+        raise RecipeError(f"seeds: got {seeds}; allowed: 1 or more")
+    if tokens is not None and tokens < 1:
+        raise RecipeError(f"tokens: got {tokens}; allowed: 1 or more")
+    if not recipes:
+        raise RecipeError("recipes: got none; allowed: 1 or more")
+    labelled = labels_of(recipes)
+    for label in own:
+        if label not in labelled:
+            raise RecipeError(f"{label}: no such recipe here{nearest(label, labelled)}; allowed: {', '.join(labelled)}")
+    folder = Path(output) / f"compare-{name or '-'.join(labelled)}"
+    loaded: list[Recipe] = []
+    for label, file in labelled.items():
+        given = [*shared, *own.get(label, ())]
+        recipe = load_recipe(file, [*given, ("label", label), ("output", str(folder))])
+        steps_given = any(_key(override).rpartition(".")[2] == "steps" for override in given)
+        loaded.append(recipe if tokens is None else with_budget(recipe, tokens, keep_steps=steps_given))
+    loaded = on_equal_terms(loaded)
+    for recipe in loaded:
+        check(recipe)
+    planned = [
+        recipe.model_copy(update={"seed": recipe.seed + number, "name": f"{recipe.label}-seed{recipe.seed + number}"})
+        for number in range(seeds)
+        for recipe in loaded
+    ]
+    return Plan(folder, planned, list(labelled))
+
+
+def labels_of(recipes: Sequence[str]) -> dict[str, str]:
+    """Label -> recipe; a recipe without a label is called by its name, a second one of a name ``NAME-2``."""
+    found: dict[str, str] = {}
+    for given in recipes:
+        file, at, label = given.rpartition("@")
+        file, stem = (file, label) if at and label and "/" not in label else (given, Path(given).stem)
+        name, number = stem, 1
+        while name in found:
+            number += 1
+            name = f"{stem}-{number}"
+        found[name] = file
+    return found
+
+
+def split_own(arguments: Sequence[str]) -> tuple[list[str], list[str], dict[str, list[str]]]:
+    """A command's words: recipes, ``key=value`` for all, and ``LABEL:key=value`` for one."""
+    recipes: list[str] = []
+    shared: list[str] = []
+    own: dict[str, list[str]] = {}
+    for argument in arguments:
+        key, equals, _ = argument.partition("=")
+        label, colon, _ = key.partition(":")
+        if not equals:
+            recipes.append(argument)
+        elif colon:
+            own.setdefault(label, []).append(argument[len(label) + 1 :])
+        else:
+            shared.append(argument)
+    return recipes, shared, own
+
+
+def with_budget(recipe: Recipe, tokens: int, *, keep_steps: bool) -> Recipe:
+    """The recipe with online stages that end once they have sampled so many tokens.
+
+    Their steps are raised to what the budget could last for at most, unless someone named them or the learning rate
+    follows them.
+    """
+    stages = []
+    for stage in recipe.stages:
+        if "max_tokens" not in type(stage).model_fields:
+            raise RecipeError(
+                f"tokens: got {tokens}, but recipe {recipe.label!r} has a stage of kind '{stage.kind}', which samples "
+                "nothing; allowed: recipes of online stages, or no --tokens"
+            )
+        steps = stage.steps
+        if not keep_steps and getattr(stage.learner, "schedule", "constant") == "constant":
+            samples = getattr(stage.rollout, "samples", 1)
+            steps = max(steps, math.ceil(tokens / (stage.tasks_per_step * samples)))
+        stages.append(stage.model_copy(update={"max_tokens": tokens, "steps": steps}))
+    return recipe.model_copy(update={"stages": tuple(stages)})
+
+
+def on_equal_terms(recipes: Sequence[Recipe]) -> list[Recipe]:
+    """The recipes with the first one's evaluation.
+
+    Raises:
+        RecipeError: they differ in tasks, model or seed, so that a difference would not be the method's.
+    """
+    first = recipes[0]
+    lines = []
+    for recipe in recipes[1:]:
+        for key in ("model", "tasks", "seed"):
+            here, there = _plain(getattr(recipe, key)), _plain(getattr(first, key))
+            if here != there:
+                found = _differing(here, there)
+                lines.append(
+                    f"{key}: recipe {recipe.label!r} has {found[0]}, {first.label!r} has {found[1]}; "
+                    f"allowed: the same, for example {key}=... for all"
+                )
+    if lines:
+        raise RecipeError(lines)
+    exam = first.evaluate
+    if not exam.n:
+        raise RecipeError("evaluate.n: got 0; allowed: 1 or more, since accuracy is what is compared")
+    every = exam.every or max(1, min(stage.steps for stage in first.stages) // CURVE)
+    if not exam.every and any(getattr(stage, "max_tokens", None) for stage in first.stages):
+        every = 10  # the steps are not known then
+    sampling = exam.sampling or first.stages[-1].sampling
+    same = exam.model_copy(update={"sampling": sampling, "every": every})
+    return [recipe.model_copy(update={"evaluate": same}) for recipe in recipes]
+
+
+def is_finished(recipe: Recipe) -> bool:
+    """Whether this very run has been done. Of another recipe in its folder, training refuses to go on."""
+    folder = folder_of(recipe)
+    if not (folder / "recipe.yaml").is_file() or not read_run_folder(folder).finished:
+        return False
+    # Through YAML and back, as a run writes it: tuples become lists.
+    began = yaml.safe_load((folder / "recipe.yaml").read_text("utf-8"))
+    here = yaml.safe_load(yaml.safe_dump(recipe.resolved()))
+    return all(began.get(key) == here.get(key) for key in {*began, *here} if key not in MAY_DIFFER)
+
+
+def folder_of(recipe: Recipe) -> Path:
+    return Path(recipe.output) / recipe.name
+
+
+def _key(override: str | tuple[str, Any]) -> str:
+    return override[0] if isinstance(override, tuple) else read_override(override)[0]
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(mode="json") if hasattr(value, "model_dump") else value
+
+
+def _differing(here: Any, there: Any) -> tuple[str, str]:
+    """Two values in the keys in which they differ."""
+    if isinstance(here, dict) and isinstance(there, dict):
+        keys = [key for key in {**here, **there} if here.get(key) != there.get(key)]
+        both = ({key: each.get(key) for key in keys} for each in (here, there))
+        here, there = (", ".join(f"{key} {value}" for key, value in each.items()) for each in both)
+    return str(here), str(there)

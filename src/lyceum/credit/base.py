@@ -1,0 +1,152 @@
+"""What every credit shares: comparing rows of a group, laying advantages on tokens, the KL penalty in the reward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from lyceum.component import Component
+from lyceum.forest import Forest, Rows
+from lyceum.objective.kl import Estimator, KLPenalty, kl_estimate
+from lyceum.types import Credited
+
+KL_COLUMNS = frozenset({"old_logprob", "reference_logprob"})
+
+
+class KLInReward(KLPenalty):
+    """How much drifting from the reference policy costs, taken off the reward."""
+
+    # A class of its own for this default. In a reward no gradient passes through the estimate; what k1 loses by that is
+    # 0 in expectation, so that the policy gradient is the divergence's own, while k2 and k3 lose something.
+    estimator: Estimator = "k1"
+    """Which estimate of the divergence of the tokens drawn (arXiv:2402.14740, section 2, takes k1)."""
+
+
+class CreditSettings(Component):
+    """Settings that every credit has."""
+
+    gives_value_target: ClassVar[bool] = False
+    """Whether this credit gives a value head something to learn from."""
+
+    kl_in_reward: KLInReward = KLInReward()
+    """Takes coefficient * KL(old || reference) off each token's reward; credits of the outcome take its sum over the
+    row."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return KL_COLUMNS if self.kl_in_reward.coefficient else frozenset()
+
+
+def needs_company(kind: str, stage: Any) -> list[str]:
+    """The line for a stage whose groups have one row, which leaves a credit that compares rows nothing to compare."""
+    if getattr(getattr(stage, "rollout", None), "samples", None) != 1:
+        return []
+    return [
+        f"rollout.samples: got 1, but credit.kind '{kind}' compares the samples of a task; "
+        "allowed: 2 or more, or credit.kind 'reinforce'"
+    ]
+
+
+def by_group(
+    value: Float[Tensor, " R"], group: Int[Tensor, " R"], reduce: Literal["amin", "mean", "sum"]
+) -> Float[Tensor, " R"]:
+    """Each row's value replaced by its group's minimum, mean or sum. Groups may be ragged, numbers may be missing."""
+    n_groups = int(group.max()) + 1 if len(group) else 0
+    return value.new_zeros(n_groups).scatter_reduce(0, group, value, reduce, include_self=False)[group]
+
+
+def group_centred(reward: Float[Tensor, " R"], group: Int[Tensor, " R"]) -> Float[Tensor, " R"]:
+    """reward - mean of the row's group; exactly 0 where a group's rewards are equal, so also in a group of one.
+
+    From the minimum first: eight rewards of 0.9 have a float32 mean one ulp off, and a division by a standard deviation
+    of one ulp makes an advantage of what was never learnt.
+    """
+    above = reward - by_group(reward, group, "amin")
+    return above - by_group(above, group, "mean")
+
+
+def whiten(value: Float[Tensor, "R L"], mask: Bool[Tensor, "R L"], *, eps: float = 1e-8) -> Float[Tensor, "R L"]:
+    """Mean 0 and standard deviation 1 over the tokens of the mask; 0 elsewhere.
+
+        (x - mean) / (std + eps)        std divides by the number of tokens
+
+    Args:
+        value: in any unit.
+        mask: tokens that count.
+        eps: added to std, in the unit of value.
+    Returns:
+        Without unit; exactly 0 where all values are equal.
+    """
+    chosen = value[mask]
+    if not len(chosen):
+        return torch.zeros_like(value)
+    above = chosen - chosen.min()  # from the minimum first, as in group_centred
+    centred = above - above.mean()
+    scaled = centred / (centred.square().mean().sqrt() + eps)
+    return torch.zeros_like(value).masked_scatter(mask, scaled)
+
+
+def lay(advantage: Float[Tensor, "R L"], forest: Forest, rows: Rows) -> Float[Tensor, "R L"]:
+    """Finished advantages of tokens, on what the policy wrote and nowhere else, times the curriculum's weight.
+
+    The one place that reads ``forest.weight``: every credit's result passes here once.
+    """
+    weighted = advantage * forest.weight[:, None].to(advantage)
+    return weighted.masked_fill(~forest.trainable(rows), 0)
+
+
+def spread(row_advantage: Float[Tensor, " R"], forest: Forest, rows: Rows) -> Float[Tensor, "R L"]:
+    """A row's advantage on each token that the policy wrote in it, times the curriculum's weight."""
+    return lay(row_advantage[:, None].expand(rows.index.shape), forest, rows)
+
+
+def last_token(mask: Bool[Tensor, "R L"]) -> Bool[Tensor, "R L"]:
+    """True on the last token of each row's mask, nowhere in a row without any."""
+    after = mask.flip(1).cumsum(1).flip(1)  # tokens of the mask from here on
+    return mask & (after == 1)
+
+
+def kl_cost(forest: Forest, rows: Rows, penalty: KLPenalty) -> Float[Tensor, "R L"]:
+    """What each trained token pays for leaving the reference, in the reward's unit; 0 where the penalty is off."""
+    if not penalty.coefficient:
+        return torch.zeros(rows.index.shape)
+    drift = kl_estimate(forest.columns["old_logprob"], forest.columns["reference_logprob"], penalty.estimator)
+    return penalty.coefficient * rows.gather(drift).masked_fill(~forest.trainable(rows), 0)
+
+
+def row_reward(forest: Forest, rows: Rows, penalty: KLPenalty) -> Float[Tensor, " R"]:
+    """Outcome of each row less the KL cost of all its tokens, in the reward's unit."""
+    return forest.reward - kl_cost(forest, rows, penalty).sum(1)
+
+
+def token_reward(forest: Forest, rows: Rows, penalty: KLPenalty) -> Float[Tensor, "R L"]:
+    """The outcome on each row's last trained token, and every token's KL cost, in the reward's unit.
+
+    Source:
+        Ziegler et al., arXiv:1909.08593, section 2, as every PPO of language models places it.
+    """
+    end = last_token(forest.trainable(rows))
+    return forest.reward[:, None] * end - kl_cost(forest, rows, penalty)
+
+
+@dataclass
+class OutcomeCredit:
+    """A credit that is a function of each row's reward and group alone.
+
+    Attributes:
+        advantage: (reward (R,), group (R,)) -> advantage (R,).
+    """
+
+    needs: frozenset[str]
+    penalty: KLPenalty
+    advantage: Callable[[Tensor, Tensor], Tensor]
+
+    def __call__(self, forest: Forest) -> Credited:
+        rows = forest.rows()
+        reward = row_reward(forest, rows, self.penalty)
+        return Credited(spread(self.advantage(reward, forest.group), forest, rows))

@@ -1,0 +1,111 @@
+"""Generalised advantage estimation over the tokens that the policy wrote, with a value head (PPO)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Bool, Float
+from pydantic import Field
+from torch import Tensor
+
+from lyceum.credit.base import CreditSettings, lay, token_reward, whiten
+from lyceum.forest import Forest, Rows
+from lyceum.types import Credit, Credited
+
+
+class GAE(CreditSettings, room="credit"):
+    """Each token against what the value head expected before it."""
+
+    gives_value_target: ClassVar[bool] = True
+
+    kind: Literal["gae"] = "gae"
+    gamma: float = Field(1.0, ge=0, le=1)
+    """Discount of the reward, a token (no unit)."""
+    lam: float = Field(0.95, ge=0, le=1)
+    """How far errors of the value head are seen through: 0 trusts the next value, 1 only the rewards (no unit)."""
+    whiten: bool = True
+    """Bring the advantages of the step to mean 0 and standard deviation 1; value targets stay as they are."""
+    process_coefficient: float = 1.0
+    """Multiplies process rewards, which are earned at the end of their step; 0 ignores them."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return super().needs | {"old_value"}
+
+    def build(self) -> Credit:
+        return GAECredit(self.needs, self)
+
+
+@dataclass
+class GAECredit:
+    needs: frozenset[str]
+    settings: GAE
+
+    def __call__(self, forest: Forest) -> Credited:
+        rows = forest.rows()
+        mask = forest.trainable(rows)
+        reward = token_reward(forest, rows, self.settings.kl_in_reward)
+        if self.settings.process_coefficient:
+            reward = reward + self.settings.process_coefficient * process_reward(forest, rows)
+        value = rows.gather(forest.columns["old_value"]).masked_fill(~mask, 0)
+        raw = generalised_advantage(reward, value, mask, gamma=self.settings.gamma, lam=self.settings.lam)
+        advantage = whiten(raw, mask) if self.settings.whiten else raw
+        return Credited(lay(advantage, forest, rows), value_target=raw + value)
+
+
+def generalised_advantage(
+    reward: Float[Tensor, "R L"],
+    value: Float[Tensor, "R L"],
+    mask: Bool[Tensor, "R L"],
+    *,
+    gamma: float,
+    lam: float,
+) -> Float[Tensor, "R L"]:
+    """Each token's advantage, from the rewards and values of the tokens after it.
+
+        delta_t = r_t + gamma V_{t+1} - V_t
+        A_t = delta_t + gamma lam A_{t+1}        t + 1: the row's next token of the mask; V and A are 0 after the last
+
+    Tokens outside the mask (a hint, a tool's answer) take no time: the policy did not act there.
+
+    Args:
+        reward: earned by each token, in the verifier's unit.
+        value: expected before each token, in the same unit.
+        mask: tokens that the policy wrote; what stands elsewhere is not read.
+        gamma: discount a token.
+        lam: the exponential weight's base.
+    Returns:
+        Advantage in the reward's unit, 0 outside the mask. Value targets are advantage + value.
+    Source:
+        Schulman et al., arXiv:1506.02438, equations 11 to 16.
+    """
+    advantage = torch.zeros_like(reward)
+    after = reward.new_zeros(len(reward))
+    value_after = reward.new_zeros(len(reward))
+    for t in reversed(range(reward.shape[1])):
+        here = mask[:, t]
+        delta = reward[:, t] + gamma * value_after - value[:, t]
+        after = torch.where(here, delta + gamma * lam * after, after)
+        value_after = torch.where(here, value[:, t], value_after)
+        advantage[:, t] = torch.where(here, after, 0)
+    return advantage
+
+
+def process_reward(forest: Forest, rows: Rows) -> Float[Tensor, "R L"]:
+    """Each judged segment's reward on the last token that the policy wrote in it, in the reward's unit.
+
+    A judged segment without any such token earns nothing: the policy did not write it.
+    """
+    mask = forest.trainable(rows)
+    reward = torch.zeros(mask.shape)
+    judged = (~forest.segment_reward.isnan() & (forest.segment_end > forest.segment_start)).nonzero().squeeze(1)
+    if not len(judged):
+        return reward
+    position = torch.arange(mask.shape[1]).expand(mask.shape)
+    written_up_to = position.masked_fill(~mask, -1).cummax(1).values
+    row = forest.segment_row[judged]
+    at = written_up_to[row, forest.segment_end[judged] - 1]
+    own = at >= forest.segment_start[judged]
+    return reward.index_put((row[own], at[own]), forest.segment_reward[judged][own], accumulate=True)

@@ -1,0 +1,46 @@
+"""The plain outcome as advantage (REINFORCE), less a baseline that needs no group."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lyceum.credit.base import CreditSettings, OutcomeCredit, group_centred
+from lyceum.types import Credit
+
+
+class Reinforce(CreditSettings, room="credit"):
+    """Each row's outcome, less a constant or the mean of the step. One sample a task is enough."""
+
+    kind: Literal["reinforce"] = "reinforce"
+    baseline: Literal["constant", "batch-mean"] = "constant"
+    """What is taken off each outcome: ``constant``, or the mean outcome of the step."""
+    constant: float = 0.0
+    """The baseline in the reward's unit, where baseline is ``constant``."""
+
+    def build(self) -> Credit:
+        constant = self.constant if self.baseline == "constant" else None
+        return OutcomeCredit(self.needs, self.kl_in_reward, partial(outcome_advantage, constant=constant))
+
+
+def outcome_advantage(
+    reward: Float[Tensor, " R"], group: Int[Tensor, " R"], *, constant: float | None = 0.0
+) -> Float[Tensor, " R"]:
+    """Each row's reward less one number for all.
+
+        A_i = r_i - b        b: the constant, or the mean reward of all rows where it is None
+
+    Args:
+        reward: outcome of each row, in the verifier's unit.
+        group: not read; here because every credit of the outcome takes it.
+        constant: b in the reward's unit, or None.
+    Returns:
+        Advantage of each row, in the unit of reward; exactly 0 for b the mean of equal rewards.
+    Source:
+        Williams 1992, doi:10.1007/BF00992696.
+    """
+    return group_centred(reward, torch.zeros_like(group)) if constant is None else reward - constant

@@ -1,0 +1,75 @@
+"""REINFORCE++: no critic, the KL penalty token by token, advantages brought to one scale over the whole step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool, Float
+from pydantic import Field
+from torch import Tensor
+
+from lyceum.credit.base import (
+    CreditSettings,
+    group_centred,
+    kl_cost,
+    last_token,
+    lay,
+    needs_company,
+    whiten,
+)
+from lyceum.credit.gae import generalised_advantage
+from lyceum.forest import Forest
+from lyceum.types import Credit, Credited
+
+
+class ReinforcePlusPlus(CreditSettings, room="credit"):
+    """The reward still to come, whitened over all tokens of the step."""
+
+    kind: Literal["reinforce-plus-plus"] = "reinforce-plus-plus"
+    baseline: Literal["none", "group"] = "none"
+    """``none``: the outcome as it is, so that one sample a task is enough; ``group``: less the mean of the task's rows,
+    the paper's variant "w/ baseline"."""
+    gamma: float = Field(1.0, ge=0, le=1)
+    """Discount of the reward, a token (no unit)."""
+
+    def build(self) -> Credit:
+        return ReinforcePlusPlusCredit(self.needs, self)
+
+    def check(self, stage: Any) -> list[str]:
+        return needs_company(self.kind, stage) if self.baseline == "group" else []
+
+
+@dataclass
+class ReinforcePlusPlusCredit:
+    needs: frozenset[str]
+    settings: ReinforcePlusPlus
+
+    def __call__(self, forest: Forest) -> Credited:
+        rows = forest.rows()
+        mask = forest.trainable(rows)
+        centred = self.settings.baseline == "group"
+        outcome = group_centred(forest.reward, forest.group) if centred else forest.reward
+        reward = outcome[:, None] * last_token(mask) - kl_cost(forest, rows, self.settings.kl_in_reward)
+        advantage = globally_normalised(reward, mask, gamma=self.settings.gamma)
+        return Credited(lay(advantage, forest, rows))
+
+
+def globally_normalised(
+    reward: Float[Tensor, "R L"], mask: Bool[Tensor, "R L"], *, gamma: float = 1.0
+) -> Float[Tensor, "R L"]:
+    """The discounted reward from each token on, whitened over every token of the step.
+
+        R_t = sum_{s >= t} gamma^(s - t) r_s        A_t = (R_t - mean) / std        over all tokens of all rows
+
+    Args:
+        reward: earned by each token, in the verifier's unit: the outcome on the last, minus the KL cost of each.
+        mask: tokens that the policy wrote.
+        gamma: discount a token.
+    Returns:
+        Advantage without unit, 0 outside the mask; exactly 0 everywhere where all R_t are equal.
+    Source:
+        REINFORCE++, arXiv:2501.03262, section 3; without a critic it is GAE with V = 0 and lambda = 1.
+    """
+    return whiten(generalised_advantage(reward, torch.zeros_like(reward), mask, gamma=gamma, lam=1.0), mask)

@@ -1,0 +1,65 @@
+"""Every task equally often, in an order of its own for each epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+
+from lyceum.component import Component, RecipeError, require_keys
+from lyceum.tree import Tree
+from lyceum.types import Curriculum, Task, TaskSource
+
+
+class Uniform(Component, room="curriculum"):
+    """Epochs over the tasks, each in another order."""
+
+    kind: Literal["uniform"] = "uniform"
+
+    def build(self, source: TaskSource, *, seed: int) -> Curriculum:
+        return UniformCurriculum(source, seed=seed)
+
+
+class UniformCurriculum:
+    """Draw number k of a run is a function of (seed, k), so that its whole state is where it stands."""
+
+    def __init__(self, source: TaskSource, *, seed: int) -> None:
+        if len(source) == 0:
+            raise RecipeError("tasks: got an empty source; allowed: at least one task")
+        self.source = source
+        self.seed = seed
+        self.position = 0
+
+    def draw(self, n: int) -> list[Task]:
+        drawn = [self.source[self._index(k)] for k in range(self.position, self.position + n)]
+        self.position += n
+        return drawn
+
+    def _index(self, position: int) -> int:
+        epoch, place = divmod(position, len(self.source))
+        return int(_order(self.seed, epoch, len(self.source))[place])
+
+    def observe(self, trees: Sequence[Tree]) -> None:
+        """Outcomes change nothing here."""
+
+    def weight(self, tree: Tree) -> float:
+        return 1.0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seed": self.seed, "position": self.position, "tasks": len(self.source)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        require_keys("curriculum.uniform", given=state, needed=self.state_dict())
+        if state["tasks"] != len(self.source):
+            raise RecipeError(
+                f"tasks: got {len(self.source)} tasks, but the saved run had {state['tasks']}; "
+                "allowed: the tasks that the run began with, or a new run"
+            )
+        self.seed, self.position = state["seed"], state["position"]
+
+
+@lru_cache(maxsize=2)  # one epoch at a time, or two where a draw crosses from one into the next
+def _order(seed: int, epoch: int, size: int) -> np.ndarray:
+    return np.random.default_rng([seed, epoch]).permutation(size)

@@ -1,0 +1,120 @@
+"""Nested Python state as JSON text and a flat dict of tensors, and back to exactly what it was.
+
+JSON knows neither tuples, bytes, tensors, nan, nor keys that are not strings: each of these becomes an object with the
+key ``!`` that says what it is. Subclasses (an enum, a named tuple) are refused rather than flattened in silence.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_TAG = "!"
+_STORED = frozenset(
+    {
+        *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.bool),
+        *(torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz),
+        *(torch.int64, torch.int32, torch.int16, torch.int8),
+        *(torch.uint64, torch.uint32, torch.uint16, torch.uint8),
+    }
+)
+_ALLOWED = "dict, list, tuple, tensor, int, float, str, bytes, bool, None"
+
+
+def encode(state: Any) -> tuple[str, dict[str, Tensor]]:
+    """JSON text, and each distinct tensor under a name made of the keys that lead to it.
+
+    Raises:
+        TypeError: something that could not come back as it is; the message names the key.
+    """
+    encoder = _Encoder()
+    return json.dumps(encoder.encode(state, ()), allow_nan=False), encoder.tensors
+
+
+def decode(text: str | bytes, tensors: Mapping[str, Tensor]) -> Any:
+    """What :func:`encode` was given; mappings come back as dict, tensors as they stand in ``tensors``."""
+    return _decode(json.loads(text), tensors)
+
+
+class _Encoder:
+    def __init__(self) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        self.name_of: dict[tuple[Any, ...], str] = {}
+
+    def encode(self, value: Any, path: tuple[Any, ...]) -> Any:
+        kind = type(value)
+        if value is None or kind in (bool, int, str):
+            return value
+        if kind is float:
+            return value if math.isfinite(value) else {_TAG: "float", "value": str(value)}
+        if kind is bytes:
+            return {_TAG: "bytes", "base64": base64.b64encode(value).decode()}
+        if kind is list:
+            return [self.encode(item, (*path, i)) for i, item in enumerate(value)]
+        if kind is tuple:
+            return {_TAG: "tuple", "items": [self.encode(item, (*path, i)) for i, item in enumerate(value)]}
+        if isinstance(value, Mapping):
+            if _TAG not in value and all(type(key) is str for key in value):
+                return {key: self.encode(item, (*path, key)) for key, item in value.items()}
+            items = [[self.encode(key, path), self.encode(item, (*path, key))] for key, item in value.items()]
+            return {_TAG: "dict", "items": items}
+        if isinstance(value, Tensor):
+            return {_TAG: "tensor", "name": self.tensor(value, path)}
+        raise TypeError(f"{_dotted(path)}: a {kind.__module__}.{kind.__qualname__}; allowed: {_ALLOWED}")
+
+    def tensor(self, value: Tensor, path: tuple[Any, ...]) -> str:
+        if value.layout != torch.strided or value.dtype not in _STORED or value.is_meta:
+            raise TypeError(f"{_dotted(path)}: a {value.dtype} tensor, {value.layout}, on {value.device}; not stored")
+        # A tied weight is one tensor under two names: stored once.
+        same = (
+            value.data_ptr(),
+            value.device,
+            value.dtype,
+            value.shape,
+            value.stride(),
+            value.is_conj(),
+            value.is_neg(),
+        )
+        if same in self.name_of:
+            return self.name_of[same]
+        # Dots in keys may make two paths one name, and the format keeps "__metadata__" to itself.
+        name = base = _dotted(path).encode("utf-8", "backslashreplace").decode()
+        count = 1
+        while name in self.tensors or name == "__metadata__":
+            count += 1
+            name = f"{base}#{count}"
+        self.tensors[name] = value
+        self.name_of[same] = name
+        return name
+
+
+def _decode(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    if isinstance(value, list):
+        return [_decode(item, tensors) for item in value]
+    if not isinstance(value, dict):
+        return value
+    match value.get(_TAG):
+        case None:
+            return {key: _decode(item, tensors) for key, item in value.items()}
+        case "float":
+            return float(value["value"])
+        case "bytes":
+            return base64.b64decode(value["base64"])
+        case "tuple":
+            return tuple(_decode(item, tensors) for item in value["items"])
+        case "dict":
+            return {_decode(key, tensors): _decode(item, tensors) for key, item in value["items"]}
+        case "tensor":
+            return tensors[value["name"]]
+        case unknown:
+            raise ValueError(f"state: unknown kind {unknown!r}")
+
+
+def _dotted(path: tuple[Any, ...]) -> str:
+    return ".".join(str(key) for key in path) or "state"

@@ -1,0 +1,140 @@
+"""A comparison for the eye: rich tables for the terminal, a plot of held-out accuracy against tokens sampled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.table import Table
+
+from lyceum.evaluate.compare import Comparison
+from lyceum.evaluate.intervals import Interval
+from lyceum.evaluate.statistics import level_order
+
+# Okabe and Ito's colours, told apart with every common colour blindness; their yellow is too pale for a line on white.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+_DASHES = ("-", "--", "-.", ":")
+
+
+def table(comparison: Comparison) -> Table:
+    """One row a recipe. Shares in %, differences in points, each with its 95 % interval."""
+    first = comparison.recipes[0].recipe
+    found = Table(title=None, caption=comparison.sentence, caption_justify="left", caption_style="")
+    for name in ("recipe", "seeds"):
+        found.add_column(name)
+    for name in (
+        "final held-out, %",
+        "gain over before",
+        f"against {first}",
+        "tokens sampled",
+        "tokens trained",
+        "seconds",
+        f"tokens to {first}'s final",
+    ):
+        found.add_column(name, justify="right")
+    for figures in comparison.recipes:
+        ratio = "not reached" if figures.tokens_ratio is None else f"x {figures.tokens_ratio:.2f}"
+        found.add_row(
+            figures.recipe,
+            ", ".join(map(str, figures.seeds)),
+            _share(figures.final),
+            _points(figures.gain),
+            _points(figures.difference.interval) if figures.difference else "",
+            _count(figures.tokens_sampled),
+            _count(figures.tokens_trained),
+            "-" if figures.seconds is None else f"{figures.seconds:,.0f}",
+            ratio if figures.curve else "-",
+        )
+    return found
+
+
+def levels_table(comparison: Comparison) -> Table:
+    """Final held-out accuracy, in %, one row a level and one column a recipe."""
+    found = Table()
+    found.add_column("level")
+    for figures in comparison.recipes:
+        found.add_column(f"{figures.recipe}, %", justify="right")
+    levels = {level for figures in comparison.recipes for level in figures.by_level}
+    for level in sorted(levels, key=level_order):
+        cells = (figures.by_level.get(level) for figures in comparison.recipes)
+        found.add_row(level, *("-" if cell is None else _share(cell) for cell in cells))
+    return found
+
+
+def plot(comparison: Comparison, path: Path) -> Path:
+    """Held-out accuracy against tokens sampled, one line a recipe, its seeds' range as a band; written to ``path``."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter
+
+    figure = Figure(figsize=(8, 4.8), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    ends: list[tuple[float, float, str, str]] = []
+    for i, figures in enumerate(comparison.recipes):
+        if not figures.curve:
+            continue
+        colour, dash = PALETTE[i % len(PALETTE)], _DASHES[i // len(PALETTE) % len(_DASHES)]
+        tokens, mean, low, high = zip(*figures.curve, strict=True)
+        if len(figures.seeds) > 1:
+            axes.fill_between(tokens, low, high, color=colour, alpha=0.15, linewidth=0)
+        axes.plot(tokens, mean, dash, color=colour, linewidth=2, marker="o", markersize=3.5)
+        ends.append((tokens[-1], mean[-1], figures.recipe, colour))
+    axes.set_xlabel("tokens sampled")
+    axes.set_ylabel("held-out accuracy")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _count(x)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{100 * y:.0f} %"))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#dddddd", linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.set_xlim(left=0)
+    _label_ends(axes, ends)
+    most = max(len(figures.seeds) for figures in comparison.recipes)
+    axes.set_title(
+        "Held-out accuracy against tokens sampled" + ("; band: lowest to highest seed" if most > 1 else ""),
+        loc="left",
+        fontsize=10,
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    return path
+
+
+def _label_ends(axes, ends: list[tuple[float, float, str, str]]) -> None:
+    """Names at the lines' right ends, pushed apart where they would overlap."""
+    if not ends:
+        return
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high)
+    gap = 0.055 * (high - low)
+    right = max(x for x, *_ in ends)
+    place = -float("inf")
+    for x, y, name, colour in sorted(ends, key=lambda end: end[1]):
+        place = max(y, place + gap)
+        axes.annotate(
+            name,
+            xy=(x, y),
+            xytext=(right * 1.03, place),
+            color=colour,
+            fontsize=10,
+            fontweight="bold",
+            va="center",
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "alpha": 0.6, "shrinkA": 0},
+            annotation_clip=False,
+        )
+
+
+def _share(interval: Interval) -> str:
+    return f"{100 * interval.mean:.1f} [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
+
+
+def _points(interval: Interval | None) -> str:
+    if interval is None:
+        return "-"
+    return f"{100 * interval.mean:+.1f} [{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]"
+
+
+def _count(tokens: float | None) -> str:
+    if tokens is None:
+        return "-"
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(tokens) >= size:
+            return f"{tokens / size:.3g} {letter}"
+    return f"{tokens:.0f}"

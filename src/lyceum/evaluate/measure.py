@@ -1,0 +1,240 @@
+"""Measuring a model on tasks: everything checked first, then sampled, then told with intervals."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from lyceum.component import RecipeError, explain, kinds
+from lyceum.engine.embedded import EmbeddedEngine
+from lyceum.evaluate.run import first_tasks, results_of
+from lyceum.evaluate.statistics import level_order, summarise
+from lyceum.files import atomic_write
+from lyceum.models.limits import context_of
+from lyceum.models.load import BASE, SCRATCH, ModelSettings, load_policy, load_tokenizer
+from lyceum.policy import Policy
+from lyceum.progress import Progress
+from lyceum.recipe import Overrides, Recipe, apply_overrides, check_code, read_override, tasks_from_text
+from lyceum.reward.base import allow_code, combine
+from lyceum.runtime.in_process import run_async
+from lyceum.stages.session import Exam, Sitting
+from lyceum.train import check_prompts
+from lyceum.tree import Tree
+from lyceum.types import Sampling, TaskSource
+
+MAX_TOKENS = 256
+"""Longest completion where neither the caller nor a run's recipe says, in tokens."""
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """What an evaluation found.
+
+    ``figures`` are those of a run's summary (``overall``, ``by_level``, ``greedy``, ``pass_at``, ``avg_at`` and
+    ``maj_at``: shares with ``mean``, ``low``, ``high``), and in ``levels`` those of each level.
+    """
+
+    figures: dict[str, Any]
+    trees: list[Tree] = field(repr=False, default_factory=list)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.figures[name]
+
+    def to_json(self) -> dict[str, Any]:
+        return self.figures
+
+    def write(self, file: Path | str) -> Path:
+        """The figures as JSON."""
+        file = Path(file)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(file, json.dumps(self.figures, indent=2) + "\n")
+        return file
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """An evaluation that can be run: made by :meth:`of`, which refuses what cannot work before any model is loaded."""
+
+    recipe: Recipe
+    source: TaskSource
+    sampling: Sampling
+    k: tuple[int, ...]
+    loaded: Policy | None = None
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        tasks: Any,
+        overrides: Overrides,
+        *,
+        k: Sequence[int],
+        n: int,
+        samples: int | None,
+        greedy: bool,
+        seed: int,
+        loaded: Policy | None = None,
+    ) -> Measurement:
+        ks = tuple(sorted(set(k)))
+        if not ks or ks[0] < 1:
+            raise RecipeError(f"k: got {list(k)}; allowed: numbers of 1 or more")
+        samples = ks[-1] if samples is None else samples
+        if samples < ks[-1]:
+            raise RecipeError(f"samples: got {samples}, but k is up to {ks[-1]}; allowed: {ks[-1]} or more")
+        if n < 1:
+            raise RecipeError(f"n: got {n}; allowed: 1 or more")
+        raw = _of_run(model) if isinstance(model, (str, Path)) else {"model": model}
+        sampling = raw.pop("sampling", {"max_completion_tokens": MAX_TOKENS})
+        evaluate = {"n": n, "samples": samples, "k": list(ks), "greedy": greedy, "sampling": sampling}
+        raw |= {"seed": seed, "evaluate": evaluate}
+        if tasks is not None:
+            # What a run graded its own tasks by need not fit others; what they bring along does.
+            raw.pop("reward", None)
+            raw["tasks"] = tasks_from_text(str(tasks) if isinstance(tasks, Path) else tasks)
+        elif raw.get("model") in (BASE, SCRATCH):
+            raw["tasks"] = {"kind": "chain"}
+        typed = apply_overrides(raw, [_placed(override) for override in overrides])
+        if tasks is not None:
+            raw["tasks"] = whole(raw["tasks"])
+        if "tasks" not in raw:
+            known = f"{', '.join(kinds('tasks'))}, reasoning-gym:NAME, or a dataset's file or name"
+            raise RecipeError(f"tasks: got none, and {model} is no run that has its own; allowed: {known}")
+        recipe = _validated(raw)
+        check_code(recipe, typed)
+        source = recipe.tasks.build("heldout", seed)
+        if not len(source):
+            raise RecipeError("tasks: got an empty source; allowed: at least one task")
+        with allow_code():
+            combine(recipe.reward, source)
+        if loaded is None:
+            tokenizer = load_tokenizer(recipe.model)
+            check_prompts("tasks", source, tokenizer, context_of(recipe.model, tokenizer))
+        return cls(recipe, source, recipe.evaluate.sampling or Sampling(), ks, loaded)
+
+    def run(self) -> Accuracy:
+        settings = self.recipe.evaluate
+        began = time.perf_counter()
+        policy = self.loaded or load_policy(self.recipe.model)
+        with allow_code():
+            grader = combine(self.recipe.reward, self.source)
+        tasks = first_tasks(self.source, settings.n)
+        exam = Exam(tasks, grader, self.sampling, settings.samples, self.k, settings.greedy)
+        with Progress(len(tasks) * (1 + settings.greedy), title="evaluating", unit="task") as progress:
+            done = 0
+
+            def finished(_: Tree) -> None:
+                nonlocal done
+                done += 1
+                progress.step(done)
+
+            sitting = run_async(exam.sit(policy, EmbeddedEngine(policy), self.recipe.seed, finished))
+        return Accuracy(self._figures(sitting) | {"seconds": round(time.perf_counter() - began, 3)}, sitting.trees)
+
+    def _figures(self, sitting: Sitting) -> dict[str, Any]:
+        leaves = [leaf for tree in sitting.trees for leaf in tree.trajectories]
+        asked = {
+            "model": self.recipe.model.path if self.loaded is None else "a loaded model",
+            "tasks_from": self.recipe.tasks.model_dump(mode="json"),
+            "sampling": self.sampling.model_dump(mode="json"),
+            "seed": self.recipe.seed,
+        }
+        return {
+            **asked,
+            **sitting.figures(),
+            "levels": by_level(sitting),
+            "tokens_sampled": sum(tree.sampled_tokens for tree in [*sitting.trees, *(sitting.greedy or ())]),
+            "completion_tokens_mean": sum(len(leaf.completion_tokens) for leaf in leaves) / max(1, len(leaves)),
+            "truncated": sum(leaf.finish == "length" for leaf in leaves) / max(1, len(leaves)),
+            "reasons_ungraded": _reasons(sitting.trees),
+        }
+
+
+def by_level(sitting: Sitting) -> dict[str, dict[str, Any]]:
+    """Each level's own summary, its figures at every k included; nothing where tasks have no level."""
+    sampled: dict[str, list[Any]] = {}
+    greedy: dict[str, list[Any]] = {}
+    for result in sitting.results:
+        if result.level is not None:
+            sampled.setdefault(str(result.level), []).append(result)
+    for result in results_of(sitting.greedy or ()):
+        greedy.setdefault(str(result.level), []).append(result)
+    found: dict[str, dict[str, Any]] = {}
+    for level in sorted(sampled, key=level_order):
+        figures = summarise(sampled[level], sitting.ks, greedy=greedy.get(level), seed=sitting.seed)
+        figures.pop("by_level", None)
+        if figures.get("greedy"):
+            figures["greedy"] = figures["greedy"]["overall"]
+        found[level] = figures
+    return found
+
+
+def whole(tasks: Any) -> Any:
+    """A dataset's every row as held out, where nobody says which: there is no training here to keep them from."""
+    if not isinstance(tasks, Mapping) or tasks.get("kind") != "dataset":
+        return tasks
+    chosen = {"heldout_path", "heldout_split", "heldout_share"} & set(tasks)
+    return dict(tasks) if chosen else {**tasks, "heldout_path": tasks.get("path")}
+
+
+def model_settings(model: Any, keys: Mapping[str, Any]) -> ModelSettings:
+    """What a run's folder, a path or settings name, with keys of their own.
+
+    Raises:
+        RecipeError: an unknown key, or a wrong value.
+    """
+    raw = _of_run(model) if isinstance(model, (str, Path)) else {"model": model}
+    apply_overrides(raw, [(f"model.{key}", value) for key, value in keys.items()])
+    return _validated({"model": raw["model"]}).model
+
+
+def _of_run(model: str | Path) -> dict[str, Any]:
+    """What to measure of a run's folder: its model on its own tasks. Of anything else, the model alone."""
+    folder = Path(model).expanduser()
+    if not (folder / "recipe.yaml").is_file():
+        return {"model": str(model)}
+    if not (folder / "model").is_dir():
+        raise RecipeError(f"model: the run {folder} has no model yet; allowed: a run that has finished")
+    # Key by key: a run's recipe may say trust_code, and that was said of another command.
+    written = yaml.safe_load((folder / "recipe.yaml").read_text("utf-8"))
+    known = {key: written[key] for key in ("tasks", "reward") if key in written}
+    exam = written.get("evaluate") or {}
+    last = (written.get("stages") or [{}])[-1]
+    sampling = exam.get("sampling") or (last.get("rollout") or {}).get("sampling")
+    dtype = (written.get("model") or {}).get("dtype", "float32")
+    raw = {"model": {"path": str(folder / "model"), "dtype": dtype}}
+    raw |= {"sampling": sampling} if sampling else {}
+    return raw | known | ({"tasks": exam["tasks"]} if exam.get("tasks") else {})
+
+
+def _placed(override: str | tuple[str, Any]) -> tuple[str, Any]:
+    """Sampling's keys may be named alone: there is only one thing here that samples."""
+    key, value = override if isinstance(override, tuple) else read_override(override)
+    if key in Sampling.model_fields:
+        key = f"evaluate.sampling.{key}"
+    elif key.startswith("sampling."):
+        key = f"evaluate.{key}"
+    return key, value
+
+
+def _validated(raw: Mapping[str, Any]) -> Recipe:
+    try:
+        return Recipe.model_validate(dict(raw))
+    except ValidationError as error:
+        raise RecipeError(explain(error, Recipe)) from None
+
+
+def _reasons(trees: Sequence[Tree]) -> dict[str, int]:
+    """Why samples could not be graded, the most frequent first."""
+    counted: dict[str, int] = {}
+    for tree in trees:
+        for leaf in tree.trajectories:
+            if leaf.grade is not None and leaf.grade.reason:
+                counted[leaf.grade.reason] = counted.get(leaf.grade.reason, 0) + 1
+    return dict(sorted(counted.items(), key=lambda item: -item[1])[:10])

@@ -1,0 +1,110 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import ClassVar
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""What the system says when a disk, or a user's share of it, is full."""
+
+
+def fsync_folder(path: Path) -> None:
+    """Make names that were created, renamed or removed in a folder survive a power cut."""
+    if sys.platform == "win32":
+        return  # a folder cannot be opened there; NTFS journals its names
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_file(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """Write a new file and, where ``durable``, wait until the disk has it."""
+    with open(path, "xb") as file:
+        file.write(content)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def atomic_write(path: Path | str, content: bytes | str, *, durable: bool = True) -> None:
+    """Replace a file's content in one step: a reader, or whoever comes after a kill, sees the old or the new.
+
+    Args:
+        path: where to; its folder must exist.
+        content: text is written as UTF-8.
+        durable: wait for the disk, so that a power cut cannot undo it either. Without, only a kill is provided for.
+    Raises:
+        OSError: it could not be written; the old content stands and nothing is left beside it.
+    """
+    path = Path(path)
+    partial = path.with_name(f".partial-{os.getpid()}-{path.name}")
+    try:
+        partial.unlink(missing_ok=True)  # of a killed process that had this number
+        write_file(partial, content.encode() if isinstance(content, str) else content, durable=durable)
+        os.replace(partial, path)
+        if durable:
+            fsync_folder(path.parent)
+    except BaseException as error:
+        partial.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in FULL and error.filename is None:
+            raise OSError(error.errno, full_disk(path.parent), str(path)) from error
+        raise
+
+
+def full_disk(folder: Path) -> str:
+    return f"no space left on the disk ({size(shutil.disk_usage(folder).free)} free)"
+
+
+def size(count: int) -> str:
+    """``1.5 GB``: bytes for people, in powers of ten as disks are sold."""
+    if count < 1000:
+        return f"{count} B"
+    value = float(count)
+    for unit in ("kB", "MB", "GB"):
+        value /= 1000
+        if value < 999.95:
+            return f"{value:.1f} {unit}"
+    return f"{value / 1000:.1f} TB"
+
+
+class Lock:
+    """Says that this process writes a folder, until it is released or the process is gone, killed or not.
+
+    A record lock and not ``flock``: children of a fork do not hold it, so that a verifier's process that outlives a
+    killed run does not keep the run from being resumed. Advisory: it binds those who ask.
+    """
+
+    _held: ClassVar[set[Path]] = set()  # a process never conflicts with its own record locks
+
+    def __init__(self, file: Path) -> None:
+        """Raises BlockingIOError, its ``filename`` the process that holds the lock, where another one does."""
+        self.file = file.resolve()
+        if self.file in self._held:
+            raise BlockingIOError(errno.EAGAIN, "locked", str(os.getpid()))
+        self._descriptor = os.open(self.file, os.O_RDWR | os.O_CREAT, 0o644)
+        if sys.platform != "win32":
+            import fcntl
+
+            try:
+                fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                holder = os.read(self._descriptor, 32).decode("ascii", "replace").strip()
+                os.close(self._descriptor)
+                if error.errno in (errno.EACCES, errno.EAGAIN):
+                    raise BlockingIOError(errno.EAGAIN, "locked", holder or "unknown") from error
+                raise
+        self._held.add(self.file)
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        if self.file in self._held:
+            self._held.discard(self.file)
+            os.close(self._descriptor)

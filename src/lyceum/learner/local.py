@@ -1,0 +1,353 @@
+"""The learner in one process: forests with advantages in, new weights out."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from pydantic import Field
+from torch import Tensor, nn
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from lyceum.component import Component, require_keys
+from lyceum.forest import Forest
+from lyceum.learner.forward import Layout, choose_layout, micro_batches, row_outputs
+from lyceum.objective.base import aggregate_weights
+from lyceum.policy import Policy
+from lyceum.types import Batch, Credited, Objective
+
+ANNOTATIONS = frozenset({"old_logprob", "reference_logprob", "old_value"})
+
+
+class Diverged(RuntimeError):
+    """The loss or its gradient was not finite too many steps in a row."""
+
+
+class LocalConfig(Component, room="learner"):
+    """AdamW on one device, in this process."""
+
+    kind: Literal["local"] = "local"
+    lr: float = Field(default=1e-6, gt=0)
+    """Peak learning rate."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """AdamW's decay rates of the first and second moment."""
+    eps: float = Field(default=1e-8, gt=0)
+    """Added to the root of the second moment."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """Decoupled; of matrices only, not of norms and biases."""
+    schedule: Literal["constant", "cosine", "linear"] = "constant"
+    """What the learning rate does after its warm-up, over the stage's steps."""
+    warmup_steps: int = Field(default=0, ge=0)
+    """Steps over which the learning rate rises from 0."""
+    final_lr_share: float = Field(default=0.0, ge=0, le=1)
+    """Share of the peak that cosine and linear schedules end at."""
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    """Gradients longer than this are scaled down to it."""
+    updates_per_step: int = Field(default=1, ge=1)
+    """Optimiser updates that each step's forest is split into, by whole groups. 1 is on-policy."""
+    epochs: int = Field(default=1, ge=1)
+    """Passes over each step's forest."""
+    micro_batch_tokens: int = Field(default=4096, ge=1)
+    """Unique tokens forwarded at once; the gradient does not depend on it, the memory does."""
+    layout: Literal["auto", "tree", "rows"] = "auto"
+    """How trajectories go through the model: shared tokens once, or padded rows; auto takes the cheaper."""
+    autocast: Literal["none", "bfloat16"] = "none"
+    """Compute forward and backward in bfloat16, weights and optimiser stay as they are."""
+    gradient_checkpointing: bool = False
+    """Compute activations again in the backward pass instead of keeping them."""
+    max_bad_steps: int = Field(default=5, ge=1)
+    """The run stops after this many steps in a row with a loss or gradient that is not finite; such a step changes
+    nothing."""
+
+    def build(self, policy: Policy, *, total_steps: int, needs: frozenset[str]) -> LocalLearner:
+        return LocalLearner(policy, self, total_steps=total_steps, needs=needs)
+
+
+def learning_rate(update: int, config: LocalConfig, total_steps: int) -> float:
+    """Learning rate of an update (from 0): linear warm-up, then constant, cosine or linear to the final share.
+
+    Warm-up and total are in steps, of ``epochs * updates_per_step`` updates each.
+    """
+    of_step = config.epochs * config.updates_per_step
+    warmup, total = config.warmup_steps * of_step, total_steps * of_step
+    if update < warmup:
+        return config.lr * (update + 1) / warmup
+    if config.schedule == "constant":
+        return config.lr
+    done = min(1.0, (update - warmup) / max(1, total - warmup))
+    left = 0.5 * (1 + math.cos(math.pi * done)) if config.schedule == "cosine" else 1 - done
+    return config.lr * (config.final_lr_share + (1 - config.final_lr_share) * left)
+
+
+class LocalLearner:
+    """Implements the learner's side of the loop: ``annotate`` a forest, ``step`` on it.
+
+    Args:
+        policy: trained in place.
+        total_steps: of the stage, for the learning-rate schedule.
+        needs: what objective and credit will ask for; a reference or a value head is made only if they do.
+    """
+
+    def __init__(self, policy: Policy, config: LocalConfig, *, total_steps: int, needs: frozenset[str]) -> None:
+        self.policy, self.config, self.total_steps = policy, config, total_steps
+        self.value_head = self._make_value_head() if needs & {"value", "old_value"} else None
+        self.reference = self._make_reference() if "reference_logprob" in needs else None
+        parameters = [p for p in policy.module.parameters() if p.requires_grad]
+        parameters += list(self.value_head.parameters()) if self.value_head else []
+        self.parameters = parameters
+        decayed = [p for p in parameters if p.dim() >= 2]
+        plain = [p for p in parameters if p.dim() < 2]
+        self.optimizer = torch.optim.AdamW(
+            [{"params": decayed, "weight_decay": config.weight_decay}, {"params": plain, "weight_decay": 0.0}],
+            lr=config.lr,
+            betas=config.betas,
+            eps=config.eps,
+            fused=True,
+        )
+        self.updates = 0
+        self.bad_steps = 0
+        self.skipped_steps = 0
+        if config.gradient_checkpointing:
+            policy.causal.gradient_checkpointing_enable({"use_reentrant": False})
+            policy.causal.enable_input_require_grads()
+
+    def _make_value_head(self) -> nn.Linear:
+        width = self.policy.output.weight.shape[1]
+        head = nn.Linear(width, 1, device=self.policy.device)
+        # Zero: the first advantages are then the rewards themselves, and nothing random needs a seed.
+        nn.init.zeros_(head.weight)
+        nn.init.zeros_(head.bias)
+        return head
+
+    def _make_reference(self) -> Policy | None:
+        """A frozen copy of the policy as it is now. With adapters none is needed: the model without them is it."""
+        if self.policy.adapters:
+            return None
+        module = copy.deepcopy(self.policy.module)
+        module.requires_grad_(False)
+        return Policy(module, self.policy.tokenizer)
+
+    # Before credit -------------------------------------------------------------------------------------------------
+
+    def annotate(self, forest: Forest, needs: frozenset[str]) -> Forest:
+        """Add the token columns that credit or objective need of this step's starting weights and of the reference.
+
+        ``old_logprob``, ``reference_logprob``: nats; ``old_value``: reward unit. Tokens the policy did not write: 0.
+        """
+        columns: dict[str, Tensor] = {}
+        if needs & {"old_logprob", "old_value"}:
+            columns |= self._columns(self.policy, forest, value="old_value" in needs)
+        if "reference_logprob" in needs:
+            with self.policy.without_adapters() if self.reference is None else nullcontext():
+                of_reference = self._columns(self.reference or self.policy, forest, value=False)
+            columns["reference_logprob"] = of_reference["old_logprob"]
+        return forest.with_columns(**{name: columns[name] for name in columns if name in needs})
+
+    def _columns(self, policy: Policy, forest: Forest, *, value: bool) -> dict[str, Tensor]:
+        columns = {"old_logprob": torch.zeros(forest.n_tokens)}
+        if value:
+            columns["old_value"] = torch.zeros(forest.n_tokens)
+        index = forest.rows().index
+        for chosen in micro_batches(forest, torch.arange(forest.n_rows), self.config.micro_batch_tokens):
+            part = forest.select(chosen)
+            wanted = part.trainable(part.rows())
+            with torch.no_grad(), self._autocast():
+                out = row_outputs(
+                    policy,
+                    part,
+                    wanted,
+                    layout=self._layout(part),
+                    needs=frozenset({"value"} if value else ()),
+                    value_head=self.value_head,
+                )
+            # A part's rows are shorter or as long as the forest's: places agree from the left.
+            places = index[chosen][:, : wanted.shape[1]][wanted]
+            columns["old_logprob"][places] = out.logprob.cpu()[wanted]
+            if out.value is not None:
+                columns["old_value"][places] = out.value.cpu()[wanted]
+        return columns
+
+    # The step ------------------------------------------------------------------------------------------------------
+
+    def step(self, forest: Forest, credited: Credited, objective: Objective) -> dict[str, float]:
+        """Update the weights on one step's forest; returns figures by name."""
+        started = time.perf_counter()
+        if (self.config.updates_per_step > 1 or self.config.epochs > 1) and "old_logprob" in objective.needs:
+            forest = self.annotate(forest, frozenset({"old_logprob"}) - set(forest.columns))
+        total = _Sums()
+        for epoch in range(self.config.epochs):
+            for rows in self._update_rows(forest, epoch):
+                self._update(forest, rows, credited, objective, total)
+        figures = total.means()
+        figures["lr"] = self.optimizer.param_groups[0]["lr"]
+        figures["seconds/train"] = time.perf_counter() - started
+        return figures
+
+    def _update_rows(self, forest: Forest, epoch: int) -> list[Int[Tensor, " r"]]:
+        """The rows of each update: whole groups, dealt out in an order drawn by counter where there are several."""
+        if self.config.updates_per_step == 1:
+            return [torch.arange(forest.n_rows)]
+        groups = forest.group.unique()
+        order = groups[torch.randperm(len(groups), generator=torch.Generator().manual_seed(self.updates + epoch))]
+        parts = order.chunk(self.config.updates_per_step)
+        return [torch.isin(forest.group, part).nonzero().squeeze(1) for part in parts]
+
+    def _update(
+        self, forest: Forest, rows: Int[Tensor, " r"], credited: Credited, objective: Objective, total: _Sums
+    ) -> None:
+        mask = forest.trainable(forest.rows(), objective.origins)
+        weight = torch.zeros(mask.shape)
+        weight[rows] = aggregate_weights(mask[rows], objective.aggregate, objective.constant)
+        learnt = rows
+        if objective.zero_advantage_is_zero:
+            learnt = rows[(credited.advantage[rows] != 0).any(1)]
+        lr = learning_rate(self.updates, self.config, self.total_steps)
+        for parameter_group in self.optimizer.param_groups:
+            parameter_group["lr"] = lr
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = 0.0
+        self._train_mode(True)
+        for chosen in micro_batches(forest, learnt, self.config.micro_batch_tokens):
+            loss += self._micro_batch(forest, chosen, mask, weight, credited, objective, total)
+        self._train_mode(False)
+        norm = nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm) if len(learnt) else torch.zeros(())
+        finite = math.isfinite(loss) and bool(norm.isfinite())
+        if finite:
+            self.optimizer.step()
+            self.bad_steps = 0
+        else:
+            self._bad_step()
+        self.updates += 1
+        total.add("loss", loss, 1)
+        total.add("grad_norm", float(norm), 1)
+        total.add("rows_without_gradient", 1 - len(learnt) / max(1, len(rows)), 1)
+
+    def _micro_batch(
+        self,
+        forest: Forest,
+        chosen: Int[Tensor, " m"],
+        mask: Bool[Tensor, "R L"],
+        weight: Float[Tensor, "R L"],
+        credited: Credited,
+        objective: Objective,
+        total: _Sums,
+    ) -> float:
+        part = forest.select(chosen)
+        rows, device = part.rows(), self.policy.device
+        wanted = part.trainable(rows, objective.origins)
+        width = wanted.shape[1]
+        layout = self._layout(part)
+
+        def cut(x: Tensor) -> Tensor:
+            return x[chosen][:, :width].to(device)
+
+        def column(name: str) -> Tensor | None:
+            return rows.gather(part.columns[name]).to(device) if name in part.columns else None
+
+        with self._autocast():
+            out = row_outputs(
+                self.policy, part, wanted, layout=layout, needs=objective.needs, value_head=self.value_head
+            )
+        old_logprob = column("old_logprob")
+        batch = Batch(
+            mask=wanted.to(device),
+            weight=cut(weight),
+            advantage=cut(credited.advantage),
+            logprob=out.logprob,
+            old_logprob=out.logprob.detach() if old_logprob is None else old_logprob,
+            behaviour_logprob=rows.gather(part.behaviour_logprob).to(device),
+            group=part.group.to(device),
+            reference_logprob=column("reference_logprob"),
+            entropy=out.entropy,
+            value=out.value,
+            old_value=column("old_value"),
+            value_target=None if credited.value_target is None else cut(credited.value_target),
+            logits=out.logits,
+        )
+        loss, metrics = objective(batch)
+        loss.backward()
+        for name, (value, share) in metrics.items():
+            total.add(name, float(value), float(share))
+        total.count("tokens_trained", part.n_tokens if layout == "tree" else rows.index.numel())
+        total.count("row_tokens_trained", int(part.row_length.sum()))
+        return float(loss.detach())
+
+    def _bad_step(self) -> None:
+        self.skipped_steps += 1
+        self.bad_steps += 1
+        if self.bad_steps >= self.config.max_bad_steps:
+            raise Diverged(
+                f"loss or gradient was not finite in {self.bad_steps} steps in a row; lower learner.lr or "
+                "learner.max_grad_norm, and resume from the last checkpoint"
+            )
+
+    def _layout(self, part: Forest) -> Layout:
+        return choose_layout(part) if self.config.layout == "auto" else self.config.layout
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self.config.autocast == "none":
+            return nullcontext()
+        return torch.autocast(self.policy.device.type, dtype=torch.bfloat16)
+
+    def _train_mode(self, on: bool) -> None:
+        # Recomputing activations is what transformers ties to a layer's training mode. What stands inside the layers
+        # stays in evaluation mode: with dropout, the policy that is trained were another one than the one that sampled.
+        if self.config.gradient_checkpointing:
+            for module in self.policy.module.modules():
+                if isinstance(module, GradientCheckpointingLayer):
+                    module.training = on
+
+    # State ---------------------------------------------------------------------------------------------------------
+
+    def weights(self) -> nn.Module:
+        """What an engine loads. In process it is the module itself, so that nothing is copied."""
+        return self.policy.module
+
+    def state_dict(self) -> dict[str, Any]:
+        state: dict[str, Any] = {
+            "parameters": [p.detach() for p in self.parameters],
+            "optimizer": self.optimizer.state_dict(),
+            "updates": self.updates,
+            "bad_steps": self.bad_steps,
+            "skipped_steps": self.skipped_steps,
+            "reference": self.reference.module.state_dict() if self.reference else None,
+        }
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        require_keys("learner", given=state, needed=self.state_dict())
+        if len(state["parameters"]) != len(self.parameters):
+            raise ValueError(f"learner: {len(state['parameters'])} tensors saved, {len(self.parameters)} are trained")
+        with torch.no_grad():
+            for parameter, saved in zip(self.parameters, state["parameters"], strict=True):
+                parameter.copy_(saved)
+        self.optimizer.load_state_dict(dict(state["optimizer"]))
+        self.updates = int(state["updates"])
+        self.bad_steps, self.skipped_steps = int(state["bad_steps"]), int(state["skipped_steps"])
+        if self.reference is not None:
+            self.reference.module.load_state_dict(state["reference"])
+
+
+class _Sums:
+    """Figures that add up over micro-batches and updates."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, float] = {}
+        self.shares: dict[str, float] = {}
+
+    def add(self, name: str, value: float, share: float) -> None:
+        self.sums[name] = self.sums.get(name, 0.0) + value
+        self.shares[name] = self.shares.get(name, 0.0) + share
+
+    def count(self, name: str, value: float) -> None:
+        self.sums[name] = self.sums.get(name, 0.0) + value
+        self.shares[name] = 1.0
+
+    def means(self) -> dict[str, float]:
+        return {name: value / self.shares[name] for name, value in self.sums.items() if self.shares[name]}

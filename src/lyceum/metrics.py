@@ -1,0 +1,140 @@
+"""What is measured at each step: a line of metrics.jsonl and a point on each TensorBoard curve."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import time
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lyceum.files import FULL, atomic_write, full_disk
+
+if TYPE_CHECKING:
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+
+class Metrics:
+    """Appends to a run's metrics.jsonl and TensorBoard folder. Steps grow from line to line.
+
+    Attributes:
+        last_step: of the last line, None before the first.
+        lines: how many there are.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self.file = run / "metrics.jsonl"
+        self.last_step: int | None = None
+        self.lines = 0
+        self._curves = run / "tensorboard"
+        self._open: Any = None
+        self._writer: EventFileWriter | None = None
+        self._purge = False
+
+    def append(self, step: int, figures: Mapping[str, Any]) -> None:
+        """One line. JSON has no nan: such a figure is null, and ``NAME/nonfinite`` says nan, inf or -inf."""
+        if self.last_step is not None and step <= self.last_step:
+            raise ValueError(f"record: got step {step} after step {self.last_step}; allowed: steps that grow")
+        line: dict[str, Any] = {"step": step}
+        numbers: dict[str, float] = {}
+        for name, given in figures.items():
+            value = plain(name, given)
+            line[name] = value
+            if isinstance(value, float) and not math.isfinite(value):
+                line |= {name: None, f"{name}/nonfinite": str(value)}
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                numbers[name] = value
+        self._write(json.dumps(line, allow_nan=False) + "\n")
+        self._draw(step, numbers)
+        self.last_step = step
+        self.lines += 1
+
+    def flush(self) -> None:
+        """Wait until the disk has every line."""
+        if self._open is not None:
+            os.fsync(self._open.fileno())
+        if self._writer is not None:
+            self._writer.flush()
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+        if self._writer is not None:
+            self._writer.close()
+        self._open = self._writer = None
+
+    def go_back(self, last_step: int | None, lines: int) -> None:
+        """Drop everything after a step, so that the file reads as if nothing had ever come after it."""
+        last = -math.inf if last_step is None else last_step
+        found = self.file.read_bytes().splitlines(keepends=True) if self.file.exists() else []
+        kept = [line for line in found if _step_of(line) <= last]
+        if len(kept) != lines:
+            warnings.warn(f"{self.file}: {len(kept)} lines up to step {last_step}, {lines} were written", stacklevel=3)
+        if kept != found:
+            atomic_write(self.file, b"".join(kept))
+        self.last_step, self.lines, self._purge = last_step, len(kept), True
+
+    def _write(self, line: str) -> None:
+        try:
+            if self._open is None:
+                self._open = open(self.file, "ab", buffering=0)  # noqa: SIM115 - held until close()
+            if self._open.write(line.encode()) < len(line.encode()):
+                raise OSError(errno.ENOSPC, "written in part")
+        except OSError as error:
+            said = full_disk(self.file.parent) if error.errno in FULL else error.strerror
+            raise OSError(error.errno, said, str(self.file)) from error
+
+    def _draw(self, step: int, numbers: Mapping[str, float]) -> None:
+        # One event for all curves: torch's SummaryWriter makes one for each, which costs more than the rest.
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        events: Any = event_pb2  # generated at run time: a type checker cannot see into them
+        summaries: Any = summary_pb2
+        if self._writer is None:
+            self._writer = EventFileWriter(str(self._curves), flush_secs=30)
+            if self._purge:
+                # What older event files hold from this step on is of the time that was lost: readers drop it.
+                start = events.SessionLog(status=events.SessionLog.START)
+                self._writer.add_event(events.Event(wall_time=time.time(), step=step, session_log=start))
+        points = [summaries.Summary.Value(tag=name, simple_value=value) for name, value in numbers.items()]
+        summary = summaries.Summary(value=points)
+        self._writer.add_event(events.Event(wall_time=time.time(), step=step, summary=summary))
+
+
+def read_metrics(run: Path | str) -> list[dict[str, Any]]:
+    """The lines of a run's metrics.jsonl, also while it is being written: an unfinished last line is left out."""
+    file = Path(run) / "metrics.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
+    return [json.loads(line) for line in lines if line.endswith(b"\n")]
+
+
+def plain(name: str, value: Any) -> Any:
+    """A number, string, boolean or None as Python has it; one-element tensors and arrays become numbers."""
+    if hasattr(value, "item") and not isinstance(value, bool | int | float | str):
+        value = value.item()
+    if value is not None and not isinstance(value, bool | int | float | str):
+        raise TypeError(f"{name}: got a {type(value).__name__}; allowed: a number, string, boolean or None")
+    return value
+
+
+def finite(value: Any) -> Any:
+    """Nested figures as JSON takes them: what is not finite becomes null, one-element tensors become numbers."""
+    if isinstance(value, Mapping):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    value = plain("figure", value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _step_of(line: bytes) -> float:
+    """The step of a line; beyond every step where a kill tore it."""
+    try:
+        return json.loads(line)["step"] if line.endswith(b"\n") else math.inf
+    except (ValueError, TypeError, KeyError):
+        return math.inf

@@ -1,0 +1,213 @@
+"""Models in and out: a Hugging Face folder, a hub name, a ``.gguf`` file, or the small base in this package."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import torch
+import transformers
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from lyceum.component import RecipeError, nearest
+from lyceum.models.scratch import build_scratch
+from lyceum.policy import Policy
+
+BASE, SCRATCH = "base", "scratch"
+
+
+class LoraSettings(BaseModel):
+    """Train low-rank adapters and leave the model as it is (peft)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    rank: int = Field(default=16, ge=1)
+    """Rank of each adapter."""
+    alpha: float = Field(default=32.0, gt=0)
+    """The adapter's output is multiplied by alpha / rank."""
+    target_modules: str | tuple[str, ...] = "all-linear"
+    """Names of the layers that get adapters, or all-linear."""
+
+
+class ModelSettings(BaseModel):
+    """Where the policy comes from."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    path: str = BASE
+    """``base`` (the small model in this package), ``scratch`` (it, untrained), a folder, a hub name, a .gguf file."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Of the weights that are trained."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto takes a GPU where there is one."""
+    chat_template: str | None = None
+    """File with a Jinja chat template, for models that come without one."""
+    lora: LoraSettings | None = None
+    """Adapters to train in place of the weights; none by default."""
+    trust_remote_code: bool = False
+    """Run Python code that comes with the model. Off unless you trust its authors."""
+    seed: int = 0
+    """Of the initial weights of ``scratch``, and of new adapters."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare_path(cls, value: Any) -> Any:
+        return {"path": value} if isinstance(value, str) else value
+
+
+def check_model(settings: ModelSettings) -> None:
+    """Refuse what cannot be loaded, before anything is.
+
+    Raises:
+        RecipeError: a path that is not there, a folder without a model or without a tokenizer, a missing template.
+    """
+    path = settings.path
+    if settings.chat_template is not None and not Path(settings.chat_template).is_file():
+        raise RecipeError(f"model.chat_template: no file {settings.chat_template}")
+    if path in (BASE, SCRATCH):
+        return
+    place = Path(path).expanduser()
+    if place.suffix == ".gguf":
+        if not place.is_file():
+            raise RecipeError(f"model.path: no file {path}")
+        return
+    if not place.exists():
+        looks_local = path.startswith((".", "/", "~")) or path.count("/") != 1
+        if looks_local:
+            known = f"{BASE}, {SCRATCH}, a folder, owner/name of a hub, a .gguf file"
+            raise RecipeError(f"model.path: got {path!r}{nearest(path, [BASE, SCRATCH])}; allowed: {known}")
+        return
+    if not place.is_dir():
+        raise RecipeError(f"model.path: {path} is a file; allowed: a model folder, or a .gguf file")
+    config = place / "config.json"
+    if not config.is_file():
+        raise RecipeError(f"model.path: {path} has no config.json, so it is no Hugging Face model folder")
+    names = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json")
+    if not any((place / name).is_file() for name in names):
+        raise RecipeError(f"model.path: {path} has no tokenizer ({', '.join(names[:2])}); save it beside the model")
+    try:
+        json.loads(config.read_text())
+    except ValueError as error:
+        raise RecipeError(f"model.path: {config} is not JSON: {error}") from error
+
+
+def load_tokenizer(settings: ModelSettings) -> PreTrainedTokenizerBase:
+    """The tokenizer alone, with the chat template in place.
+
+    Raises:
+        RecipeError: it has no chat template and none is given, no end-of-sequence token, or cannot be loaded.
+    """
+    check_model(settings)
+    if settings.path == SCRATCH:
+        tokenizer: PreTrainedTokenizerBase = build_scratch(seed=settings.seed)[1]
+    else:
+        folder, extra = _source(settings)
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(folder, **extra)
+        except (OSError, ValueError, KeyError) as error:
+            raise RecipeError(f"model.path: the tokenizer of {settings.path} cannot be loaded: {error}") from error
+    if settings.chat_template is not None:
+        tokenizer.chat_template = Path(settings.chat_template).read_text()
+    if tokenizer.chat_template is None:
+        raise RecipeError(
+            f"model.chat_template: {settings.path} comes without a chat template; give a file with one "
+            "(for a base model, one that prints each message's content will do)"
+        )
+    if tokenizer.eos_token_id is None:
+        raise RecipeError(f"model.path: the tokenizer of {settings.path} has no end-of-sequence token")
+    return tokenizer
+
+
+def load_policy(settings: ModelSettings) -> Policy:
+    """Load model and tokenizer.
+
+    Raises:
+        RecipeError: it cannot be loaded, or the tokenizer knows tokens that the model has no embedding for.
+    """
+    tokenizer = load_tokenizer(settings)
+    device = "cuda" if settings.device == "auto" and torch.cuda.is_available() else settings.device
+    device = "cpu" if device == "auto" else device
+    if settings.path == SCRATCH:
+        module: PreTrainedModel = build_scratch(seed=settings.seed)[0]
+    else:
+        folder, extra = _source(settings)
+        extra |= _unpacked() if "gguf_file" in extra else {}
+        try:
+            module = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, settings.dtype), **extra)
+        except (OSError, ValueError, KeyError) as error:
+            raise RecipeError(f"model.path: {settings.path} cannot be loaded: {error}") from error
+    quantizer = getattr(module, "hf_quantizer", None)
+    if quantizer is not None:
+        quantizer.remove_quantization_config(module)  # unpacked by now; it would refuse to be saved
+    largest = max(tokenizer.get_vocab().values(), default=0)
+    embeddings = cast(Any, module.get_input_embeddings()).weight.shape[0]
+    if largest >= embeddings:
+        raise RecipeError(
+            f"model.path: the tokenizer of {settings.path} has token ids up to {largest}, the model embeds "
+            f"{embeddings}; use the tokenizer that belongs to it"
+        )
+    module = cast(Any, module).to(device=device, dtype=getattr(torch, settings.dtype)).eval()
+    return Policy(_with_adapters(module, settings), tokenizer)
+
+
+def save_policy(policy: Policy, folder: Path) -> None:
+    """A Hugging Face folder that ``from_pretrained`` loads: adapters merged, and kept beside in ``adapter/``.
+
+    It appears whole or not at all: what stood there before stays until the new one is written.
+    """
+    partial = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    module = policy.causal
+    if policy.adapters:
+        cast(Any, policy.module).save_pretrained(partial / "adapter")
+        module = cast(Any, copy.deepcopy(policy.module)).merge_and_unload()
+    implementation = module.config._attn_implementation
+    module.config._attn_implementation = None  # ours is not known to a fresh process
+    try:
+        module.save_pretrained(partial)
+    finally:
+        module.config._attn_implementation = implementation
+    policy.tokenizer.save_pretrained(partial)
+    if folder.exists():
+        shutil.rmtree(folder)
+    partial.rename(folder)
+
+
+def _source(settings: ModelSettings) -> tuple[str, dict[str, Any]]:
+    """What to hand to from_pretrained."""
+    extra: dict[str, Any] = {"trust_remote_code": settings.trust_remote_code}
+    if settings.path == BASE:
+        return str(files("lyceum.models") / BASE), extra
+    place = Path(settings.path).expanduser()
+    if place.suffix == ".gguf":
+        return str(place.parent), extra | {"gguf_file": place.name}
+    return str(place) if place.exists() else settings.path, extra
+
+
+def _unpacked() -> dict[str, Any]:
+    """Asks for plain weights, which can be trained, where transformers would keep a GGUF file's blocks packed."""
+    config = getattr(transformers, "GgufConfig", None)
+    return {} if config is None else {"quantization_config": config(dequantize=True)}
+
+
+def _with_adapters(module: PreTrainedModel, settings: ModelSettings) -> Any:
+    if settings.lora is None:
+        return module
+    from peft import LoraConfig, get_peft_model
+
+    targets = settings.lora.target_modules
+    config = LoraConfig(
+        task_type="CAUSAL_LM",
+        r=settings.lora.rank,
+        lora_alpha=settings.lora.alpha,  # pyright: ignore[reportArgumentType]
+        lora_dropout=0.0,
+        target_modules=targets if isinstance(targets, str) else list(targets),
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        return get_peft_model(module, config)

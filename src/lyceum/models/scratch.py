@@ -1,0 +1,93 @@
+"""A small Llama with a character tokenizer, untrained: what the base model in this package is trained from.
+
+Every printable ASCII character and the newline are one token each, so that any built-in task can be written, a step
+of a solution ends at a known token, and no arithmetic is hidden by how digits are merged.
+"""
+
+from __future__ import annotations
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+SPECIAL = PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
+CHARACTERS = "\n" + "".join(chr(code) for code in range(32, 127))
+
+# A user's message is its bare content, and an assistant's ends with <eos>, as a completion does: a chat that goes on
+# is then token for token what was sampled. Messages that nothing else separates (a system's, a second user's) are set
+# apart by a newline.
+CHAT_TEMPLATE = (
+    "{%- for message in messages -%}"
+    "{%- if not loop.first and messages[loop.index0 - 1]['role'] != 'assistant'"
+    " and message['role'] != 'assistant' -%}{{ '\\n' }}{%- endif -%}"
+    "{%- if message['content'] is string -%}{{ message['content'] }}"
+    "{%- else -%}{%- for part in message['content'] -%}{{ part['text'] }}{%- endfor -%}{%- endif -%}"
+    "{%- if message['role'] == 'assistant' -%}{{ eos_token }}{%- endif -%}"
+    "{%- endfor -%}"
+)
+
+
+def character_tokenizer(*, context: int = 2048) -> PreTrainedTokenizerFast:
+    """99 tokens: pad, end of sequence, unknown (any other character), newline, printable ASCII. Nothing is added to
+    a text: no beginning-of-sequence token, and the end of sequence only by the chat template."""
+    vocabulary = {token: index for index, token in enumerate([*SPECIAL, *CHARACTERS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=EOS,
+        unk_token=UNKNOWN,
+        chat_template=CHAT_TEMPLATE,
+        model_max_length=context,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def build_scratch(
+    *,
+    seed: int = 0,
+    width: int = 128,
+    layers: int = 4,
+    heads: int = 4,
+    feed_forward: int = 448,
+    context: int = 2048,
+    spread: float = 0.06,
+) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
+    """An untrained Llama in float32 and its tokenizer; 976,768 parameters (3.9 MB) as it stands.
+
+    Args:
+        seed: of the initial weights; the global random state is left as it was.
+        width: of the residual stream, in units; a multiple of ``heads``.
+        layers: transformer blocks.
+        heads: of attention, each with its own keys and values.
+        feed_forward: width of the gated feed-forward part, in units.
+        context: longest sequence, in tokens.
+        spread: standard deviation of the initial weights. The usual 0.02 is for wider models; here 0.06 reaches
+            in 300 steps of fine-tuning what 0.02 reaches in 430 (0.1 is slower again).
+    """
+    tokenizer = character_tokenizer(context=context)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=width,
+        intermediate_size=feed_forward,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        max_position_embeddings=context,
+        tie_word_embeddings=False,
+        initializer_range=spread,
+        bos_token_id=None,
+        eos_token_id=SPECIAL.index(EOS),
+        pad_token_id=SPECIAL.index(PAD),
+        dtype=torch.float32,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = LlamaForCausalLM(config)
+    model.generation_config = GenerationConfig(
+        eos_token_id=SPECIAL.index(EOS), pad_token_id=SPECIAL.index(PAD), do_sample=True, max_new_tokens=64
+    )
+    return model, tokenizer

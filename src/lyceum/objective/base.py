@@ -1,0 +1,224 @@
+"""What every objective shares: how tokens share the loss, the terms beside the policy's, and what is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool, Float
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from lyceum.component import Component
+from lyceum.objective.importance import ImportanceCorrection, importance_weight
+from lyceum.objective.kl import LOG_RATIO_LIMIT, KLPenalty, kl_estimate
+from lyceum.objective.value import value_loss
+from lyceum.types import Batch, Metrics, Objective, Origin
+
+Aggregate = Literal["token", "sequence", "constant"]
+
+Surrogate = Callable[[Batch], tuple[Tensor, Metrics]]
+"""A clean batch in, each token's policy loss (R, L) and what was measured out."""
+
+
+class Aggregation(Component):
+    """How tokens share the loss."""
+
+    aggregate: Aggregate = "token"
+    """``token``: every token of the step counts the same; ``sequence``: every row; ``constant``: every token counts
+    1 / (rows * constant), whatever the lengths (Dr. GRPO)."""
+    constant: int | None = Field(None, ge=1)
+    """Tokens a row is divided by where aggregate is ``constant``; usually the longest completion allowed."""
+
+    @model_validator(mode="after")
+    def _constant_where_used(self) -> Aggregation:
+        if (self.aggregate == "constant") != (self.constant is not None):
+            raise ValueError(
+                f"constant: got {self.constant} with aggregate '{self.aggregate}'; allowed: "
+                "a number of tokens with aggregate 'constant', none with the others"
+            )
+        return self
+
+
+class Terms(Aggregation):
+    """What may stand beside a policy loss, whichever it is."""
+
+    kl: KLPenalty = KLPenalty()
+    """KL(policy || reference) added to each token's loss."""
+    entropy_coefficient: float = 0.0
+    """Loss units a nat: how much each token's entropy is rewarded."""
+    value_coefficient: float = Field(0.0, ge=0)
+    """Weight of the value head's loss; 0 trains no value head."""
+    value_clip: float | None = Field(None, gt=0)
+    """How far a value may move in one step, in the reward's unit; None for anywhere."""
+    importance: ImportanceCorrection = ImportanceCorrection()
+    """Correction for an engine whose probabilities differ from the learner's."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        wanted = {
+            "reference_logprob": self.kl.coefficient != 0,
+            "entropy": self.entropy_coefficient != 0,
+            "value": self.value_coefficient != 0,
+        }
+        return frozenset(name for name, is_wanted in wanted.items() if is_wanted)
+
+    def check(self, stage: Any) -> list[str]:
+        credit = getattr(stage, "credit", None)
+        gives = getattr(credit, "gives_value_target", False)
+        if credit is None or gives == bool(self.value_coefficient):
+            return []
+        kind = getattr(credit, "kind", type(credit).__name__)
+        if gives:
+            return [
+                f"objective.value_coefficient: got 0, but credit.kind '{kind}' reads a value head that nothing else "
+                "trains; allowed: more than 0"
+            ]
+        return [
+            f"objective.value_coefficient: got {self.value_coefficient}, but credit.kind '{kind}' gives a value head "
+            "no target; allowed: 0, or credit.kind 'gae'"
+        ]
+
+
+class PolicyObjective:
+    """A surrogate for the policy plus the terms beside it, summed with the step's weights."""
+
+    def __init__(self, terms: Terms, surrogate: Surrogate, *, needs: frozenset[str] = frozenset()) -> None:
+        self.terms = terms
+        self.surrogate = surrogate
+        corrected = terms.importance.mode != "none"
+        self.needs = terms.needs | needs | ({"old_logprob"} if corrected else frozenset())
+        self.aggregate: Aggregate = terms.aggregate
+        self.constant = terms.constant
+        self.origins: tuple[Origin, ...] = (Origin.POLICY,)
+        # Those terms pull on a row whatever its advantage is, so that no row may be skipped.
+        self.zero_advantage_is_zero = not terms.needs
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Metrics]:
+        batch = clean(batch)
+        token_loss, metrics = self.surrogate(batch)
+        token_loss = token_loss * self._correction(batch, metrics)
+        token_loss = token_loss + terms_beside(self.terms, batch, metrics)
+        return (batch.weight * token_loss).sum(), metrics
+
+    def _correction(self, batch: Batch, metrics: Metrics) -> Tensor | float:
+        how = self.terms.importance
+        if how.mode == "none":
+            return 1.0
+        weight = importance_weight(
+            batch.old_logprob, batch.behaviour_logprob, batch.mask, how.level, how.mode, how.low, how.high
+        )
+        metrics["importance/weight"] = measured(weight, batch.mask)
+        metrics["importance/dropped"] = measured(weight == 0, batch.mask)
+        return weight
+
+
+def policy_objective(terms: Terms, surrogate: Surrogate, *, needs: frozenset[str] = frozenset()) -> Objective:
+    return PolicyObjective(terms, surrogate, needs=needs)
+
+
+def terms_beside(terms: Terms, batch: Batch, metrics: Metrics) -> Float[Tensor, "R L"]:
+    """Each token's KL penalty, entropy bonus and value loss, in loss units; measures what is there.
+
+    Raises:
+        ValueError: a term is on and the batch lacks what it reads.
+    """
+    loss = torch.zeros_like(batch.logprob)
+    if batch.reference_logprob is not None:
+        metrics["kl/reference"] = measured(kl_estimate(batch.logprob, batch.reference_logprob, "k3"), batch.mask)
+    if terms.kl.coefficient:
+        reference = _given(batch.reference_logprob, "reference_logprob", "kl.coefficient")
+        loss = loss + terms.kl.coefficient * kl_estimate(batch.logprob, reference, terms.kl.estimator)
+    if batch.entropy is not None:
+        metrics["entropy"] = measured(batch.entropy, batch.mask)
+    if terms.entropy_coefficient:
+        loss = loss - terms.entropy_coefficient * _given(batch.entropy, "entropy", "entropy_coefficient")
+    if terms.value_coefficient:
+        value = _given(batch.value, "value", "value_coefficient")
+        target = _given(batch.value_target, "value_target", "value_coefficient")
+        error = value_loss(value, target, batch.old_value, terms.value_clip)
+        metrics["value_loss"] = measured(error, batch.mask)
+        loss = loss + terms.value_coefficient * error
+    return loss
+
+
+def _given(column: Tensor | None, name: str, key: str) -> Tensor:
+    if column is None:
+        raise ValueError(f"objective.{key} is not 0, but the batch has no {name}")
+    return column
+
+
+def clean(batch: Batch) -> Batch:
+    """The batch with 0 outside the mask, in every (R, L) field.
+
+    Entries there mean nothing and may be nan; a sum over the masked loss alone would still send nan back, since the
+    gradient of a product with 0 is 0 * nan.
+    """
+
+    def kept(x: Tensor | None) -> Tensor | None:
+        return None if x is None else torch.where(batch.mask, x, 0)
+
+    columns = ("reference_logprob", "entropy", "value", "old_value", "value_target")
+    return replace(
+        batch,
+        weight=torch.where(batch.mask, batch.weight, 0),
+        advantage=torch.where(batch.mask, batch.advantage, 0),
+        logprob=torch.where(batch.mask, batch.logprob, 0),
+        old_logprob=torch.where(batch.mask, batch.old_logprob, 0),
+        behaviour_logprob=torch.where(batch.mask, batch.behaviour_logprob, 0),
+        **{name: kept(getattr(batch, name)) for name in columns},
+    )
+
+
+def aggregate_weights(mask: Bool[Tensor, "R L"], how: Aggregate, constant: int | None = None) -> Float[Tensor, "R L"]:
+    """Each token's share in the loss of a whole step.
+
+        token:     1 / tokens of the step
+        sequence:  1 / (rows * tokens of the row)
+        constant:  1 / (rows * constant)
+
+    Args:
+        mask: trained tokens of every row of the step, not of one micro-batch. Rows without any do not count as rows.
+        how: as above.
+        constant: tokens a row is divided by; for ``constant`` alone.
+    Returns:
+        Shares without unit, 0 outside the mask. They sum to 1, for ``constant`` to (mean length) / constant.
+    Raises:
+        ValueError: ``constant`` without a constant.
+    Source:
+        token: DAPO, arXiv:2503.14476, equation 12; sequence: GRPO, arXiv:2402.03300, equation 3; constant: Dr. GRPO,
+        arXiv:2503.20783, section 3.2.
+    """
+    length = mask.sum(1, keepdim=True)
+    rows = (length > 0).sum()
+    match how:
+        case "token":
+            share = 1 / length.sum().clamp(min=1).float()
+        case "sequence":
+            share = 1 / (rows * length).clamp(min=1).float()
+        case "constant":
+            if constant is None:
+                raise ValueError("aggregate 'constant' needs a constant: the tokens that each row is divided by")
+            share = 1 / (rows * constant).clamp(min=1).float()
+    return mask * share
+
+
+def token_ratio(logprob: Float[Tensor, "R L"], old_logprob: Float[Tensor, "R L"]) -> Float[Tensor, "R L"]:
+    """pi / pi_old of each token, without unit."""
+    return (logprob - old_logprob).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
+
+
+def measured(value: Tensor, mask: Bool[Tensor, "R L"]) -> tuple[Tensor, Tensor]:
+    """(sum, weight) of a quantity over the tokens of the mask, so that micro-batches add up."""
+    value = torch.where(mask, value.detach().float(), 0)
+    return value.sum(), mask.sum().float()
+
+
+def ratio_metrics(ratio: Float[Tensor, "R L"], batch: Batch) -> Metrics:
+    """The ratio that the loss uses, and KL(old || current) as k3, in nats a token."""
+    return {
+        "ratio": measured(ratio, batch.mask),
+        "kl/old": measured(kl_estimate(batch.old_logprob, batch.logprob.detach(), "k3"), batch.mask),
+    }

@@ -1,0 +1,60 @@
+"""Estimates of a Kullback-Leibler divergence from the tokens that one of the two policies drew."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+Estimator = Literal["k1", "k2", "k3"]
+
+LOG_RATIO_LIMIT = 20.0
+"""Nats. Log-ratios are cut here before ``exp``: past it (a factor of 5e8) float32 ratios overflow, and one infinity
+times a zero gradient makes every weight nan. No policy that is still being trained sensibly reaches it."""
+
+
+class KLPenalty(BaseModel):
+    """How much drifting from the reference policy costs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    coefficient: float = Field(default=0.0, ge=0)
+    """Reward units (or loss units) a nat; 0 switches the penalty off, and no reference is computed."""
+    estimator: Estimator = "k3"
+    """Which estimate of the divergence: k1 is unbiased but may be negative, k2 is half its square, k3 is unbiased and
+    never negative. As a *loss*, k1's gradient is zero in expectation (it teaches nothing), k2's is that of the
+    divergence itself, and k3's is that of the reverse one."""
+
+
+def kl_estimate(
+    logprob: Float[Tensor, "R L"], reference_logprob: Float[Tensor, "R L"], estimator: Estimator
+) -> Float[Tensor, "R L"]:
+    """Each token's estimate of KL(policy || reference), for tokens that the policy drew.
+
+        x = reference_logprob - logprob
+        k1 = -x        k2 = x^2 / 2        k3 = exp(x) - 1 - x
+
+    Args:
+        logprob: nats, of the policy that drew the tokens.
+        reference_logprob: nats, of the other policy.
+        estimator: k1, k2 or k3.
+    Returns:
+        Nats a token; k2 and k3 are never negative.
+    Source:
+        J. Schulman, Approximating KL divergence (joschu.net/blog/kl-approx.html, 2020); k3 as a loss is
+        DeepSeekMath, arXiv:2402.03300, equation 4.
+    """
+    log_ratio = reference_logprob - logprob
+    match estimator:
+        case "k1":
+            return -log_ratio
+        case "k2":
+            return log_ratio.square() / 2
+        case "k3":
+            # expm1: exp(x) - 1 of a small x loses its digits in float32, and can come out negative. The whole of x is
+            # cut, not the exponent alone: with -x left in, the gradient past the limit would point the wrong way.
+            log_ratio = log_ratio.clamp(max=LOG_RATIO_LIMIT)
+            return torch.expm1(log_ratio) - log_ratio

@@ -1,0 +1,73 @@
+"""The clipped surrogate of PPO, with separate ranges below and above (DAPO) and the dual clip."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor
+
+from lyceum.objective.base import Terms, measured, policy_objective, ratio_metrics, token_ratio
+from lyceum.types import Batch, Metrics, Objective
+
+
+class PPOClip(Terms, room="objective"):
+    """Each token's ratio times its advantage, without a gain from leaving the trusted range."""
+
+    kind: Literal["ppo-clip"] = "ppo-clip"
+    clip_low: float = Field(0.2, gt=0, le=1)
+    """The ratio is cut below 1 - clip_low (no unit)."""
+    clip_high: float = Field(0.2, gt=0)
+    """The ratio is cut above 1 + clip_high (no unit); more than clip_low is DAPO's clip-higher."""
+    dual_clip: float | None = Field(None, gt=1)
+    """Where the advantage is negative, the loss is at most dual_clip * |advantage|; None for no bound."""
+
+    def build(self) -> Objective:
+        return policy_objective(self, self.surrogate, needs=frozenset({"old_logprob"}))
+
+    def surrogate(self, batch: Batch) -> tuple[Tensor, Metrics]:
+        ratio = token_ratio(batch.logprob, batch.old_logprob)
+        loss = clipped_surrogate(ratio, batch.advantage, self.clip_low, self.clip_high, self.dual_clip)
+        metrics = ratio_metrics(ratio, batch) | clip_metrics(ratio, batch, self.clip_low, self.clip_high)
+        if self.dual_clip is not None:
+            metrics["clip/dual"] = measured((batch.advantage < 0) & (ratio > self.dual_clip), batch.mask)
+        return loss, metrics
+
+
+def clipped_surrogate(
+    ratio: Float[Tensor, "R L"],
+    advantage: Float[Tensor, "R L"],
+    clip_low: float,
+    clip_high: float,
+    dual_clip: float | None = None,
+) -> Float[Tensor, "R L"]:
+    """Each token's clipped loss.
+
+        -min(ratio * A, clip(ratio, 1 - clip_low, 1 + clip_high) * A)        and at most -dual_clip * A where A < 0
+
+    Args:
+        ratio: pi / pi_old, without unit, with gradient.
+        advantage: without unit.
+        clip_low, clip_high: half-widths of the trusted range below and above 1.
+        dual_clip: bound on the ratio of a token with a negative advantage; None for no bound.
+    Returns:
+        Loss of each token, in the advantage's unit.
+    Source:
+        PPO, arXiv:1707.06347, equation 7; separate ranges: DAPO, arXiv:2503.14476, equation 10; dual clip:
+        arXiv:1912.09729.
+    """
+    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
+    gain = torch.minimum(ratio * advantage, clipped * advantage)
+    if dual_clip is not None:
+        gain = torch.where(advantage < 0, torch.maximum(gain, dual_clip * advantage), gain)
+    return -gain
+
+
+def clip_metrics(ratio: Float[Tensor, "R L"], batch: Batch, clip_low: float, clip_high: float) -> Metrics:
+    """Shares of tokens whose gradient the range stops, below and above."""
+    return {
+        "clip/low": measured((batch.advantage < 0) & (ratio < 1 - clip_low), batch.mask),
+        "clip/high": measured((batch.advantage > 0) & (ratio > 1 + clip_high), batch.mask),
+    }

@@ -1,0 +1,25 @@
+"""The plain policy gradient: log-probability times advantage."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+from lyceum.objective.base import Terms, policy_objective
+from lyceum.types import Batch, Metrics, Objective
+
+
+class ReinforceLoss(Terms, room="objective"):
+    """Each token's log-probability times its advantage; right where every batch gets one update.
+
+    -A * logprob        Williams 1992, doi:10.1007/BF00992696
+    """
+
+    kind: Literal["reinforce"] = "reinforce"
+
+    def build(self) -> Objective:
+        return policy_objective(self, self.surrogate)
+
+    def surrogate(self, batch: Batch) -> tuple[Tensor, Metrics]:
+        return -batch.advantage * batch.logprob, {}

@@ -1,0 +1,28 @@
+"""docs/papers.md, made from the recipes: which paper is which recipe. ``python -m lyceum.papers > docs/papers.md``."""
+
+from __future__ import annotations
+
+from lyceum.recipe_files import read_raw, recipe_names
+
+HEAD = """# Papers
+
+Made from the recipes by `python -m lyceum.papers > docs/papers.md`. Each recipe's file says what of the paper it takes;
+`lyceum recipes show NAME` prints every setting.
+
+| recipe | title | paper |
+|---|---|---|
+"""
+
+
+def table() -> str:
+    rows = []
+    for name in recipe_names():
+        raw = read_raw(name)
+        number = str(raw.get("paper", "")).removeprefix("arXiv:")
+        link = f"[arXiv:{number}](https://arxiv.org/abs/{number})" if number else ""
+        rows.append(f"| `{name}` | {raw.get('title', '')} | {link} |\n")
+    return HEAD + "".join(rows)
+
+
+if __name__ == "__main__":
+    print(table(), end="")

@@ -1,0 +1,165 @@
+"""Parts of a reward, and how they add up.
+
+A part is a grader (``async (task, leaves) -> list[Grade]``) with a weight. Parts are summed; where one of them cannot
+say, the trajectory is ungraded, and the reason names the part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from lyceum.component import Component, RecipeError
+from lyceum.tree import Node
+from lyceum.types import Grade, Grader, Task, TaskSource
+
+_code_allowed: ContextVar[bool] = ContextVar("lyceum_code_allowed", default=False)
+
+
+class RewardPart(Component, room="reward"):
+    """One summand of a reward."""
+
+    weight: float = Field(1.0, allow_inf_nan=False)
+    """Multiplies the part in the outcome (outcome per unit of the part); 0 only records it."""
+
+    def build(self, source: TaskSource) -> Grader:
+        raise NotImplementedError
+
+    def code(self) -> tuple[str, ...]:
+        """The Python functions that building this part would run, as the recipe names them."""
+        return ()
+
+
+def combine(parts: Sequence[RewardPart], source: TaskSource) -> Grader:
+    """The grader that asks every part at once and adds them up.
+
+        outcome = sum_p weight_p * part_p
+
+    A trajectory is correct where every part that has a notion of correctness says so. A part that abstains, raises or
+    gives no finite number leaves the trajectory ungraded: a sum that lacks a summand is another reward.
+
+    Raises:
+        RecipeError: there is no part.
+    """
+    if not parts:
+        raise RecipeError("reward: got no part; allowed: one or more, for example kind 'task'")
+    graders = [part.build(source) for part in parts]
+    names, weights = part_names(parts), [part.weight for part in parts]
+
+    async def grade(task: Task, leaves: Sequence[Node]) -> list[Grade]:
+        columns = await asyncio.gather(
+            *(_ask(name, grader, task, leaves) for name, grader in zip(names, graders, strict=True))
+        )
+        return [add_up(dict(zip(names, row, strict=True)), weights) for row in zip(*columns, strict=True)]
+
+    return grade
+
+
+def part_names(parts: Sequence[RewardPart]) -> list[str]:
+    """The kind of each part; the second part of a kind is ``kind#2``."""
+    names: list[str] = []
+    for part in parts:
+        kind = str(getattr(part, "kind", type(part).__name__))
+        number = sum(name.partition("#")[0] == kind for name in names) + 1
+        names.append(kind if number == 1 else f"{kind}#{number}")
+    return names
+
+
+def add_up(grades: Mapping[str, Grade], weights: Sequence[float]) -> Grade:
+    """One grade from the named grades of a trajectory's parts, in the order of ``weights``."""
+    reasons = [f"{name}: {grade.reason or 'no outcome'}" for name, grade in grades.items() if grade.outcome is None]
+    if reasons:
+        return Grade.ungraded("; ".join(reasons))
+    outcome = 0.0
+    named: dict[str, float] = {}
+    steps: dict[int, float] = {}
+    for (name, grade), weight in zip(grades.items(), weights, strict=True):
+        assert grade.outcome is not None
+        outcome += weight * grade.outcome
+        named[name] = grade.outcome
+        named.update({f"{name}/{inner}": value for inner, value in grade.parts.items()})
+        for end, reward in grade.steps:
+            steps[end] = steps.get(end, 0.0) + weight * reward
+    verdicts = [grade.correct for grade in grades.values() if grade.correct is not None]
+    correct = all(verdicts) if verdicts else None
+    return Grade(outcome, correct, steps=tuple(sorted(steps.items())), parts=named)
+
+
+async def _ask(name: str, grader: Grader, task: Task, leaves: Sequence[Node]) -> list[Grade]:
+    """The part's grades, or its failure as the reason why there are none."""
+    try:
+        grades = await grader(task, leaves)
+    except Exception as error:
+        return [Grade.ungraded(describe(error))] * len(leaves)
+    if len(grades) != len(leaves):
+        return [Grade.ungraded(f"{len(grades)} grades for {len(leaves)} trajectories")] * len(leaves)
+    return [
+        grade
+        if grade.outcome is None or math.isfinite(grade.outcome)
+        else Grade.ungraded(f"the outcome is {grade.outcome}")
+        for grade in grades
+    ]
+
+
+def describe(error: BaseException) -> str:
+    """``ValueError: message``, on one line and of bounded length: an error may quote a whole completion."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return text if len(text) <= 300 else text[:297] + "..."
+
+
+def each(score: Callable[[Task, Node], Grade]) -> Grader:
+    """A grader from a fast function of one trajectory, run in the caller's loop; one that raises spoils one grade."""
+
+    async def grade(task: Task, leaves: Sequence[Node]) -> list[Grade]:
+        grades: list[Grade] = []
+        for leaf in leaves:
+            try:
+                grades.append(score(task, leaf))
+            except Exception as error:
+                grades.append(Grade.ungraded(describe(error)))
+        return grades
+
+    return grade
+
+
+def verdict(right: bool) -> Grade:
+    """1 for a right answer, 0 for a wrong one."""
+    return Grade(float(right), right)
+
+
+def code_allowed() -> bool:
+    """Whether a recipe may name Python code to run. False unless ``allow_code`` says otherwise.
+
+    A recipe is data, and may come from anywhere; a reward function that it names is code. Whoever builds the reward
+    decides: the command line allows it where the user typed the path or ``trust_code=true``.
+    """
+    return _code_allowed.get()
+
+
+def named_code(settings: Any) -> list[str]:
+    """Every Python function that settings name anywhere inside, such as a dataset's verifier: what to ask about."""
+    if isinstance(settings, RewardPart) and settings.code():
+        return list(settings.code())
+    if isinstance(settings, BaseModel):
+        inner: Sequence[Any] = [getattr(settings, name) for name in type(settings).model_fields]
+    elif isinstance(settings, Mapping):
+        inner = list(settings.values())
+    else:
+        inner = settings if isinstance(settings, list | tuple) else ()
+    return [spec for value in inner for spec in named_code(value)]
+
+
+@contextmanager
+def allow_code(allowed: bool = True) -> Iterator[None]:
+    """Rewards that are built inside may run the Python functions that they name."""
+    token = _code_allowed.set(allowed)
+    try:
+        yield
+    finally:
+        _code_allowed.reset(token)

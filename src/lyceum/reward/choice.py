@@ -1,0 +1,61 @@
+"""An answer that is right when it is the same letter."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal
+
+from pydantic import field_validator
+
+from lyceum.reward.base import RewardPart, each, verdict
+from lyceum.reward.extract import WHOLE, Extract
+from lyceum.tree import Node
+from lyceum.types import Grade, Grader, Task, TaskSource
+
+
+class Choice(RewardPart):
+    """1 where the extracted letter is the task's, else 0. A task's answer is a letter, or the number of one from 0."""
+
+    kind: Literal["choice"] = "choice"
+    extract: Extract = WHOLE
+    """Where the answer stands in a completion: whole, boxed, {after: MARK} or {tags: NAME}."""
+    letters: str = "ABCDEFGHIJ"
+    """The letters that may be chosen, one capital each, in order."""
+
+    @field_validator("letters")
+    @classmethod
+    def _letters_are_usable(cls, letters: str) -> str:
+        if len(set(letters)) < len(letters) or len(letters) < 2 or not re.fullmatch("[A-Z]+", letters):
+            raise ValueError(f"got {letters!r}; allowed: two or more different capital letters, for example 'ABCD'")
+        return letters
+
+    def build(self, source: TaskSource) -> Grader:
+        return each(self.score)
+
+    def score(self, task: Task, leaf: Node) -> Grade:
+        expected = letter_of(task.answer, self.letters)
+        if expected is None:
+            return Grade.ungraded(f"the answer {task.answer!r} of task {task.id!r} is none of {self.letters}")
+        found = self.extract(leaf.completion) or ""
+        chosen = chosen_letter(found, self.letters) if self.extract.form == "whole" else letter_of(found, self.letters)
+        return verdict(chosen == expected)
+
+
+def letter_of(answer: Any, letters: str) -> str | None:
+    """The letter that an answer is: 2 is C, ``b``, ``(B)``, ``B.`` and ``B) Paris`` are B. None where it is none."""
+    if isinstance(answer, int) and not isinstance(answer, bool):
+        return letters[answer] if 0 <= answer < len(letters) else None
+    found = re.match(rf"\W*([{letters}{letters.lower()}])(?:\W*$|[).:,])", str(answer))
+    return found.group(1).upper() if found else None
+
+
+def chosen_letter(text: str, letters: str) -> str | None:
+    """The letter that a whole completion settles on.
+
+    The last one that is announced (``answer is (B)``, ``Answer: B``); without an announcement, the last letter that
+    stands alone. Only capitals: ``a`` is a word.
+    """
+    # Every repeat is bounded: on a page of spaces after "answer", two open ones take time in the square of its length.
+    announced = re.findall(rf"(?i:answer)(?i:\s{{1,4}}is)?[\s:*($\\]{{0,8}}([{letters}])\b", text)
+    alone = announced or re.findall(rf"(?<![\w'])([{letters}])(?![\w'])", text)
+    return alone[-1] if alone else None

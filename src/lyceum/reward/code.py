@@ -1,0 +1,204 @@
+"""A user's own Python function as a verifier: found by name, run where it can be ended, its results checked.
+
+A function that is not async runs in a process of its own, so that one that hangs can be ended. An async function runs
+in the run's event loop, many calls at once; it must not block, and is cancelled at its limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import numbers
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from lyceum.component import RecipeError, nearest
+from lyceum.reward.base import RewardPart, code_allowed
+from lyceum.reward.pool import shared_pool
+from lyceum.types import Grade
+
+Prepare = Callable[[Any], tuple[dict[str, Any], Callable[[Any], Any]]]
+"""A job (what JSON can hold) into a call's keywords, and what makes a reply (what JSON can hold) of its result."""
+
+
+class CodePart(RewardPart):
+    """A reward that runs Python which the recipe names; only where ``lyceum.reward.base.allow_code`` allows it."""
+
+    timeout_seconds: float = Field(30.0, gt=0)
+    """Longest time for one call, in seconds; what takes longer is ungraded."""
+    processes: int = Field(1, ge=0, le=64)
+    """Processes for a function that is not async. 1 keeps its state in one place; 0 calls it in the run's own process,
+    with live objects and without a time limit."""
+    correct_at: float | None = Field(None, allow_inf_nan=False)
+    """Reward from which on an answer counts as correct; null where only the function's own word counts."""
+
+    def code(self) -> tuple[str, ...]:
+        named: str | tuple[str, ...] = getattr(self, "function", ())
+        return (named,) if isinstance(named, str) else named
+
+    def caller(
+        self, spec: str, prepare: str, *, key: str, default_name: str | None = None
+    ) -> tuple[Callable[..., Any], Callable[[Any], Awaitable[Any]]]:
+        """The function, and what calls it with a job and gives its reply.
+
+        Args:
+            spec: ``path/to/file.py:name`` or ``package.module:name``.
+            prepare: ``module:name`` of the convention by which it is called.
+            key: the recipe's key, for messages.
+            default_name: of the function where ``spec`` has none.
+        Raises:
+            RecipeError: code is not allowed, or there is no such function.
+        """
+        if not code_allowed():
+            raise RecipeError(
+                f"{key}: got {spec!r}, which is Python code to run; allowed: give it on the command line, "
+                "or trust_code=true, after a look at what it does"
+            )
+        place, name = split_spec(spec, key=key, default_name=default_name)
+        function = load_function(place, name, key=key)
+        convention: Prepare = _attribute(prepare)
+        if is_async(function):
+
+            async def call_async(job: Any) -> Any:
+                arguments, reply = convention(job)
+                async with asyncio.timeout(self.timeout_seconds):
+                    return reply(await function(**arguments))
+
+            return function, call_async
+        if self.processes == 0:
+
+            async def call_here(job: Any) -> Any:
+                arguments, reply = convention(job)
+                return reply(function(**arguments))
+
+            return function, call_here
+        pool = shared_pool(
+            "lyceum.reward.code:serve",
+            {"place": place, "name": name, "prepare": prepare},
+            workers=self.processes,
+            timeout_seconds=self.timeout_seconds,
+        )
+        return function, pool.run
+
+    def correctness(self, reward: float, said: bool | None) -> bool | None:
+        """What the function itself says, or else whether the reward reaches ``correct_at``."""
+        if said is not None or self.correct_at is None:
+            return said
+        return reward >= self.correct_at
+
+
+def serve(place: str, name: str, prepare: str) -> Callable[[Any], Any]:
+    """What a worker does: calls the function with each job."""
+    function = load_function(place, name, key="reward")
+    convention: Prepare = _attribute(prepare)
+
+    def work(job: Any) -> Any:
+        arguments, reply = convention(job)
+        return reply(function(**arguments))
+
+    return work
+
+
+def split_spec(spec: str, *, key: str, default_name: str | None = None) -> tuple[str, str]:
+    """``path/to/file.py:name`` or ``package.module:name`` in its two parts, a file's path made absolute."""
+    place, colon, name = spec.rpartition(":")
+    if spec.endswith(".py") and default_name is not None:
+        place, colon, name = spec, ":", default_name
+    if not colon or not place or not name.isidentifier():
+        raise RecipeError(f"{key}: got {spec!r}; allowed: path/to/file.py:name or package.module:name")
+    return (str(Path(place).expanduser().resolve()) if place.endswith(".py") else place), name
+
+
+def load_function(place: str, name: str, *, key: str) -> Callable[..., Any]:
+    """The named function of a file or module; runs its code.
+
+    Raises:
+        RecipeError: the file or module is missing or fails on import, or has no such function.
+    """
+    if place.endswith(".py") and not Path(place).is_file():
+        raise RecipeError(f"{key}: {place!r} does not exist; allowed: path/to/file.py:name or package.module:name")
+    try:
+        module = _load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+    except Exception as error:
+        raise RecipeError(f"{key}: {place!r} cannot be imported: {type(error).__name__}: {error}") from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        names = [each for each, value in vars(module).items() if inspect.isfunction(value)]
+        raise RecipeError(
+            f"{key}: {place!r} has no function {name!r}{nearest(name, names)}; it has {', '.join(names) or 'none'}"
+        )
+    return function
+
+
+def _load_file(path: Path) -> Any:
+    # Registered under a name of its own: two files named reward.py must not be one module, and dataclasses and
+    # functools look a function's module up by its name.
+    name = f"lyceum_user_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError("not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))  # it may import its neighbours; last, so that none hides a library
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """An async function, or an object whose call is one."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def accepted(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the keywords that the function takes: all where it has ``**kwargs``."""
+    parameters = _parameters(function)
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return dict(given)
+    return {name: value for name, value in given.items() if name in parameters}
+
+
+def check_parameters(function: Callable[..., Any], given: Mapping[str, Any], *, spec: str, key: str) -> None:
+    """Raise RecipeError where the function needs a keyword that it will not be given."""
+    for name, parameter in _parameters(function).items():
+        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+            continue
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise RecipeError(f"{key}: {spec!r} takes {name!r} by position only; allowed: parameters with names")
+        if parameter.default is parameter.empty and name not in given:
+            raise RecipeError(f"{key}: {spec!r} asks for {name!r}{nearest(name, given)}; allowed: {', '.join(given)}")
+
+
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(function).parameters
+
+
+def _attribute(dotted: str) -> Any:
+    module, _, name = dotted.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def to_float(value: Any, what: str) -> float:
+    """A number, a bool, or a scalar of numpy or torch. Raises TypeError for anything else, texts above all."""
+    if isinstance(value, numbers.Real):
+        return float(value)
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        return float(value.item())
+    raise TypeError(f"{what} is {value!r:.100}, a {type(value).__name__}; allowed: a number or None")
+
+
+def abstained(what: str) -> Grade:
+    return Grade.ungraded(f"{what} gave None: it does not grade this")

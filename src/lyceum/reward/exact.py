@@ -1,0 +1,36 @@
+"""An answer that is right when it reads the same."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from lyceum.reward.base import RewardPart, each, verdict
+from lyceum.reward.extract import WHOLE, Extract
+from lyceum.tree import Node
+from lyceum.types import Grade, Grader, Task, TaskSource
+
+
+class Exact(RewardPart):
+    """1 where the extracted answer equals the task's, runs of white space taken as one space, else 0."""
+
+    kind: Literal["exact"] = "exact"
+    extract: Extract = WHOLE
+    """Where the answer stands in a completion: whole, boxed, {after: MARK} or {tags: NAME}."""
+    case: bool = True
+    """Whether upper and lower case differ."""
+
+    def build(self, source: TaskSource) -> Grader:
+        return each(self.score)
+
+    def score(self, task: Task, leaf: Node) -> Grade:
+        accepted = task.answer if isinstance(task.answer, list | tuple) else [task.answer]
+        if not accepted or any(answer is None for answer in accepted):
+            return Grade.ungraded(f"task {task.id!r} has no answer to compare with")
+        found = self.extract(leaf.completion)
+        return verdict(found is not None and any(same_text(found, str(a), case=self.case) for a in accepted))
+
+
+def same_text(left: str, right: str, *, case: bool) -> bool:
+    """Whether two texts read the same, runs of white space taken as one space."""
+    one, other = " ".join(left.split()), " ".join(right.split())
+    return one == other if case else one.casefold() == other.casefold()

@@ -1,0 +1,85 @@
+"""Where in a completion the answer stands: pure functions on text, linear in its length whatever a model wrote."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, model_serializer, model_validator
+
+FORMS = 'whole, boxed, {after: "####"}, {tags: answer}'
+
+
+class Extract(BaseModel):
+    """``whole``, ``boxed``, ``{after: MARK}`` or ``{tags: NAME}``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    form: Literal["whole", "boxed", "after", "tags"] = "whole"
+    """The whole completion, the last ``\\boxed{}``, the rest of the line after the last mark, or the last ``<tag>``."""
+    mark: str = ""
+    """The mark of ``after`` or the name of ``tags``."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_short_form(cls, given: Any) -> Any:
+        if isinstance(given, Extract):
+            return given
+        if given in ("whole", "boxed"):
+            return {"form": given}
+        if isinstance(given, dict) and len(given) == 1:
+            [(form, mark)] = given.items()
+            if form in ("after", "tags") and isinstance(mark, str) and mark.strip():
+                return {"form": form, "mark": mark}
+        raise ValueError(f"got {given!r}; allowed: {FORMS}")
+
+    @model_serializer
+    def _to_short_form(self) -> Any:
+        return {self.form: self.mark} if self.mark else self.form
+
+    def __call__(self, text: str) -> str | None:
+        """The answer without the white space around it; None where the completion has none in that place."""
+        match self.form:
+            case "whole":
+                return text.strip() or None
+            case "boxed":
+                return last_boxed(text)
+            case "after":
+                return after_last(text, self.mark)
+            case "tags":
+                return inside_last_tags(text, self.mark)
+
+
+WHOLE = Extract.model_validate("whole")
+
+
+def after_last(text: str, mark: str) -> str | None:
+    """What follows the last ``mark`` up to the end of its line; None where there is no mark or nothing after it."""
+    _, found, rest = text.rpartition(mark)
+    return (rest.strip().partition("\n")[0].strip() or None) if found else None
+
+
+def inside_last_tags(text: str, tag: str) -> str | None:
+    """The inside of the last closed ``<tag>...</tag>``; None where no pair is closed, or it is empty."""
+    before, closed, _ = text.rpartition(f"</{tag}>")
+    _, opened, inside = before.rpartition(f"<{tag}>")
+    return (inside.strip() or None) if closed and opened else None
+
+
+def last_boxed(text: str) -> str | None:
+    """The inside of the last ``\\boxed{...}``, braces balanced; None where there is none, or it is not closed."""
+    _, found, rest = text.rpartition("\\boxed{")
+    if not found:
+        return None
+    depth, escaped = 1, False
+    for at, character in enumerate(rest):
+        if escaped:
+            escaped = False
+        elif character == "\\":
+            escaped = True
+        elif character == "{":
+            depth += 1
+        elif character == "}":
+            depth -= 1
+            if depth == 0:
+                return rest[:at].strip() or None
+    return None

@@ -1,0 +1,82 @@
+"""A reward for the shape of a completion, whatever its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from lyceum.reward.base import RewardPart, each
+from lyceum.reward.pool import WorkerError, shared_pool
+from lyceum.tree import Node
+from lyceum.types import Grade, Grader, Task, TaskSource
+
+
+class Format(RewardPart):
+    """1 where a completion has the required tags in order, or matches a pattern, else 0."""
+
+    kind: Literal["format"] = "format"
+    tags: tuple[str, ...] = ()
+    """Names of tags that must each open and close once, one after the other, with only white space around them."""
+    pattern: str | None = None
+    """A regular expression (Python) that the whole completion must match; ``.`` matches line ends too."""
+    timeout_seconds: float = Field(1.0, gt=0)
+    """Longest time for one match of ``pattern``, in seconds; one that takes longer is ungraded."""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Format:
+        if bool(self.tags) == (self.pattern is not None):
+            raise ValueError(f"got tags {list(self.tags)} and pattern {self.pattern!r}; allowed: exactly one of them")
+        for tag in self.tags:
+            if not re.fullmatch(r"[\w-]+", tag):
+                raise ValueError(f"tags: got {tag!r}; allowed: names of letters, digits, _ and -, for example 'think'")
+        if self.pattern is not None:
+            try:
+                re.compile(self.pattern)
+            except re.error as error:
+                raise ValueError(
+                    f"pattern: got {self.pattern!r}: {error}; allowed: a Python regular expression"
+                ) from None
+        return self
+
+    def build(self, source: TaskSource) -> Grader:
+        if self.tags:
+            return each(lambda task, leaf: Grade(float(has_tags_in_order(leaf.completion, self.tags))))
+        # A pattern such as (a+)+b takes for ever on some completions, and a policy may find them: with a limit, then.
+        pool = shared_pool(
+            "lyceum.reward.format:matcher",
+            {"pattern": self.pattern},
+            workers=1,
+            timeout_seconds=self.timeout_seconds,
+        )
+
+        async def one(leaf: Node) -> Grade:
+            try:
+                return Grade(float(await pool.run(leaf.completion)))
+            except WorkerError as error:
+                return Grade.ungraded(str(error))
+
+        async def grade(task: Task, leaves: Sequence[Node]) -> list[Grade]:
+            return list(await asyncio.gather(*map(one, leaves)))
+
+        return grade
+
+
+def matcher(pattern: str) -> Callable[[str], bool]:
+    """What the worker does: whether a whole completion matches."""
+    compiled = re.compile(pattern, re.DOTALL)
+    return lambda text: compiled.fullmatch(text) is not None
+
+
+def has_tags_in_order(text: str, tags: Sequence[str]) -> bool:
+    """Whether a text is ``<a>...</a> <b>...</b>``: each tag opens and closes once, with only white space between."""
+    rest = text.strip()
+    for tag in tags:
+        opening, closing = f"<{tag}>", f"</{tag}>"
+        if text.count(opening) != 1 or text.count(closing) != 1 or not rest.startswith(opening):
+            return False
+        rest = rest.partition(closing)[2].lstrip()
+    return not rest

@@ -1,0 +1,107 @@
+"""A user's own reward: one Python function of one trajectory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Literal
+
+from lyceum.reward.base import describe
+from lyceum.reward.code import CodePart, abstained, accepted, check_parameters, to_float
+from lyceum.tree import Node
+from lyceum.types import Grade, Grader, Message, Task, TaskSource
+
+PREPARE = "lyceum.reward.function:prepare"
+
+
+class Function(CodePart):
+    """What ``function(...)`` returns for a trajectory: a number, a dict with ``reward``, or None to abstain.
+
+    It is called with those of these keywords that its parameters name (all of them for ``**kwargs``): ``task``,
+    ``completion``, ``prompt`` (text), ``messages``, ``answer``, ``columns``, ``completion_ids``, ``finish`` ("stop" or
+    "length"), ``id``, and every column of the task by its own name. A dict's other numbers are recorded as parts; its
+    ``correct``, or a returned bool, says whether the answer is right.
+    """
+
+    kind: Literal["function"] = "function"
+    function: str
+    """``path/to/file.py:name`` or ``package.module:name``."""
+
+    def build(self, source: TaskSource) -> Grader:
+        function, call = self.caller(self.function, PREPARE, key="reward.function")
+        example = keywords(source[0], None)
+        check_parameters(function, example, spec=self.function, key="reward.function")
+
+        async def one(task: Task, leaf: Node) -> Grade:
+            given = accepted(function, keywords(task, leaf))
+            if "task" in given:
+                given["task"] = asdict(task)
+            try:
+                return self._grade(await call(given))
+            except TimeoutError:
+                return Grade.ungraded(f"no result within {self.timeout_seconds:g} seconds")
+            except Exception as error:
+                return Grade.ungraded(describe(error))
+
+        async def grade(task: Task, leaves: Sequence[Node]) -> list[Grade]:
+            return list(await asyncio.gather(*(one(task, leaf) for leaf in leaves)))
+
+        return grade
+
+    def _grade(self, reply: Mapping[str, Any]) -> Grade:
+        reward = reply["reward"]
+        if reward is None:
+            return abstained(self.function)
+        return Grade(reward, self.correctness(reward, reply["correct"]), parts=reply["parts"])
+
+
+def keywords(task: Task, leaf: Node | None) -> dict[str, Any]:
+    """What a function may ask for. A column that has the name of one of the first is reached through ``columns``."""
+    return {
+        **task.columns,
+        "task": task,
+        "completion": "" if leaf is None else leaf.completion,
+        "prompt": prompt_text(task.messages),
+        "messages": [dict(message) for message in task.messages],
+        "answer": task.answer,
+        "columns": dict(task.columns),
+        "completion_ids": [] if leaf is None else leaf.completion_tokens,
+        "finish": None if leaf is None else leaf.finish,
+        "id": task.id,
+    }
+
+
+def prompt_text(messages: Sequence[Message]) -> str:
+    """The text of a prompt's messages, one below the other, roles and images left out."""
+    texts: list[str] = []
+    for message in messages:
+        content = message["content"]
+        parts = [{"text": content}] if isinstance(content, str) else content
+        texts += [part["text"] for part in parts if "text" in part]
+    return "\n\n".join(texts)
+
+
+def prepare(job: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+    """The call of one trajectory; its reply is {reward, correct, parts}."""
+    if "task" in job:
+        job = {**job, "task": Task(**{**job["task"], "messages": tuple(job["task"]["messages"])})}
+    return job, reply
+
+
+def reply(result: Any) -> dict[str, Any]:
+    if result is None:
+        return {"reward": None}
+    if isinstance(result, Mapping):
+        if "reward" not in result:
+            raise TypeError(f"a dict without 'reward', with {', '.join(map(str, result))}; allowed: one with it")
+        inner = reply(result["reward"])
+        parts = {
+            str(name): to_float(value, f"part {name!r}")
+            for name, value in result.items()
+            if name not in ("reward", "correct") and value is not None
+        }
+        correct = result.get("correct")
+        return {**inner, "correct": inner.get("correct") if correct is None else bool(correct), "parts": parts}
+    correct = result if isinstance(result, bool) else None
+    return {"reward": to_float(result, "the reward"), "correct": correct, "parts": {}}

@@ -1,0 +1,93 @@
+"""An answer that is right when it is the same number."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, DecimalException
+from typing import Any, Literal
+
+from pydantic import Field
+
+from lyceum.reward.base import RewardPart, each, verdict
+from lyceum.reward.extract import WHOLE, Extract
+from lyceum.tree import Node
+from lyceum.types import Grade, Grader, Task, TaskSource
+
+LONGEST_NUMBER = 100
+"""Characters; a longer run of digits is no answer, and arithmetic on it is not bounded."""
+
+# A sign counts only where no number or word ends before it: in "5-3" and "1990-95" it is a minus or a dash.
+_NUMBER = re.compile(
+    r"(?:(?<![\w.)])[-+\N{MINUS SIGN}])?"
+    r"(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+)"
+    r"(?:[eE][-+]?\d{1,4}(?!\w))?"
+)
+
+
+class Number(RewardPart):
+    """1 where the last number of the extracted answer is the task's, within a tolerance, else 0."""
+
+    kind: Literal["number"] = "number"
+    extract: Extract = WHOLE
+    """Where the answer stands in a completion: whole, boxed, {after: MARK} or {tags: NAME}."""
+    tolerance: float = Field(1e-6, ge=0, allow_inf_nan=False)
+    """Largest difference that still counts as equal, in the answer's unit."""
+    relative_tolerance: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """Largest difference that still counts as equal, as a share of the answer (no unit); the larger of both holds."""
+
+    def build(self, source: TaskSource) -> Grader:
+        return each(self.score)
+
+    def score(self, task: Task, leaf: Node) -> Grade:
+        expected = to_number(task.answer)
+        if expected is None:
+            return Grade.ungraded(f"the answer {task.answer!r} of task {task.id!r} is no number")
+        found = last_number(self.extract(leaf.completion) or "")
+        return verdict(found is not None and close(found, expected, self.tolerance, self.relative_tolerance))
+
+
+def to_number(answer: Any) -> Decimal | None:
+    """An answer that is one number as a whole: 42, "1,234.5", "$3", "50%", "3/4". None where it is none."""
+    if isinstance(answer, bool) or answer is None:
+        return None
+    text = str(answer).strip().strip("$%").strip()
+    over, slash, under = text.partition("/")
+    if slash:
+        return _quotient(_parse(over.strip()), _parse(under.strip()))
+    return _parse(text)
+
+
+def last_number(text: str) -> Decimal | None:
+    """The last number that a text names; thousands may be set off with commas, ``3/4`` is a number. None: no number."""
+    found = list(_NUMBER.finditer(text))
+    if not found:
+        return None
+    last = _parse(found[-1].group())
+    if len(found) > 1 and text[found[-2].end() : found[-1].start()].strip() == "/":
+        return _quotient(_parse(found[-2].group()), last)
+    return last
+
+
+def close(found: Decimal, expected: Decimal, tolerance: float, relative_tolerance: float) -> bool:
+    """|found - expected| <= max(tolerance, relative_tolerance * |expected|)."""
+    try:
+        return abs(found - expected) <= max(Decimal(tolerance), Decimal(relative_tolerance) * abs(expected))
+    except DecimalException:  # 1e9999 of the model against 1: too far apart to be represented
+        return False
+
+
+def _quotient(over: Decimal | None, under: Decimal | None) -> Decimal | None:
+    try:
+        return None if over is None or under is None else over / under
+    except DecimalException:  # by zero, or out of range
+        return None
+
+
+def _parse(text: str) -> Decimal | None:
+    if len(text) > LONGEST_NUMBER:
+        return None
+    try:
+        number = Decimal(text.replace(",", "").replace("\N{MINUS SIGN}", "-"))
+    except DecimalException:
+        return None
+    return number if number.is_finite() else None

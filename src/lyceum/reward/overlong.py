@@ -1,0 +1,69 @@
+"""A punishment for completions that come near their longest length (DAPO)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from lyceum.reward.base import RewardPart, each
+from lyceum.tree import Node
+from lyceum.types import Grade, Grader, Origin, Task, TaskSource
+
+
+class Overlong(RewardPart):
+    """0 up to an expected length, falling to -1 at the longest, in tokens that the policy wrote."""
+
+    kind: Literal["overlong"] = "overlong"
+    max_tokens: int = Field(ge=1)
+    """Longest completion, in tokens; from here on the punishment is whole."""
+    buffer_tokens: int = Field(ge=1)
+    """Tokens before ``max_tokens`` over which the punishment grows."""
+
+    @model_validator(mode="after")
+    def _buffer_fits(self) -> Overlong:
+        if self.buffer_tokens > self.max_tokens:
+            raise ValueError(
+                f"buffer_tokens: got {self.buffer_tokens}, but max_tokens is {self.max_tokens}; "
+                f"allowed: 1 to {self.max_tokens}"
+            )
+        return self
+
+    def check(self, stage: Any) -> list[str]:
+        """A line where the rollout's limit is so low that no completion is ever punished."""
+        limit = getattr(getattr(stage.rollout, "sampling", None), "max_completion_tokens", None)
+        free = self.max_tokens - self.buffer_tokens
+        if limit is None or limit > free:
+            return []
+        return [
+            f"reward.overlong.max_tokens: got {self.max_tokens} with buffer_tokens {self.buffer_tokens}, but "
+            f"rollout.sampling.max_completion_tokens {limit} never passes {free}; allowed: a smaller max_tokens, "
+            f"as a rule {limit}"
+        ]
+
+    def build(self, source: TaskSource) -> Grader:
+        return each(self.score)
+
+    def score(self, task: Task, leaf: Node) -> Grade:
+        # A hint or a tool's answer stands in the completion, but its length is not the policy's doing.
+        length = sum(len(node.tokens) for node in leaf.path() if node.origin is Origin.POLICY)
+        return Grade(soft_overlong(length, max_tokens=self.max_tokens, buffer_tokens=self.buffer_tokens))
+
+
+def soft_overlong(length: int, *, max_tokens: int, buffer_tokens: int) -> float:
+    """Soft overlong punishment of one completion.
+
+        R(y) = 0                                      |y| <= L_max - L_cache
+               ((L_max - L_cache) - |y|) / L_cache    L_max - L_cache < |y| <= L_max
+               -1                                     |y| > L_max
+
+    Args:
+        length: |y|, in tokens.
+        max_tokens: L_max, in tokens.
+        buffer_tokens: L_cache, in tokens.
+    Returns:
+        In -1 .. 0, without unit; added to a reward of the correctness.
+    Source:
+        DAPO, arXiv:2503.14476, equation 13.
+    """
+    return max(-1.0, min(0.0, (max_tokens - buffer_tokens - length) / buffer_tokens))

@@ -1,0 +1,17 @@
+"""The verifier that the tasks bring along."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from lyceum.reward.base import RewardPart
+from lyceum.types import Grader, TaskSource
+
+
+class TaskReward(RewardPart):
+    """What the task source's own verifier says."""
+
+    kind: Literal["task"] = "task"
+
+    def build(self, source: TaskSource) -> Grader:
+        return source.grader()

@@ -1,0 +1,89 @@
+"""Reward functions written for verl, unchanged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import Field
+
+from lyceum.reward.base import describe
+from lyceum.reward.code import CodePart, abstained, accepted, to_float
+from lyceum.tree import Node
+from lyceum.types import Grade, Grader, Task, TaskSource
+
+PREPARE = "lyceum.reward.verl:prepare"
+
+
+class Verl(CodePart):
+    """``compute_score(data_source, solution_str, ground_truth, extra_info)``: a number, or a dict with ``score``.
+
+    The arguments are verl's columns where a task has them (``data_source``, ``reward_model.ground_truth``,
+    ``extra_info``), and else the task's provenance, its answer and an empty dict. A dict's other numbers are recorded
+    as parts; ``acc`` says whether the answer is right, as it does for verl's own validation.
+    """
+
+    kind: Literal["verl"] = "verl"
+    function: str
+    """``path/to/file.py:name`` or ``package.module:name``; a file alone means its ``compute_score``."""
+    kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Further keywords of every call (verl's ``reward_kwargs``)."""
+
+    def build(self, source: TaskSource) -> Grader:
+        function, call = self.caller(self.function, PREPARE, key="reward.function", default_name="compute_score")
+
+        async def one(task: Task, leaf: Node) -> Grade:
+            try:
+                answer = await call({**accepted(function, arguments(task, leaf)), **self.kwargs})
+            except TimeoutError:
+                return Grade.ungraded(f"no result within {self.timeout_seconds:g} seconds")
+            except Exception as error:
+                return Grade.ungraded(describe(error))
+            if answer["reward"] is None:
+                return abstained(self.function)
+            correct = self.correctness(answer["reward"], answer["correct"])
+            return Grade(answer["reward"], correct, parts=answer["parts"])
+
+        async def grade(task: Task, leaves: Sequence[Node]) -> list[Grade]:
+            return list(await asyncio.gather(*(one(task, leaf) for leaf in leaves)))
+
+        return grade
+
+
+def arguments(task: Task, leaf: Node) -> dict[str, Any]:
+    """verl's four keywords for one trajectory; ``extra_info`` has the two entries that verl itself adds."""
+    model, extra = task.columns.get("reward_model"), task.columns.get("extra_info")
+    truth = model["ground_truth"] if isinstance(model, Mapping) and "ground_truth" in model else task.answer
+    info = {**(extra if isinstance(extra, Mapping) else {}), "num_turns": None, "rollout_reward_scores": {}}
+    return {
+        "data_source": task.columns.get("data_source", task.provenance),
+        "solution_str": leaf.completion,
+        "ground_truth": truth,
+        "extra_info": info,
+    }
+
+
+def prepare(job: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+    """The call of one trajectory; its reply is {reward, correct, parts}."""
+    return job, reply
+
+
+def reply(result: Any) -> dict[str, Any]:
+    if result is None:
+        return {"reward": None}
+    if not isinstance(result, Mapping):
+        return {"reward": to_float(result, "the score"), "correct": None, "parts": {}}
+    if "score" not in result:
+        raise TypeError(f"a dict without 'score', with {', '.join(map(str, result))}; allowed: one with it")
+    parts: dict[str, float] = {}
+    for name, value in result.items():
+        # verl logs whatever a function returns beside the score (a predicted answer, as text): only numbers are parts.
+        if name != "score" and isinstance(value, int | float):
+            parts[str(name)] = float(value)
+    correct = result.get("acc")
+    return {
+        "reward": to_float(result["score"], "the score"),
+        "correct": None if correct is None else bool(correct),
+        "parts": parts,
+    }

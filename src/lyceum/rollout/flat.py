@@ -1,0 +1,30 @@
+"""Flat groups: a number of samples of the task's prompt."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from lyceum.component import Component
+from lyceum.tree import Tree
+from lyceum.types import Context, Rollout, Sampling, Task
+
+
+class Flat(Component, room="rollout"):
+    """Independent samples of one prompt, graded together."""
+
+    kind: Literal["flat"] = "flat"
+    samples: int = Field(8, ge=1)
+    """Completions a task."""
+    sampling: Sampling = Sampling()
+    """How tokens are drawn."""
+
+    def build(self) -> Rollout:
+        return self.roll
+
+    async def roll(self, task: Task, context: Context) -> Tree:
+        tree = context.tree(task)
+        leaves = await context.extend(tree.root, self.samples, self.sampling)
+        await context.grade(leaves)
+        return tree

@@ -1,0 +1,167 @@
+"""The in-process runtime: rollouts, graders and engine as coroutines of one event loop, in a fixed order.
+
+What is random is drawn by counter (run seed, step, task, sample), and the engine's batches form in an order that does
+not depend on time, so that a resumed run is the same run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+from lyceum.engine.embedded import EmbeddedEngine, callers_turn
+from lyceum.policy import Policy
+from lyceum.tree import Node, Tree
+from lyceum.types import Engine, Grade, Grader, Message, Origin, Request, Rollout, Sampling, Task
+
+T = TypeVar("T")
+
+
+def counter_seed(*key: Any) -> int:
+    """A 63-bit number that is a function of the key alone, in every process and version of Python."""
+    digest = blake2b("/".join(map(str, key)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+class InProcess:
+    """Runs one coroutine a task over a shared engine.
+
+    Args:
+        grader: of these tasks.
+        seed: of the run.
+        max_tokens_per_task: that one task may sample in one step, over all its rollouts; None for no limit.
+    """
+
+    def __init__(
+        self, policy: Policy, engine: Engine, grader: Grader, *, seed: int, max_tokens_per_task: int | None = None
+    ) -> None:
+        self.policy, self.engine, self.grader, self.seed = policy, engine, grader, seed
+        self.max_tokens_per_task = max_tokens_per_task
+        self._outside = 0
+        self._back = asyncio.Event()
+
+    async def run(
+        self, tasks: Sequence[Task], rollout: Rollout, *, key: Any, done: Callable[[Tree], None] | None = None
+    ) -> list[Tree]:
+        """Every task's tree, in the order of the tasks.
+
+        Args:
+            key: tells this call's random draws from those of other calls (the step).
+            done: called with each tree when it is finished, for progress.
+        """
+
+        # Here and not when it was built: an evaluation between two steps has a runtime of its own over the same engine.
+        if isinstance(self.engine, EmbeddedEngine):
+            self.engine.may_step = self._all_back
+
+        async def one(task: Task, place: int) -> Tree:
+            tree = await rollout(task, TaskContext(self, task, (self.seed, key, place, task.id)))
+            if done is not None:
+                done(tree)
+            return tree
+
+        return await gather(one(task, place) for place, task in enumerate(tasks))
+
+    async def grade_outside(self, task: Task, leaves: Sequence[Node], *, hold: bool) -> list[Grade]:
+        """Grade; with ``hold``, the engine waits meanwhile.
+
+        A task that will come back with requests after a verifier in another process would come back at a time of its
+        own, into batches that differ in their last bits. Tasks that only wait for their grades hold nothing up.
+        """
+        self._outside += hold
+        try:
+            return await self.grader(task, leaves)
+        finally:
+            self._outside -= hold
+            if not self._outside:
+                self._back.set()
+
+    async def _all_back(self) -> None:
+        while self._outside:
+            self._back.clear()
+            await self._back.wait()
+            await callers_turn()  # who came back last is not at its next request yet
+
+
+async def gather(coroutines: Any) -> list[Any]:
+    """Like asyncio.gather, but the first failure cancels the rest: nothing goes on behind an error."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        return list(await asyncio.gather(*tasks))
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+
+
+class TaskContext:
+    """Implements :class:`lyceum.types.Context` for one task."""
+
+    def __init__(self, runtime: InProcess, task: Task, key: tuple[Any, ...]) -> None:
+        self._runtime, self._task, self._key = runtime, task, key
+        self._requests = 0
+        self._sampled = 0
+        self._trees: list[Tree] = []
+        self._returns = False
+        self.version = runtime.engine.version
+
+    def tree(self, task: Task) -> Tree:
+        tokens = self.render(task.messages)
+        tree = Tree(task, [Node(None, tokens, Origin.PROMPT, text=self.decode(tokens))])
+        self._trees.append(tree)
+        return tree
+
+    def render(self, messages: Sequence[Message]) -> list[int]:
+        return self._runtime.policy.render(messages)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return self._runtime.policy.decode(tokens)
+
+    async def extend(self, node: Node, n: int, sampling: Sampling | None = None, *, keep: bool = False) -> list[Node]:
+        number, self._requests = self._requests, self._requests + 1
+        self._returns = keep
+        seeds = [self.seed("sample", number, i) for i in range(n)]
+        request = Request(node.path_tokens(), seeds, sampling or Sampling(), keep, order=(self._key[2], number))
+        drawn = await self._runtime.engine.extend(request)
+        self.version = self._runtime.engine.version
+        sampled = sum(len(continuation.tokens) for continuation in drawn)
+        self._sampled += sampled
+        # Samples that drew the same tokens are decoded once.
+        texts = {tuple(c.tokens): "" for c in drawn}
+        for tokens in texts:
+            texts[tokens] = self.decode(tokens)
+        tree = next((tree for tree in self._trees if node.path()[0] in tree.roots), self._trees[-1])
+        tree.sampled_tokens += sampled
+        return [node.add_drawn(continuation, texts[tuple(continuation.tokens)]) for continuation in drawn]
+
+    async def score(self, path: Sequence[int]) -> list[float]:
+        return await self._runtime.engine.score(path)
+
+    async def grade(self, leaves: Sequence[Node]) -> list[Grade]:
+        grades = await self._runtime.grade_outside(self._task, leaves, hold=self._returns)
+        for leaf, grade in zip(leaves, grades, strict=True):
+            leaf.grade = grade
+        return grades
+
+    def seed(self, *key: Any) -> int:
+        return counter_seed(*self._key, *key)
+
+    @property
+    def budget_left(self) -> int:
+        limit = self._runtime.max_tokens_per_task
+        return (1 << 62) if limit is None else max(0, limit - self._sampled)
+
+
+def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end, also where a loop runs already (a notebook), there in a thread of its own."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()

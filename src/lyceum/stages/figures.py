@@ -1,0 +1,49 @@
+"""Figures of one step's rollouts, as they stand in metrics.jsonl."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+from lyceum.evaluate.statistics import level_order
+from lyceum.forest import Forest
+from lyceum.tree import Tree
+from lyceum.types import Origin
+
+
+def rollout_figures(trees: Sequence[Tree], dropped: Sequence[Tree], forest: Forest) -> dict[str, Any]:
+    """Means over what was sampled: the step's trees, and those that dynamic sampling dropped."""
+    everything = [*trees, *dropped]
+    outcomes = [outcome for tree in everything for _, _, outcome in tree.graded_with_outcome()]
+    leaves = [leaf for tree in everything for leaf in tree.trajectories]
+    lengths = [len(leaf.completion_tokens) for leaf in leaves]
+    solved = [(tree.task.columns.get("level"), share) for tree in everything if (share := tree.solved) is not None]
+    mixed = [len({outcome for _, _, outcome in tree.graded_with_outcome()}) > 1 for tree in everything]
+    ungraded = [leaf for leaf in leaves if leaf.grade is None or leaf.grade.outcome is None]
+    figures: dict[str, Any] = {
+        "reward/mean": fmean(outcomes) if outcomes else None,
+        "correct/mean": fmean(share for _, share in solved) if solved else None,
+        "share_with_gradient": fmean(mixed) if mixed else None,
+        "groups": len(trees),
+        "groups_dropped": len(dropped),
+        "completion_tokens/mean": fmean(lengths) if lengths else None,
+        "truncated": fmean(leaf.finish == "length" for leaf in leaves) if leaves else None,
+        "ungraded": len(ungraded),
+        "shared_tokens": forest.shared,
+        "entropy": _entropy(forest),
+    }
+    for level in sorted({str(level) for level, _ in solved if level is not None}, key=level_order):
+        figures[f"level/{level}/correct"] = fmean(share for at, share in solved if str(at) == level)
+    parts: dict[str, list[float]] = {}
+    for leaf in leaves:
+        for name, value in (leaf.grade.parts if leaf.grade else {}).items():
+            parts.setdefault(name, []).append(value)
+    return figures | {f"reward/part/{name}": fmean(values) for name, values in parts.items()}
+
+
+def _entropy(forest: Forest) -> float | None:
+    """Nats a token: the mean of -log p of what was sampled, an unbiased estimate that costs nothing."""
+    rows = forest.rows()
+    drawn = rows.gather(forest.origin, fill=int(Origin.PROMPT)) == int(Origin.POLICY)
+    return -float(rows.gather(forest.behaviour_logprob)[drawn].mean()) if bool(drawn.any()) else None

@@ -1,0 +1,209 @@
+"""Online reinforcement learning: sample, grade, credit, learn, and sample again under the new weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from lyceum.component import Component, require_keys, slot
+from lyceum.forest import Forest, build_forest
+from lyceum.runtime.in_process import InProcess
+from lyceum.stages.figures import rollout_figures
+from lyceum.stages.session import Session
+from lyceum.tree import Tree
+from lyceum.types import Credited, Sampling
+
+
+class Collect(Component):
+    """Which finished groups are trained on."""
+
+    keep: Literal["all", "with-gradient", "partly-solved"] = "all"
+    """``with-gradient`` drops groups whose rewards are all equal, ``partly-solved`` those whose answers are all right
+    or all wrong (dynamic sampling, DAPO, arXiv:2503.14476, equation 11); others are sampled in their place."""
+    max_waves: int = Field(default=4, ge=1)
+    """Times that a step samples before it goes on with the groups it has."""
+
+
+class Online(Component, room="stages"):
+    """One loop for every online method: what differs is which components stand in it."""
+
+    kind: Literal["online"] = "online"
+    steps: int = Field(default=100, ge=1)
+    """Steps of this stage."""
+    tasks_per_step: int = Field(default=32, ge=1)
+    """Tasks whose trees make up one step."""
+    max_tokens: int | None = Field(default=None, ge=1)
+    """The stage ends once it has sampled this many tokens, whatever its steps; for comparisons at equal cost."""
+    max_tokens_per_task: int | None = Field(default=None, ge=1)
+    """Tokens that one task may sample in one step, over all its rollouts."""
+    curriculum: Annotated[Any, slot("curriculum", "uniform")] = "uniform"
+    """Which tasks are drawn."""
+    guidance: tuple[Annotated[Any, slot("guidance")], ...] = ()
+    """Help where a rollout fails, the innermost first."""
+    rollout: Annotated[Any, slot("rollout", "flat")] = "flat"
+    """How a task's tree grows."""
+    collect: Collect = Collect()
+    """Which groups are trained on."""
+    credit: Annotated[Any, slot("credit", "group")] = "group"
+    """From outcomes to advantages."""
+    objective: Annotated[Any, slot("objective", "ppo-clip")] = "ppo-clip"
+    """The loss."""
+    learner: Annotated[Any, slot("learner", "local")] = "local"
+    """How weights are updated."""
+    engine: Annotated[Any, slot("engine", "embedded")] = "embedded"
+    """What samples."""
+
+    def check(self) -> list[str]:
+        """Combinations that cannot work, a line each."""
+        lines: list[str] = []
+        for component in (self.curriculum, *self.guidance, self.rollout, self.credit, self.objective, self.learner):
+            lines += component.check(self) if hasattr(component, "check") else []
+        return lines
+
+    @property
+    def sampling(self) -> Sampling:
+        return getattr(self.rollout, "sampling", Sampling())
+
+    def build(self, session: Session) -> OnlineRun:
+        return OnlineRun(self, session)
+
+
+class OnlineRun:
+    """The loop and its state."""
+
+    def __init__(self, settings: Online, session: Session) -> None:
+        self.settings, self.session = settings, session
+        self.steps = settings.steps
+        self.step = 0
+        self.sampled_before = session.counts.tokens_sampled
+        seed = session.seed + 7919 * session.stage  # each stage draws its own
+        self.objective, self.credit = settings.objective.build(), settings.credit.build()
+        needs = self.objective.needs | self.credit.needs
+        self.needs = needs & {"reference_logprob", "old_value"} | (self.credit.needs & {"old_logprob"})
+        if "value" in self.objective.needs:
+            self.needs |= {"old_value"}
+        self.learner = settings.learner.build(session.policy, total_steps=settings.steps, needs=needs)
+        self.engine = settings.engine.build(session.policy)
+        self.engine.version = session.first_step
+        self.curriculum = settings.curriculum.build(session.source, seed=seed)
+        guidance = [guide.build(seed=seed) for guide in settings.guidance]
+        self.rollout = reduce(lambda rollout, guide: guide(rollout), guidance, settings.rollout.build())
+        self.runtime = InProcess(
+            session.policy, self.engine, session.grader, seed=seed, max_tokens_per_task=settings.max_tokens_per_task
+        )
+
+    async def run(self) -> None:
+        session = self.session
+        while self.step < self.steps and not self._spent():
+            trees, dropped = await self.collect()
+            forest = self.flatten(trees)
+            credited, figures = self.learn(forest)
+            self.step += 1
+            await self.engine.load(self.learner.weights(), version=session.first_step + self.step)
+            self.curriculum.observe([*trees, *dropped])
+            await self.record(trees, dropped, forest, credited, figures)
+            session.pause(self.step, self.steps, self.state_dict)
+
+    async def collect(self) -> tuple[list[Tree], list[Tree]]:
+        """The step's trees, and those that were sampled and dropped."""
+        settings, session = self.settings, self.session
+        kept: list[Tree] = []
+        dropped: list[Tree] = []
+        for wave in range(1 if settings.collect.keep == "all" else settings.collect.max_waves):
+            tasks = self.curriculum.draw(settings.tasks_per_step - len(kept))
+            with session.run.timed("generate"):
+                key = (session.first_step + self.step, wave)
+                done = session.counter("generating", len(tasks))
+                trees = await self.runtime.run(tasks, self.rollout, key=key, done=done)
+            for tree in trees:
+                (kept if KEPT[settings.collect.keep](tree) else dropped).append(tree)
+            if len(kept) >= settings.tasks_per_step:
+                break
+        return kept, dropped
+
+    def flatten(self, trees: list[Tree]) -> Forest:
+        weights = [self.curriculum.weight(tree) for tree in trees]
+        return build_forest(trees, weights=weights, temperature=self.settings.sampling.temperature or 1.0)
+
+    def learn(self, forest: Forest) -> tuple[Credited | None, dict[str, Any]]:
+        if not forest.n_rows:
+            return None, {}
+        self.session.progress.phase("training")
+        with self.session.run.timed("train"):
+            forest = self.learner.annotate(forest, self.needs)
+            credited = self.credit(forest)
+            return credited, self.learner.step(forest, credited, self.objective)
+
+    async def record(
+        self,
+        trees: list[Tree],
+        dropped: list[Tree],
+        forest: Forest,
+        credited: Credited | None,
+        figures: dict[str, Any],
+    ) -> None:
+        settings, session = self.settings, self.session
+        step = session.first_step + self.step
+        figures |= rollout_figures(trees, dropped, forest)
+        session.counts.tokens_sampled += sum(tree.sampled_tokens for tree in [*trees, *dropped])
+        session.counts.tokens_trained += int(figures.get("tokens_trained", 0))
+        session.counts.ungraded += int(figures["ungraded"])
+        figures |= {name: getattr(session.counts, name) for name in ("tokens_sampled", "tokens_trained")}
+        figures["skipped_steps"] = self.learner.skipped_steps
+        if session.exam and session.due(self.step, session.exam.every, self.steps):
+            await session.evaluate(self.engine, figures)
+        session.run.record(step, {"stage": settings.kind, **figures})
+        advantage = None if credited is None else credited.advantage
+        session.run.rollouts(step, trees, advantage, session.policy.decode)
+        if settings.max_tokens is not None:
+            session.progress.total = session.first_step + self._expected_steps(settings.max_tokens)
+        session.progress.step(step, figures)
+
+    @property
+    def _sampled(self) -> int:
+        """Tokens that this stage has sampled."""
+        return self.session.counts.tokens_sampled - self.sampled_before
+
+    def _spent(self) -> bool:
+        limit = self.settings.max_tokens
+        return limit is not None and self._sampled >= limit
+
+    def _expected_steps(self, max_tokens: int) -> int:
+        """How many steps the budget will last for, at the mean of those so far."""
+        return min(self.steps, math.ceil(self.step * max_tokens / max(1, self._sampled)))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "sampled_before": self.sampled_before,
+            "learner": self.learner.state_dict(),
+            "curriculum": self.curriculum.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        require_keys("stage", given=state, needed=("step", "sampled_before", "learner", "curriculum"))
+        self.step, self.sampled_before = state["step"], state["sampled_before"]
+        self.learner.load_state_dict(state["learner"])
+        self.curriculum.load_state_dict(state["curriculum"])
+        self.engine.version = self.session.first_step + self.step
+
+
+def is_partly_solved(tree: Tree) -> bool:
+    """Whether some of a group's answers are right and some are not, whatever shaping adds to their rewards."""
+    return tree.solved is not None and 0 < tree.solved < 1
+
+
+def has_gradient(tree: Tree) -> bool:
+    """Whether a group's outcomes differ, so that group-relative credit is not all 0."""
+    return len({outcome for _, _, outcome in tree.graded_with_outcome()}) > 1
+
+
+KEPT: Mapping[str, Callable[[Tree], bool]] = {
+    "all": lambda tree: True,
+    "with-gradient": has_gradient,
+    "partly-solved": is_partly_solved,
+}

@@ -1,0 +1,154 @@
+"""What all stages of a run share: the policy, the run folder, evaluation, interruption."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from lyceum.evaluate.run import results_of, sample_tasks
+from lyceum.evaluate.statistics import TaskResult, summarise
+from lyceum.policy import Policy
+from lyceum.progress import Progress
+from lyceum.run import Run
+from lyceum.runtime.in_process import InProcess
+from lyceum.tree import Tree
+from lyceum.types import Engine, Grader, Sampling, Task, TaskSource
+
+
+class Interrupted(Exception):
+    """The user asked to stop; a checkpoint has been written."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(f"stopped at step {step}")
+        self.step = step
+
+
+@dataclass
+class Exam:
+    """A fixed set of held-out tasks, and how they are sampled."""
+
+    tasks: Sequence[Task]
+    grader: Grader
+    sampling: Sampling
+    samples: int
+    ks: tuple[int, ...]
+    greedy: bool = True
+    every: int = 0
+
+    async def sit(
+        self, policy: Policy, engine: Engine, seed: int, done: Callable[[Tree], None] | None = None
+    ) -> Sitting:
+        runtime = InProcess(policy, engine, self.grader, seed=seed)
+        sampled = await sample_tasks(runtime, self.tasks, samples=self.samples, sampling=self.sampling, done=done)
+        greedy = None
+        if self.greedy:
+            at_zero = self.sampling.model_copy(update={"temperature": 0.0})
+            greedy = await sample_tasks(runtime, self.tasks, samples=1, sampling=at_zero, key="greedy", done=done)
+        return Sitting(sampled, greedy, self.ks, seed)
+
+
+@dataclass
+class Sitting:
+    """What one evaluation gave."""
+
+    trees: list[Tree]
+    greedy: list[Tree] | None
+    ks: tuple[int, ...]
+    seed: int
+
+    @property
+    def results(self) -> list[TaskResult]:
+        return results_of(self.trees)
+
+    def figures(self) -> dict[str, Any]:
+        greedy = None if self.greedy is None else results_of(self.greedy)
+        return summarise(self.results, self.ks, greedy=greedy, seed=self.seed)
+
+
+@dataclass
+class Counts:
+    """What a run has cost so far."""
+
+    tokens_sampled: int = 0
+    tokens_trained: int = 0
+    ungraded: int = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return dict(vars(self))
+
+    def load_state_dict(self, state: Any) -> None:
+        vars(self).update({name: int(state[name]) for name in vars(self)})
+
+
+@dataclass
+class Session:
+    """Handed to every stage of a run."""
+
+    policy: Policy
+    run: Run
+    progress: Progress
+    source: TaskSource
+    grader: Grader
+    exam: Exam | None
+    seed: int
+    interrupted: Callable[[], bool]
+    checkpoint_every: int
+    stage: int = 0
+    """Number of the running stage, and"""
+    first_step: int = 0
+    """the run's step at which it began: steps are numbered through all stages."""
+    counts: Counts = field(default_factory=Counts)
+
+    async def evaluate(self, engine: Engine, figures: dict[str, Any]) -> None:
+        """Add held-out accuracy to a step's figures."""
+        if self.exam is None:
+            return
+        with self.run.timed("evaluate"):
+            self.progress.phase("evaluating")
+            quick = replace(self.exam, ks=(1,), greedy=False)
+            now = (await quick.sit(self.policy, engine, self.seed)).figures()
+        if now["overall"] is not None:
+            figures["heldout/overall"] = now["overall"]["mean"]
+            figures["heldout/low"], figures["heldout/high"] = now["overall"]["low"], now["overall"]["high"]
+            figures |= {f"heldout/level/{level}": ci["mean"] for level, ci in now["by_level"].items()}
+
+    def counter(self, phase: str, total: int) -> Callable[[Tree], None]:
+        """Shows a phase's progress: to be called with each finished tree."""
+        finished = 0
+
+        def done(_: Tree) -> None:
+            nonlocal finished
+            finished += 1
+            self.progress.phase(phase, finished, total)
+
+        self.progress.phase(phase, 0, total)
+        return done
+
+    def due(self, step: int, every: int, last: int) -> bool:
+        """Whether something that happens every so many steps is due after ``step``; never after the last one."""
+        return every > 0 and step % every == 0 and step < last
+
+    def pause(self, done: int, last: int, state: Callable[[], dict[str, Any]]) -> None:
+        """A checkpoint where one is due after so many of the stage's steps; a clean stop where the user asked for one.
+
+        Raises:
+            Interrupted: after the checkpoint of a stop.
+        """
+        stop = self.interrupted()
+        step = self.first_step + done
+        if stop or self.due(done, self.checkpoint_every, last):
+            of_run = {"stage": self.stage, "first_step": self.first_step, "counts": self.counts.state_dict()}
+            self.run.checkpoint(step, of_run | {"of_stage": state()})
+        if stop:
+            raise Interrupted(step)
+
+
+class StageRun(Protocol):
+    """A stage under way: resumes from its own state, and trains the session's policy in place."""
+
+    steps: int
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+    async def run(self) -> None: ...

@@ -1,0 +1,126 @@
+"""Supervised fine-tuning: imitate the completion that each task's ``demonstration`` column holds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+
+from lyceum.component import Component, RecipeError, require_keys, slot
+from lyceum.forest import Forest, build_forest
+from lyceum.stages.session import Session
+from lyceum.tree import Node, Tree
+from lyceum.types import Credited, Grade, Origin, Sampling, Task, TaskSource
+
+
+class SupervisedStage(Component, room="stages"):
+    """Cross-entropy on demonstrations, through the same trees and the same learner as everything else."""
+
+    kind: Literal["sft"] = "sft"
+    steps: int = Field(default=100, ge=1)
+    """Optimiser steps of this stage."""
+    tasks_per_step: int = Field(default=64, ge=1)
+    """Demonstrations a step."""
+    max_completion_tokens: int = Field(default=2048, ge=1)
+    """Demonstrations longer than this are cut."""
+    curriculum: Annotated[Any, slot("curriculum", "uniform")] = "uniform"
+    """Which demonstrations are drawn."""
+    objective: Annotated[Any, slot("objective", "sft")] = "sft"
+    """The loss."""
+    learner: Annotated[Any, slot("learner", "local")] = "local"
+    """How weights are updated."""
+    engine: Annotated[Any, slot("engine", "embedded")] = "embedded"
+    """What samples in evaluations."""
+
+    def check(self) -> list[str]:
+        if self.objective.kind == "sft":
+            return []
+        return [f"objective.kind: got '{self.objective.kind}', but stage 'sft' has no advantages; allowed: sft"]
+
+    def check_tasks(self, source: TaskSource) -> None:
+        """Raise RecipeError where there is nothing to imitate."""
+        demonstration(source[0])
+
+    @property
+    def sampling(self) -> Sampling:
+        return Sampling()
+
+    def build(self, session: Session) -> SupervisedRun:
+        return SupervisedRun(self, session)
+
+
+class SupervisedRun:
+    """The loop and its state."""
+
+    def __init__(self, settings: SupervisedStage, session: Session) -> None:
+        self.settings, self.session = settings, session
+        self.steps, self.step = settings.steps, 0
+        self.objective = settings.objective.build()
+        self.learner = settings.learner.build(session.policy, total_steps=settings.steps, needs=frozenset())
+        self.engine = settings.engine.build(session.policy)
+        self.engine.version = session.first_step
+        self.curriculum = settings.curriculum.build(session.source, seed=session.seed + 7919 * session.stage)
+
+    async def run(self) -> None:
+        session = self.session
+        while self.step < self.steps:
+            session.progress.phase("training")
+            started = time.perf_counter()
+            with session.run.timed("train"):
+                forest = self.demonstrations(self.curriculum.draw(self.settings.tasks_per_step))
+                nothing = Credited(torch.zeros(forest.rows().index.shape))
+                figures: dict[str, Any] = self.learner.step(forest, nothing, self.objective)
+            self.step += 1
+            await self.engine.load(self.learner.weights(), version=session.first_step + self.step)
+            session.counts.tokens_trained += int(figures["tokens_trained"])
+            figures["tokens_per_second"] = figures["tokens_trained"] / (time.perf_counter() - started)
+            figures |= {name: getattr(session.counts, name) for name in ("tokens_sampled", "tokens_trained")}
+            if session.exam and session.due(self.step, session.exam.every, self.steps):
+                await session.evaluate(self.engine, figures)
+            session.run.record(session.first_step + self.step, {"stage": self.settings.kind, **figures})
+            session.progress.step(session.first_step + self.step, figures)
+            session.pause(self.step, self.steps, self.state_dict)
+
+    def demonstrations(self, tasks: list[Task]) -> Forest:
+        """One trajectory a task: its prompt, and the demonstration written by a teacher."""
+        policy = self.session.policy
+        trees: list[Tree] = []
+        for task in tasks:
+            text = demonstration(task)
+            prompt = policy.render(task.messages)
+            tokens = policy.tokenizer(text, add_special_tokens=False)["input_ids"]
+            tokens = [*tokens, policy.tokenizer.eos_token_id][: self.settings.max_completion_tokens]
+            tree = Tree(task, [Node(None, prompt, Origin.PROMPT)])
+            leaf = tree.root.add(tokens, Origin.TEACHER, text)
+            leaf.grade = Grade(outcome=0.0)
+            tree.chosen = [leaf]
+            trees.append(tree)
+        return build_forest(trees)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "learner": self.learner.state_dict(),
+            "curriculum": self.curriculum.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        require_keys("stage", given=state, needed=("step", "learner", "curriculum"))
+        self.step = state["step"]
+        self.learner.load_state_dict(state["learner"])
+        self.curriculum.load_state_dict(state["curriculum"])
+        self.engine.version = self.session.first_step + self.step
+
+
+def demonstration(task: Task) -> str:
+    """What the model should have said. Raises RecipeError where the task does not say."""
+    text = task.columns.get("demonstration")
+    if not isinstance(text, str):
+        raise RecipeError(
+            f"tasks: task {task.id!r} has no column 'demonstration', which stage 'sft' imitates; "
+            "allowed: tasks that have one, or a dataset with tasks.columns.demonstration"
+        )
+    return text

@@ -1,0 +1,207 @@
+"""Chained arithmetic: one operation after another, each result checkable by itself.
+
+``37+8-2+5=`` is answered ``37+8=45-2=43+5=48#48``: every operation with its result, then the answer after ``#``.
+A written result may be taken back: ``37+8=55!45-2=43...`` puts 45 in the place of 55. All results are modulo 100.
+The level is the number of operations, so that difficulty is known, graded, and has no end.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from lyceum.component import Component
+from lyceum.tasks.split import check_index, check_levels
+from lyceum.tree import Node
+from lyceum.types import Grade, Grader, Task
+
+MODULUS = 100
+LARGEST_OPERAND = 9
+HELDOUT_ONE_IN = 10
+
+_WRITTEN = re.compile(r"([+-]\d+)=(\d+)|!(\d+)|#(\d+)")
+
+
+class Chain(Component, room="tasks"):
+    """Chained additions and subtractions modulo 100, one level for each number of operations."""
+
+    kind: Literal["chain"] = "chain"
+    levels: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8)
+    """Numbers of operations; tasks go round them, so that every level has the same share."""
+    size: int = Field(100_000, ge=1)
+    """Tasks in each split."""
+
+    @field_validator("levels")
+    @classmethod
+    def _levels_are_usable(cls, levels: tuple[int, ...]) -> tuple[int, ...]:
+        check_levels(levels, 1, 64, "numbers of operations")
+        return levels
+
+    def build(self, split: Literal["train", "heldout"], seed: int) -> ChainSource:
+        return ChainSource(self, split, seed)
+
+
+class ChainSource:
+    """``source[i]`` follows from (seed, split, i) alone. A chain belongs to one split for good, whatever the seed."""
+
+    def __init__(self, settings: Chain, split: Literal["train", "heldout"], seed: int) -> None:
+        self.settings = settings
+        self.split = split
+        self.seed = seed
+
+    def __len__(self) -> int:
+        return self.settings.size
+
+    def __getitem__(self, index: int) -> Task:
+        check_index("chain", index, len(self))
+        level = self.settings.levels[index % len(self.settings.levels)]
+        rng = random.Random(f"chain/{self.split}/{self.seed}/{index}")
+        start, operations = draw(rng, level, heldout=self.split == "heldout")
+        return make_task(f"chain/{self.split}/{self.seed}/{index}", start, operations)
+
+    def grader(self) -> Grader:
+        return grade_leaves
+
+    def hinted(self, task: Task, hint: Mapping[str, str]) -> Task:
+        return hinted(task, hint)
+
+
+def draw(rng: random.Random, level: int, *, heldout: bool) -> tuple[int, list[int]]:
+    """A start in 0..99 and ``level`` operands in -9..-1 or 1..9, of the asked split. Every such chain is as likely."""
+    while True:
+        start = rng.randrange(MODULUS)
+        operations = [rng.choice((1, -1)) * rng.randint(1, LARGEST_OPERAND) for _ in range(level)]
+        if is_heldout(chain_text(start, operations)) == heldout:
+            return start, operations
+
+
+def is_heldout(chain: str) -> bool:
+    """Whether a chain, its ``=`` included, is kept for evaluation: one in ten, by checksum, for every seed and use."""
+    return zlib.crc32(chain.encode()) % HELDOUT_ONE_IN == 0
+
+
+def chain_text(start: int, operations: Sequence[int], hint: str = "") -> str:
+    """``37+8-2+5=``; a hint stands before the ``=``."""
+    return f"{start}{''.join(f'{operand:+d}' for operand in operations)}{hint}="
+
+
+def results_of(start: int, operations: Sequence[int]) -> list[int]:
+    """The result after each operation."""
+    return list(accumulate(operations, lambda value, operand: (value + operand) % MODULUS, initial=start))[1:]
+
+
+def completion_text(start: int, operations: Sequence[int], results: Sequence[int | str]) -> str:
+    """``37+8=45-2=43#43``; as many steps as there are results."""
+    steps = "".join(f"{operand:+d}={result}" for operand, result in zip(operations, results, strict=False))
+    return f"{start}{steps}#{str(results[-1]).rpartition('!')[2]}"
+
+
+def make_task(id: str, start: int, operations: Sequence[int]) -> Task:
+    results = results_of(start, operations)
+    chain = chain_text(start, operations)
+    columns = {
+        "level": len(operations),
+        "start": start,
+        "operations": list(operations),
+        "steps": results,
+        "hints": hints_of(results),
+        "demonstration": completion_text(start, operations, results),
+    }
+    return Task(id, ({"role": "user", "content": chain},), str(results[-1]), columns, provenance="chain")
+
+
+def hints_of(results: Sequence[int]) -> list[dict[str, str]]:
+    """A ladder of hints, from abstract to concrete; each text is what ``hinted`` puts before the ``=``.
+
+    ``knowledge`` says how such chains are worked (from left to right), ``planning`` how many steps this one takes,
+    ``solution`` gives the first results: a quarter, half, all but the last (of a single one, that one).
+    """
+    level = len(results)
+    shown = sorted({min(max(level // 4, 1), level), max(level // 2, 1), max(level - 1, 1)})
+    return [
+        {"tier": "knowledge", "text": "~lr"},
+        {"tier": "planning", "text": f":{level}"},
+        *({"tier": "solution", "text": f"|{','.join(map(str, results[:k]))}"} for k in shown),
+    ]
+
+
+def hinted(task: Task, hint: Mapping[str, str]) -> Task:
+    """The same problem with a hint in its prompt: ``37+8-2+5|45=``. The id stays; ``columns["hint"]`` is the hint."""
+    content = chain_text(task.columns["start"], task.columns["operations"], hint["text"])
+    return task.with_messages([{"role": "user", "content": content}], hint=dict(hint))
+
+
+def retried(task: Task, attempt: str, wrong_step: int | None = None) -> Task:
+    """The same problem after a wrong attempt, as a chat: the chain, the attempt, and ``!3=`` or ``!=``.
+
+    Args:
+        attempt: the completion that was wrong.
+        wrong_step: number of its first wrong or missing step, from 1; None when only its being wrong is known.
+    """
+    critique = "!=" if wrong_step is None else f"!{wrong_step}="
+    turns = ({"role": "assistant", "content": attempt}, {"role": "user", "content": critique})
+    return task.with_messages((*task.messages, *turns))
+
+
+async def grade_leaves(task: Task, leaves: Sequence[Node]) -> list[Grade]:
+    return [grade(task, leaf) for leaf in leaves]
+
+
+def grade(task: Task, leaf: Node) -> Grade:
+    """1 where all that follows ``#`` is the answer, else 0; what the length limit cut short is never right.
+
+    ``steps`` judges each written result, and the answer, by itself: 1 where the chain's next operation was applied
+    rightly to the number that stood before, so that a slip is wrong once and not in all that follows from it. The
+    answer is right where every operation was done and it repeats the last result. Ends are given in tokens where the
+    tokens are characters; with other tokenizers a grader cannot know them, and ``steps`` is empty.
+    """
+    text = leaf.completion
+    correct = leaf.finish != "length" and text.partition("#")[2].strip() == task.answer
+    ends = _token_ends(leaf)
+    judged = () if ends is None else tuple((ends[at], good) for at, good in judge_steps(task, text))
+    outcome = float(correct)
+    return Grade(outcome, correct, steps=judged, parts={"answer": outcome})
+
+
+def judge_steps(task: Task, text: str) -> list[tuple[int, float]]:
+    """(end in characters, 1.0 right or 0.0 wrong) of each written result, correction and answer in ``text``."""
+    operations: Sequence[int] = task.columns["operations"]
+    before = value = int(task.columns["start"])
+    done = 0
+    judged: list[tuple[int, float]] = []
+    for found in _WRITTEN.finditer(text):
+        operation, result, correction, answer = found.groups()
+        if answer is not None:
+            judged.append((found.end(), float(done == len(operations) and answer == str(value))))
+            break
+        if correction is not None:
+            value = int(correction)
+            right = 0 < done <= len(operations) and value == (before + operations[done - 1]) % MODULUS
+        else:
+            before, value = value, int(result)
+            right = done < len(operations) and int(operation) == operations[done]
+            right = right and value == (before + operations[done]) % MODULUS
+            done += 1
+        judged.append((found.end(), float(right)))
+    return judged
+
+
+def _token_ends(leaf: Node) -> list[int] | None:
+    """Tokens of the completion up to each character's end, where each node has a token a character; else None.
+
+    A token of printable text has at least one character, so equal counts leave only one way. One token more is the
+    end of sequence, which has no text.
+    """
+    ends, tokens = [0], 0
+    for node in leaf.path()[1:]:
+        if len(node.tokens) - len(node.text) not in (0, 1):
+            return None
+        ends += range(tokens + 1, tokens + len(node.text) + 1)
+        tokens += len(node.tokens)
+    return ends

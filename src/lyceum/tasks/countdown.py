@@ -1,0 +1,229 @@
+"""Countdown: reach a target from given numbers, each used at most once.
+
+The level is how many numbers there are. Every task is made from a solution, so that it has one, whose steps are
+operations on two of the numbers that are left: ``8-3=5`` takes 8 and 3 and puts 5 in their place.
+"""
+
+from __future__ import annotations
+
+import ast
+import random
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from lyceum.component import Component
+from lyceum.reward.base import each, verdict
+from lyceum.reward.extract import Extract
+from lyceum.tasks.prompt import fields_of, fill, with_hint_below
+from lyceum.tasks.split import Split, check_index, check_levels, draw
+from lyceum.tree import Node
+from lyceum.types import Grade, Grader, Task
+
+LONGEST_EXPRESSION = 200
+"""Characters of an expression that is read; a solution with eight numbers of four digits has about 60."""
+
+# ASCII digits: "²" is a digit to str.isdigit, and the parser warns of words before it refuses them.
+_CHARACTERS = re.compile(r"[0-9+\-*/() ]*")
+_OPERATORS: Mapping[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
+
+
+class Countdown(Component, room="tasks"):
+    """Make a target from numbers with + - * / and brackets, each number at most once."""
+
+    kind: Literal["countdown"] = "countdown"
+    levels: tuple[int, ...] = (2, 3, 4, 5)
+    """How many numbers a task has; tasks go round them, so that every level has the same share."""
+    min_number: int = Field(1, ge=1)
+    """Smallest given number."""
+    max_number: int = Field(20, le=9999)
+    """Largest given number."""
+    max_target: int = Field(100, ge=2, le=1_000_000)
+    """Largest target; targets start at 1. Results on the way stay below ten times that."""
+    size: int = Field(100_000, ge=1)
+    """Tasks in each split."""
+    answer: Extract = Extract.model_validate({"tags": "answer"})
+    """Where the expression stands in a completion: whole, boxed, {after: MARK} or {tags: NAME}."""
+    prompt: str = (
+        "Using the numbers {numbers}, make an expression that equals {target}. You may use + - * / and brackets, "
+        "and each number at most once. Give the expression inside <answer> and </answer>."
+    )
+    """The user's message; {numbers} and {target} are filled in."""
+
+    @field_validator("levels")
+    @classmethod
+    def _levels_are_usable(cls, levels: tuple[int, ...]) -> tuple[int, ...]:
+        check_levels(levels, 2, 8, "counts of numbers")
+        return levels
+
+    @model_validator(mode="after")
+    def _settings_fit(self) -> Countdown:
+        if self.max_number <= self.min_number:
+            raise ValueError(
+                f"max_number: got {self.max_number}, but min_number is {self.min_number}; allowed: more than that"
+            )
+        if set(fields_of(self.prompt)) != {"numbers", "target"}:
+            raise ValueError(f"prompt: got {self.prompt!r}; allowed: a text with {{numbers}} and {{target}}")
+        return self
+
+    def build(self, split: Split, seed: int) -> CountdownSource:
+        return CountdownSource(self, split, seed)
+
+
+class CountdownSource:
+    """``source[i]`` follows from (seed, split, i) alone. A problem belongs to one split for good, whatever the seed."""
+
+    def __init__(self, settings: Countdown, split: Split, seed: int) -> None:
+        self.settings = settings
+        self.split: Split = split
+        self.seed = seed
+
+    def __len__(self) -> int:
+        return self.settings.size
+
+    def __getitem__(self, index: int) -> Task:
+        check_index("countdown", index, len(self))
+        settings = self.settings
+        level = settings.levels[index % len(settings.levels)]
+        key = f"countdown/{self.split}/{self.seed}/{index}"
+
+        def make(rng: random.Random) -> Task | None:
+            made = make_problem(rng, level, settings.min_number, settings.max_number, settings.max_target)
+            return None if made is None else make_task(key, *made, prompt=settings.prompt)
+
+        # The order of the numbers makes no other problem: a permuted copy of a held-out one is not trained on.
+        return draw(key, self.split, make, problem=lambda task: f"{sorted(task.columns['numbers'])}={task.answer}")
+
+    def grader(self) -> Grader:
+        return each(lambda task, leaf: grade(task, leaf, self.settings.answer))
+
+    def hinted(self, task: Task, hint: Mapping[str, str]) -> Task:
+        """The same problem with a hint below its question; ``columns["hint"]`` is the hint."""
+        return with_hint_below(task, hint)
+
+
+def make_problem(
+    rng: random.Random, level: int, lowest: int, highest: int, max_target: int
+) -> tuple[list[int], int, list[str], str] | None:
+    """Numbers, target, steps and solution; None where the draw led nowhere.
+
+    Numbers are joined two at a time until one is left, the target. Results are positive whole numbers, and joins that
+    change nothing (times or through 1) are left out, so that every number counts.
+    """
+    numbers = [rng.randint(lowest, highest) for _ in range(level)]
+    left: list[tuple[int, str]] = [(number, str(number)) for number in numbers]
+    steps: list[str] = []
+    while len(left) > 1:
+        (a, a_text), (b, b_text) = (left.pop(rng.randrange(len(left))) for _ in range(2))
+        if a < b:
+            a, a_text, b, b_text = b, b_text, a, a_text
+        results = {"+": a + b}
+        if a > b:
+            results["-"] = a - b
+        if b > 1:
+            results["*"] = a * b
+            if a % b == 0:
+                results["/"] = a // b
+        sign = rng.choice([sign for sign, result in results.items() if result <= 10 * max_target] or [""])
+        if not sign:
+            return None
+        steps.append(f"{a}{sign}{b}={results[sign]}")
+        left.append((results[sign], f"({a_text}{sign}{b_text})"))
+    [(target, solution)] = left
+    if target > max_target or target in numbers:
+        return None
+    return numbers, target, steps, solution[1:-1]
+
+
+def make_task(id: str, numbers: list[int], target: int, steps: list[str], solution: str, *, prompt: str) -> Task:
+    content = fill(prompt, {"numbers": " ".join(map(str, numbers)), "target": target})
+    columns = {
+        "level": len(numbers),
+        "numbers": numbers,
+        "steps": steps,
+        "hints": hints_of(steps),
+        "solution": solution,
+    }
+    return Task(id, ({"role": "user", "content": content},), str(target), columns, provenance="countdown")
+
+
+def hints_of(steps: Sequence[str]) -> list[dict[str, str]]:
+    """A ladder of hints: how to look, which operations in which order, the first steps (one more with each hint)."""
+    signs = " ".join(next(sign for sign in "+-*/" if sign in step) for step in steps)
+    shown = range(1, max(len(steps), 2))
+    return [
+        {"tier": "knowledge", "text": "Join two numbers into one, again and again, until the target is left."},
+        {"tier": "planning", "text": f"Use these operations in this order: {signs}"},
+        *({"tier": "solution", "text": f"Begin with {', '.join(steps[:k])}"} for k in shown),
+    ]
+
+
+def check_steps(numbers: Sequence[int], steps: Sequence[str]) -> list[bool]:
+    """Whether each step, such as ``8-3=5``, is right: true, and of two numbers that are left by the steps before it.
+
+    A wrong step takes nothing and leaves nothing.
+    """
+    left = Counter(Fraction(number) for number in numbers)
+    right: list[bool] = []
+    for step in steps:
+        expression, _, result = step.partition("=")
+        value, used = _evaluate(expression)
+        given, _ = _evaluate(result)
+        right.append(value is not None and value == given and used.total() == 2 and used <= left)
+        if right[-1] and value is not None:
+            left -= used
+            left[value] += 1
+    return right
+
+
+def grade(task: Task, leaf: Node, answer: Extract) -> Grade:
+    """1 where the expression uses only the given numbers, each at most once, and equals the target; else 0."""
+    found = answer(leaf.completion)
+    return verdict(found is not None and solves(found, task.columns["numbers"], int(task.answer)))
+
+
+def solves(expression: str, numbers: Sequence[int], target: int) -> bool:
+    """Whether an expression, which may say what it equals (``2*3=6``), reaches the target with the given numbers."""
+    expression, equals, said = expression.partition("=")
+    value, used = _evaluate(expression)
+    if value is None or value != target or not used <= Counter(Fraction(number) for number in numbers):
+        return False
+    return not equals or said.strip() == str(target)
+
+
+def _evaluate(expression: str) -> tuple[Fraction | None, Counter[Fraction]]:
+    """Value of an expression of whole numbers, + - * / and brackets, and the numbers in it; None where it is none.
+
+    The text is a model's: it is parsed, never evaluated by Python, and only these nodes are walked.
+    """
+    if len(expression) > LONGEST_EXPRESSION or not _CHARACTERS.fullmatch(expression):
+        return None, Counter()
+    used: Counter[Fraction] = Counter()
+
+    def value_of(node: ast.expr) -> Fraction:
+        match node:
+            case ast.Constant(value=value) if type(value) is int:
+                used[Fraction(value)] += 1
+                return Fraction(value)
+            case ast.BinOp(left=left, op=operator, right=right) if type(operator) in _OPERATORS:
+                a, b = value_of(left), value_of(right)
+                match _OPERATORS[type(operator)]:
+                    case "+":
+                        return a + b
+                    case "-":
+                        return a - b
+                    case "*":
+                        return a * b
+                    case _:
+                        return a / b
+        raise ValueError("not an expression of whole numbers and + - * /")
+
+    try:
+        return value_of(ast.parse(expression.strip(), mode="eval").body), used
+    # RecursionError and MemoryError are what the parser raises on too many brackets.
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
+        return None, Counter()

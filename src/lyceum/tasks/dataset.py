@@ -1,0 +1,304 @@
+"""Tasks from rows: JSON lines, parquet, a saved dataset folder, or a dataset of the Hugging Face hub."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from lyceum.component import Component, RecipeError, nearest, slot
+from lyceum.reward.base import combine
+from lyceum.reward.extract import after_last
+from lyceum.tasks.prompt import fields_of, fill, with_hint_below
+from lyceum.tasks.rows import Rows, kind_of, read_rows
+from lyceum.tasks.split import Split, check_index, kept_for_evaluation
+from lyceum.types import Grader, Message, Task
+
+log = logging.getLogger(__name__)
+
+Scalar = bool | int | float | str
+
+
+class Columns(BaseModel):
+    """Which column holds what. ``a.b`` is the cell ``b`` inside the column ``a``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    prompt: str = "prompt"
+    """The problem: text, or chat messages ({role, content})."""
+    answer: str | None = "answer"
+    """What the verifier compares with: text, a number, or a list of accepted ones; null where there is none."""
+    id: str | None = None
+    """A name for the row, different in each; null takes the row's number."""
+    level: str | None = None
+    """How hard the problem is, a number or a name; null where nothing is known."""
+    hints: str | None = None
+    """A list of hints, from abstract to concrete: texts, or {tier, text}."""
+    demonstration: str | None = None
+    """A worked solution, for fine-tuning and for prefixes."""
+
+
+class Dataset(Component, room="tasks"):
+    """One task for each row of a dataset."""
+
+    kind: Literal["dataset"] = "dataset"
+    path: str
+    """A .jsonl, .json or .parquet file, a dataset's folder, or a dataset's name on the Hugging Face hub."""
+    subset: str | None = None
+    """Configuration of a dataset on the hub, where it has several (``main`` of openai/gsm8k)."""
+    split: str = "train"
+    """The split to train on, where the dataset has several."""
+    heldout_path: str | None = None
+    """Another file, folder or hub name to evaluate on; null takes ``path``."""
+    heldout_split: str | None = None
+    """The split to evaluate on; null takes ``split`` of ``heldout_path``, or a share of the rows where that is null."""
+    heldout_share: float = Field(0.1, gt=0, lt=1)
+    """Share of the problems kept for evaluation where neither another path nor another split is named (no unit)."""
+    columns: Columns = Columns()
+    """Which column holds what."""
+    system: str | None = None
+    """A system message before each prompt; not where the prompt's own messages have one."""
+    template: str | None = None
+    """The user's message, with {column} wherever a column's text goes; null takes ``columns.prompt`` as it is."""
+    answer_after: str | None = None
+    """The answer is what stands after the last of these marks in its column: ``####`` for GSM8K."""
+    where: dict[str, Scalar | list[Scalar]] = Field(default_factory=dict)
+    """Keep rows whose column has this value, or one of these values."""
+    limit: int | None = Field(None, ge=1)
+    """Most rows that are used in each split; null uses all."""
+    verifier: Annotated[Any, slot("reward")] = "math"
+    """The reward part that ``reward: task`` stands for."""
+
+    @field_validator("template")
+    @classmethod
+    def _template_is_safe(cls, template: str | None) -> str | None:
+        if template is not None and not fields_of(template):
+            raise ValueError(f"got {template!r}; allowed: a text with at least one {{column}}")
+        return template
+
+    @model_validator(mode="after")
+    def _verifier_ends(self) -> Dataset:
+        if getattr(self.verifier, "kind", None) == "task":
+            raise ValueError("verifier: got 'task', which asks the tasks for their verifier; allowed: any other kind")
+        return self
+
+    def build(self, split: Split, seed: int) -> DatasetSource:
+        """``seed`` changes nothing: rows are in the dataset's order, and the split is by checksum of the problem."""
+        rows = read_rows(self.path, subset=self.subset, split=self.split, key="tasks.path")
+        other = self._other_rows()
+        name = Path(self.path).name
+        if other is None:
+            kept = [
+                index
+                for index, problem in _problems(self, rows, name)
+                if kept_for_evaluation(problem, self.heldout_share) == (split == "heldout")
+            ]
+            if not kept:
+                raise RecipeError(
+                    f"tasks.heldout_share: {self.heldout_share} of the {len(rows)} rows of {self.path!r} leaves none "
+                    f"for {split}; allowed: another share, or heldout_path"
+                )
+        elif split == "heldout":
+            name, rows = Path(self.heldout_path or self.path).name, other
+            kept = [index for index, _ in _problems(self, rows, name)]
+        else:
+            evaluated = {problem for _, problem in _problems(self, other, Path(self.heldout_path or self.path).name)}
+            problems = _problems(self, rows, name)
+            kept = [index for index, problem in problems if problem not in evaluated]
+            if len(kept) < len(problems):
+                log.warning("%d rows of %s are evaluated on, and not trained", len(problems) - len(kept), self.path)
+            if not kept:
+                raise RecipeError("tasks.path: every problem is in the rows to evaluate on too; allowed: other rows")
+        return DatasetSource(self, rows, kept[: self.limit], name=name, split=split)
+
+    def _other_rows(self) -> Rows | None:
+        """Rows to evaluate on, where they are named; None where they are a share of all."""
+        if self.heldout_path is not None:
+            split = self.heldout_split or self.split
+            return read_rows(self.heldout_path, subset=self.subset, split=split, key="tasks.heldout_path")
+        if self.heldout_split is not None:
+            return read_rows(self.path, subset=self.subset, split=self.heldout_split, key="tasks.heldout_path")
+        return None
+
+
+class DatasetSource:
+    """The kept rows as tasks, in the dataset's order; a task's columns are the row's without its prompt."""
+
+    def __init__(self, settings: Dataset, rows: Rows, kept: Sequence[int], *, name: str, split: Split) -> None:
+        self.settings, self.rows, self.kept, self.name, self.split = settings, rows, kept, name, split
+        self.conversational = settings.template is None and not isinstance(
+            _cell(rows[kept[0]], settings.columns.prompt), str
+        )
+        """Whether prompts are chat messages in the dataset: reward functions written for TRL then get messages too."""
+        if settings.columns.id is not None:
+            self._check_ids(settings.columns.id)
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def __getitem__(self, index: int) -> Task:
+        check_index(self.name, index, len(self))
+        number = self.kept[index]
+        row, columns = self.rows[number], self.settings.columns
+        further = {name: value for name, value in row.items() if name != columns.prompt}
+        for name in ("level", "hints", "demonstration"):
+            column = getattr(columns, name)
+            if column is not None:
+                further[name] = _cell(row, column)
+        if "hints" in further and columns.hints is not None:
+            further["hints"] = [hint if isinstance(hint, dict) else _solution(hint) for hint in further["hints"]]
+        id = str(number) if columns.id is None else str(_cell(row, columns.id))
+        answer = _answer(self.settings, row)
+        return Task(f"{self.name}/{self.split}/{id}", _messages(self.settings, row), answer, further, self.name)
+
+    def grader(self) -> Grader:
+        if self.settings.columns.answer is None:
+            raise RecipeError(
+                "tasks.columns.answer: got null, so that reward kind 'task' has nothing to compare with; "
+                "allowed: a column, or a reward that needs no answer"
+            )
+        return combine([self.settings.verifier], self)
+
+    def hinted(self, task: Task, hint: Mapping[str, str]) -> Task:
+        return with_hint_below(task, hint)
+
+    def _check_ids(self, column: str) -> None:
+        first: dict[str, int] = {}
+        for number in self.kept:
+            id = str(_cell(self.rows[number], column))
+            if id in first:
+                raise RecipeError(
+                    f"tasks.columns.id: rows {first[id]} and {number} of {self.name!r} are both {id!r} in column "
+                    f"{column!r}; allowed: a column that is different in each row, or null"
+                )
+            first[id] = number
+
+
+def _problems(settings: Dataset, rows: Rows, name: str) -> list[tuple[int, str]]:
+    """Number and problem of each row that ``where`` keeps, every cell that will be used checked on the way."""
+    found: list[tuple[int, str]] = []
+    for index, row in enumerate(rows):
+        _check_row(settings, row, index, name)
+        if all(_cell(row, column) in _listed(allowed) for column, allowed in settings.where.items()):
+            found.append((index, _problem(settings, row)))
+    if not found:
+        raise RecipeError(f"tasks.where: no row of {name!r} has {settings.where}; allowed: values that occur")
+    return found
+
+
+def _problem(settings: Dataset, row: Mapping[str, Any]) -> str:
+    """What makes two rows the same problem: the cells that the prompt is made of, whatever words stand around them."""
+    columns = fields_of(settings.template) if settings.template is not None else [settings.columns.prompt]
+    return repr([_cell(row, column) for column in columns])
+
+
+def _check_row(settings: Dataset, row: Mapping[str, Any], index: int, name: str) -> None:
+    columns = settings.columns
+    needed = [
+        (
+            "columns.prompt",
+            None if settings.template else columns.prompt,
+            _is_prompt,
+            "a text or chat messages ({role, content})",
+        ),
+        ("columns.answer", columns.answer, _is_answer, "a text, a number, or a list of these"),
+        ("columns.id", columns.id, _is_scalar, "a text or a number"),
+        ("columns.level", columns.level, _is_scalar, "a text or a number"),
+        ("columns.hints", columns.hints, _is_hints, "a list of texts or of {tier, text}"),
+        ("columns.demonstration", columns.demonstration, _is_text, "a text"),
+        *(("where", column, _is_any, "") for column in settings.where),
+        *(("template", column, _is_any, "") for column in fields_of(settings.template or "")),
+    ]
+    for key, column, fits, allowed in needed:
+        if column is None:
+            continue
+        try:
+            value = _cell(row, column)
+        except KeyError:
+            unset = ", or null" if key not in ("columns.prompt", "where", "template") else ""
+            raise RecipeError(
+                f"tasks.{key}: row {index} of {name!r} has no column {column!r}{nearest(column, row)}; "
+                f"allowed: {', '.join(row)}{unset}"
+            ) from None
+        if not fits(value):
+            raise RecipeError(
+                f"tasks.{key}: row {index} of {name!r} holds {kind_of(value)} in column {column!r}; allowed: {allowed}"
+            )
+    if settings.answer_after is not None and columns.answer is not None:
+        value = _cell(row, columns.answer)
+        if after_last(str(value), settings.answer_after) is None:
+            raise RecipeError(
+                f"tasks.answer_after: row {index} of {name!r} has nothing after {settings.answer_after!r} in column "
+                f"{columns.answer!r}; allowed: a mark that every answer has, or null"
+            )
+
+
+def _cell(row: Mapping[str, Any], column: str) -> Any:
+    """A cell by its column, or by ``column.key`` inside of one. Raises KeyError."""
+    if column in row:
+        return row[column]
+    outer, dot, inner = column.partition(".")
+    if dot and isinstance(row.get(outer), Mapping):
+        return _cell(row[outer], inner)
+    raise KeyError(column)
+
+
+def _messages(settings: Dataset, row: Mapping[str, Any]) -> tuple[Message, ...]:
+    prompt = fill(settings.template, row) if settings.template is not None else _cell(row, settings.columns.prompt)
+    if isinstance(prompt, str):
+        messages = [{"role": "user", "content": prompt}]
+    else:
+        messages = [dict(message) for message in prompt]
+    if settings.system is not None and messages[0]["role"] != "system":
+        messages.insert(0, {"role": "system", "content": settings.system})
+    return tuple(messages)
+
+
+def _answer(settings: Dataset, row: Mapping[str, Any]) -> Any:
+    if settings.columns.answer is None:
+        return None
+    answer = _cell(row, settings.columns.answer)
+    return answer if settings.answer_after is None else after_last(str(answer), settings.answer_after)
+
+
+def _solution(text: str) -> dict[str, str]:
+    return {"tier": "solution", "text": text}
+
+
+def _listed(allowed: Scalar | list[Scalar]) -> list[Scalar]:
+    return allowed if isinstance(allowed, list) else [allowed]
+
+
+def _is_any(value: Any) -> bool:
+    return True
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, str | int | float)
+
+
+def _is_answer(value: Any) -> bool:
+    return _is_scalar(value) or (isinstance(value, list) and bool(value) and all(map(_is_scalar, value)))
+
+
+def _is_prompt(value: Any) -> bool:
+    if isinstance(value, str):
+        return bool(value)
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(message, Mapping) and {"role", "content"} <= set(message) for message in value)
+    )
+
+
+def _is_hints(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(hint, str) or (isinstance(hint, Mapping) and {"tier", "text"} <= set(hint)) for hint in value
+    )

@@ -1,0 +1,102 @@
+"""Several task sources as one, each with its share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from lyceum.component import Component, RecipeError, slot
+from lyceum.tasks.split import Split, check_index
+from lyceum.tree import Node
+from lyceum.types import Grade, Grader, Task, TaskSource
+
+PATTERN = 1000
+"""Tasks after which the order of the sources repeats; shares are kept to one in so many."""
+
+
+class Part(BaseModel):
+    """One source of a mixture."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    tasks: Annotated[Any, slot("tasks")]
+    """The source."""
+    weight: float = Field(1.0, gt=0, allow_inf_nan=False)
+    """Its share, relative to the other weights (no unit)."""
+
+
+class Mixture(Component, room="tasks"):
+    """Tasks of several sources in turn, in proportion to their weights."""
+
+    kind: Literal["mixture"] = "mixture"
+    parts: tuple[Part, ...] = Field(min_length=1)
+    """The sources with their weights."""
+    size: int | None = Field(None, ge=1)
+    """Tasks in each split; null takes as many as all sources have. A source with too few begins again."""
+
+    def build(self, split: Split, seed: int) -> MixtureSource:
+        sources = [part.tasks.build(split, seed) for part in self.parts]
+        for number, source in enumerate(sources):
+            if len(source) == 0:
+                raise RecipeError(f"tasks.parts.{number}: has no {split} task; allowed: a source with at least one")
+        return MixtureSource(sources, [part.weight for part in self.parts], self.size or sum(map(len, sources)))
+
+
+class MixtureSource:
+    """A fixed pattern of sources, each read from its beginning. Ids get the number of their source before them."""
+
+    def __init__(self, sources: Sequence[TaskSource], weights: Sequence[float], size: int) -> None:
+        self.sources, self.size = sources, size
+        self.pattern = spread(weights, PATTERN)
+        self._rank = [self.pattern[:at].count(source) for at, source in enumerate(self.pattern)]
+        self.conversational = all(getattr(source, "conversational", False) for source in sources)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> Task:
+        check_index("mixture", index, len(self))
+        turn, at = divmod(index, PATTERN)
+        number = self.pattern[at]
+        source = self.sources[number]
+        task = source[(turn * self.pattern.count(number) + self._rank[at]) % len(source)]
+        return replace(task, id=f"{number}:{task.id}")
+
+    def grader(self) -> Grader:
+        graders = [source.grader() for source in self.sources]
+
+        async def grade(task: Task, leaves: Sequence[Node]) -> list[Grade]:
+            number, own = self._own(task)
+            return await graders[number](own, leaves)
+
+        return grade
+
+    def hinted(self, task: Task, hint: Mapping[str, str]) -> Task:
+        """The source's own hinted task."""
+        number, own = self._own(task)
+        hinted: Task = self.sources[number].hinted(own, hint)  # pyright: ignore[reportAttributeAccessIssue]
+        return replace(hinted, id=task.id)
+
+    def _own(self, task: Task) -> tuple[int, Task]:
+        """The number of the task's source, and the task under the id that it has there."""
+        number, _, id = task.id.partition(":")
+        return int(number), replace(task, id=id)
+
+
+def spread(weights: Sequence[float], length: int) -> list[int]:
+    """``length`` places for sources in proportion to their weights, each source's spread as evenly as can be.
+
+    Each place goes to the source that is furthest behind its share, the first of those that are equal.
+    """
+    total = sum(weights)
+    given = [0] * len(weights)
+    pattern: list[int] = []
+    for place in range(1, length + 1):
+        behind = [weight / total * place - count for weight, count in zip(weights, given, strict=True)]
+        number = max(range(len(weights)), key=lambda source: (behind[source], -source))
+        given[number] += 1
+        pattern.append(number)
+    return pattern

@@ -1,0 +1,164 @@
+"""Rows of a dataset from a file, a folder or the Hugging Face hub, with a clear message where there are none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from lyceum.component import RecipeError, nearest
+
+SUFFIXES = (".jsonl", ".json", ".parquet")
+
+
+class Rows(Protocol):
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Mapping[str, Any]: ...
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]: ...
+
+
+def read_rows(path: str, *, subset: str | None, split: str, key: str) -> Rows:
+    """The rows of ``path``: a JSON-lines, JSON or parquet file, a folder, or a name on the Hugging Face hub.
+
+    Args:
+        subset: configuration of a hub dataset.
+        split: which split, where there are several.
+        key: the recipe's key that holds the path, for the message.
+    Raises:
+        RecipeError: there is nothing there, it cannot be read, or it is empty.
+    """
+    place = Path(path).expanduser()
+    if place.is_file():
+        rows: Rows = _read_file(place, key)
+    elif place.is_dir():
+        rows = _read_folder(place, split, key)
+    elif place.suffix in SUFFIXES or path.startswith((".", "/", "~")) or path.count("/") > 1:
+        raise RecipeError(f"{key}: got {path!r}, which does not exist{_neighbour(place)}; allowed: a file or a folder")
+    else:
+        rows = _read_hub(path, subset, split, key)
+    if len(rows) == 0:
+        raise RecipeError(f"{key}: {path!r} has no rows; allowed: a dataset with at least one")
+    return rows
+
+
+class _Table:
+    """Rows of an Arrow table, made when asked for."""
+
+    def __init__(self, table: Any) -> None:
+        self.table = table
+
+    def __len__(self) -> int:
+        return self.table.num_rows
+
+    def __getitem__(self, index: int) -> Mapping[str, Any]:
+        return self.table.slice(index, 1).to_pylist()[0]
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        for batch in self.table.to_batches(max_chunksize=1000):
+            yield from batch.to_pylist()
+
+
+def _read_file(place: Path, key: str) -> Rows:
+    match place.suffix:
+        case ".jsonl":
+            return _read_json_lines(place, key)
+        case ".json":
+            try:
+                rows = json.loads(place.read_text(encoding="utf-8"))
+            except ValueError as error:
+                raise RecipeError(f"{key}: {str(place)!r} is no JSON: {error}") from None
+            if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+                raise RecipeError(f"{key}: {str(place)!r} must be a JSON list of objects, or JSON lines named .jsonl")
+            return rows
+        case ".parquet":
+            import pyarrow
+            import pyarrow.parquet
+
+            try:
+                return _Table(pyarrow.parquet.read_table(place, memory_map=True))
+            except (pyarrow.ArrowException, OSError) as error:
+                raise RecipeError(f"{key}: {str(place)!r} cannot be read as parquet: {error}") from None
+    raise RecipeError(
+        f"{key}: got {str(place)!r}, a file named {place.suffix or 'without an ending'}; allowed: {', '.join(SUFFIXES)}"
+    )
+
+
+def _read_json_lines(place: Path, key: str) -> Rows:
+    rows: list[Mapping[str, Any]] = []
+    try:
+        with place.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                try:
+                    row = json.loads(line)
+                except json.JSONDecodeError as error:
+                    where = f"line {number} of {str(place)!r}, character {error.colno}"
+                    raise RecipeError(f"{key}: {where}: no JSON: {error.msg}") from None
+                if not isinstance(row, dict):
+                    where = f"line {number} of {str(place)!r}"
+                    raise RecipeError(f"{key}: {where} holds {kind_of(row)}; allowed: an object with named cells")
+                rows.append(row)
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{key}: {str(place)!r} cannot be read: {error}") from None
+    return rows
+
+
+def _read_folder(place: Path, split: str, key: str) -> Rows:
+    """A folder that ``save_to_disk`` wrote, or one of data files that ``load_dataset`` understands."""
+    import datasets
+
+    saved = any((place / name).is_file() for name in ("dataset_dict.json", "state.json"))
+    try:
+        found: Any = datasets.load_from_disk(str(place)) if saved else datasets.load_dataset(str(place))
+    except Exception as error:
+        raise RecipeError(f"{key}: the folder {str(place)!r} cannot be read as a dataset: {_line(error)}") from error
+    return _choose_split(found, split, str(place), key)
+
+
+def _read_hub(name: str, subset: str | None, split: str, key: str) -> Rows:
+    import datasets
+
+    try:
+        return _choose_split(datasets.load_dataset(name, subset), split, name, key)
+    except RecipeError:
+        raise
+    except Exception as error:  # not found, gated, no network, a subset that must be named: the hub's words say which
+        raise RecipeError(
+            f"{key}: got {name!r}: no such file or folder, and the Hugging Face hub gave {_line(error)}; "
+            "allowed: a .jsonl, .json or .parquet file, a folder, or a dataset's name on the hub"
+        ) from error
+
+
+def _choose_split(found: Any, split: str, name: str, key: str) -> Rows:
+    if not isinstance(found, dict):
+        return found
+    if split in found:
+        return found[split]
+    where = key.rpartition("path")[0] + "split"
+    raise RecipeError(f"{where}: got {split!r}{nearest(split, found)}; {name!r} has {', '.join(found)}")
+
+
+def _neighbour(place: Path) -> str:
+    if not place.parent.is_dir():
+        return f" (nor does the folder {str(place.parent)!r})"
+    return nearest(place.name, [entry.name for entry in place.parent.iterdir()])
+
+
+def _line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
+def kind_of(value: Any) -> str:
+    names = {
+        str: "a text",
+        int: "a number",
+        float: "a number",
+        list: "a list",
+        dict: "an object",
+        type(None): "nothing",
+    }
+    return names.get(type(value), type(value).__name__)

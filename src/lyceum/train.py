@@ -1,0 +1,224 @@
+"""A run from recipe to trained model: check everything, load, evaluate, go through the stages, evaluate, write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import nlargest
+from pathlib import Path
+from typing import Any, Literal
+
+from lyceum.callable_module import callable_as
+from lyceum.component import RecipeError
+from lyceum.engine.embedded import EmbeddedEngine
+from lyceum.evaluate.run import first_tasks
+from lyceum.models.limits import context_of
+from lyceum.models.load import load_policy, load_tokenizer, save_policy
+from lyceum.progress import Progress
+from lyceum.recipe import Recipe
+from lyceum.reward.base import allow_code, combine
+from lyceum.run import Run
+from lyceum.runtime.in_process import run_async
+from lyceum.stages.session import Exam, Session, Sitting
+from lyceum.tree import Tree
+from lyceum.types import Grader, Task, TaskSource
+from lyceum.view.report import write_report
+
+CHECKED = 64
+"""Tasks of a source whose prompts are rendered before a model is loaded."""
+
+MAY_DIFFER = ("name", "label", "output", "checkpoint_every", "rollouts_every", "trust_code", "model.device")
+"""Keys in which a resumed run may differ from its beginning: none of them changes a result."""
+
+
+def train(
+    recipe: Recipe,
+    *,
+    resume: bool | Literal["auto"] = False,
+    overwrite: bool = False,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> Path:
+    """Run a recipe; returns the run folder.
+
+    Args:
+        resume: go on with the run of that name; ``auto`` does so where there is one.
+        overwrite: replace the run of that name.
+        interrupted: asked between steps; True stops the run with a checkpoint.
+    Raises:
+        RecipeError: something cannot work, found before any model was loaded.
+        Interrupted: stopped by ``interrupted``.
+        Diverged: too many steps in a row were not finite.
+    """
+    sources = check(recipe)
+    run = Run.start(
+        recipe.output,
+        recipe.name,
+        recipe.resolved(),
+        resume=resume,
+        overwrite=overwrite,
+        may_differ=MAY_DIFFER,
+        rollouts_every=recipe.rollouts_every,
+    )
+    with run:
+        run_async(_train(recipe, run, *sources, interrupted))
+        write_report(run.path)
+    return run.path
+
+
+def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:
+    """Everything that can be refused before a model is loaded; returns the training and evaluation tasks.
+
+    Raises:
+        RecipeError: tasks that cannot be read or are empty, a prompt that leaves no room in the model's context,
+            a tokenizer without a chat template, ...
+    """
+    source = recipe.tasks.build("train", recipe.seed)
+    exam = (recipe.evaluate.tasks or recipe.tasks).build("heldout", recipe.seed)
+    if not len(source):
+        raise RecipeError("tasks: got an empty source; allowed: at least one task")
+    if recipe.evaluate.n and not len(exam):
+        raise RecipeError("evaluate.tasks: got no held-out task; allowed: at least one, or evaluate.n=0")
+    with allow_code():
+        combine(recipe.reward, source)
+    for stage in recipe.stages:
+        if hasattr(stage, "check_tasks"):
+            stage.check_tasks(source)
+    tokenizer = load_tokenizer(recipe.model)
+    limit = context_of(recipe.model, tokenizer)
+    check_prompts("tasks", source, tokenizer, limit)
+    if recipe.evaluate.n:
+        check_prompts("evaluate.tasks", exam, tokenizer, limit)
+    return source, exam
+
+
+def check_prompts(key: str, source: TaskSource, tokenizer: Any, limit: int) -> None:
+    """Refuse prompts that the model cannot read: the first tasks, and of a dataset the longest too."""
+    tasks = first_tasks(source, CHECKED)
+    # Generators are as long as one likes and make prompts of one size; a dataset's longest row is the one that hurts.
+    if hasattr(source, "rows"):
+        tasks += nlargest(CHECKED, (source[i] for i in range(CHECKED, len(source))), key=prompt_characters)
+    for task in tasks:
+        check_prompt(key, task, tokenizer, limit)
+
+
+def prompt_characters(task: Task) -> int:
+    """Near enough to rank prompts by their length."""
+    return sum(len(str(message["content"])) for message in task.messages)
+
+
+def check_prompt(key: str, task: Task, tokenizer: Any, limit: int) -> None:
+    """Refuse a prompt that the model cannot read."""
+    rendered = tokenizer.apply_chat_template(
+        [dict(message) for message in task.messages], add_generation_prompt=True, tokenize=True, return_dict=True
+    )
+    ids = list(rendered["input_ids"])
+    if len(ids) >= limit:
+        raise RecipeError(f"{key}: the prompt of task {task.id!r} has {len(ids)} tokens, the model's context {limit}")
+    unknown = tokenizer.unk_token_id
+    if unknown is not None and unknown in ids:
+        text = "".join(str(message["content"]) for message in task.messages)
+        strange = sorted({c for c in text if unknown in tokenizer(c, add_special_tokens=False)["input_ids"]})
+        raise RecipeError(
+            f"{key}: the model's vocabulary does not fit: the prompt of task {task.id!r} has characters it has no "
+            f"token for: {' '.join(map(repr, strange[:10]))}"
+        )
+
+
+async def _train(
+    recipe: Recipe, run: Run, source: TaskSource, exam_source: TaskSource, interrupted: Callable[[], bool]
+) -> None:
+    with run.timed("load"):
+        policy = load_policy(recipe.model)
+    with allow_code():
+        grader, exam_grader = combine(recipe.reward, source), combine(recipe.reward, exam_source)
+    found = run.restore()
+    total = sum(stage.steps for stage in recipe.stages)
+    with Progress(total, done=found[0] if found else 0, title=recipe.name) as progress:
+        exam = _exam(recipe, exam_source, exam_grader)
+        session = Session(
+            policy, run, progress, source, grader, exam, recipe.seed, interrupted, recipe.checkpoint_every
+        )  # fmt: skip
+        if "recipe" not in run.summary():
+            await _sit_before(recipe, session)
+        await _stages(recipe, session, found[1] if found else None)
+        await _sit_after(recipe, session)
+
+
+async def _stages(recipe: Recipe, session: Session, state: dict[str, Any] | None) -> None:
+    """Each stage in order, from where a checkpoint's state left off."""
+    start = 0 if state is None else state["stage"]
+    if state is not None:
+        session.first_step = state["first_step"]
+        session.counts.load_state_dict(state["counts"])
+    for session.stage in range(start, len(recipe.stages)):
+        stage = recipe.stages[session.stage].build(session)
+        if state is not None:
+            stage.load_state_dict(state["of_stage"])
+            state = None
+        await stage.run()
+        session.first_step += stage.step
+
+
+def _exam(recipe: Recipe, source: TaskSource, grader: Grader) -> Exam | None:
+    settings = recipe.evaluate
+    if not settings.n:
+        return None
+    return Exam(
+        first_tasks(source, settings.n),
+        grader,
+        settings.sampling or recipe.stages[-1].sampling,
+        settings.samples,
+        settings.k,
+        settings.greedy,
+        settings.every,
+    )
+
+
+async def _sit(session: Session) -> Sitting | None:
+    """Held-out tasks under the weights as they are."""
+    exam = session.exam
+    if exam is None:
+        return None
+    with session.run.timed("evaluate"):
+        done = session.counter("evaluating", len(exam.tasks) * (1 + exam.greedy))
+        return await exam.sit(session.policy, EmbeddedEngine(session.policy), session.seed, done)
+
+
+async def _sit_before(recipe: Recipe, session: Session) -> None:
+    before = await _sit(session)
+    if before is not None:
+        session.run.summary({"before": before.figures()})
+        session.run.examples([_example(tree, "before") for tree in before.trees[:EXAMPLES]])
+    session.run.summary({"recipe": recipe.label or recipe.name, "title": recipe.title, "seed": recipe.seed})
+
+
+async def _sit_after(recipe: Recipe, session: Session) -> None:
+    run = session.run
+    after = await _sit(session)
+    if after is not None:
+        run.summary({"after": after.figures()})
+        known = {example["task_id"]: example for example in run.read_examples()}
+        examples = [known.get(tree.task.id, {}) | _example(tree, "after") for tree in after.trees[:EXAMPLES]]
+        # First those that show what was learnt: wrong before, right after.
+        run.examples(sorted(examples, key=lambda e: e.get("before", {}).get("correct") or not e["after"]["correct"]))
+    with run.timed("save"):
+        save_policy(session.policy, run.model)
+    run.summary({"steps": session.first_step, **session.counts.state_dict(), "finished": True})
+
+
+EXAMPLES = 64
+"""Tasks whose first completion is written down before and after."""
+
+
+def _example(tree: Tree, when: Literal["before", "after"]) -> dict[str, Any]:
+    leaf = tree.trajectories[0]
+    task = tree.task
+    return {
+        "task_id": task.id,
+        "level": task.columns.get("level"),
+        "prompt": tree.root.text,
+        "answer": None if task.answer is None else str(task.answer),
+        when: {"completion": leaf.completion, "correct": leaf.grade.verdict if leaf.grade else None},
+    }
+
+
+callable_as(__name__, "lyceum.api:train")

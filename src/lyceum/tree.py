@@ -1,0 +1,141 @@
+"""The token tree while it grows: Python objects, one tree for each task's whole experience.
+
+A finished set of trees is laid flat as a :class:`lyceum.forest.Forest`, which is what credit and learner see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lyceum.types import Continuation, Grade, Origin, Task
+
+
+@dataclass(eq=False)
+class Node:
+    """A run of tokens with one origin.
+
+    Attributes:
+        parent: the node above; None for a prompt.
+        tokens: token ids of this run alone.
+        behaviour_logprob: nats, one a token, of the distribution drawn from; empty where the policy did not write.
+        model_logprob: nats, one a token, of the untempered model; empty where the policy did not write.
+        version: of the weights each token was drawn under; empty where the policy did not write.
+        finish: why the run ended: ``stop``, ``length``, or None where nothing was drawn.
+        text: the run decoded.
+        stats: whatever a rollout keeps on its nodes (visits, values); written to the record, never read by the loop.
+    """
+
+    parent: Node | None
+    tokens: list[int]
+    origin: Origin
+    behaviour_logprob: list[float] = field(default_factory=list)
+    model_logprob: list[float] = field(default_factory=list)
+    version: list[int] = field(default_factory=list)
+    finish: str | None = None
+    text: str = ""
+    children: list[Node] = field(default_factory=list)
+    grade: Grade | None = None
+    stats: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, tokens: Sequence[int], origin: Origin, text: str = "") -> Node:
+        """A new child that the policy did not write."""
+        child: Node = Node(self, list(tokens), origin, text=text)
+        self.children.append(child)
+        return child
+
+    def add_drawn(self, drawn: Continuation, text: str = "") -> Node:
+        """A new child with what the engine drew."""
+        child: Node = Node(
+            self,
+            drawn.tokens,
+            Origin.POLICY,
+            drawn.behaviour_logprob,
+            drawn.model_logprob,
+            drawn.version,
+            drawn.finish,
+            text,
+        )
+        self.children.append(child)
+        return child
+
+    def path(self) -> list[Node]:
+        """From the prompt down to this node."""
+        nodes: list[Node] = [self]
+        while nodes[-1].parent is not None:
+            nodes.append(nodes[-1].parent)
+        return nodes[::-1]
+
+    def path_tokens(self) -> list[int]:
+        return [token for node in self.path() for token in node.tokens]
+
+    @property
+    def completion(self) -> str:
+        """The text below the prompt: what graders read."""
+        return "".join(node.text for node in self.path()[1:])
+
+    @property
+    def completion_tokens(self) -> list[int]:
+        return [token for node in self.path()[1:] for token in node.tokens]
+
+    def walk(self) -> Iterator[Node]:
+        """This node and all below it, parents first, in the order they were added."""
+        stack: list[Node] = [self]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(reversed(node.children))
+
+
+@dataclass(eq=False)
+class Tree:
+    """One task's trees: usually one prompt, more where some trajectories stand under another prompt (a hint).
+
+    Attributes:
+        roots: prompts; ``roots[0]`` is the task's own.
+        chosen: the trajectories to train on where a rollout chooses; None takes every finished leaf.
+        record: what guidance or a rollout wants written down about this task (tier of hint, searches, ...).
+        sampled_tokens: drawn by the engine for this task, those of discarded rollouts too.
+    """
+
+    task: Task
+    roots: list[Node]
+    chosen: list[Node] | None = None
+    record: dict[str, Any] = field(default_factory=dict)
+    sampled_tokens: int = 0
+
+    @property
+    def root(self) -> Node:
+        return self.roots[0]
+
+    def nodes(self) -> Iterator[Node]:
+        for root in self.roots:
+            yield from root.walk()
+
+    @property
+    def trajectories(self) -> list[Node]:
+        """Leaves to train on: ``chosen``, or every leaf that ended in a continuation that finished."""
+        if self.chosen is not None:
+            return self.chosen
+        return [node for node in self.nodes() if not node.children and node.finish is not None]
+
+    @property
+    def graded(self) -> list[Node]:
+        """Trajectories with an outcome; the others are counted as ungraded and left out of the forest."""
+        return [leaf for leaf, _, _ in self.graded_with_outcome()]
+
+    def graded_with_outcome(self) -> Iterator[tuple[Node, Grade, float]]:
+        for leaf in self.trajectories:
+            if leaf.grade is not None and leaf.grade.outcome is not None:
+                yield leaf, leaf.grade, leaf.grade.outcome
+
+    @property
+    def solved(self) -> float | None:
+        """Share of graded trajectories that are right; None where no grader says."""
+        verdicts = [grade.verdict for _, grade, _ in self.graded_with_outcome() if grade.verdict is not None]
+        return sum(verdicts) / len(verdicts) if verdicts else None
+
+    def replace(self, old: Node, new: Node) -> None:
+        """Train on ``new`` in the place of ``old``; ``new`` may stand under another prompt of this tree."""
+        self.chosen = [new if leaf is old else leaf for leaf in self.trajectories]

@@ -1,0 +1,315 @@
+"""What flows between the rooms, and what each room promises to the next.
+
+The rooms themselves (``tasks``, ``rollout``, ``credit``, ...) hold implementations; this file holds the words.
+Axis names in tensor annotations, here and everywhere: ``T`` unique tokens of a forest, ``R`` rows (trajectories),
+``L`` tokens of the longest row, ``S`` segments (a row's pass through a node), ``G`` groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from lyceum.forest import Forest
+    from lyceum.tree import Node, Tree
+
+Message = Mapping[str, Any]
+"""A chat message: ``role`` and ``content``; content is a string, or a list of parts (text, later images)."""
+
+
+class Origin(IntEnum):
+    """Who wrote a token. Only what the policy wrote is trained as policy."""
+
+    PROMPT = 0
+    POLICY = 1
+    HINT = 2
+    TEACHER = 3
+    TOOL = 4
+
+
+@dataclass(frozen=True)
+class Task:
+    """One problem.
+
+    Attributes:
+        id: unique in its source, stable between runs (it keys random draws and outcomes).
+        messages: the prompt as chat messages, rendered by the model's own chat template.
+        answer: what a verifier compares with; None where nothing is known.
+        columns: every further field of the row (``level``, ``steps``, ``hints``, ...), handed to graders as keywords.
+        provenance: where the task came from (a dataset's name, ``"policy"`` for one that a model wrote).
+    """
+
+    id: str
+    messages: tuple[Message, ...]
+    answer: Any = None
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    provenance: str = "dataset"
+
+    def with_messages(self, messages: Sequence[Message], **columns: Any) -> Task:
+        """The same problem under another prompt (a hint, a rewrite); the id stays, so the group stays."""
+        return replace(self, messages=tuple(messages), columns={**self.columns, **columns})
+
+
+class TaskSource(Protocol):
+    """A sequence of tasks, made on demand: ``source[i]`` is the same task in every process.
+
+    A sequence and not a stream, so that a curriculum can draw by index and a resumed run can find its place.
+    """
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Task: ...
+
+    def grader(self) -> Grader:
+        """The verifier that fits these tasks: what ``reward: task`` uses."""
+        ...
+
+
+@dataclass(frozen=True)
+class Grade:
+    """What a grader says of one trajectory.
+
+    Attributes:
+        outcome: the scalar reward that credit starts from, in the verifier's unit; None where it could not be graded.
+        correct: whether the answer is right, apart from any shaping; None where there is no such notion.
+        steps: (end, reward) of each judged step; ``end`` counts the completion's tokens up to the step's end.
+        parts: the named summands of ``outcome``, before weighting, for the record.
+        reason: why there is no outcome. A task that cannot be graded is counted, never scored 0.
+    """
+
+    outcome: float | None
+    correct: bool | None = None
+    steps: tuple[tuple[int, float], ...] = ()
+    parts: Mapping[str, float] = field(default_factory=dict)
+    reason: str | None = None
+
+    @property
+    def verdict(self) -> bool | None:
+        """Right or wrong: what the grader says, or else what an outcome of exactly 1 or 0 means."""
+        if self.correct is None and self.outcome in (0.0, 1.0):
+            return self.outcome == 1.0
+        return self.correct
+
+    @classmethod
+    def ungraded(cls, reason: str) -> Grade:
+        return cls(outcome=None, reason=reason)
+
+
+class Sampling(BaseModel):
+    """How the next token is drawn. The order is temperature, top-k, top-p, min-p, then one draw of what is left."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    temperature: float = Field(default=1.0, ge=0)
+    """Divides the logits (no unit); 0 is greedy."""
+    top_k: int = Field(default=0, ge=0)
+    """Keep the k most likely tokens; 0 keeps all."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Keep the smallest set of tokens with at least this probability."""
+    min_p: float = Field(default=0.0, ge=0, le=1)
+    """Drop tokens less likely than this share of the most likely one."""
+    max_completion_tokens: int = Field(default=64, ge=1)
+    """Longest continuation in one call, in tokens."""
+    stop: tuple[str, ...] = ()
+    """Strings that end a continuation; the text keeps the string, as vLLM's include_stop_str_in_output does."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Token ids that end a continuation, besides the model's own end-of-sequence tokens."""
+
+
+GREEDY = Sampling(temperature=0.0)
+
+
+@dataclass(frozen=True)
+class Request:
+    """``n`` continuations of one prefix.
+
+    Attributes:
+        prefix: the tokens so far: a prompt, or the path to any inner node.
+        seeds: one for each continuation; with the same weights, sample i is a function of prefix, sampling, seeds[i].
+        keep: keep the cache of what is computed, because the caller will continue from it.
+        order: requests waiting together are admitted in this order, whatever order they arrived in.
+    """
+
+    prefix: Sequence[int]
+    seeds: Sequence[int]
+    sampling: Sampling
+    keep: bool = False
+    order: tuple[Any, ...] = ()
+
+
+@dataclass
+class Continuation:
+    """Tokens that an engine drew.
+
+    Attributes:
+        tokens: the drawn tokens, the one that ended it included.
+        behaviour_logprob: nats, of the distribution really drawn from (after temperature and truncation).
+        model_logprob: nats, of the model's own distribution (temperature 1, nothing cut off).
+        version: of the weights each token was drawn under.
+        finish: ``"stop"`` (end of sequence, stop token or stop string) or ``"length"`` (the limit came first).
+    """
+
+    tokens: list[int]
+    behaviour_logprob: list[float]
+    model_logprob: list[float]
+    version: list[int]
+    finish: str
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Tokens in, tokens and log-probabilities out, for many callers at once."""
+
+    version: int
+
+    async def extend(self, request: Request) -> list[Continuation]: ...
+
+    async def score(self, tokens: Sequence[int]) -> list[float]:
+        """Model log-probability (nats, temperature 1) of each token given those before it; 0.0 for the first."""
+        ...
+
+    async def load(self, weights: Any, version: int) -> None:
+        """Serve these weights from now on. In process ``weights`` is the module itself."""
+        ...
+
+
+class Context(Protocol):
+    """What a rollout may ask for. One for each task."""
+
+    version: int
+
+    def tree(self, task: Task) -> Tree:
+        """A new tree with the task's rendered prompt as its root."""
+        ...
+
+    def render(self, messages: Sequence[Message]) -> list[int]: ...
+
+    def decode(self, tokens: Sequence[int]) -> str: ...
+
+    async def extend(self, node: Node, n: int, sampling: Sampling | None = None, *, keep: bool = False) -> list[Node]:
+        """``n`` new children of ``node``, written by the policy. ``keep``: the children will be extended again."""
+        ...
+
+    async def score(self, path: Sequence[int]) -> list[float]: ...
+
+    async def grade(self, leaves: Sequence[Node]) -> list[Grade]:
+        """Grade finished trajectories of one task; each grade is also stored on its node."""
+        ...
+
+    def seed(self, *key: Any) -> int:
+        """A 63-bit seed from (run seed, task, key): the same whenever and wherever it is asked for."""
+        ...
+
+    @property
+    def budget_left(self) -> int:
+        """Tokens this task may still sample in this step."""
+        ...
+
+
+Rollout = Callable[[Task, Context], Awaitable["Tree"]]
+"""One task's whole experience, graded: straight-line async code about one task."""
+
+Guidance = Callable[[Rollout], Rollout]
+"""A rollout in, a rollout out that helps where it must."""
+
+Grader = Callable[[Task, Sequence["Node"]], Awaitable[list[Grade]]]
+"""Trajectories of one task in, a grade for each, in order. It sees the set, since a reward may depend on all of it."""
+
+
+class Curriculum(Protocol):
+    """Which tasks next, and how much each finished tree counts."""
+
+    def draw(self, n: int) -> list[Task]: ...
+
+    def observe(self, trees: Sequence[Tree]) -> None: ...
+
+    def weight(self, tree: Tree) -> float:
+        """Multiplies the tree's advantages; 1.0 where the curriculum does not weight."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Credited:
+    """What credit gives to the learner: (R, L) tensors laid out as ``forest.rows()``, 0 where nothing is trained.
+
+    Attributes:
+        advantage: of each row's tokens, without unit.
+        value_target: what a value head should have said before each token, in the reward's unit; None without one.
+    """
+
+    advantage: Tensor
+    value_target: Tensor | None = None
+
+
+class Credit(Protocol):
+    needs: frozenset[str]
+    """Token columns the learner must add to the forest first: ``old_value``, ``reference_logprob``, ``old_logprob``."""
+
+    def __call__(self, forest: Forest) -> Credited: ...
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What an objective sees: some rows of a forest, every tensor (R, L) in the layout of ``forest.rows()``.
+
+    Log-probabilities are of the learner at the sampling temperature unless named otherwise; entries outside ``mask``
+    are 0 and mean nothing. Fields that no one needs are None.
+
+    Attributes:
+        mask: bool; True on tokens to train on (written by the policy, or a demonstration in fine-tuning).
+        weight: each token's share in the loss, from the aggregation over the *whole* step; sums to 1 over the step,
+            so that losses of micro-batches add up to the full batch's, whatever the split.
+        logprob: nats, of the current weights, with gradient.
+        old_logprob: nats, of the weights at the start of the step. ``logprob`` detached in the first update.
+        behaviour_logprob: nats, of the distribution the engine drew from; nan where the policy did not write.
+        reference_logprob: nats, of the frozen reference.
+        entropy: nats, of the current distribution, with gradient where the objective asks for ``entropy``.
+        value, old_value, value_target: in the reward's unit; value with gradient.
+        logits: (R, L, V) current logits, only where an objective asks for ``logits``.
+        group: (R,) the group (by default the task) of each row.
+    """
+
+    mask: Tensor
+    weight: Tensor
+    advantage: Tensor
+    logprob: Tensor
+    old_logprob: Tensor
+    behaviour_logprob: Tensor
+    group: Tensor
+    reference_logprob: Tensor | None = None
+    entropy: Tensor | None = None
+    value: Tensor | None = None
+    old_value: Tensor | None = None
+    value_target: Tensor | None = None
+    logits: Tensor | None = None
+
+
+Metrics = dict[str, tuple["Tensor", "Tensor"]]
+"""name -> (sum, weight), both detached scalars: micro-batches add up, the step's figure is sum / weight."""
+
+
+class Objective(Protocol):
+    needs: frozenset[str]
+    """Any of ``entropy``, ``reference_logprob``, ``old_logprob``, ``value``, ``logits``; only that is computed.
+    ``old_logprob`` without a need is the detached current one, which equals it when each batch gets one update."""
+    aggregate: Literal["token", "sequence", "constant"]
+    """``token``, ``sequence`` or ``constant``: how ``Batch.weight`` shares the loss out."""
+    constant: int | None
+    """Tokens a row is divided by where ``aggregate`` is ``constant``."""
+    origins: tuple[Origin, ...]
+    """Whose tokens are trained: the policy's own, or a teacher's in fine-tuning."""
+    zero_advantage_is_zero: bool
+    """True where a row whose advantages are all 0 adds neither loss nor gradient: the learner then skips it."""
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Metrics]: ...

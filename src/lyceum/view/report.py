@@ -1,0 +1,239 @@
+"""The report a person opens: one HTML file made of a run folder, complete or not, that needs no network.
+
+What a model wrote is untrusted: it enters the page as escaped text or as JSON that the page's script puts into text
+nodes, and the page's policy lets no other script run than the one in this package.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from lyceum.component import RecipeError
+from lyceum.evaluate.intervals import Interval, difference_of_intervals
+from lyceum.evaluate.run_folder import RunFolder, read_run_folder
+from lyceum.evaluate.statistics import level_order
+from lyceum.view.rollouts import number, sample_rollouts
+
+MAX_POINTS = 400
+"""Points of a curve; longer runs show means of neighbouring steps."""
+MAX_EXAMPLES = 60
+MAX_EXAMPLE_CHARACTERS = 6_000
+MAX_RECIPE_CHARACTERS = 100_000
+_HERE = Path(__file__).parent
+
+
+def write_report(run_folder: Path | str) -> Path:
+    """Write ``report.html`` into the run folder, from whatever the run has left there so far.
+
+    Raises:
+        RecipeError: no such folder, or a file in it that is not what it should be.
+    """
+    path = Path(run_folder)
+    page = render_report(path)
+    beside = path / ".report.html.part"
+    beside.write_text(page, "utf-8")
+    os.replace(beside, path / "report.html")  # a browser that reloads never sees half a page
+    return path / "report.html"
+
+
+def render_report(path: Path) -> str:
+    """The page as text."""
+    run = read_run_folder(path)
+    notes = list(run.notes)
+    rollouts, left_out = sample_rollouts(path / "rollouts")
+    curves = _curves(run, notes)
+    examples = _examples(path / "examples.json", notes)
+    notes += left_out
+    before, after = run.summary.get("before") or {}, run.summary.get("after") or {}
+    data = {"curves": curves, "levels": _levels(before, after), "examples": examples, "rollouts": rollouts}
+    script, style = (_HERE / "report.js").read_text("utf-8"), (_HERE / "report.css").read_text("utf-8")
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.jinja").render(
+        data=data,
+        # The package's own two files are the only text that enters the page unescaped.
+        script=Markup(script),
+        style=Markup(style),
+        script_hash=_hash(script),
+        style_hash=_hash(style),
+        run=run,
+        name=path.resolve().name,
+        title=run.summary.get("title"),
+        status=_status(run),
+        after=after,
+        headline=_headline(before, after),
+        costs=_costs(run),
+        recipe=_recipe(path / "recipe.yaml", notes),
+        notes=notes,
+    )
+
+
+def _hash(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
+
+
+def _status(run: RunFolder) -> str:
+    steps = run.summary.get("steps") or (run.metrics[-1].get("step") if run.metrics else None)
+    if run.finished:
+        return f"finished after {steps} steps" if steps is not None else "finished"
+    return f"in progress, step {steps}" if steps is not None else "no step recorded yet"
+
+
+def _headline(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Rows of (name, before, after, change); the first is the one that counts."""
+    rows: list[tuple[str, tuple[str, ...]]] = [
+        ("One sample", ("overall",)),
+        ("Greedy", ("greedy", "overall")),
+    ]
+    for key, name in (("pass_at", "pass"), ("maj_at", "maj")):
+        ks = sorted({*(before.get(key) or {}), *(after.get(key) or {})} - {"1"}, key=level_order)
+        rows += [(f"{name}@{k}", (key, k)) for k in ks[-2:]]
+    found = []
+    for label, keys in rows:
+        was, now = _interval(before, keys), _interval(after, keys)
+        if was is None and now is None:
+            continue
+        change = difference_of_intervals(was, now) if was is not None and now is not None else None
+        found.append({"name": label, "before": was, "after": now, "change": change})
+    return found
+
+
+def _interval(of: Mapping[str, Any], keys: Sequence[str]) -> Interval | None:
+    value: Any = of
+    for key in keys:
+        value = (value or {}).get(key)
+    return Interval.from_json(value) if value else None
+
+
+def _levels(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, Any]]:
+    was, now = before.get("by_level") or {}, after.get("by_level") or {}
+    greedy = (after.get("greedy") or {}).get("by_level") or {}
+    return [
+        {"level": level, "before": was.get(level), "after": now.get(level), "greedy": greedy.get(level)}
+        for level in sorted({*was, *now}, key=level_order)
+    ]
+
+
+def _costs(run: RunFolder) -> list[tuple[str, str]]:
+    last = run.metrics[-1] if run.metrics else {}
+    found = []
+    for key, name in (("tokens_sampled", "tokens sampled"), ("tokens_trained", "tokens trained")):
+        value = run.summary.get(key, last.get(key))
+        if value is not None:
+            found.append((name, f"{value:,}"))
+    seconds = run.seconds if run.seconds is not None else last.get("time")
+    if seconds is not None:
+        found.append(("time", _duration(seconds)))
+    phases = sorted((run.summary.get("seconds") or {}).items(), key=lambda item: -item[1])
+    found += [(f"of it {phase}", _duration(value)) for phase, value in phases]
+    for key, name in (("ungraded", "trajectories ungraded"), ("skipped_steps", "steps without a gradient")):
+        if run.summary.get(key):
+            found.append((name, f"{run.summary[key]:,}"))
+    return found
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def _curves(run: RunFolder, notes: list[str]) -> dict[str, Any]:
+    """Columns of the metrics, at most MAX_POINTS of each; figures of rare steps (held-out) are kept one by one."""
+    lines = run.metrics
+    block = -(-len(lines) // MAX_POINTS) or 1
+    if block > 1:
+        notes.append(f"Curves show means of {block} neighbouring steps ({len(lines)} steps in all).")
+    numeric = (int, float)
+    keys = {key for line in lines for key, value in line.items() if isinstance(value, numeric)}
+    # A step number may begin again with a new stage; the line's place never does.
+    steps = [line.get("step", i) for i, line in enumerate(lines)]
+    rising = all(a < b for a, b in itertools.pairwise(steps))
+    if not rising and lines:
+        notes.append("Step numbers in metrics.jsonl do not rise throughout: curves count its lines instead.")
+    x = steps if rising else list(range(1, len(lines) + 1))
+    series: dict[str, list[list[float | int | None]]] = {}
+    for key in sorted(keys - {"step", "time"}):
+        points = [
+            (at, float(line[key])) for at, line in zip(x, lines, strict=True) if isinstance(line.get(key), numeric)
+        ]
+        size = block if len(points) > MAX_POINTS else 1
+        groups = [points[i : i + size] for i in range(0, len(points), size)]
+        series[key] = [
+            [group[-1][0] for group in groups],
+            [number(sum(value for _, value in group) / len(group), 5) for group in groups],
+        ]
+    ends = [(0, run.summary.get("before")), (x[-1] if x else 0, run.summary.get("after"))]
+    whole = [(at, exam["overall"]["mean"]) for at, exam in ends if exam and exam.get("overall")]
+    if len(whole) == 2 and x:
+        inner = series.get("heldout/overall", [[], []])
+        kept = [(at, value) for at, value in zip(*inner, strict=True) if 0 < (at or 0) < x[-1]]
+        points = [whole[0], *kept, whole[1]]
+        series["heldout/overall"] = [[at for at, _ in points], [number(value, 5) for _, value in points]]
+    stages = []
+    for at, line in zip(x, lines, strict=True):
+        if line.get("stage") is not None and (not stages or stages[-1]["name"] != str(line["stage"])):
+            stages.append({"at": at, "name": str(line["stage"])})
+    return {"series": series, "stages": stages, "block": block}
+
+
+def _examples(path: Path, notes: list[str]) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    try:
+        given = json.loads(path.read_text("utf-8"))
+    except json.JSONDecodeError as error:
+        raise RecipeError(f"{path}: not JSON ({error.msg}, line {error.lineno})") from error
+    if len(given) > MAX_EXAMPLES:
+        notes.append(f"Before and after: the first {MAX_EXAMPLES} of {len(given)} examples are here.")
+    cut = 0
+
+    def shortened(text: Any) -> str:
+        nonlocal cut
+        text = str(text)
+        cut += len(text) > MAX_EXAMPLE_CHARACTERS
+        return text[:MAX_EXAMPLE_CHARACTERS]
+
+    def side(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        return {"completion": shortened(given["completion"]), "correct": given.get("correct")} if given else None
+
+    found = [
+        {
+            "task": str(example["task_id"]),
+            "level": example.get("level"),
+            "prompt": shortened(example["prompt"]),
+            "answer": None if example.get("answer") is None else shortened(example["answer"]),
+            "before": side(example.get("before")),
+            "after": side(example.get("after")),
+        }
+        for example in given[:MAX_EXAMPLES]
+    ]
+    if cut:
+        notes.append(f"{cut} texts of the examples are cut at {MAX_EXAMPLE_CHARACTERS:,} characters.")
+    return found
+
+
+def _recipe(path: Path, notes: list[str]) -> str | None:
+    if not path.exists():
+        return None
+    text = path.read_text("utf-8")
+    if len(text) > MAX_RECIPE_CHARACTERS:
+        notes.append(f"The recipe is cut at {MAX_RECIPE_CHARACTERS:,} characters.")
+    return text[:MAX_RECIPE_CHARACTERS]

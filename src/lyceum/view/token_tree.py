@@ -1,0 +1,86 @@
+"""The token tree of one task, rebuilt from its trajectories for drawing: shared beginnings once, one run a branch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class _Piece:
+    """A token in the trie; ``starts_node`` where a node of the run's own tree begins, which a drawing must show."""
+
+    text: str
+    starts_node: bool
+    through: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    below: dict[str, _Piece] = field(default_factory=dict)
+
+
+def token_tree(rows: Sequence[Mapping[str, Any]], *, most: int = 600) -> list[dict[str, Any]]:
+    """Merge the trajectories of one task by their common beginnings, token by token.
+
+    The trajectories of a flat group are siblings below the prompt; what they share beyond it is only seen token by
+    token. Runs are cut where trajectories part and where a node of the tree begins.
+
+    Args:
+        rows: trajectories with ``node_texts`` (the prompt's first) and ``token_texts`` (of the completion).
+        most: tokens of a completion that are looked at; nodes where tokens do not spell the text.
+    Returns:
+        Runs ``{"text", "parent", "rows", "ends"}``, a parent before its children: a flat list, since nested lists of
+        a long search are deeper than JSON writers go. ``rows`` index the trajectories that pass, ``ends`` those that
+        end there. Prompts (more than one where guidance changed the prompt) have parent -1.
+    """
+    top = _Piece("", True)
+    for i, row in enumerate(rows):
+        place = top
+        place.through.append(i)
+        for text, starts in _pieces(row)[: most + 1]:
+            key = f"{'|' if place is top else ''}{text}"
+            below = place.below.setdefault(key, _Piece(text, starts))
+            below.starts_node |= starts
+            below.through.append(i)
+            place = below
+        place.ends.append(i)
+    return _runs(top)
+
+
+def _pieces(row: Mapping[str, Any]) -> list[tuple[str, bool]]:
+    nodes, tokens = (
+        list(row.get("node_texts") or [row["prompt"], row["completion"]]),
+        list(row.get("token_texts") or []),
+    )
+    found = [(nodes[0], True)]
+    # Tokens that hold a part of a character decode to other text than the whole: then nodes are all that can be drawn.
+    # (An end-of-sequence token may be spelled out where the text leaves it out: it comes last and does no harm.)
+    if not tokens or not "".join(tokens).startswith("".join(nodes[1:])):
+        return found + [(text, True) for text in nodes[1:]]
+    starts, at = set(), 0
+    for text in nodes[1:]:
+        starts.add(at)
+        at += len(text)
+    at = 0
+    for text in tokens:
+        found.append((text, any(at <= start < at + len(text) for start in starts)))
+        at += len(text)
+    return found
+
+
+def _runs(top: _Piece) -> list[dict[str, Any]]:
+    """Join chains of pieces to runs, without recursion: a long search is deeper than Python's goes."""
+    found: list[dict[str, Any]] = []
+    waiting = [(child, -1) for child in reversed(top.below.values())]
+    while waiting:
+        piece, parent = waiting.pop()
+        text = [piece.text]
+        while len(piece.below) == 1 and not piece.ends and not _only(piece).starts_node:
+            piece = _only(piece)
+            text.append(piece.text)
+        found.append({"text": "".join(text), "parent": parent, "rows": piece.through, "ends": piece.ends})
+        waiting += [(child, len(found) - 1) for child in reversed(piece.below.values())]
+    return found
+
+
+def _only(piece: _Piece) -> _Piece:
+    return next(iter(piece.below.values()))

@@ -1,0 +1,19 @@
+"""Every test runs on one thread, as results are compared to the last bits and machines are shared.
+
+Properties are tried on the same examples every time, so that a change fails for what it changed; look for new ones with
+``HYPOTHESIS_PROFILE=explore pytest``.
+"""
+
+import os
+import signal
+
+import torch
+from hypothesis import settings
+
+torch.set_num_threads(1)
+settings.register_profile("same", deadline=None, derandomize=True)  # no deadline: a busy machine is no failure
+settings.register_profile("explore", deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background of a script, where Ctrl-C is ignored: what it does is what some tests are about.
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,0 +1,44 @@
+import pytest
+import torch
+from hypothesis import settings
+
+from lyceum.forest import Forest, build_forest
+from lyceum.tree import Node, Tree
+from lyceum.types import Continuation, Grade, Origin, Task
+
+torch.set_num_threads(1)
+settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
+settings.load_profile("untimed")
+
+
+def drawn(node: Node, tokens: list[int]) -> Node:
+    n = len(tokens)
+    return node.add_drawn(Continuation(tokens, [-1.0] * n, [-1.0] * n, [0] * n, "stop"))
+
+
+@pytest.fixture
+def forest_of():
+    """(groups of (reward, tokens written), weights) -> a forest whose rows share a prompt of one token."""
+
+    def make(*groups: list[tuple[float, int]], weights: list[float] | None = None, **columns: float) -> Forest:
+        trees = []
+        for g, group in enumerate(groups):
+            root = Node(None, [1], Origin.PROMPT)
+            for r, (reward, length) in enumerate(group):
+                leaf = drawn(root, [100 * (r + 1) + i for i in range(length)])
+                leaf.grade = Grade(reward)
+            trees.append(Tree(Task(f"task-{g}", ()), [root]))
+        forest = build_forest(trees, weights=weights)
+        return forest.with_columns(**{k: torch.full((forest.n_tokens,), v) for k, v in columns.items()})
+
+    return make
+
+
+@pytest.fixture
+def forest_with_tool():
+    """One row: prompt, two tokens written, a tool's two, two written; judged after one token, and at the end."""
+    root = Node(None, [1], Origin.PROMPT)
+    answer = drawn(root, [10, 11]).add([20, 21], Origin.TOOL)
+    leaf = drawn(answer, [12, 13])
+    leaf.grade = Grade(1.0, steps=((1, 0.25), (4, 0.5), (6, -0.5)))
+    return build_forest([Tree(Task("t", ()), [root])])

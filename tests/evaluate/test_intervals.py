@@ -1,0 +1,137 @@
+"""Intervals against figures from tables, against each other, and against how often they hold the truth."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lyceum.evaluate import intervals
+from lyceum.evaluate.intervals import (
+    Interval,
+    difference_of_intervals,
+    difference_over_seeds,
+    mean_interval,
+    mean_over_seeds,
+    paired_difference,
+    share_interval,
+    t_quantile,
+    wilson,
+)
+
+
+@pytest.fixture
+def few_resamples(monkeypatch):
+    monkeypatch.setattr(intervals, "RESAMPLES", 1000)
+
+
+@pytest.mark.parametrize(
+    ("df", "expected"), [(1, 12.7062), (2, 4.30265), (4, 2.77645), (30, 2.04227), (61, 1.99962), (1000, 1.96234)]
+)
+def test_student_quantiles_are_those_of_the_tables(df, expected):
+    # 61 and 1000 lie where the grid is narrowed to the density's width: a wrong width shows there first.
+    assert t_quantile(0.975, df) == pytest.approx(expected, abs=1e-4)
+
+
+def test_wilson_of_none_and_of_half_of_ten():
+    # none of 10: low exactly 0, high z^2 / (n + z^2) = 3.8415 / 13.8415 = 0.2775; the normal formula says [0, 0]
+    none = wilson(0.0, 10)
+    assert none.low == 0
+    assert none.high == pytest.approx(3.8415 / 13.8415, abs=1e-4)
+    # 5 of 10: 0.5 -/+ (1.96 / 1.38415) * sqrt(0.025 + 3.8415 / 400) = 0.5 -/+ 1.41602 * 0.18602 = 0.2634
+    half = wilson(0.5, 10)
+    assert (half.low, half.high) == pytest.approx((0.2366, 0.7634), abs=1e-4)
+
+
+def test_one_verdict_a_task_takes_wilson_and_graded_shares_the_bootstrap():
+    assert share_interval([1.0, 0, 0, 0]) == wilson(0.25, 4)
+    assert share_interval([1.0, 0, 0, 0.5]) != wilson(0.375, 4)
+
+
+def test_all_tasks_solved_still_leaves_doubt():
+    # Resampling ones gives ones: a bootstrap would claim certainty after three tasks. 3 / (3 + 3.8415) = 0.4385
+    assert share_interval([1.0, 1.0, 1.0]).low == pytest.approx(0.4385, abs=1e-4)
+
+
+def test_samples_of_one_task_do_not_narrow_the_interval(few_resamples):
+    # 20 tasks that are always or never right but for one sample of one task: as good as 20 trials, however many
+    # samples. Over all 20 * 100 samples as trials, Wilson's half width would be 0.022.
+    values = np.array([1.0] * 10 + [0.0] * 9 + [0.01])
+    found = share_interval(values)
+    assert found.high - found.low > 0.35
+
+
+@pytest.mark.parametrize("concentration", [1.0, 10.0])
+@pytest.mark.parametrize("tasks", [5, 20])
+def test_intervals_hold_the_true_mean_about_95_times_in_100(few_resamples, tasks, concentration):
+    generator = np.random.default_rng(3)
+    held = 0
+    for trial in range(200):
+        chance = generator.beta(0.4 * concentration, 0.6 * concentration, tasks)
+        found = share_interval(generator.binomial(8, chance) / 8, seed=trial)
+        held += found.low <= 0.4 <= found.high
+    # 190 expected, sd 3.1; measured 178 to 195. Plain percentile: 165 to 189.
+    assert held >= 176
+
+
+def test_pairing_removes_what_the_tasks_share(few_resamples):
+    generator = np.random.default_rng(0)
+    first = generator.uniform(0, 0.9, 50)
+    second = first + generator.uniform(0.02, 0.1, 50)
+    found = paired_difference(first, second)
+    assert found.mean == pytest.approx((second - first).mean())
+    assert found.high - found.low < 0.03
+    apart = difference_of_intervals(share_interval(first), share_interval(second))
+    assert apart.low < 0 < apart.high  # without pairs the same gain is lost in how tasks differ
+
+
+def test_no_task_differs_is_not_no_doubt():
+    # 0 of 10 tasks differ: up to 3.8415 / 13.8415 of all tasks might
+    found = paired_difference([0.5] * 10, [0.5] * 10)
+    assert (found.mean, found.high) == pytest.approx((0, 0.2775), abs=1e-4)
+    assert found.low == -found.high
+
+
+def test_three_seeds_by_hand():
+    # 0.1 0.2 0.3: mean 0.2, sd 0.1, t_2 = 4.30265: half width 4.30265 * 0.1 / sqrt(3) = 0.24841
+    found = mean_over_seeds([0.1, 0.2, 0.3])
+    assert (found.low, found.high) == pytest.approx((0.2 - 0.24841, 0.2 + 0.24841), abs=1e-5)
+
+
+def test_one_seed_has_no_spread():
+    with pytest.raises(ValueError, match="got 1 seeds; allowed: 2 or more"):
+        mean_over_seeds([0.4])
+
+
+def test_seeds_that_disagree_widen_the_difference(few_resamples):
+    # The same mean gain of 0.1 on 40 tasks: once every seed gains, once half of the seeds gain 0.4 and half lose 0.2.
+    generator = np.random.default_rng(1)
+    first = generator.uniform(0.3, 0.6, (4, 40))
+    steady = difference_over_seeds(first, first + 0.1 + generator.normal(0, 0.02, (4, 40)))
+    lucky = difference_over_seeds(first, first + np.array([0.4, -0.2, 0.4, -0.2])[:, None])
+    assert steady.excludes_zero
+    assert not lucky.excludes_zero
+
+
+def test_arms_of_two_intervals_add_as_squares():
+    # d = 0.3; low arm hypot(0.7 - 0.6, 0.48 - 0.4) = hypot(0.1, 0.08); high arm hypot(0.75 - 0.7, 0.4 - 0.35)
+    found = difference_of_intervals(Interval(0.4, 0.35, 0.48), Interval(0.7, 0.6, 0.75))
+    assert (found.mean, found.low, found.high) == pytest.approx((0.3, 0.3 - 0.128062, 0.3 + 0.0707107), abs=1e-6)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.integers(0, 3))
+def test_a_share_and_its_interval_stay_in_order_and_in_bounds(values, seed):
+    found = share_interval(values, seed=seed)
+    assert 0 <= found.low <= found.mean + 1e-12
+    assert found.mean - 1e-12 <= found.high <= 1
+
+
+def test_the_same_seed_gives_the_same_interval_and_another_seed_another():
+    values = [0.1, 0.5, 0.25, 0.9, 0.4]
+    assert mean_interval(values, seed=1) == mean_interval(values, seed=1)
+    assert mean_interval(values, seed=1) != mean_interval(values, seed=2)
+
+
+def test_a_share_outside_its_bounds_is_refused():
+    with pytest.raises(ValueError, match=r"got 0.0 to 25.0; allowed: shares in 0..1"):
+        share_interval([0.0, 25.0])

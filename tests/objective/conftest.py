@@ -1,0 +1,39 @@
+from dataclasses import fields, replace
+
+import pytest
+import torch
+from hypothesis import settings
+
+from lyceum.objective.base import aggregate_weights
+from lyceum.types import Batch
+
+torch.set_num_threads(1)
+settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
+settings.load_profile("untimed")
+
+
+@pytest.fixture(scope="session")
+def batch_of():
+    """Columns as nested lists of float64, everything else plain: (R, L) log-probabilities of -1, an advantage of 1."""
+
+    def make(mask, aggregate="token", constant=None, **columns) -> Batch:
+        mask = torch.tensor(mask, dtype=torch.bool)
+        plain = {"advantage": 1.0, "logprob": -1.0, "old_logprob": -1.0, "behaviour_logprob": -1.0}
+        given = {name: torch.full(mask.shape, x, dtype=torch.float64) for name, x in plain.items()}
+        given |= {name: torch.as_tensor(x, dtype=torch.float64) for name, x in columns.items()}
+        given["logprob"] = given["logprob"].detach().clone().requires_grad_()
+        weight = aggregate_weights(mask, aggregate, constant).double()
+        return Batch(mask=mask, weight=weight, group=torch.zeros(len(mask), dtype=torch.long), **given)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def some_rows():
+    """Some rows of a batch, as a micro-batch holds them."""
+
+    def take(batch: Batch, rows: torch.Tensor) -> Batch:
+        columns = {f.name: getattr(batch, f.name) for f in fields(batch)}
+        return replace(batch, **{name: None if x is None else x[rows] for name, x in columns.items()})
+
+    return take

@@ -1,0 +1,70 @@
+"""Random token trees with everything in them that a rollout may grow, and the plain reading of their trajectories."""
+
+from random import Random
+from typing import NamedTuple
+
+from lyceum.tree import Node, Tree
+from lyceum.types import Continuation, Grade, Origin, Task
+
+
+class Written(NamedTuple):
+    """One token of a trajectory, as whoever walks the nodes reads it; None where the policy did not write."""
+
+    token: int
+    origin: int
+    behaviour_logprob: float | None
+    version: int | None
+
+
+def written(leaf: Node) -> list[Written]:
+    """The oracle: a trajectory's tokens by walking its nodes, without any trie."""
+    tokens = []
+    for node in leaf.path():
+        for i, token in enumerate(node.tokens):
+            drawn = node.origin == Origin.POLICY
+            logprob, version = (node.behaviour_logprob[i], node.version[i]) if drawn else (None, None)
+            tokens.append(Written(token, int(node.origin), logprob, version))
+    return tokens
+
+
+def random_tree(rng: Random, number: int = 0, *, vocabulary: int = 3, longest: int = 4, nodes: int = 12) -> Tree:
+    """Up to two prompts, now and then an empty one; hints, tools, teachers, chat turns, empty runs.
+
+    Few different tokens, so that paths often coincide; log-probabilities that now and then differ for the same tokens;
+    leaves without a grade or without an outcome.
+    """
+
+    def tokens(least: int = 0) -> list[int]:
+        return [rng.randrange(vocabulary) for _ in range(rng.randint(least, longest))]
+
+    roots = [Node(None, tokens(rng.choice((0, 1, 1, 1))), Origin.PROMPT) for _ in range(rng.choice((1, 1, 2)))]
+    grown = list(roots)
+    for _ in range(rng.randint(1, nodes)):
+        above = rng.choice(grown)
+        origin = rng.choice((Origin.POLICY,) * 5 + (Origin.HINT, Origin.TOOL, Origin.TEACHER, Origin.PROMPT))
+        if origin == Origin.POLICY:
+            run = tokens(rng.choice((0, 1)))
+            logprob = [rng.choice((-0.5, -0.5, -0.5, -1.25)) for _ in run]
+            version = [rng.choice((3, 3, 3, 4)) for _ in run]
+            grown.append(above.add_drawn(Continuation(run, logprob, logprob, version, rng.choice(("stop", "length")))))
+        else:
+            grown.append(above.add(tokens(), origin))
+    tree = Tree(Task(f"task-{number}", ()), roots)
+    for node in grown:
+        if rng.random() < 0.8 and node.path_tokens():
+            steps = (
+                sorted(rng.sample(range(1, 1 + max(1, len(node.completion_tokens))), 1)) if rng.random() < 0.5 else []
+            )
+            outcome = rng.choice((0.0, 1.0, 0.25, None))
+            reason = "no verdict" if outcome is None else None
+            judged = tuple((end, rng.choice((0.5, -1.0))) for end in steps)
+            node.grade = Grade(outcome, rng.choice((True, False, None)), judged, reason=reason)
+    if rng.random() < 0.3 and tree.trajectories:
+        new = rng.choice([node for node in grown if node.path_tokens()] or tree.trajectories)
+        tree.replace(rng.choice(tree.trajectories), new)
+    return tree
+
+
+def random_trees(seed: int, *, most: int = 3, **limits: int) -> list[Tree]:
+    rng = Random(seed)
+    return [random_tree(rng, number, **limits) for number in range(rng.randint(1, most))]

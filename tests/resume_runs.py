@@ -1,0 +1,104 @@
+"""What the kill test runs in processes of its own; imported once by the server that they are forked from."""
+
+import importlib
+import os
+import signal
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from lyceum import checkpoint
+from lyceum.recipe import parse
+from lyceum.reward.base import RewardPart, each
+from lyceum.train import train
+from lyceum.types import Grade, Grader, TaskSource
+
+torch.set_num_threads(1)
+for needed_later in (
+    "lyceum.trajectories",
+    "pyarrow.parquet",
+    "tensorboard.compat.proto.event_pb2",
+    "tensorboard.compat.proto.summary_pb2",
+    "tensorboard.summary.writer.event_file_writer",
+    "transformers.models.llama.modeling_llama",
+):
+    importlib.import_module(needed_later)  # a run imports it when it gets there: no process should have to
+
+
+class Digits(RewardPart, room="reward"):
+    """The share of digits among what was written: an untrained model's samples differ in it, and it can be learnt."""
+
+    kind: Literal["test-digits"] = "test-digits"
+
+    def build(self, source: TaskSource) -> Grader:
+        return each(lambda task, leaf: Grade(sum(map(str.isdigit, leaf.completion)) / (1 + len(leaf.completion))))
+
+
+_GRPO: dict[str, Any] = {
+    "kind": "online",
+    "steps": 5,
+    "tasks_per_step": 3,
+    "rollout": {"kind": "flat", "samples": 3, "sampling": {"max_completion_tokens": 5}},
+    "credit": "group",
+    "objective": {"kind": "ppo-clip", "kl": {"coefficient": 0.1}},
+    "learner": {"lr": 1e-3, "schedule": "cosine", "warmup_steps": 2},
+}
+_PPO: dict[str, Any] = _GRPO | {
+    "credit": "gae",
+    "objective": {"kind": "ppo-clip", "value_coefficient": 0.5},
+    "learner": {"lr": 1e-3, "epochs": 2, "updates_per_step": 2},
+}
+_SFT: dict[str, Any] = {"kind": "sft", "steps": 5, "tasks_per_step": 3, "learner": {"lr": 1e-3}}
+_RUN: dict[str, Any] = {
+    "model": "scratch",
+    "tasks": "chain-demonstrations",
+    "reward": "test-digits",
+    "evaluate": {"n": 0},
+    "checkpoint_every": 1,
+    "rollouts_every": 2,
+}
+SCENARIOS: dict[str, dict[str, Any]] = {
+    "grpo": _RUN | {"stages": [_GRPO]},
+    "ppo": _RUN | {"stages": [_PPO], "checkpoint_every": 2},
+    "sft": _RUN | {"stages": [_SFT]},
+    "sft-then-grpo": _RUN
+    | {
+        "stages": [_SFT | {"steps": 3}, _GRPO | {"steps": 3}],
+        "evaluate": {"n": 2, "samples": 2, "k": [1], "every": 2},
+    },
+}
+
+
+def run(scenario: str, output: str, name: str, die_at_write: int | None) -> None:
+    """Begin a run or go on with it; killed in the middle of its ``die_at_write``-th write of a checkpoint's files."""
+    said = os.open(f"{output}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(said, 1)
+    os.dup2(said, 2)
+    if die_at_write is not None:
+        _die_at(die_at_write)
+    train(parse(SCENARIOS[scenario] | {"output": output, "name": name}), resume="auto")
+
+
+def _die_at(number: int) -> None:
+    """Writes and renames are counted; the one that is hit is done by half."""
+    left = number
+    write_file, into_place = checkpoint.write_file, checkpoint._into_place
+
+    def hit() -> bool:
+        nonlocal left
+        left -= 1
+        return left < 0
+
+    def half_written(path: Path, content: bytes, **how: Any) -> None:
+        if hit():
+            path.write_bytes(content[: len(content) // 2])
+            os.kill(os.getpid(), signal.SIGKILL)
+        write_file(path, content, **how)
+
+    def never_renamed(partial: Path, target: Path) -> None:
+        if hit():
+            os.kill(os.getpid(), signal.SIGKILL)
+        into_place(partial, target)
+
+    checkpoint.write_file, checkpoint._into_place = half_written, never_renamed

@@ -1,0 +1,108 @@
+import asyncio
+import math
+from collections.abc import Sequence
+
+import pytest
+from leaves import Source, grades, leaf, task
+
+from lyceum.component import RecipeError
+from lyceum.reward.base import RewardPart, allow_code, code_allowed, combine, each
+from lyceum.reward.exact import Exact
+from lyceum.reward.overlong import Overlong
+from lyceum.reward.task import TaskReward
+from lyceum.tree import Node
+from lyceum.types import Grade, Grader, Task, TaskSource
+
+
+class Says(RewardPart):
+    """Gives the same grade to all; without a kind, so that no recipe can name it."""
+
+    grade: Grade | None = None
+
+    def build(self, source: TaskSource) -> Grader:
+        def score(task: Task, leaf: Node) -> Grade:
+            if self.grade is None:
+                raise LookupError("no oracle today")
+            return self.grade
+
+        return each(score)
+
+
+def test_the_outcome_is_the_weighted_sum_and_parts_are_recorded_before_weighting():
+    # 1 * 1 + 0.5 * (-0.25): 40 + 20 - 45 = 15 below 60 - ... : (60 - 20 - 45) / 20 = -0.25
+    parts = [Exact(), Overlong(max_tokens=60, buffer_tokens=20, weight=0.5)]
+    [grade] = grades(parts, task(), leaf("42", tokens=45))
+    assert grade.outcome == pytest.approx(1 - 0.125)
+    assert grade.parts == {"exact": 1.0, "overlong": -0.25}
+
+
+def test_correctness_comes_from_the_parts_that_know_and_not_from_the_shaping():
+    # A punishment makes the outcome less than 1; the answer stays right.
+    parts = [Exact(), Overlong(max_tokens=10, buffer_tokens=5)]
+    right, wrong = grades(parts, task(), leaf("42", tokens=99), leaf("41", tokens=1))
+    assert (right.outcome, right.correct) == (0.0, True)
+    assert (wrong.outcome, wrong.correct) == (0.0, False)
+    assert grades(parts[1], task(), "anything")[0].correct is None
+
+
+def test_a_part_that_raises_leaves_the_trajectory_ungraded_with_its_name():
+    [grade] = grades([Exact(), Says()], task(), "42")
+    assert grade.outcome is None
+    assert grade.correct is None
+    assert grade.reason == "Says: LookupError: no oracle today"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_an_outcome_that_is_no_finite_number_is_ungraded_and_never_zero(value: float):
+    [grade] = grades([Says(grade=Grade(value))], task(), "42")
+    assert grade.outcome is None
+    assert str(value) in (grade.reason or "")
+
+
+def test_two_parts_of_a_kind_have_different_names():
+    # The same name twice would drop one part from the record, and from the sum.
+    [grade] = grades([Exact(), Exact(weight=0.5), Exact(weight=2)], task(), "42")
+    assert grade.outcome == 3.5
+    assert grade.parts == {"exact": 1.0, "exact#2": 1.0, "exact#3": 1.0}
+
+
+def test_judged_steps_are_weighted_and_added_where_they_end_together():
+    parts = [Says(grade=Grade(1.0, steps=((3, 1.0), (5, 0.0)))), Says(grade=Grade(1.0, steps=((3, 1.0),)), weight=0.5)]
+    [grade] = grades(parts, task(), "12345")
+    assert grade.steps == ((3, 1.5), (5, 0.0))
+
+
+def test_a_grader_that_loses_a_trajectory_is_ungraded_and_not_misaligned():
+    class Loses(Says):
+        def build(self, source: TaskSource) -> Grader:
+            async def grade(task: Task, leaves: Sequence[Node]) -> list[Grade]:
+                return [Grade(1.0)]
+
+            return grade
+
+    assert [grade.outcome for grade in grades(Loses(), task(), "a", "b")] == [None, None]
+
+
+def test_the_task_part_is_the_sources_own_verifier():
+    one = task()
+    grader = combine([TaskReward(weight=2)], Source(one, each(lambda task, leaf: Grade(0.5, False))))
+
+    async def ask() -> list[Grade]:
+        return await grader(one, [leaf("x")])
+
+    [grade] = asyncio.run(ask())
+    assert (grade.outcome, grade.correct, grade.parts) == (1.0, False, {"task": 0.5})
+
+
+def test_a_reward_without_parts_is_refused():
+    with pytest.raises(RecipeError, match="got no part"):
+        combine([], Source(task()))
+
+
+def test_code_is_allowed_only_inside_the_switch():
+    assert not code_allowed()
+    with allow_code():
+        assert code_allowed()
+        with allow_code(False):
+            assert not code_allowed()
+    assert not code_allowed()

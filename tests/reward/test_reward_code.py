@@ -1,0 +1,161 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from leaves import Source, grades, leaf, outcomes, task
+
+from lyceum.component import RecipeError
+from lyceum.reward.base import allow_code, combine, named_code
+from lyceum.reward.exact import Exact
+from lyceum.reward.function import Function
+from lyceum.reward.trl import Trl
+from lyceum.reward.verl import Verl
+from lyceum.tasks.dataset import Dataset
+
+FILE = str(Path(__file__).with_name("user_rewards.py"))
+
+
+@pytest.fixture(autouse=True)
+def _code_is_allowed() -> Iterator[None]:
+    with allow_code():
+        yield
+
+
+def function(name: str, **settings) -> Function:
+    return Function(function=f"{FILE}:{name}", **settings)
+
+
+def trl(*names: str, **settings) -> Trl:
+    return Trl(function=tuple(f"{FILE}:{name}" for name in names), **settings)
+
+
+@pytest.mark.parametrize(
+    "part", [function("length"), trl("trl_length"), Verl(function=FILE)], ids=["function", "trl", "verl"]
+)
+def test_code_that_nobody_allowed_is_refused(part):
+    with allow_code(False), pytest.raises(RecipeError, match="which is Python code to run; allowed: "):
+        combine([part], Source(task()))
+
+
+def test_code_is_found_wherever_settings_name_it():
+    # A check of the reward's own parts alone would miss a dataset's verifier, and TRL's lists.
+    part = trl("a", "b")
+    dataset = Dataset(path="x.jsonl", verifier=function("length"))
+    assert named_code({"reward": [Exact(), part], "tasks": dataset}) == [*part.function, f"{FILE}:length"]
+
+
+def test_a_function_gets_what_its_parameters_name():
+    assert outcomes(function("length"), task(), "four") == [4.0]
+    one = task("7", level=3)
+    near, abstains, wrong = grades(function("near"), one, "5", "abstain", "x")
+    assert near.outcome == pytest.approx(0.8)
+    assert near.correct is False
+    assert near.parts == {"function": near.outcome, "function/level": 3.0}
+    assert abstains.outcome is None
+    assert "gave None" in (abstains.reason or "")
+    assert (wrong.reason or "").startswith("function: WorkerError: ValueError")
+    [right] = grades(function("right"), one, "7")  # a task as an object, and a bool as the verdict
+    assert (right.outcome, right.correct) == (1.0, True)
+
+
+def test_correctness_is_unknown_unless_the_function_or_the_recipe_says():
+    assert grades(function("length"), task(), "four")[0].correct is None
+    assert [grade.correct for grade in grades(function("length", correct_at=4), task(), "four", "one")] == [True, False]
+
+
+def test_a_function_keeps_its_state_in_its_one_process_and_out_of_the_run():
+    import sys
+
+    assert outcomes(function("counts", timeout_seconds=29), task(), "a", "b", "c") == [1.0, 2.0, 3.0]
+    assert [
+        getattr(module, "calls", 0) for name, module in sys.modules.items() if "lyceum_user_user_rewards" in name
+    ] == [0]
+
+
+@pytest.mark.parametrize("completion", ["hang", "sleep"])
+def test_a_function_that_hangs_is_ungraded_and_the_others_are_graded(completion: str):
+    before, hung, after = grades(function("hangs", timeout_seconds=0.7), task(), "a", completion, "b")
+    assert (before.outcome, hung.outcome, after.outcome) == (1.0, None, 1.0)
+    assert "0.7 seconds" in (hung.reason or "")
+
+
+def test_an_async_function_is_cancelled_at_its_limit():
+    right, slow = grades(function("later", timeout_seconds=0.3), task(), "42", "sleep")
+    assert (right.outcome, slow.outcome) == (1.0, None)
+    assert slow.reason == "function: no result within 0.3 seconds"
+
+
+def test_a_text_is_no_reward():
+    assert "a str; allowed: a number" in (grades(function("text"), task(), "x")[0].reason or "")
+
+
+@pytest.mark.parametrize(
+    ("spec", "line"),
+    [
+        (f"{FILE}:lenght", "has no function 'lenght' (did you mean 'length'?)"),
+        ("missing.py:f", "does not exist"),
+        ("no_such_package.module:f", "cannot be imported: ModuleNotFoundError"),
+        ("nothing", "allowed: path/to/file.py:name or package.module:name"),
+        (f"{FILE}:needs", "asks for 'levle' (did you mean 'level'?); allowed: "),
+    ],
+)
+def test_a_function_that_cannot_be_called_is_named_before_anything_runs(spec: str, line: str):
+    with pytest.raises(RecipeError) as error:
+        combine([Function(function=spec)], Source(task(level=1)))
+    assert str(error.value).startswith("reward.function: ")
+    assert line in str(error.value)
+
+
+def test_a_function_of_a_package_in_the_runs_own_process():
+    # processes 0: no limit, but live objects; len(obj) would need a positional parameter, so a keyword one is used.
+    part = Function(function="textwrap:dedent", processes=0)
+    with pytest.raises(RecipeError, match="asks for 'text'"):
+        combine([part], Source(task()))
+    [grade] = grades(part, task(text=" 1"), "x")
+    assert "a str; allowed: a number" in (grade.reason or "")
+
+
+def test_trl_functions_get_lists_of_columns_and_tokens():
+    assert outcomes(trl("trl_length"), task(), leaf("abc", tokens=3), leaf("a", tokens=9)) == [3.0, 9.0]
+    texts = [r"\boxed{4}", r"\boxed{5}", "4"]
+    assert outcomes(trl("trl_boxed"), task(ground_truth="4"), *texts) == [1.0, 0.0, 0.0]
+    assert outcomes(trl("trl_async"), task(), "x", "") == [1.0, 0.0]
+
+
+def test_trl_functions_get_messages_where_the_dataset_has_messages():
+    assert outcomes(trl("trl_chat", conversational=True), task(), "yes", "no") == [1.0, 0.0]
+
+
+def test_trl_functions_that_abstain_are_left_out_of_the_sum():
+    # 2 * 1.0 for mathematics, 3 * (-1.0) for code, and nobody grades a poem: ungraded, and not 0.
+    part = trl("trl_math_only", "trl_code_only", function_weights=(2.0, 3.0))
+    assert outcomes(part, task(task="math"), "x") == [2.0]
+    assert outcomes(part, task(task="code"), "x") == [-3.0]
+    [poem] = grades(part, task(task="poem"), "x")
+    assert poem.outcome is None
+    assert poem.reason == "trl: trl_math_only, trl_code_only gave None: none grades this"
+    assert grades(part, task(task="math"), "x")[0].parts == {"trl": 2.0, "trl/trl_math_only": 1.0}
+
+
+def test_trl_functions_log_and_see_the_policys_version():
+    # leaf() gives every token version 7; 7 of 70 steps.
+    first, second = leaf("ab"), leaf("cd")
+    assert outcomes(trl("trl_logs", max_steps=70), task(), first, second) == [0.5, 0.5]
+    assert first.stats == {"log": {"progress": 0.1, "first": "a"}}
+    assert second.stats == {"log": {"progress": 0.1, "first": "c"}}
+
+
+def test_trl_functions_must_grade_every_completion():
+    assert "1 rewards for 2 completions" in (grades(trl("trl_short"), task(), "a", "b")[0].reason or "")
+
+
+def test_verl_functions_get_their_four_arguments_and_acc_is_the_verdict():
+    # A file alone means its compute_score.
+    one = task("ignored", reward_model={"ground_truth": "4", "style": "rule"}, data_source="gsm8k")
+    right, wrong = grades(Verl(function=FILE), one, "4", "5")
+    assert (right.outcome, right.correct) == (1.0, True)
+    assert (wrong.outcome, wrong.correct) == (0.0, False)
+    assert wrong.parts == {"verl": 0.0, "verl/acc": 0.0}
+    plain = Verl(function=f"{FILE}:verl_plain", kwargs={"bonus": 0.5})
+    assert outcomes(plain, task(data_source="gsm8k", extra_info={"index": 2}), "x") == [3.5]
+    assert outcomes(plain, task(extra_info={"index": 2}), "x") == [2.5]

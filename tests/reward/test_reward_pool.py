@@ -1,0 +1,201 @@
+import asyncio
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from leaves import grades, leaf, task
+
+from lyceum.reward.base import combine
+from lyceum.reward.format import Format, has_tags_in_order
+from lyceum.reward.math import Math, boxed
+from lyceum.reward.pool import Pool, WorkerError
+from lyceum.tree import Node
+from lyceum.types import Grade
+
+
+def worker(start: int) -> Callable[[Any], Any]:
+    """Jobs for the tests, run in the pool's processes (this file is found by the path that they are given)."""
+
+    def work(job: Any) -> Any:
+        match job:
+            case "hang":
+                time.sleep(600)
+            case "power":
+                return 9**9**9**9
+            case "die":
+                os._exit(3)
+            case "print":
+                print("text of a verifier")
+                return "printed"
+            case "raise":
+                raise LookupError("lost")
+            case "memory":
+                return len(bytearray(1 << 33))
+            case "pid":
+                return os.getpid()
+        return start + job
+
+    return work
+
+
+@pytest.fixture
+def pool():
+    pool = Pool("test_reward_pool:worker", {"start": 10}, workers=1, timeout_seconds=0.5, memory_mb=512)
+    yield pool
+    pool.close()
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def run(pool: Pool, *jobs: Any) -> list[Any]:
+    async def together() -> list[Any]:
+        return await asyncio.gather(*map(pool.run, jobs), return_exceptions=True)
+
+    return asyncio.run(together())
+
+
+def test_results_come_back_in_order_from_any_event_loop(pool: Pool):
+    assert run(pool, *range(200)) == [10 + job for job in range(200)]
+    assert run(pool, 5) == [15]  # another loop: nothing is bound to the first
+
+
+@pytest.mark.parametrize("job", ["hang", "power"])
+def test_a_job_past_its_limit_ends_its_process_and_the_next_gets_another(pool: Pool, job: str):
+    # "power" computes in C and holds the interpreter's lock: a limit inside the process would never be heard.
+    [first, failure, second, sum_] = run(pool, "pid", job, "pid", 1)
+    assert isinstance(failure, WorkerError)
+    assert "within 0.5 seconds" in str(failure)
+    assert not alive(first)
+    assert second != first
+    assert sum_ == 11
+
+
+def test_a_process_that_dies_costs_one_job(pool: Pool):
+    failure, result = run(pool, "die", 1)
+    assert isinstance(failure, WorkerError)
+    assert "status 3" in str(failure)
+    assert result == 11
+
+
+def test_an_error_is_told_and_the_process_stays(pool: Pool):
+    first, failure, second = run(pool, "pid", "raise", "pid")
+    assert str(failure) == "LookupError: lost"
+    assert first == second
+
+
+def test_memory_is_limited(pool: Pool):
+    [failure] = run(pool, "memory")
+    assert "MemoryError" in str(failure)
+
+
+def test_what_a_verifier_prints_is_no_result(pool: Pool):
+    assert run(pool, "print", 1) == ["printed", 11]
+
+
+def test_a_closed_pool_leaves_no_process_and_refuses_jobs(pool: Pool):
+    [pid] = run(pool, "pid")
+    pool.close()
+    assert not alive(pid)
+    [failure] = run(pool, 1)
+    assert "closed" in str(failure)
+
+
+def test_a_factory_that_cannot_be_imported_is_an_error_of_each_job():
+    pool = Pool("test_reward_pool:nothing_here", {}, workers=1, timeout_seconds=1)
+    failures = run(pool, 1, 2)
+    assert all("did not start: AttributeError" in str(failure) for failure in failures)
+    pool.close()
+
+
+def test_nothing_is_left_when_the_program_ends_with_a_job_that_hangs():
+    program = """
+        import asyncio, sys
+        from lyceum.reward.pool import Pool
+        pool = Pool("test_reward_pool:worker", {"start": 0}, workers=1, timeout_seconds=600)
+        async def main():
+            await pool.run(1)
+            print(*pool.pids, flush=True)
+            await asyncio.wait_for(pool.run("power"), 0.2)
+        try:
+            asyncio.run(main())
+        except TimeoutError:
+            pass
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
+    assert not alive(int(ended.stdout))
+    assert ended.stderr == ""
+
+
+def test_math_means_the_same_and_need_not_read_the_same():
+    part = Math(workers=1)
+    texts = [r"so \boxed{0.5}", r"it is $\frac{2}{4}$", "the answer is 0.5", "the answer is 2", "no idea"]
+    assert [grade.outcome for grade in grades(part, task(r"\frac{1}{2}"), *texts)] == [1, 1, 1, 0, 0]
+    # In a box first: math-verify would read a bare \frac{1}{2} as a plain expression.
+    assert boxed(r"\frac{1}{2}") == r"\boxed{\frac{1}{2}}"
+    assert boxed("$x$") == "$x$"
+
+
+def test_math_without_an_answer_to_read_is_ungraded():
+    [grade] = grades(Math(workers=1), task(""), "2")
+    assert "cannot read the answer" in (grade.reason or "")
+
+
+def test_hostile_mathematics_is_ungraded_and_the_others_are_graded_as_ever():
+    part = Math(workers=1, timeout_seconds=1)
+    texts = [
+        "9**9**9**9",
+        r"\boxed{42}",
+        r"\boxed{10^{10^{10}}!}",
+        r"\boxed{" + "(" * 3000 + "1" + ")" * 3000 + "}",
+        "42",
+    ]
+    assert [grade.outcome for grade in grades(part, task("42"), *texts)] == [None, 1.0, None, None, 1.0]
+
+
+def test_hundreds_of_concurrent_calls_each_get_their_own_grade():
+    grader = combine([Math(workers=1)], None)  # pyright: ignore[reportArgumentType]
+
+    async def ask(number: int) -> list[Grade]:
+        leaves: list[Node] = [leaf(rf"\boxed{{{number}}}"), leaf(r"\boxed{-1}")]
+        return await grader(task(str(number)), leaves)
+
+    async def together() -> list[list[Grade]]:
+        return await asyncio.gather(*map(ask, range(200)))
+
+    assert [[grade.outcome for grade in pair] for pair in asyncio.run(together())] == [[1.0, 0.0]] * 200
+
+
+def test_tags_must_come_once_each_in_order():
+    tags = ("think", "answer")
+    assert has_tags_in_order("<think>a\nb</think>\n<answer>4</answer>\n", tags)
+    assert not has_tags_in_order("<answer>4</answer><think>a</think>", tags)
+    assert not has_tags_in_order("<think>a</think>so <answer>4</answer>", tags)
+    assert not has_tags_in_order("<think>a</think><answer>4</answer><answer>5</answer>", tags)
+    assert not has_tags_in_order("<think><answer>4</answer></think><answer>", tags)
+
+
+def test_a_pattern_that_never_ends_is_ungraded():
+    part = Format(pattern=r"(a+)+b", timeout_seconds=0.5)
+    good, endless, bad = grades(part, task(), "aaab", "a" * 60, "b")
+    assert (good.outcome, endless.outcome, bad.outcome) == (1.0, None, 0.0)
+    assert good.correct is None
+    assert "0.5 seconds" in (endless.reason or "")

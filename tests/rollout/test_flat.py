@@ -1,0 +1,39 @@
+import asyncio
+
+import pytest
+
+from lyceum.rollout.flat import Flat
+from lyceum.tree import Node, Tree
+from lyceum.types import Continuation, Grade, Origin, Sampling, Task
+
+
+class Context:
+    """Notes what is asked of it; grades by number of the sample."""
+
+    def __init__(self):
+        self.asked = []
+
+    def tree(self, task):
+        return Tree(task, [Node(None, [1, 2], Origin.PROMPT)])
+
+    async def extend(self, node, n, sampling=None, *, keep=False):
+        self.asked.append((node, n, sampling))
+        return [node.add_drawn(Continuation([10 + i], [-1.0], [-1.0], [0], "stop")) for i in range(n)]
+
+    async def grade(self, leaves):
+        for i, leaf in enumerate(leaves):
+            leaf.grade = Grade(float(i))
+        return [leaf.grade for leaf in leaves]
+
+
+def test_a_flat_group_is_one_extension_of_the_prompt_graded_as_a_set():
+    context, sampling = Context(), Sampling(temperature=0.5)
+    tree = asyncio.run(Flat(samples=3, sampling=sampling).build()(Task("t", ()), context))
+    assert context.asked == [(tree.root, 3, sampling)]
+    assert [leaf.tokens for leaf in tree.trajectories] == [[10], [11], [12]]
+    assert [leaf.grade.outcome for leaf in tree.graded] == [0, 1, 2]
+
+
+def test_no_samples_is_refused():
+    with pytest.raises(ValueError, match="samples"):
+        Flat(samples=0)

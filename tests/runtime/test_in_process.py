@@ -1,0 +1,278 @@
+import asyncio
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_models import plain_model, policy_like
+
+from lyceum.component import kinds
+from lyceum.engine.embedded import EmbeddedConfig, EmbeddedEngine
+from lyceum.reward.base import combine, each
+from lyceum.runtime.in_process import InProcess, counter_seed, gather, run_async
+from lyceum.types import Grade, Origin, Sampling, Task
+
+POLICY = policy_like(plain_model())
+POLICY.stop_ids = frozenset()  # every sample is as long as it may be
+SIX = Sampling(max_completion_tokens=6)
+TASKS = [Task(f"t{i}", ({"role": "user", "content": text},)) for i, text in enumerate(("1+1=", "2+34=", "5=", "9-1="))]
+
+
+async def all_right(task, leaves):
+    return [Grade(1.0, True) for _ in leaves]
+
+
+def runtime(grader=all_right, engine=None, **config):
+    return InProcess(POLICY, engine or EmbeddedEngine(POLICY), grader, seed=3, **config)
+
+
+def flat(samples, sampling=SIX):
+    async def roll(task, context):
+        tree = context.tree(task)
+        await context.grade(await context.extend(tree.root, samples, sampling))
+        return tree
+
+    return roll
+
+
+def drawn(trees):
+    return [[(n.tokens, n.behaviour_logprob) for n in tree.nodes() if n.origin == Origin.POLICY] for tree in trees]
+
+
+def test_rollouts_of_all_tasks_share_the_engines_batches():
+    run = runtime()
+    trees = asyncio.run(run.run(TASKS, flat(3), key=0))
+    assert [tree.task.id for tree in trees] == ["t0", "t1", "t2", "t3"]
+    assert run.engine.occupancy.steps == 6, "as many as one sample is long, not as all are together"
+    assert [tree.sampled_tokens for tree in trees] == [18] * 4
+    assert [len(tree.graded) for tree in trees] == [3] * 4
+
+
+def test_a_tree_is_the_same_alone_and_among_others():
+    among = asyncio.run(runtime().run(TASKS, flat(3), key=0))
+    for place, task in enumerate(TASKS):
+        before = [Task("other", task.messages)] * place  # its draws are those of its place in the step
+        alone = asyncio.run(runtime().run([*before, task], flat(3), key=0))[-1]
+        assert [n.tokens for n in alone.trajectories] == [n.tokens for n in among[place].trajectories]
+
+
+def test_tasks_steps_and_samples_draw_different_numbers():
+    def seeds(key, tasks=TASKS):
+        seen = []
+
+        async def roll(task, context):
+            tree = context.tree(task)
+            seen.extend(context.seed("sample", request, i) for request in range(3) for i in range(4))
+            return tree
+
+        asyncio.run(runtime().run(tasks, roll, key=key))
+        return seen
+
+    everything = seeds((0, 0)) + seeds((0, 1)) + seeds((1, 0)) + seeds("evaluate")
+    assert len(set(everything)) == len(everything) == 4 * 4 * 12
+    assert seeds((0, 0)) == everything[: 4 * 12], "and the same whenever they are asked for"
+    assert seeds((0, 0), TASKS[:1] * 2)[:12] != seeds((0, 0), TASKS[:1] * 2)[12:], "one task twice in a step"
+
+
+def test_a_counter_seed_is_the_same_in_every_process():
+    # blake2b of "7/task/0", the first 63 bits: a change here would change what every recipe gives.
+    assert counter_seed(7, "task", 0) == counter_seed(7, "task", 0) == int.from_bytes(
+        __import__("hashlib").blake2b(b"7/task/0", digest_size=8).digest(), "big"
+    ) // 2  # fmt: skip
+    assert all(0 <= counter_seed(i) < 2**63 for i in range(1000))
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), unique=True, min_size=2))
+def test_different_keys_give_different_seeds(keys):
+    assert len({counter_seed(0, *key) for key in keys}) == len(keys)
+
+
+# Graders -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_grader_that_raises_is_recorded_and_the_others_grade_on():
+    def score(task, leaf):
+        if task.id == "t1":
+            raise KeyError("answer")
+        return Grade(1.0, True)
+
+    class Part:
+        kind, weight = "fragile", 1.0
+
+        def build(self, source):
+            return each(score)
+
+    trees = asyncio.run(runtime(combine([Part()], None)).run(TASKS, flat(2), key=0))
+    assert [len(tree.graded) for tree in trees] == [2, 0, 2, 2]
+    assert trees[1].trajectories[0].grade.reason == "fragile: KeyError: 'answer'"
+
+
+def test_a_grader_that_hangs_is_recorded(tmp_path):
+    file = tmp_path / "slow.py"
+    file.write_text("import time\ndef score(hangs=False):\n    time.sleep(60 if hangs else 0)\n    return 1.0\n")
+    part = kinds("reward")["function"](function=f"{file}:score", timeout_seconds=1.0)
+    tasks = [
+        Task("quick", TASKS[0].messages, columns={"hangs": False}),
+        Task("slow", TASKS[1].messages, columns={"hangs": True}),
+    ]
+    from lyceum.reward.base import allow_code
+
+    with allow_code():
+        grader = combine([part], tasks)
+    quick, slow = asyncio.run(runtime(grader).run(tasks, flat(1), key=0))
+    assert [leaf.grade.outcome for leaf in quick.trajectories] == [1.0]
+    assert slow.trajectories[0].grade.outcome is None
+    assert "second" in slow.trajectories[0].grade.reason
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_the_engine_waits_for_graders_of_tasks_that_will_come_back_and_for_no_others(keep):
+    engine = EmbeddedEngine(POLICY)
+    passed = []
+
+    async def slow(task, leaves):
+        if task.id == "t0":
+            before = engine.occupancy.steps
+            for _ in range(60):  # turns of the loop, of which a step takes a few
+                await asyncio.sleep(0)
+            passed.append(engine.occupancy.steps - before)
+        return [Grade(1.0) for _ in leaves]
+
+    async def roll(task, context):
+        tree = context.tree(task)
+        length = 2 if task.id == "t0" else 40
+        nodes = await context.extend(tree.root, 1, Sampling(max_completion_tokens=length), keep=keep)
+        await context.grade(nodes)
+        return tree
+
+    run = runtime(slow, engine)
+    # Another runtime over the same engine, as an evaluation between two steps makes one, takes nothing away.
+    asyncio.run(runtime(all_right, engine).run(TASKS[:1], flat(1), key="evaluate"))
+    asyncio.run(run.run(TASKS[:2], roll, key=0))
+    assert (passed == [0]) if keep else (passed[0] > 5)
+
+
+async def search(task, context):
+    """Three rounds below a prompt; in each, every node is extended and graded in a coroutine of its own."""
+    tree = context.tree(task)
+    frontier = [tree.root]
+
+    async def grow(node):
+        children = await context.extend(node, 2, SIX, keep=True)
+        await context.grade(children)
+        return children
+
+    for _ in range(3):
+        grown = await asyncio.gather(*(grow(node) for node in frontier))
+        frontier = [max(children, key=lambda n: n.grade.outcome) for children in grown] + grown[0][:1]
+    return tree
+
+
+def test_batches_form_in_the_same_order_however_long_graders_take():
+    def searched(delays):
+        engine, batches = EmbeddedEngine(POLICY, EmbeddedConfig(max_sequences=6)), []
+        step = engine._step
+
+        def noted():
+            batches.append([(slot.job.request.order, tuple(slot.drawn), len(slot.members)) for slot in engine._slots])
+            step()
+
+        engine._step = noted
+        rng = Random(delays)
+
+        async def grader(task, leaves):
+            if delays is not None:
+                await asyncio.sleep(rng.choice((0, 0, 0.001, 0.004)))
+            return [Grade(float(sum(leaf.tokens) % 7)) for leaf in leaves]
+
+        trees = asyncio.run(runtime(grader, engine).run(TASKS, search, key=0))
+        return batches, drawn(trees)
+
+    batches, trees = searched(None)
+    assert len(batches) > 20
+    for delays in range(6):
+        assert searched(delays) == (batches, trees)  # to the last bit of every log-probability
+
+
+# Failures, limits --------------------------------------------------------------------------------------------------
+
+
+def test_the_first_failure_cancels_the_rest():
+    went_on = []
+
+    async def fails():
+        await asyncio.sleep(0)
+        raise RuntimeError("no disk")
+
+    async def waits():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            went_on.append("cancelled")
+        went_on.append("went on")
+
+    with pytest.raises(RuntimeError, match="no disk"):
+        asyncio.run(gather([waits(), fails(), waits()]))
+    assert went_on == ["cancelled", "cancelled"]
+    assert asyncio.run(gather([asyncio.sleep(0, i) for i in (2, 1)])) == [2, 1]
+
+
+def test_a_rollout_that_fails_frees_the_engine_for_the_next_run():
+    run = runtime()
+
+    async def roll(task, context):
+        tree = context.tree(task)
+        await context.extend(tree.root, 1, Sampling(max_completion_tokens=2 if task.id == "t0" else 50))
+        if task.id == "t0":
+            raise RuntimeError("a bug in a rollout")
+        return tree
+
+    async def twice():
+        with pytest.raises(RuntimeError, match="a bug in a rollout"):
+            await run.run(TASKS, roll, key=0)
+        return await run.run(TASKS, flat(2), key=1)
+
+    assert drawn(asyncio.run(twice())) == drawn(asyncio.run(runtime().run(TASKS, flat(2), key=1)))
+
+
+def test_the_tokens_left_to_a_task_count_all_its_rollouts():
+    left = []
+
+    async def roll(task, context):
+        tree = context.tree(task)
+        left.append(context.budget_left)
+        for _ in range(3):
+            await context.extend(tree.root, 2, SIX)
+            left.append(context.budget_left)
+        return tree
+
+    asyncio.run(runtime(max_tokens_per_task=30).run(TASKS[:1], roll, key=0))
+    assert left == [30, 18, 6, 0]
+
+
+def test_a_hinted_prompts_tokens_count_for_their_own_tree():
+    async def roll(task, context):
+        tree = context.tree(task)
+        hinted = context.tree(task.with_messages(TASKS[1].messages))
+        await context.extend(hinted.root, 1, SIX)
+        await context.extend(tree.root, 2, SIX)
+        assert (tree.sampled_tokens, hinted.sampled_tokens) == (12, 6)
+        return tree
+
+    asyncio.run(runtime().run(TASKS[:1], roll, key=0))
+
+
+def test_each_finished_tree_is_told_of():
+    told = []
+    trees = asyncio.run(runtime().run(TASKS, flat(1), key=0, done=told.append))
+    assert sorted(t.task.id for t in told) == [t.task.id for t in trees]
+
+
+def test_a_run_can_be_started_where_a_loop_runs_already():
+    async def answer():
+        return 42
+
+    async def notebook():
+        return run_async(answer())
+
+    assert run_async(answer()) == asyncio.run(notebook()) == 42

@@ -1,0 +1,212 @@
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from lyceum.component import RecipeError, explain
+from lyceum.tasks.dataset import Dataset
+from lyceum.tree import Node
+from lyceum.types import Origin
+
+ROWS: list[dict[str, Any]] = [
+    {
+        "question": f"What is {number} + 1?",
+        "answer": f"One more than {number}.\n#### {number + 1}",
+        "difficulty": number % 3,
+        "tips": ["Count on."],
+        "key": f"q{number}",
+    }
+    for number in range(60)
+]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    place = tmp_path / "sums.jsonl"
+    place.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return str(place)
+
+
+def gsm8k(path: str, **settings: Any) -> Dataset:
+    return Dataset.model_validate(
+        {"path": path, "columns": {"prompt": "question"}, "answer_after": "####", "verifier": "number", **settings}
+    )
+
+
+def message(settings: dict[str, Any]) -> str:
+    """What a person reads when this dataset cannot be used."""
+    try:
+        Dataset.model_validate(settings).build("train", 0)
+    except ValidationError as error:
+        return "\n".join(explain(error, Dataset))
+    except RecipeError as error:
+        return str(error)
+    raise AssertionError("nothing was refused")
+
+
+def questions(source: Any) -> list[str]:
+    return [source[index].messages[-1]["content"] for index in range(len(source))]
+
+
+def test_rows_become_tasks_with_the_answer_after_its_mark(path: str):
+    columns = {"prompt": "question", "level": "difficulty", "hints": "tips", "id": "key"}
+    source = gsm8k(path, columns=columns, system="Be brief.").build("train", 0)
+    task = source[0]
+    assert task.id == "sums.jsonl/train/q0"
+    assert task.messages == (
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "What is 0 + 1?"},
+    )
+    assert task.answer == "1"
+    assert task.columns["level"] == 0
+    assert task.columns["hints"] == [{"tier": "solution", "text": "Count on."}]
+    # What a reward function written for TRL is called with: the dataset's own columns as they are, the prompt apart.
+    assert task.columns["answer"] == "One more than 0.\n#### 1"
+    assert "question" not in task.columns
+
+
+def test_a_share_is_held_out_by_problem_and_for_good(path: str, tmp_path: Path):
+    settings = gsm8k(path)
+    train, heldout = questions(settings.build("train", 0)), questions(settings.build("heldout", 9))
+    assert sorted(train + heldout) == sorted(row["question"] for row in ROWS)
+    assert 1 <= len(heldout) <= 15
+    # Other rows before it, another template, another seed: a problem stays on its side.
+    doubled = tmp_path / "doubled.jsonl"
+    doubled.write_text("".join(json.dumps(row) + "\n" for row in [*ROWS[::-1], *ROWS]))
+    again = questions(gsm8k(str(doubled), system="Think.").build("heldout", 1))
+    assert set(again) == set(heldout)
+    assert len(again) == 2 * len(heldout)
+
+
+def test_what_another_file_evaluates_is_not_trained(path: str, tmp_path: Path):
+    other = tmp_path / "other.jsonl"
+    other.write_text("".join(json.dumps(row) + "\n" for row in ROWS[:5]))
+    settings = gsm8k(path, heldout_path=str(other))
+    assert questions(settings.build("heldout", 0)) == [row["question"] for row in ROWS[:5]]
+    assert questions(settings.build("train", 0)) == [row["question"] for row in ROWS[5:]]
+
+
+def test_parquet_and_saved_folders_give_the_same_tasks_as_lines(path: str, tmp_path: Path):
+    import datasets
+    import pyarrow
+    import pyarrow.parquet
+
+    table = pyarrow.Table.from_pylist(ROWS)
+    pyarrow.parquet.write_table(table, tmp_path / "sums.parquet")
+    saved = datasets.DatasetDict({"train": datasets.Dataset(table), "test": datasets.Dataset(table.slice(0, 7))})
+    saved.save_to_disk(str(tmp_path / "saved"))
+    lines = gsm8k(path).build("train", 0)
+    for place in (tmp_path / "sums.parquet", tmp_path / "saved"):
+        source = gsm8k(str(place)).build("train", 0)
+        assert questions(source) == questions(lines)
+        assert source[3].answer == lines[3].answer
+        assert source[3].columns == lines[3].columns
+    split = gsm8k(str(tmp_path / "saved"), heldout_split="test")
+    assert questions(split.build("heldout", 0)) == [row["question"] for row in ROWS[:7]]
+    text = message({"path": str(tmp_path / "saved"), "split": "tran"})
+    assert text.startswith("tasks.split: got 'tran' (did you mean 'train'?)")
+
+
+def test_a_template_takes_columns_and_nothing_beyond_them(path: str):
+    source = gsm8k(path, columns={"prompt": "question"}, template="Q: {question} Put it in \\boxed{{}}.").build(
+        "train", 0
+    )
+    assert questions(source)[0] == "Q: What is 0 + 1? Put it in \\boxed{}."
+    for template in ("{question.__class__}", "{question[0]}", "{question!r}", "{}", "{question:>99}"):
+        assert "allowed: {column}" in message({"path": path, "template": template})
+
+
+def test_chat_messages_and_inner_cells_are_read(tmp_path: Path):
+    # The layout of verl's datasets.
+    place = tmp_path / "verl.jsonl"
+    chat = [{"role": "system", "content": "S"}, {"role": "user", "content": "2+2?"}]
+    rows = [{"prompt": chat, "reward_model": {"ground_truth": "4"}, "data_source": "sums"}] * 2
+    place.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings = {"path": str(place), "columns": {"answer": "reward_model.ground_truth"}, "system": "T"}
+    source = Dataset.model_validate({**settings, "heldout_path": str(place)}).build("heldout", 0)
+    assert source.conversational
+    assert source[0].messages == tuple(chat)  # its own system message stays
+    assert source[0].answer == "4"
+    assert source[0].columns["data_source"] == "sums"
+
+
+def test_where_and_limit_choose_rows(path: str):
+    assert len(gsm8k(path, where={"difficulty": [0, 1]}, limit=7).build("train", 0)) == 7
+    source = gsm8k(path, where={"difficulty": 2}).build("train", 0)
+    assert {source[index].columns["difficulty"] for index in range(len(source))} == {2}
+
+
+def test_the_verifier_of_a_dataset_grades_its_answers(path: str):
+    source = gsm8k(path).build("train", 0)
+    prompt = Node(None, [1], Origin.PROMPT)
+    leaves = [Node(prompt, [2], Origin.POLICY, finish="stop", text=text) for text in ("so 1", "so 2")]
+
+    async def grade():
+        return await source.grader()(source[0], leaves)
+
+    assert [(grade.outcome, grade.correct) for grade in asyncio.run(grade())] == [(1.0, True), (0.0, False)]
+
+
+def test_a_missing_file_names_its_neighbour(path: str):
+    text = message({"path": path.replace("sums", "sumz")})
+    assert text.startswith("tasks.path: got ")
+    assert "did you mean 'sums.jsonl'?" in text
+
+
+def test_a_missing_column_names_those_that_are_there(path: str):
+    text = message({"path": path, "columns": {"prompt": "questions"}})
+    assert text == (
+        "tasks.columns.prompt: row 0 of 'sums.jsonl' has no column 'questions' (did you mean 'question'?); "
+        "allowed: question, answer, difficulty, tips, key"
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"columns": {"prompt": "difficulty"}}, "tasks.columns.prompt: row 0 of 'sums.jsonl' holds a number"),
+        (
+            {"columns": {"prompt": "question", "level": "tips"}},
+            "tasks.columns.level: row 0 of 'sums.jsonl' holds a list",
+        ),
+        ({"columns": {"prompt": "question", "id": "difficulty"}}, "rows 0 and 3 of 'sums.jsonl' are both '0'"),
+        ({"columns": {"prompt": "question"}, "answer_after": "@@"}, "has nothing after '@@' in column 'answer'"),
+        ({"columns": {"prompt": "question"}, "where": {"key": "zz"}}, "tasks.where: no row of 'sums.jsonl' has"),
+        ({"columns": {"prompt": "question"}, "heldout_share": 1e-4}, ""),
+        ({"columns": {"promt": "question"}}, "columns.promt: unknown key (did you mean 'prompt'?)"),
+        ({"verifier": "maths"}, "verifier.kind: got 'maths' (did you mean 'math'?)"),
+        ({"verifier": "task"}, "verifier: got 'task', which asks the tasks for their verifier"),
+    ],
+)
+def test_what_cannot_be_used_is_named(path: str, settings: dict[str, Any], line: str):
+    if "heldout_share" in settings:
+        with pytest.raises(RecipeError, match=r"tasks.heldout_share: 0.0001 of the 60 rows .* leaves none for heldout"):
+            Dataset.model_validate({"path": path, **settings}).build("heldout", 0)
+    else:
+        assert line in message({"path": path, **settings})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "line"),
+    [
+        ("empty.jsonl", b"\n\n", "has no rows; allowed: a dataset with at least one"),
+        ("cut.jsonl", b'{"prompt": "a", "answer": "b"}\n{"prompt', "line 2 of"),
+        ("list.jsonl", b"[1, 2]\n", "holds a list; allowed: an object with named cells"),
+        ("bytes.jsonl", b"\xff\xfe\x00", "cannot be read"),
+        ("none.parquet", b"PAR", "cannot be read as parquet"),
+        ("table.csv", b"a,b", "a file named .csv; allowed: .jsonl, .json, .parquet"),
+        ("null.jsonl", b'{"prompt": "a", "answer": null}\n', "holds nothing in column 'answer'"),
+    ],
+)
+def test_a_file_that_cannot_be_read_says_where_and_why(tmp_path: Path, name: str, content: bytes, line: str):
+    (tmp_path / name).write_bytes(content)
+    assert line in message({"path": str(tmp_path / name)})
+
+
+def test_a_dataset_without_answers_has_no_verifier(path: str):
+    settings = gsm8k(path, columns={"prompt": "question", "answer": None}, answer_after=None)
+    with pytest.raises(RecipeError, match="allowed: a column, or a reward that needs no answer"):
+        settings.build("train", 0).grader()

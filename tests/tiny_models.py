@@ -1,0 +1,67 @@
+"""Tiny models of several architectures with random weights: each has something that attention must get right."""
+
+import copy
+
+import torch
+from torch import nn
+from transformers import (
+    CohereConfig,
+    Gemma2Config,
+    GraniteConfig,
+    LlamaConfig,
+    MistralConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+)
+from transformers.models.auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+from lyceum.models.scratch import character_tokenizer
+from lyceum.policy import Policy
+
+SMALL = {
+    "vocab_size": 99,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "bos_token_id": None,
+    "eos_token_id": 1,
+    "pad_token_id": 0,
+}
+
+CONFIGS = {
+    "llama": lambda **more: LlamaConfig(**SMALL | {"num_key_value_heads": 4} | more),
+    "llama-gqa": lambda **more: LlamaConfig(**SMALL | more),
+    "qwen3": lambda **more: Qwen3Config(**SMALL | {"head_dim": 16} | more),
+    "mistral-window": lambda **more: MistralConfig(**SMALL | {"sliding_window": 3} | more),
+    "gemma2-capped-logits": lambda **more: Gemma2Config(
+        **SMALL
+        | {"head_dim": 8, "sliding_window": 3, "attn_logit_softcapping": None, "final_logit_softcapping": 0.5}
+        | more
+    ),
+    "granite-divided-logits": lambda **more: GraniteConfig(
+        **SMALL | {"logits_scaling": 3.0, "attention_multiplier": 0.3, "residual_multiplier": 0.5} | more
+    ),
+    "cohere-multiplied-logits": lambda **more: CohereConfig(**SMALL | {"logit_scale": 0.25} | more),
+}
+
+
+def plain_model(name: str = "llama-gqa", *, seed: int = 0, spread: float = 0.3, **more) -> PreTrainedModel:
+    """A model as transformers has it, its weights spread widely enough that attention and logits are far from flat."""
+    config = CONFIGS[name](**more)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)](config)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.dim() > 1:
+                    nn.init.normal_(parameter, std=spread)
+    return model.eval()
+
+
+def policy_like(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast | None = None) -> Policy:
+    """The same weights as lyceum runs them; the model stays as it is, on transformers' own attention, as the oracle."""
+    return Policy(copy.deepcopy(model), tokenizer or character_tokenizer(context=256))
