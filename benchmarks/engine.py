@@ -1,0 +1,412 @@
+"""Generated tokens per second: lyceum's embedded engine, transformers' generate, and vLLM's CPU build where installed.
+
+    python benchmarks/engine.py --out engine.json [--quick] [--models small smollm2] [--batches 8 32 64 256]
+
+Every system gets the same prompts and draws the same number of tokens for each: a length is imposed on every sample
+(the end of sequence ends nothing), either one length for all (``uniform``), or a long one for one in four and a short
+one for the others (``mixed``). Systems take turns in one process with all cores.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import cProfile
+import gc
+import importlib.util
+import json
+import pstats
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import limits
+from common import arguments, base_folder, machine, matmul_gflops, model_shapes, say, smollm2, table, write
+
+DEFINITIONS = {
+    "tokens_per_second": "drawn tokens of all samples over seconds, prompts' prefill included in the seconds",
+    "ratio_to_generate": "lyceum over the faster of generate's caches: median over rounds in which each ran once",
+    "samples": "1: as many prompts as the batch has samples, all different; 8: groups of 8 samples of one prompt",
+    "shared_share": "of what a system without sharing would feed to the model, what lyceum did not need to",
+    "sharing_gain": "lyceum's rate in groups of 8 over its rate on different prompts: what sharing prompts, and "
+    "openings that samples draw alike, is good for; the rest of the ratio is the engine itself",
+    "share_of_limit": "seconds that the least FLOPs would take at the best matrix-multiply rate, over those taken",
+}
+
+Generate = Callable[["Work"], int]
+"""Draws everything that is asked for; returns how many tokens."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Prompts, samples of each, and how many tokens the samples of each prompt get."""
+
+    prompts: Sequence[Sequence[int]]
+    samples: int
+    tokens: Sequence[int]
+
+    @property
+    def drawn(self) -> int:
+        return self.samples * sum(self.tokens)
+
+
+def main() -> None:
+    parser = arguments(__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--models", nargs="+", choices=("small", "smollm2"), default=["small", "smollm2"])
+    parser.add_argument("--batches", nargs="+", type=int, help="samples drawn together")
+    parser.add_argument("--rounds", type=int, help="times that each system runs, after a warm-up")
+    options = parser.parse_args()
+    import torch
+
+    torch.set_num_threads(options.threads)
+    result: dict[str, Any] = {"benchmark": "engine", "quick": options.quick, "definitions": DEFINITIONS}
+    result |= {"machine": machine("vllm"), "skipped": {}, "matmul_gflops": {}, "rows": [], "profile": {}}
+    for name in options.models:
+        folder = base_folder(options.base) if name == "small" else smollm2(options.smollm2)
+        measure(name, folder, options, result)
+    write(result, options.out)
+    show(result)
+
+
+def measure(name: str, folder: Path, options: Any, result: dict[str, Any]) -> None:
+    small = name == "small"
+    batches = options.batches or ([8, 64] if options.quick else [8, 32, 64, 256])
+    if options.quick and not small and not options.batches:
+        batches = [8]
+    rounds = options.rounds or (2 if options.quick else 5 if small else 3)
+    lengths = {"uniform": (64, 64), "mixed": (8, 256)} if small else {"uniform": (32, 32), "mixed": (8, 128)}
+    if options.quick and not small:
+        lengths = {"uniform": (8, 8), "mixed": (4, 24)}
+    config = json.loads((folder / "config.json").read_text())
+    result["matmul_gflops"][name] = matmul_gflops(model_shapes(config, max(batches), 2048))
+    rate = result["matmul_gflops"][name]["limit"] = max(result["matmul_gflops"][name].values())
+    prompts = read_prompts(name, folder, max(batches))
+    systems, reasons = build_systems(folder)
+    result["skipped"] |= {f"{name}/{system}": reason for system, reason in reasons.items()}
+    lyceum = systems["lyceum"]
+    for batch in batches:
+        for kind, (short, long) in lengths.items():
+            for samples in (1, 8):
+                count = batch // samples
+                work = Work(prompts[:count], samples, lengths_of(count, short, long))
+                seconds, failed = in_turns(systems, work, rounds=rounds if batch < 256 or small else 1)
+                result["skipped"] |= {f"{name}/{batch}/{kind}/{samples}/{s}": reason for s, reason in failed.items()}
+                row = figures(work, seconds, lyceum, limits.Size.of(config), rate)
+                row = {
+                    "model": name,
+                    "batch": batch,
+                    "lengths": kind,
+                    "tokens": [short, long],
+                    "samples": samples,
+                } | row
+                result["rows"].append(row)
+                say(f"{name}, batch {batch}, {kind}, {samples} of a prompt: {row['ratio_to_generate']} x generate")
+        write(result, options.out)
+    add_sharing_gain(result["rows"])
+    batch = 64 if 64 in batches else batches[-1]
+    short, long = lengths["mixed"]
+    work = Work(prompts[:batch], 1, lengths_of(batch, short, long))
+    result["profile"][name] = {"batch": batch, "lengths": "mixed", "samples": 1, "share": profile(lyceum, work)}
+
+
+def lengths_of(count: int, short: int, long: int) -> list[int]:
+    """Tokens for the samples of each prompt: one prompt in four, and at least one, gets the long ones."""
+    return [long if i % 4 == 3 or (count < 4 and i == count - 1) else short for i in range(count)]
+
+
+def in_turns(
+    systems: Mapping[str, Generate], work: Work, *, rounds: int
+) -> tuple[dict[str, list[float]], dict[str, str]]:
+    """Seconds of each system, and why one failed: those that do are left out of this row alone."""
+    seconds: dict[str, list[float]] = {name: [] for name in systems}
+    failed: dict[str, str] = {}
+    for turn in range(rounds + (rounds > 1)):
+        for name, generate in systems.items():
+            if name in failed:
+                continue
+            began = time.perf_counter()
+            try:
+                drawn = generate(work)
+            except Exception as error:
+                if name in ("lyceum", "dynamic"):
+                    raise
+                failed[name] = f"{type(error).__name__}: {error}"[:300]
+                continue
+            taken = time.perf_counter() - began
+            if drawn != work.drawn:
+                raise RuntimeError(f"{name} drew {drawn} tokens; asked for {work.drawn}")
+            if turn or rounds == 1:
+                seconds[name].append(taken)
+    return {name: taken for name, taken in seconds.items() if name not in failed}, failed
+
+
+def figures(
+    work: Work, seconds: Mapping[str, Sequence[float]], lyceum: Any, size: limits.Size, rate: float
+) -> dict[str, Any]:
+    caches = [name for name in ("dynamic", "static") if name in seconds]
+    best = [min(seconds[name][i] for name in caches) for i in range(len(seconds["lyceum"]))]
+    ratios = sorted(b / a for a, b in zip(seconds["lyceum"], best, strict=True))
+    least = limits.of_step(size, lyceum.last_rows(work))["generation"]
+    fed = work.samples * sum(len(p) + t - 1 for p, t in zip(work.prompts, work.tokens, strict=True))
+    speed = {name: round(work.drawn / median(taken), 1) for name, taken in seconds.items()}
+    return {
+        "ratio_to_generate": round(median(ratios), 3),
+        "ratio_range": [round(ratios[0], 3), round(ratios[-1], 3)],
+        "ratio_to": {name: round(speed["lyceum"] / speed[name], 3) for name in speed if name != "lyceum"},
+        "tokens_per_second": speed,
+        "seconds": {name: [round(s, 4) for s in taken] for name, taken in seconds.items()},
+        "shared_share": round(1 - lyceum.last_fed / fed, 4),
+        "flops_least": round(least),
+        "share_of_limit": {name: round(least / (rate * 1e9) / median(s), 4) for name, s in seconds.items()},
+    }
+
+
+def add_sharing_gain(rows: Sequence[dict[str, Any]]) -> None:
+    alone = {(r["model"], r["batch"], r["lengths"]): r for r in rows if r["samples"] == 1}
+    for row in rows:
+        if row["samples"] > 1:
+            other = alone[row["model"], row["batch"], row["lengths"]]
+            gain = row["tokens_per_second"]["lyceum"] / other["tokens_per_second"]["lyceum"]
+            row["sharing_gain"] = round(gain, 3)
+
+
+def read_prompts(name: str, folder: Path, count: int) -> list[list[int]]:
+    """Different prompts of the kind that the model is trained on."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    if name == "small":
+        from lyceum.tasks.chain import Chain
+
+        source = Chain.model_validate({}).build("heldout", 0)
+        messages = [list(source[i].messages) for i in range(count)]
+    else:
+        asked = [f"What is {11 + i % 83} + {2 + i // 83}? Answer with one number." for i in range(count)]
+        messages = [[{"role": "user", "content": text}] for text in asked]
+    rendered = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=True)
+    return [list(ids) for ids in rendered["input_ids"]]
+
+
+# The systems ---------------------------------------------------------------------------------------------------------
+
+
+def build_systems(folder: Path) -> tuple[dict[str, Generate], dict[str, str]]:
+    """What is there to compare, and why the rest is not."""
+    gc.collect()
+    systems: dict[str, Generate] = {"lyceum": Lyceum(folder)}
+    generate = Transformers(folder)
+    systems["dynamic"] = lambda work: generate.generate(work, cache=None)
+    systems["static"] = lambda work: generate.generate(work, cache="static")
+    systems["continuous"] = Continuous(folder)
+    reasons: dict[str, str] = {}
+    if importlib.util.find_spec("vllm") is None:
+        reasons["vllm"] = "not installed: its CPU build is not on PyPI and pins another torch"
+    else:
+        systems["vllm"] = Vllm(folder)
+    return systems, reasons
+
+
+class Lyceum:
+    """The embedded engine as a run uses it."""
+
+    def __init__(self, folder: Path) -> None:
+        from lyceum.engine.embedded import EmbeddedEngine
+        from lyceum.models.load import ModelSettings, load_policy
+
+        policy = load_policy(ModelSettings(path=str(folder), device="cpu"))
+        policy.stop_ids = frozenset()
+        self.engine = EmbeddedEngine(policy)
+        self.calls = 0
+        self.last_fed = 0
+        self.drawn: list[Any] = []
+
+    def __call__(self, work: Work) -> int:
+        from lyceum.types import Request, Sampling
+
+        self.calls += 1
+        before = self.engine.occupancy.computed + self.engine.occupancy.prefilled
+
+        async def everything() -> Any:
+            await self.engine.load(None, self.calls)
+            requests = [
+                Request(
+                    prompt,
+                    [self.calls << 32 | i << 8 | sample for sample in range(work.samples)],
+                    Sampling(max_completion_tokens=tokens),
+                    order=(i,),
+                )
+                for i, (prompt, tokens) in enumerate(zip(work.prompts, work.tokens, strict=True))
+            ]
+            return await asyncio.gather(*(self.engine.extend(request) for request in requests))
+
+        self.drawn = asyncio.run(everything())
+        self.last_fed = self.engine.occupancy.computed + self.engine.occupancy.prefilled - before
+        return sum(len(one.tokens) for group in self.drawn for one in group)
+
+    def last_rows(self, work: Work) -> list[limits.Row]:
+        return [
+            limits.Row(i, len(prompt), one.tokens, learns=False)
+            for i, (prompt, group) in enumerate(zip(work.prompts, self.drawn, strict=True))
+            for one in group
+        ]
+
+
+class Transformers:
+    """``generate`` on the left-padded batch, each row told apart when it has its tokens."""
+
+    def __init__(self, folder: Path) -> None:
+        self.model = plain_model(folder)
+
+    def generate(self, work: Work, *, cache: str | None) -> int:
+        import torch
+        from transformers import GenerationConfig, StoppingCriteria
+
+        prompts = [prompt for prompt in work.prompts for _ in range(work.samples)]
+        tokens = torch.tensor([t for t in work.tokens for _ in range(work.samples)])
+        width = max(map(len, prompts))
+        ids = torch.tensor([[0] * (width - len(p)) + list(p) for p in prompts])
+        mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts])
+
+        class Enough(StoppingCriteria):
+            eos_token_id = -1  # its presence makes generate pad the rows that are done, as it does after a real one
+
+            def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
+                return input_ids.shape[1] - width >= tokens
+
+        settings = GenerationConfig(
+            do_sample=True, temperature=1.0, top_k=0, top_p=1.0, max_new_tokens=int(tokens.max()), pad_token_id=0,
+            cache_implementation=cache, disable_compile=True,
+        )  # fmt: skip
+        with torch.inference_mode():
+            out = self.model.generate(
+                input_ids=ids, attention_mask=mask, generation_config=settings, stopping_criteria=[Enough()]
+            )
+        longest = out.shape[1] - width
+        return int(tokens.clamp(max=longest).sum())
+
+
+class Continuous:
+    """transformers' continuous batching, its cache made to fit: by default it would take most of the memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.model = plain_model(folder)
+
+    def __call__(self, work: Work) -> int:
+        from transformers import GenerationConfig
+        from transformers.generation.configuration_utils import ContinuousBatchingConfig
+
+        pairs = [(p, t) for p, t in zip(work.prompts, work.tokens, strict=True) for _ in range(work.samples)]
+        settings = GenerationConfig(
+            do_sample=True, temperature=1.0, top_k=0, top_p=1.0, max_new_tokens=max(work.tokens), eos_token_id=-1,
+            pad_token_id=0,
+        )  # fmt: skip
+        blocks = sum(-(-(len(prompt) + tokens) // 32) + 1 for prompt, tokens in pairs)
+        batching = ContinuousBatchingConfig(page_size=32, num_blocks=blocks, max_batch_tokens=max(512, len(pairs)))
+        drawn = 0
+        with self.model.continuous_batching_context_manager(
+            generation_config=settings, continuous_batching_config=batching, block=True, timeout=5
+        ) as manager:
+            for prompt, tokens in pairs:
+                manager.add_request(list(prompt), max_new_tokens=tokens, eos_token_id=-1)
+            left = len(pairs)
+            while left:
+                result = manager.get_result(timeout=1)
+                if result is not None and result.is_finished():
+                    drawn += len(result.generated_tokens)
+                    left -= 1
+                elif result is None and not manager.is_running():
+                    raise RuntimeError("continuous batching stopped before all requests were done")
+        return drawn
+
+
+class Vllm:
+    """vLLM's offline engine."""
+
+    def __init__(self, folder: Path) -> None:
+        from vllm import LLM  # pyright: ignore[reportMissingImports]
+
+        self.model = LLM(model=str(folder), dtype="float32", enable_prefix_caching=True)
+
+    def __call__(self, work: Work) -> int:
+        from vllm import SamplingParams  # pyright: ignore[reportMissingImports]
+
+        settings = [SamplingParams(n=work.samples, max_tokens=t, ignore_eos=True) for t in work.tokens]
+        outputs = self.model.generate([{"prompt_token_ids": list(p)} for p in work.prompts], settings, use_tqdm=False)
+        return sum(len(one.token_ids) for output in outputs for one in output.outputs)
+
+
+def plain_model(folder: Path) -> Any:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    model.generation_config.eos_token_id = None
+    return model
+
+
+# Where the time goes -------------------------------------------------------------------------------------------------
+
+
+def profile(lyceum: Generate, work: Work) -> dict[str, float]:
+    """Share of lyceum's time by kind of work, from cProfile: what is in Python looks somewhat larger than it is."""
+    recorded = cProfile.Profile()
+    lyceum(work)
+    recorded.enable()
+    lyceum(work)
+    recorded.disable()
+    spent: dict[str, float] = {}
+    for function, (_, _, own, _, callers) in pstats.Stats(recorded).stats.items():  # pyright: ignore
+        if function[0] != "~":
+            spent[kind_of(function)] = spent.get(kind_of(function), 0.0) + own
+            continue
+        # What is built in has no file: its time belongs to who called it, but for matrix products.
+        for caller, figures_ in callers.items():
+            kind = "matrix products" if "linear" in function[2] else kind_of(caller)
+            spent[kind] = spent.get(kind, 0.0) + figures_[2]
+    total = sum(spent.values())
+    return {kind: round(seconds / total, 4) for kind, seconds in sorted(spent.items(), key=lambda x: -x[1])}
+
+
+def kind_of(function: tuple[str, int, str]) -> str:
+    file, _, name = function
+    if file.endswith("engine/draw.py"):
+        return "sampling"
+    if file.endswith("engine/cache.py"):
+        return "cache copies" if name in ("copy", "reserve", "put", "keep", "cache") else "attention"
+    if file.endswith("lyceum/attention.py"):
+        return "attention"
+    if "/torch/" in file or "/transformers/" in file:
+        return "norms, rotary embedding, activations, module calls"
+    return "bookkeeping"
+
+
+def show(result: Mapping[str, Any]) -> None:
+    rows = []
+    for row in result["rows"]:
+        speed, limit = row["tokens_per_second"], row["share_of_limit"]
+        rows.append(
+            (
+                f"{row['model']}, {row['batch']}, {row['lengths']}, {row['samples']} of a prompt",
+                f"{row['ratio_to_generate']:.2f}",
+                *(f"{speed[name]:.0f}" if name in speed else "-" for name in SHOWN),
+                f"{row['shared_share']:.0%}",
+                f"{row['sharing_gain']:.2f}" if "sharing_gain" in row else "-",
+                f"{limit['lyceum']:.1%}",
+            )
+        )
+    columns = ("model, batch, lengths", "times generate", *SHOWN, "shared", "sharing gain", "of limit")
+    table("drawn tokens per second", columns, rows)
+    for name, found in result["profile"].items():
+        parts = [(kind, f"{share:.1%}") for kind, share in found["share"].items()]
+        table(f"where lyceum's time goes: {name}, batch {found['batch']}, mixed lengths", ("", "share"), parts)
+    for what, reason in result["skipped"].items():
+        print(f"skipped {what}: {reason}")
+
+
+SHOWN = ("lyceum", "dynamic", "static", "continuous", "vllm")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""Held-out accuracy of a model folder on chain tasks: the same code for whoever trained it."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from common import Gate
+
+
+def main() -> None:
+    spec = json.loads(sys.argv[1])
+    gate = Gate()
+    import torch
+
+    from lyceum.engine.embedded import EmbeddedEngine
+    from lyceum.evaluate.run import first_tasks
+    from lyceum.models.load import ModelSettings, load_policy
+    from lyceum.runtime.in_process import run_async
+    from lyceum.stages.session import Exam
+    from lyceum.tasks.chain import Chain
+    from lyceum.types import Sampling
+
+    torch.set_num_threads(spec["threads"])
+    source = Chain.model_validate({}).build("heldout", 0)
+    sampling = Sampling(max_completion_tokens=spec["max_tokens"])
+    exam = Exam(first_tasks(source, spec["tasks"]), source.grader(), sampling, spec["samples"], (1,))
+    for folder in iter(lambda: sys.stdin.readline().strip(), ""):
+        policy = load_policy(ModelSettings(path=folder))
+        figures = run_async(exam.sit(policy, EmbeddedEngine(policy), 0)).figures()
+        gate.say(**figures)
+
+
+if __name__ == "__main__":
+    main()
