@@ -156,7 +156,7 @@ def parse(raw: Mapping[str, Any]) -> Recipe:
     for place, stage in enumerate(recipe.stages):
         where = f"stages.{place}." if len(recipe.stages) > 1 else ""
         lines += [where + line for line in (stage.check() if hasattr(stage, "check") else [])]
-        for part in recipe.reward if hasattr(stage, "rollout") else ():
+        for part in (getattr(stage, "reward", None) or recipe.reward) if hasattr(stage, "rollout") else ():
             lines += part.check(stage) if hasattr(part, "check") else []
     if max(recipe.evaluate.k, default=1) > recipe.evaluate.samples:
         lines.append(

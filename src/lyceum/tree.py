@@ -6,7 +6,7 @@ A finished set of trees is laid flat as a :class:`lyceum.forest.Forest`, which i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lyceum.types import Continuation, Grade, Origin, Task
@@ -97,6 +97,8 @@ class Tree:
         chosen: the trajectories to train on where a rollout chooses; None takes every finished leaf.
         record: what guidance or a rollout wants written down about this task (tier of hint, searches, ...).
         sampled_tokens: drawn by the engine for this task, those of discarded rollouts too.
+        mean_abs_advantage: what the learner made of it: the mean of |advantage| over its trained tokens, the
+            curriculum's weight included; 0 where the tree was dropped, None before credit was assigned.
     """
 
     task: Task
@@ -104,6 +106,7 @@ class Tree:
     chosen: list[Node] | None = None
     record: dict[str, Any] = field(default_factory=dict)
     sampled_tokens: int = 0
+    mean_abs_advantage: float | None = None
 
     @property
     def root(self) -> Node:
@@ -135,6 +138,24 @@ class Tree:
         """Share of graded trajectories that are right; None where no grader says."""
         verdicts = [grade.verdict for _, grade, _ in self.graded_with_outcome() if grade.verdict is not None]
         return sum(verdicts) / len(verdicts) if verdicts else None
+
+    def add_prompt(self, tokens: Sequence[int], origin: Origin = Origin.PROMPT, text: str = "") -> Node:
+        """Another prompt of this task (one with a hint, say), to be continued like the first."""
+        root = Node(None, list(tokens), origin, text=text)
+        self.roots.append(root)
+        return root
+
+    def graft(self, leaf: Node, root: Node) -> Node:
+        """What was written below one prompt, copied below another: sampled there, to be trained here.
+
+        Behaviour log-probabilities, versions and the grade stay those of the first prompt.
+        """
+        below = root
+        for node in leaf.path()[1:]:
+            copied = replace(node, parent=below, children=[], stats=dict(node.stats))
+            below.children.append(copied)
+            below = copied
+        return below
 
     def replace(self, old: Node, new: Node) -> None:
         """Train on ``new`` in the place of ``old``; ``new`` may stand under another prompt of this tree."""

@@ -44,6 +44,7 @@ class Task:
         answer: what a verifier compares with; None where nothing is known.
         columns: every further field of the row (``level``, ``steps``, ``hints``, ...), handed to graders as keywords.
         provenance: where the task came from (a dataset's name, ``"policy"`` for one that a model wrote).
+        samples: trajectories that the curriculum grants it in this step; None leaves the number to the rollout.
     """
 
     id: str
@@ -51,6 +52,7 @@ class Task:
     answer: Any = None
     columns: Mapping[str, Any] = field(default_factory=dict)
     provenance: str = "dataset"
+    samples: int | None = None
 
     def with_messages(self, messages: Sequence[Message], **columns: Any) -> Task:
         """The same problem under another prompt (a hint, a rewrite); the id stays, so the group stays."""
@@ -69,6 +71,10 @@ class TaskSource(Protocol):
 
     def grader(self) -> Grader:
         """The verifier that fits these tasks: what ``reward: task`` uses."""
+        ...
+
+    def hinted(self, task: Task, hint: Mapping[str, str]) -> Task:
+        """The same problem with a hint (``tier``, ``text``) in its prompt; the id stays."""
         ...
 
 
@@ -184,6 +190,10 @@ class Context(Protocol):
     """What a rollout may ask for. One for each task."""
 
     version: int
+    step: int
+    """Steps of this stage that are done."""
+    progress: float
+    """Share of the stage that is done, 0 to 1: of its steps or of its budget of tokens, whichever is further."""
 
     def tree(self, task: Task) -> Tree:
         """A new tree with the task's rendered prompt as its root."""
@@ -216,8 +226,24 @@ class Context(Protocol):
 Rollout = Callable[[Task, Context], Awaitable["Tree"]]
 """One task's whole experience, graded: straight-line async code about one task."""
 
-Guidance = Callable[[Rollout], Rollout]
-"""A rollout in, a rollout out that helps where it must."""
+
+class Guidance(Protocol):
+    """A rollout in, a rollout out that helps where it must. ``lyceum.guidance.base.Guide`` is a start."""
+
+    def __call__(self, rollout: Rollout) -> Rollout: ...
+
+    def observe(self, trees: Sequence[Tree]) -> None:
+        """A step's finished trees, in the order in which their tasks were drawn, after the weights were updated."""
+        ...
+
+    def figures(self) -> dict[str, float]:
+        """What it believes and what it did in the step just observed, as ``what/of`` -> number."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
 
 Grader = Callable[[Task, Sequence["Node"]], Awaitable[list[Grade]]]
 """Trajectories of one task in, a grade for each, in order. It sees the set, since a reward may depend on all of it."""
@@ -228,10 +254,16 @@ class Curriculum(Protocol):
 
     def draw(self, n: int) -> list[Task]: ...
 
-    def observe(self, trees: Sequence[Tree]) -> None: ...
+    def observe(self, trees: Sequence[Tree]) -> None:
+        """A step's finished trees, those that dynamic sampling dropped too, after the weights were updated."""
+        ...
 
     def weight(self, tree: Tree) -> float:
         """Multiplies the tree's advantages; 1.0 where the curriculum does not weight."""
+        ...
+
+    def figures(self) -> dict[str, float]:
+        """What it believes and what it drew in the step just observed, as ``what/of`` -> number."""
         ...
 
     def state_dict(self) -> dict[str, Any]: ...
@@ -278,6 +310,7 @@ class Batch:
         value, old_value, value_target: in the reward's unit; value with gradient.
         logits: (R, L, V) current logits, only where an objective asks for ``logits``.
         group: (R,) the group (by default the task) of each row.
+        origin: :class:`Origin` of each token, for objectives that treat a teacher's tokens apart from the policy's.
     """
 
     mask: Tensor
@@ -287,6 +320,7 @@ class Batch:
     old_logprob: Tensor
     behaviour_logprob: Tensor
     group: Tensor
+    origin: Tensor
     reference_logprob: Tensor | None = None
     entropy: Tensor | None = None
     value: Tensor | None = None

@@ -1,14 +1,9 @@
 import pytest
 import torch
-from hypothesis import settings
 
 from lyceum.forest import Forest, build_forest
 from lyceum.tree import Node, Tree
 from lyceum.types import Continuation, Grade, Origin, Task
-
-torch.set_num_threads(1)
-settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
-settings.load_profile("untimed")
 
 
 def drawn(node: Node, tokens: list[int]) -> Node:

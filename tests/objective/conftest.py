@@ -2,14 +2,9 @@ from dataclasses import fields, replace
 
 import pytest
 import torch
-from hypothesis import settings
 
 from lyceum.objective.base import aggregate_weights
-from lyceum.types import Batch
-
-torch.set_num_threads(1)
-settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
-settings.load_profile("untimed")
+from lyceum.types import Batch, Origin
 
 
 @pytest.fixture(scope="session")
@@ -20,10 +15,11 @@ def batch_of():
         mask = torch.tensor(mask, dtype=torch.bool)
         plain = {"advantage": 1.0, "logprob": -1.0, "old_logprob": -1.0, "behaviour_logprob": -1.0}
         given = {name: torch.full(mask.shape, x, dtype=torch.float64) for name, x in plain.items()}
+        origin = torch.as_tensor(columns.pop("origin", int(Origin.POLICY))).expand(mask.shape)
         given |= {name: torch.as_tensor(x, dtype=torch.float64) for name, x in columns.items()}
         given["logprob"] = given["logprob"].detach().clone().requires_grad_()
         weight = aggregate_weights(mask, aggregate, constant).double()
-        return Batch(mask=mask, weight=weight, group=torch.zeros(len(mask), dtype=torch.long), **given)
+        return Batch(mask=mask, weight=weight, group=torch.zeros(len(mask), dtype=torch.long), origin=origin, **given)
 
     return make
 

@@ -156,8 +156,8 @@ def test_hints_go_from_abstract_to_concrete_and_never_show_the_answer_of_two_ste
     assert [hint["text"] for hint in eight[2:]] == ["|1,2", "|1,2,3,4", "|1,2,3,4,5,6,7"]
 
 
-def test_a_single_operation_has_every_tier_too():
-    assert [hint["tier"] for hint in make_task("t", 1, [2]).columns["hints"]] == ["knowledge", "planning", "solution"]
+def test_the_only_result_of_a_single_operation_is_no_hint():
+    assert [hint["tier"] for hint in make_task("t", 1, [2]).columns["hints"]] == ["knowledge", "planning"]
 
 
 def test_a_hinted_task_is_the_same_problem_under_another_prompt():

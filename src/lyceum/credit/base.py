@@ -13,7 +13,7 @@ from torch import Tensor
 from lyceum.component import Component
 from lyceum.forest import Forest, Rows
 from lyceum.objective.kl import Estimator, KLPenalty, kl_estimate
-from lyceum.types import Credited
+from lyceum.types import Credited, Origin
 
 KL_COLUMNS = frozenset({"old_logprob", "reference_logprob"})
 
@@ -92,16 +92,17 @@ def whiten(value: Float[Tensor, "R L"], mask: Bool[Tensor, "R L"], *, eps: float
 
 
 def lay(advantage: Float[Tensor, "R L"], forest: Forest, rows: Rows) -> Float[Tensor, "R L"]:
-    """Finished advantages of tokens, on what the policy wrote and nowhere else, times the curriculum's weight.
+    """Finished advantages of tokens, on what the policy or a teacher wrote, times the curriculum's weight; 0 elsewhere.
 
-    The one place that reads ``forest.weight``: every credit's result passes here once.
+    A teacher's tokens carry one too, for objectives that learn from both; the others never train on them. The one place
+    that reads ``forest.weight``: every credit's result passes here once.
     """
     weighted = advantage * forest.weight[:, None].to(advantage)
-    return weighted.masked_fill(~forest.trainable(rows), 0)
+    return weighted.masked_fill(~forest.trainable(rows, (Origin.POLICY, Origin.TEACHER)), 0)
 
 
 def spread(row_advantage: Float[Tensor, " R"], forest: Forest, rows: Rows) -> Float[Tensor, "R L"]:
-    """A row's advantage on each token that the policy wrote in it, times the curriculum's weight."""
+    """A row's advantage on each token that the policy or a teacher wrote in it, times the curriculum's weight."""
     return lay(row_advantage[:, None].expand(rows.index.shape), forest, rows)
 
 

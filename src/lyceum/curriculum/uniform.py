@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Literal
 
-import numpy as np
-
 from lyceum.component import Component, RecipeError, require_keys
+from lyceum.curriculum.base import epoch_order
+from lyceum.policy import Policy
 from lyceum.tree import Tree
 from lyceum.types import Curriculum, Task, TaskSource
 
@@ -18,7 +17,7 @@ class Uniform(Component, room="curriculum"):
 
     kind: Literal["uniform"] = "uniform"
 
-    def build(self, source: TaskSource, *, seed: int) -> Curriculum:
+    def build(self, source: TaskSource, *, seed: int, policy: Policy | None = None) -> Curriculum:
         return UniformCurriculum(source, seed=seed)
 
 
@@ -39,13 +38,16 @@ class UniformCurriculum:
 
     def _index(self, position: int) -> int:
         epoch, place = divmod(position, len(self.source))
-        return int(_order(self.seed, epoch, len(self.source))[place])
+        return int(epoch_order(self.seed, epoch, len(self.source))[place])
 
     def observe(self, trees: Sequence[Tree]) -> None:
         """Outcomes change nothing here."""
 
     def weight(self, tree: Tree) -> float:
         return 1.0
+
+    def figures(self) -> dict[str, float]:
+        return {}
 
     def state_dict(self) -> dict[str, Any]:
         return {"seed": self.seed, "position": self.position, "tasks": len(self.source)}
@@ -58,8 +60,3 @@ class UniformCurriculum:
                 "allowed: the tasks that the run began with, or a new run"
             )
         self.seed, self.position = state["seed"], state["position"]
-
-
-@lru_cache(maxsize=2)  # one epoch at a time, or two where a draw crosses from one into the next
-def _order(seed: int, epoch: int, size: int) -> np.ndarray:
-    return np.random.default_rng([seed, epoch]).permutation(size)

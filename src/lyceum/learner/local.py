@@ -20,7 +20,7 @@ from lyceum.forest import Forest
 from lyceum.learner.forward import Layout, choose_layout, micro_batches, row_outputs
 from lyceum.objective.base import aggregate_weights
 from lyceum.policy import Policy
-from lyceum.types import Batch, Credited, Objective
+from lyceum.types import Batch, Credited, Objective, Origin
 
 ANNOTATIONS = frozenset({"old_logprob", "reference_logprob", "old_value"})
 
@@ -263,6 +263,7 @@ class LocalLearner:
             old_logprob=out.logprob.detach() if old_logprob is None else old_logprob,
             behaviour_logprob=rows.gather(part.behaviour_logprob).to(device),
             group=part.group.to(device),
+            origin=rows.gather(part.origin, fill=int(Origin.PROMPT)).to(device),
             reference_logprob=column("reference_logprob"),
             entropy=out.entropy,
             value=out.value,

@@ -16,7 +16,7 @@ class Flat(Component, room="rollout"):
 
     kind: Literal["flat"] = "flat"
     samples: int = Field(8, ge=1)
-    """Completions a task."""
+    """Completions a task, where the curriculum does not say how many."""
     sampling: Sampling = Sampling()
     """How tokens are drawn."""
 
@@ -25,6 +25,6 @@ class Flat(Component, room="rollout"):
 
     async def roll(self, task: Task, context: Context) -> Tree:
         tree = context.tree(task)
-        leaves = await context.extend(tree.root, self.samples, self.sampling)
+        leaves = await context.extend(tree.root, task.samples or self.samples, self.sampling)
         await context.grade(leaves)
         return tree

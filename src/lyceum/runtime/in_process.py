@@ -43,12 +43,20 @@ class InProcess:
         self._back = asyncio.Event()
 
     async def run(
-        self, tasks: Sequence[Task], rollout: Rollout, *, key: Any, done: Callable[[Tree], None] | None = None
+        self,
+        tasks: Sequence[Task],
+        rollout: Rollout,
+        *,
+        key: Any,
+        step: int = 0,
+        progress: float = 0.0,
+        done: Callable[[Tree], None] | None = None,
     ) -> list[Tree]:
         """Every task's tree, in the order of the tasks.
 
         Args:
             key: tells this call's random draws from those of other calls (the step).
+            step, progress: how far the stage is, for rollouts that change on the way.
             done: called with each tree when it is finished, for progress.
         """
 
@@ -57,7 +65,8 @@ class InProcess:
             self.engine.may_step = self._all_back
 
         async def one(task: Task, place: int) -> Tree:
-            tree = await rollout(task, TaskContext(self, task, (self.seed, key, place, task.id)))
+            context = TaskContext(self, task, (self.seed, key, place, task.id), step=step, progress=progress)
+            tree = await rollout(task, context)
             if done is not None:
                 done(tree)
             return tree
@@ -100,13 +109,16 @@ async def gather(coroutines: Any) -> list[Any]:
 class TaskContext:
     """Implements :class:`lyceum.types.Context` for one task."""
 
-    def __init__(self, runtime: InProcess, task: Task, key: tuple[Any, ...]) -> None:
+    def __init__(
+        self, runtime: InProcess, task: Task, key: tuple[Any, ...], *, step: int = 0, progress: float = 0.0
+    ) -> None:
         self._runtime, self._task, self._key = runtime, task, key
         self._requests = 0
         self._sampled = 0
         self._trees: list[Tree] = []
         self._returns = False
         self.version = runtime.engine.version
+        self.step, self.progress = step, progress
 
     def tree(self, task: Task) -> Tree:
         tokens = self.render(task.messages)

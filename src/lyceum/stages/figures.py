@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
+import torch
+
 from lyceum.evaluate.statistics import level_order
 from lyceum.forest import Forest
 from lyceum.tree import Tree
-from lyceum.types import Origin
+from lyceum.types import Credited, Origin
 
 
 def rollout_figures(trees: Sequence[Tree], dropped: Sequence[Tree], forest: Forest) -> dict[str, Any]:
@@ -40,6 +42,20 @@ def rollout_figures(trees: Sequence[Tree], dropped: Sequence[Tree], forest: Fore
         for name, value in (leaf.grade.parts if leaf.grade else {}).items():
             parts.setdefault(name, []).append(value)
     return figures | {f"reward/part/{name}": fmean(values) for name, values in parts.items()}
+
+
+def mean_abs_advantage(forest: Forest, credited: Credited | None, trees: int) -> list[float]:
+    """Each tree's mean |advantage| over the tokens that the policy wrote; 0 for a tree without any.
+
+    Args:
+        trees: how many trees the forest was made of; those without a graded trajectory have no rows in it.
+    """
+    if credited is None:
+        return [0.0] * trees
+    mask = forest.trainable(forest.rows())
+    tokens = torch.zeros(trees).index_add(0, forest.group, mask.sum(1).float())
+    total = torch.zeros(trees).index_add(0, forest.group, (credited.advantage.abs() * mask).sum(1))
+    return (total / tokens.clamp(min=1)).tolist()
 
 
 def _entropy(forest: Forest) -> float | None:

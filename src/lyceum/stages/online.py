@@ -11,11 +11,12 @@ from pydantic import Field
 
 from lyceum.component import Component, require_keys, slot
 from lyceum.forest import Forest, build_forest
+from lyceum.reward.base import allow_code, combine
 from lyceum.runtime.in_process import InProcess
-from lyceum.stages.figures import rollout_figures
+from lyceum.stages.figures import mean_abs_advantage, rollout_figures
 from lyceum.stages.session import Session
 from lyceum.tree import Tree
-from lyceum.types import Credited, Sampling
+from lyceum.types import Credited, Curriculum, Grader, Guidance, Sampling
 
 
 class Collect(Component):
@@ -46,6 +47,8 @@ class Online(Component, room="stages"):
     """Help where a rollout fails, the innermost first."""
     rollout: Annotated[Any, slot("rollout", "flat")] = "flat"
     """How a task's tree grows."""
+    reward: tuple[Annotated[Any, slot("reward")], ...] | None = None
+    """Parts of the outcome reward in this stage; by default the recipe's. Evaluation always takes the recipe's."""
     collect: Collect = Collect()
     """Which groups are trained on."""
     credit: Annotated[Any, slot("credit", "group")] = "group"
@@ -89,12 +92,18 @@ class OnlineRun:
         self.learner = settings.learner.build(session.policy, total_steps=settings.steps, needs=needs)
         self.engine = settings.engine.build(session.policy)
         self.engine.version = session.first_step
-        self.curriculum = settings.curriculum.build(session.source, seed=seed)
-        guidance = [guide.build(seed=seed) for guide in settings.guidance]
-        self.rollout = reduce(lambda rollout, guide: guide(rollout), guidance, settings.rollout.build())
+        self.curriculum: Curriculum = settings.curriculum.build(session.source, seed=seed, policy=session.policy)
+        self.guidance: list[Guidance] = [guide.build(session.source, seed=seed) for guide in settings.guidance]
+        self.rollout = reduce(lambda rollout, guide: guide(rollout), self.guidance, settings.rollout.build())
         self.runtime = InProcess(
-            session.policy, self.engine, session.grader, seed=seed, max_tokens_per_task=settings.max_tokens_per_task
+            session.policy, self.engine, self._grader(), seed=seed, max_tokens_per_task=settings.max_tokens_per_task
         )
+
+    def _grader(self) -> Grader:
+        if self.settings.reward is None:
+            return self.session.grader
+        with allow_code():  # what the recipe names was asked about when it was loaded
+            return combine(self.settings.reward, self.session.source)
 
     async def run(self) -> None:
         session = self.session
@@ -104,7 +113,7 @@ class OnlineRun:
             credited, figures = self.learn(forest)
             self.step += 1
             await self.engine.load(self.learner.weights(), version=session.first_step + self.step)
-            self.curriculum.observe([*trees, *dropped])
+            self.observe(trees, dropped, forest, credited)
             await self.record(trees, dropped, forest, credited, figures)
             session.pause(self.step, self.steps, self.state_dict)
 
@@ -118,7 +127,9 @@ class OnlineRun:
             with session.run.timed("generate"):
                 key = (session.first_step + self.step, wave)
                 done = session.counter("generating", len(tasks))
-                trees = await self.runtime.run(tasks, self.rollout, key=key, done=done)
+                trees = await self.runtime.run(
+                    tasks, self.rollout, key=key, step=self.step, progress=self.progress, done=done
+                )
             for tree in trees:
                 (kept if KEPT[settings.collect.keep](tree) else dropped).append(tree)
             if len(kept) >= settings.tasks_per_step:
@@ -138,6 +149,15 @@ class OnlineRun:
             credited = self.credit(forest)
             return credited, self.learner.step(forest, credited, self.objective)
 
+    def observe(self, trees: list[Tree], dropped: list[Tree], forest: Forest, credited: Credited | None) -> None:
+        """Show curriculum and guidance what came of the step."""
+        for tree, advantage in zip(trees, mean_abs_advantage(forest, credited, len(trees)), strict=True):
+            tree.mean_abs_advantage = advantage
+        for tree in dropped:
+            tree.mean_abs_advantage = 0.0
+        for room in (self.curriculum, *self.guidance):
+            room.observe([*trees, *dropped])
+
     async def record(
         self,
         trees: list[Tree],
@@ -148,7 +168,7 @@ class OnlineRun:
     ) -> None:
         settings, session = self.settings, self.session
         step = session.first_step + self.step
-        figures |= rollout_figures(trees, dropped, forest)
+        figures |= rollout_figures(trees, dropped, forest) | self.beliefs()
         session.counts.tokens_sampled += sum(tree.sampled_tokens for tree in [*trees, *dropped])
         session.counts.tokens_trained += int(figures.get("tokens_trained", 0))
         session.counts.ungraded += int(figures["ungraded"])
@@ -162,6 +182,19 @@ class OnlineRun:
         if settings.max_tokens is not None:
             session.progress.total = session.first_step + self._expected_steps(settings.max_tokens)
         session.progress.step(step, figures)
+
+    def beliefs(self) -> dict[str, float]:
+        """What curriculum and guidance say of themselves."""
+        figures = {f"curriculum/{name}": value for name, value in self.curriculum.figures().items()}
+        for settings, guide in zip(self.settings.guidance, self.guidance, strict=True):
+            figures |= {f"guidance/{settings.kind}/{name}": value for name, value in guide.figures().items()}
+        return figures
+
+    @property
+    def progress(self) -> float:
+        """Share of the stage that is done, by steps or by tokens, whichever is further."""
+        limit = self.settings.max_tokens
+        return min(1.0, max(self.step / self.steps, 0.0 if limit is None else self._sampled / limit))
 
     @property
     def _sampled(self) -> int:
@@ -182,13 +215,16 @@ class OnlineRun:
             "sampled_before": self.sampled_before,
             "learner": self.learner.state_dict(),
             "curriculum": self.curriculum.state_dict(),
+            "guidance": [guide.state_dict() for guide in self.guidance],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        require_keys("stage", given=state, needed=("step", "sampled_before", "learner", "curriculum"))
+        require_keys("stage", given=state, needed=self.state_dict())
         self.step, self.sampled_before = state["step"], state["sampled_before"]
         self.learner.load_state_dict(state["learner"])
         self.curriculum.load_state_dict(state["curriculum"])
+        for guide, saved in zip(self.guidance, state["guidance"], strict=True):
+            guide.load_state_dict(saved)
         self.engine.version = self.session.first_step + self.step
 
 

@@ -62,7 +62,8 @@ class SupervisedRun:
         self.learner = settings.learner.build(session.policy, total_steps=settings.steps, needs=frozenset())
         self.engine = settings.engine.build(session.policy)
         self.engine.version = session.first_step
-        self.curriculum = settings.curriculum.build(session.source, seed=session.seed + 7919 * session.stage)
+        seed = session.seed + 7919 * session.stage
+        self.curriculum = settings.curriculum.build(session.source, seed=seed, policy=session.policy)
 
     async def run(self) -> None:
         session = self.session

@@ -110,7 +110,9 @@ def make_task(id: str, start: int, operations: Sequence[int]) -> Task:
         "start": start,
         "operations": list(operations),
         "steps": results,
-        "hints": hints_of(results),
+        # The results that a solution hint gives are the chain's but for its last, which may be the same number.
+        "hints": [hint for hint in hints_of(results) if len(results) > 1 or hint["tier"] != "solution"],
+        "hints_leak": False,
         "demonstration": completion_text(start, operations, results),
     }
     return Task(id, ({"role": "user", "content": chain},), str(results[-1]), columns, provenance="chain")
@@ -120,7 +122,8 @@ def hints_of(results: Sequence[int]) -> list[dict[str, str]]:
     """A ladder of hints, from abstract to concrete; each text is what ``hinted`` puts before the ``=``.
 
     ``knowledge`` says how such chains are worked (from left to right), ``planning`` how many steps this one takes,
-    ``solution`` gives the first results: a quarter, half, all but the last (of a single one, that one).
+    ``solution`` gives the first results: a quarter, half, all but the last (of a single one, that one, which is the
+    answer: demonstrations practise it, tasks do not offer it).
     """
     level = len(results)
     shown = sorted({min(max(level // 4, 1), level), max(level // 2, 1), max(level - 1, 1)})

@@ -24,6 +24,7 @@ from lyceum.tasks.chain import (
     completion_text,
     draw,
     grade_leaves,
+    hints_of,
     judge_steps,
     make_task,
     retried,
@@ -106,7 +107,7 @@ class ChainDemonstrationSource:
         if rng.random() < of.hint_share[level - 1]:
             help = rng.choices((1, 2, 3), of.tier_share)[0]
             tier = ("knowledge", "planning", "solution")[help - 1]
-            hint = rng.choice([hint for hint in task.columns["hints"] if hint["tier"] == tier])
+            hint = rng.choice([hint for hint in hints_of(task.columns["steps"]) if hint["tier"] == tier])
             text = hint["text"]
             given = text.count(",") + 1 if tier == "solution" else 0
             task = task.with_messages([{"role": "user", "content": chain_text(start, operations, text)}], hint=hint)

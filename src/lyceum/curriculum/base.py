@@ -1,0 +1,110 @@
+"""What curricula share: tasks by category, and curricula that change what another one draws."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from lyceum.component import RecipeError, nearest, require_keys
+from lyceum.evaluate.statistics import level_order
+from lyceum.tree import Tree
+from lyceum.types import Curriculum, Task, TaskSource
+
+LOOKED_AT = 1000
+"""Tasks that are read to learn which categories there are."""
+
+
+@lru_cache(maxsize=2)  # one epoch at a time, or two where a draw crosses from one into the next
+def epoch_order(seed: int, epoch: int, size: int) -> np.ndarray:
+    """The order of an epoch's tasks: every index once."""
+    return np.random.default_rng([seed, epoch]).permutation(size)
+
+
+def category_of(task: Task, by: str) -> str:
+    """The task's category as text: a column's value, or where the task came from for ``provenance``.
+
+    Raises:
+        RecipeError: no such column, or a value that names nothing (nan, null).
+    """
+    value = task.provenance if by == "provenance" else task.columns.get(by)
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        columns = ", ".join(["provenance", *task.columns])
+        raise RecipeError(
+            f"curriculum.by: task {task.id!r} has {value!r} in column {by!r}{nearest(by, task.columns)}; "
+            f"allowed: a column with a value in every task; there are {columns}"
+        )
+    return str(value)
+
+
+class TasksByCategory:
+    """Tasks of the category that is asked for, each task once an epoch, in an order of its own for each epoch.
+
+    The source is walked once for all categories: what is passed on the way waits in its category's queue.
+
+    Args:
+        by: column that names a task's category, or ``provenance``.
+    """
+
+    def __init__(self, source: TaskSource, *, by: str, seed: int) -> None:
+        if not len(source):
+            raise RecipeError("tasks: got an empty source; allowed: at least one task")
+        self.source, self.by, self.seed = source, by, seed
+        self.position = 0
+        found = {category_of(source[i], by): None for i in range(min(len(source), LOOKED_AT))}
+        self.waiting: dict[str, deque[int]] = {name: deque() for name in sorted(found, key=level_order)}
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.waiting)
+
+    def take(self, category: str) -> Task:
+        queue = self.waiting[category]
+        while not queue:
+            epoch, place = divmod(self.position, len(self.source))
+            index = int(epoch_order(self.seed, epoch, len(self.source))[place])
+            self.position += 1
+            # A category that was not among the first tasks is never asked for, and its tasks are passed by.
+            other = self.waiting.get(category_of(self.source[index], self.by))
+            if other is not None:
+                other.append(index)
+        return self.source[queue.popleft()]
+
+    def state_dict(self) -> dict[str, Any]:
+        waiting = {name: list(queue) for name, queue in self.waiting.items()}
+        return {"position": self.position, "waiting": waiting}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        require_keys("curriculum", given=state, needed=("position", "waiting"))
+        self.position = int(state["position"])
+        self.waiting = {name: deque(queue) for name, queue in state["waiting"].items()}
+
+
+class Around:
+    """A curriculum around another one: everything is the inner one's but for what a subclass changes."""
+
+    def __init__(self, inner: Curriculum) -> None:
+        self.inner = inner
+
+    def draw(self, n: int) -> list[Task]:
+        return self.inner.draw(n)
+
+    def observe(self, trees: Sequence[Tree]) -> None:
+        self.inner.observe(trees)
+
+    def weight(self, tree: Tree) -> float:
+        return self.inner.weight(tree)
+
+    def figures(self) -> dict[str, float]:
+        return self.inner.figures()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"inner": self.inner.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        require_keys("curriculum", given=state, needed=self.state_dict())
+        self.inner.load_state_dict(state["inner"])
