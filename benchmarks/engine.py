@@ -363,21 +363,22 @@ def profile(lyceum: Generate, work: Work) -> dict[str, float]:
             continue
         # What is built in has no file: its time belongs to who called it, but for matrix products.
         for caller, figures_ in callers.items():
-            kind = "matrix products" if "linear" in function[2] else kind_of(caller)
+            product = any(name in function[2] for name in ("nn.linear", "torch.mm", "torch.addmm"))
+            kind = "matrix products" if product else kind_of(caller)
             spent[kind] = spent.get(kind, 0.0) + figures_[2]
     total = sum(spent.values())
     return {kind: round(seconds / total, 4) for kind, seconds in sorted(spent.items(), key=lambda x: -x[1])}
 
 
 def kind_of(function: tuple[str, int, str]) -> str:
-    file, _, name = function
+    file = function[0]
     if file.endswith("engine/draw.py"):
         return "sampling"
     if file.endswith("engine/cache.py"):
-        return "cache copies" if name in ("copy", "reserve", "put", "keep", "cache") else "attention"
-    if file.endswith("lyceum/attention.py"):
+        return "cache copies"
+    if file.endswith(("lyceum/attention.py", "engine/plan.py")):
         return "attention"
-    if "/torch/" in file or "/transformers/" in file:
+    if "/torch/" in file or "/transformers/" in file or file.endswith("engine/decode.py"):
         return "norms, rotary embedding, activations, module calls"
     return "bookkeeping"
 

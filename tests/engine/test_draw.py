@@ -58,6 +58,17 @@ def test_a_token_without_probability_is_never_drawn():
     assert draw(wide, members(3), u, Sampling()).token.tolist() == [300, 700, 700]
 
 
+@pytest.mark.parametrize("vocabulary", [40, 700])
+def test_the_greatest_uniform_number_draws_a_token_even_where_probabilities_sum_to_less_than_one(vocabulary):
+    # float32 probabilities of 200 rows: the sums of some miss 1 by more than 2^-53, and no token lies beyond them.
+    logits = 3 * torch.randn(200, vocabulary, generator=torch.Generator().manual_seed(0))
+    logits[:, -2:] = float("-inf")
+    assert (logits.softmax(-1).double().sum(-1) < 1 - 2**-53).any()
+    u = torch.full((200,), 1 - 2**-53, dtype=torch.float64)
+    token = draw(logits, None, u, Sampling()).token
+    assert int(token.max()) == vocabulary - 3
+
+
 @pytest.mark.parametrize("vocabulary", [5, 512, 513, 700, 5000])
 def test_both_ways_to_invert_the_cumulative_distribution_agree_with_numpy(vocabulary):
     logits = 3 * torch.randn(4, vocabulary, generator=torch.Generator().manual_seed(vocabulary))
@@ -130,3 +141,14 @@ def test_greedy_takes_the_greatest_and_is_sure_of_it():
     assert drawn.token.tolist() == [1, 1]
     assert drawn.behaviour_logprob.tolist() == [0, 0]  # the distribution drawn from has one token
     torch.testing.assert_close(drawn.model_logprob.exp(), torch.tensor([0.5, 0.5]))
+
+
+@pytest.mark.parametrize("vocabulary", [9, 700])
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.7}, {"temperature": 1.4, "top_p": 0.8}, {"temperature": 0}])
+def test_a_member_of_each_row_needs_no_places(vocabulary, sampling):
+    logits = torch.randn(6, vocabulary, generator=torch.Generator().manual_seed(2))
+    u = torch.rand(6, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    a, b = (draw(logits, place, u, Sampling(**sampling)) for place in (None, torch.arange(6)))
+    assert a.token.tolist() == b.token.tolist()
+    assert a.behaviour_logprob.tolist() == b.behaviour_logprob.tolist()
+    assert a.model_logprob.tolist() == b.model_logprob.tolist()

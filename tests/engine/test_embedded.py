@@ -390,14 +390,14 @@ def test_statistics_count_each_token_once():
     fed = {(i, tuple(c.tokens[:k])) for i, group in enumerate(answers) for c in group for k in range(len(c.tokens))}
     assert served.occupancy.computed == len(fed)
     assert served.occupancy.steps == max(len(c.tokens) for group in answers for c in group)
-    assert not served._slots
-    assert not served._prompts, "shared prompts are let go with their last sample"
+    assert len(served._slots) == 0
+    assert len(served._prompts) == 0, "shared prompts are let go with their last sample"
 
 
 def test_no_more_samples_are_drawn_at_once_than_allowed():
     served, live = engine(max_sequences=5), []
     step = served._step
-    served._step = lambda: (live.append(sum(len(s.members) for s in served._slots)), step())[1]
+    served._step = lambda: (live.append(served._slots.members), step())[1]
     extend(
         served, *(Request([5 + i], [2 * i, 2 * i + 1], Sampling(max_completion_tokens=4), order=(i,)) for i in range(6))
     )
@@ -420,7 +420,7 @@ def test_a_cancelled_request_leaves_and_the_others_go_on(prefix):
         waiting.cancel()
         for _ in range(30):
             await asyncio.sleep(0)
-        assert served._slots
+        assert len(served._slots)
         gone.cancel()
         answer = await kept
         with pytest.raises(asyncio.CancelledError):
@@ -428,22 +428,22 @@ def test_a_cancelled_request_leaves_and_the_others_go_on(prefix):
         return answer
 
     assert_same(asyncio.run(cancel_one()), one(engine(), [8, 9], 2, sampling, first_seed=1))
-    assert not served._slots
-    assert not served._prompts
+    assert len(served._slots) == 0
+    assert len(served._prompts) == 0
 
 
 @pytest.mark.parametrize("fails_at", [1, 2, 4], ids=["prefill", "first step", "later"])
 def test_an_error_reaches_every_caller_and_the_engine_can_be_used_again(fails_at):
-    policy = policy_like(plain_model())
-    served, calls, hidden = EmbeddedEngine(policy), [], policy.hidden
+    served, calls = EmbeddedEngine(policy_like(plain_model())), []
+    hidden = served._hidden
 
-    def failing(*args):
+    def failing(*args, **more):
         calls.append(1)
         if len(calls) == fails_at:
             raise MemoryError("no memory for 3 GB")
-        return hidden(*args)
+        return hidden(*args, **more)
 
-    policy.hidden = failing
+    served._hidden = failing
 
     async def all_of_them():
         callers = [served.extend(Request([5, 6, i], [i], Sampling(), order=(i,))) for i in (10, 11, 12)]

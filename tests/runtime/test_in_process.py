@@ -97,7 +97,7 @@ def test_a_grader_that_raises_is_recorded_and_the_others_grade_on():
         return Grade(1.0, True)
 
     class Part:
-        kind, weight = "fragile", 1.0
+        kind, weight, after_verdict = "fragile", 1.0, False
 
         def build(self, source):
             return each(score)
@@ -174,7 +174,9 @@ def test_batches_form_in_the_same_order_however_long_graders_take():
         step = engine._step
 
         def noted():
-            batches.append([(slot.job.request.order, tuple(slot.drawn), len(slot.members)) for slot in engine._slots])
+            slots = engine._slots
+            members = [int((slots.member_slot == a).sum()) for a in range(len(slots))]
+            batches.append([(job.request.order, tuple(slots.drawn(a)), members[a]) for a, job in enumerate(slots.job)])
             step()
 
         engine._step = noted
@@ -192,6 +194,76 @@ def test_batches_form_in_the_same_order_however_long_graders_take():
     assert len(batches) > 20
     for delays in range(6):
         assert searched(delays) == (batches, trees)  # to the last bit of every log-probability
+
+
+async def guided(task, context):
+    """What a guide does: a rollout that extends without ``keep``, and, where it failed, others under longer prompts."""
+    with context.returning():
+        tree = await flat(2, Sampling(max_completion_tokens=3 + int(task.id[1])))(task, context)
+    for hint in ("1", "22", "333")[: 1 + sum(tree.trajectories[0].tokens) % 3]:
+        longer = task.with_messages([{"role": "user", "content": hint + task.messages[0]["content"]}])
+        with context.returning():
+            more = await flat(2)(longer, context)
+        tree.roots += more.roots
+    return tree
+
+
+def test_a_guided_task_comes_back_at_the_same_step_however_long_its_verifier_takes():
+    def rolled(delays):
+        engine, arrived = EmbeddedEngine(POLICY, EmbeddedConfig(max_sequences=6)), []
+        extend = engine.extend
+
+        async def noted(request):
+            arrived.append((engine.occupancy.steps, request.order))
+            return await extend(request)
+
+        engine.extend = noted
+        rng = Random(delays)
+
+        async def grader(task, leaves):
+            if delays is not None:
+                await asyncio.sleep(rng.choice((0, 0, 0.001, 0.004)))
+            return [Grade(0.0)] * len(leaves)
+
+        trees = asyncio.run(runtime(grader, engine).run(TASKS, guided, key=0))
+        return sorted(arrived), engine.occupancy, drawn(trees)
+
+    at_once = rolled(None)
+    assert len(at_once[0]) > 8
+    for delays in range(6):
+        assert rolled(delays) == at_once  # to the last bit of every log-probability
+
+
+def test_a_task_returns_as_long_as_any_of_its_guides_may():
+    held = []
+
+    async def roll(task, context):
+        tree = context.tree(task)
+        nodes = await context.extend(tree.root, 1, SIX)
+
+        async def ask():
+            before = run._outside
+
+            async def noted(task, leaves):
+                held.append(run._outside - before)
+                return [Grade(0.0)] * len(leaves)
+
+            run.grader = noted
+            await context.grade(nodes)
+
+        with context.returning():  # the outer guide
+            with context.returning():  # the inner one
+                await ask()
+            await ask()
+        await ask()
+        with pytest.raises(KeyError), context.returning():
+            raise KeyError("a bug in a rollout")
+        await ask()
+        return tree
+
+    run = runtime()
+    asyncio.run(run.run(TASKS[:1], roll, key=0))
+    assert held == [1, 1, 0, 0]
 
 
 # Failures, limits --------------------------------------------------------------------------------------------------

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 
 class Store:
-    """Keys and values (layer, entry, head, place, dim) that grow as needed; entries 0 .. n-1 are in use.
+    """Keys and values (layer, key or value, entry, head, place, dim) that grow as needed; entries 0 .. n-1 are in use.
 
     Args:
         shape: layers, key-value heads and width of a head.
@@ -25,131 +24,34 @@ class Store:
 
     def __init__(self, shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device) -> None:
         layers, heads, dim = shape
-        self.key = torch.zeros(layers, 0, heads, 0, dim, dtype=dtype, device=device)
-        self.value = torch.zeros_like(self.key)
+        self.kv = torch.zeros(layers, 2, 0, heads, 0, dim, dtype=dtype, device=device)
 
     def reserve(self, entries: int, length: int) -> None:
         """Make room for ``entries`` of ``length`` tokens; what is there stays."""
-        layers, have, heads, width, dim = self.key.shape
+        layers, two, have, heads, width, dim = self.kv.shape
         if have >= entries and width >= length:
             return
         # Grow by half: the copy is then paid a constant number of times for each token.
         rows = have if have >= entries else max(entries, have * 3 // 2, 8)
         places = width if width >= length else -(-max(length, width * 3 // 2) // 32) * 32
-        for name in ("key", "value"):
-            old = getattr(self, name)
-            new = old.new_zeros(layers, rows, heads, places, dim)
-            new[:, :have, :, :width] = old
-            setattr(self, name, new)
+        new = self.kv.new_zeros(layers, two, rows, heads, places, dim)
+        new[:, :, :have, :, :width] = self.kv
+        self.kv = new
 
     def put(self, entry: int, key: Tensor, value: Tensor) -> None:
         """Fill an entry from its first place on; ``key`` and ``value`` are (layer, head, tokens, dim)."""
         self.reserve(entry + 1, key.shape[2])
-        self.key[:, entry, :, : key.shape[2]] = key
-        self.value[:, entry, :, : key.shape[2]] = value
+        self.kv[:, 0, entry, :, : key.shape[2]] = key
+        self.kv[:, 1, entry, :, : key.shape[2]] = value
+
+    def part(self, entry: int, tokens: slice) -> tuple[Tensor, Tensor]:
+        """Keys and values (layer, head, tokens, dim) of some places of an entry."""
+        return self.kv[:, 0, entry, :, tokens], self.kv[:, 1, entry, :, tokens]
 
     def copy(self, source: Sequence[int], target: Sequence[int], length: int) -> None:
-        """Entries ``target`` become copies of ``source``, up to ``length`` tokens."""
+        """Entries ``target`` become copies of ``source``, up to ``length`` tokens; no target is a source."""
         for old, new in zip(source, target, strict=True):
-            for tensor in (self.key, self.value):
-                tensor[:, new, :, :length].copy_(tensor[:, old, :, :length])
-
-
-@dataclass
-class SharedPart:
-    """Which slots attend to which shared prompt: P prompts, at most n slots each."""
-
-    slot: Int[Tensor, "P n"]  # slots of each prompt, padded with 0
-    place: Int[Tensor, " A"]  # where each slot stands in the flattened (P, n)
-    mask: Float[Tensor, "P 1 1 length"]  # 0 where the prompt has a token, -inf past its end
-
-
-class DecodePlan:
-    """Attention of one new token for each of A slots: to its slot's own tokens, and to the prompt it shares."""
-
-    def __init__(self, slots: Store, length: np.ndarray, shared: Store, part: SharedPart | None) -> None:
-        """``length``: tokens that each slot holds before this one."""
-        device = slots.key.device
-        self.slots, self.shared, self.part = slots, shared, part
-        self.count = len(length)
-        self.longest = int(length.max()) + 1
-        self.uniform = bool((length == length[0]).all())
-        self.at = torch.from_numpy(length).to(device)
-        self.slot = torch.arange(self.count, device=device)
-        visible = torch.arange(self.longest, device=device) <= self.at[:, None]
-        self.distance = self.at[:, None] - torch.arange(self.longest, device=device)
-        zeros = torch.zeros(visible.shape, device=device)
-        self.mask = None if self.uniform else zeros.masked_fill_(~visible, float("-inf"))[:, None, None]
-
-    def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float, window: int | None
-    ) -> Tensor:
-        heads, dim = query.shape[1:]
-        kv_heads = key.shape[1]
-        keys, values = self.slots.key[layer], self.slots.value[layer]
-        if self.uniform:
-            keys[: self.count, :, self.longest - 1] = key
-            values[: self.count, :, self.longest - 1] = value
-        else:
-            keys[self.slot, :, self.at] = key
-            values[self.slot, :, self.at] = value
-        q = (query * scale).view(self.count, kv_heads, -1, dim)
-        k, v = keys[: self.count, :, : self.longest], values[: self.count, :, : self.longest]
-        mask = self.mask
-        if window is not None:
-            if self.part is not None:
-                raise NotImplementedError("shared prompts with sliding-window attention")
-            far = torch.zeros(self.distance.shape, device=q.device).masked_fill_(self.distance >= window, float("-inf"))
-            mask = far[:, None, None] if mask is None else mask + far[:, None, None]
-        if self.part is None:
-            scores = torch.matmul(q, k.transpose(-1, -2))
-            scores = scores if mask is None else scores + mask.to(scores.dtype)
-            return torch.matmul(scores.softmax(-1), v).reshape(self.count, heads, dim)
-        own = partial_attention(q, k, v, mask)
-        prompts, width = self.part.slot.shape
-        grouped = q[self.part.slot].transpose(1, 2).reshape(prompts, kv_heads, -1, dim)
-        length = self.part.mask.shape[-1]
-        above = partial_attention(
-            grouped, self.shared.key[layer, :prompts, :, :length], self.shared.value[layer, :prompts, :, :length],
-            self.part.mask,
-        )  # fmt: skip
-
-        def by_slot(x: Tensor) -> Tensor:
-            spread = x.view(prompts, kv_heads, width, -1, x.shape[-1]).transpose(1, 2)
-            return spread.flatten(0, 1)[self.part.place]  # pyright: ignore[reportOptionalMemberAccess]
-
-        merged = merge_attention(own, (by_slot(above[0]), by_slot(above[1]), by_slot(above[2])))
-        return merged.reshape(self.count, heads, dim)
-
-
-Partial = tuple[Tensor, Tensor, Tensor]
-"""Attention over some of the keys: (weighted values, not normalised; greatest score; sum of exp(score - greatest))."""
-
-
-def partial_attention(
-    query: Float[Tensor, "b h q d"],
-    key: Float[Tensor, "b h k d"],
-    value: Float[Tensor, "b h k d"],
-    mask: Float[Tensor, "b 1 #q k"] | None,
-) -> Partial:
-    """One part of a softmax over more keys than are at hand. A part without any visible key has sum 0.
-
-    Source: Milakov and Gimelshein 2018, "Online normalizer calculation for softmax", arXiv:1805.02867.
-    """
-    scores = torch.matmul(query, key.transpose(-1, -2))
-    if mask is not None:
-        scores = scores + mask.to(scores.dtype)
-    # Not -inf where all is masked: exp(-inf - -inf) would be nan.
-    greatest = scores.amax(-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
-    weight = torch.exp(scores - greatest)
-    return torch.matmul(weight, value), greatest, weight.sum(-1, keepdim=True)
-
-
-def merge_attention(a: Partial, b: Partial) -> Tensor:
-    """Attention over the union of two sets of keys from the two parts."""
-    greatest = torch.maximum(a[1], b[1])
-    wa, wb = torch.exp(a[1] - greatest), torch.exp(b[1] - greatest)
-    return (a[0] * wa + b[0] * wb) / (a[2] * wa + b[2] * wb)
+            self.kv[:, :, new, :, :length] = self.kv[:, :, old, :, :length]
 
 
 @dataclass(eq=False)

@@ -42,7 +42,10 @@ class Drawn:
 
 
 def draw(
-    logits: Float[Tensor, "A V"], place: Int[Tensor, " M"], uniforms: Float64[Tensor, " M"], sampling: Sampling
+    logits: Float[Tensor, "A V"],
+    place: Int[Tensor, " M"] | None,
+    uniforms: Float64[Tensor, " M"],
+    sampling: Sampling,
 ) -> Drawn:
     """One token for each of M members, member m from the distribution in row ``place[m]`` of the logits.
 
@@ -50,19 +53,26 @@ def draw(
 
     Args:
         logits: float32, of the model, untempered.
-        place: row of each member, 0 .. A-1.
+        place: row of each member, 0 .. A-1; None where member m's is row m.
         uniforms: one number in [0, 1) for each member; the token is where it falls in the cumulative distribution.
     """
-    model_total = torch.logsumexp(logits, dim=-1)
+    model = logits.log_softmax(-1)
     if sampling.temperature == 0:
-        token = logits.argmax(dim=-1)[place]
-        return Drawn(token, torch.zeros_like(uniforms, dtype=logits.dtype), logits[place, token] - model_total[place])
+        token = _rows(logits.argmax(-1), place)
+        return Drawn(token, torch.zeros_like(uniforms, dtype=logits.dtype), _taken(model, place, token))
     z = truncate(logits if sampling.temperature == 1 else logits / sampling.temperature, sampling)
-    total = model_total if z is logits else torch.logsumexp(z, dim=-1)
-    token = _inverse_cdf(torch.exp(z - total[:, None]), place, uniforms)
-    behaviour = z[place, token] - total[place]
-    model = behaviour if z is logits else logits[place, token] - model_total[place]
-    return Drawn(token, behaviour, model)
+    behaviour = model if z is logits else z.log_softmax(-1)
+    token = _inverse_cdf(behaviour.exp(), place, uniforms)
+    model_logprob = _taken(model, place, token)
+    return Drawn(token, model_logprob if z is logits else _taken(behaviour, place, token), model_logprob)
+
+
+def _rows(x: Tensor, place: Tensor | None) -> Tensor:
+    return x if place is None else x[place]
+
+
+def _taken(x: Float[Tensor, "A V"], place: Tensor | None, token: Int[Tensor, " M"]) -> Float[Tensor, " M"]:
+    return x.gather(1, token[:, None]).squeeze(1) if place is None else x[place, token]
 
 
 def truncate(z: Float[Tensor, "A V"], sampling: Sampling) -> Float[Tensor, "A V"]:
@@ -85,7 +95,7 @@ def truncate(z: Float[Tensor, "A V"], sampling: Sampling) -> Float[Tensor, "A V"
 
 
 def _inverse_cdf(
-    p: Float[Tensor, "A V"], place: Int[Tensor, " M"], uniforms: Float64[Tensor, " M"]
+    p: Float[Tensor, "A V"], place: Int[Tensor, " M"] | None, uniforms: Float64[Tensor, " M"]
 ) -> Int[Tensor, " M"]:
     """The token whose interval of the cumulative distribution holds each uniform number.
 
@@ -93,19 +103,19 @@ def _inverse_cdf(
     for each member; in float64, since a float32 running sum over 50,000 tokens loses the rare ones.
     """
     vocabulary = p.shape[-1]
-    if vocabulary > 2 * _BLOCK:
-        p = torch.nn.functional.pad(p, (0, -vocabulary % _BLOCK))
-        blocks = p.view(len(p), -1, _BLOCK)
-        cumulative = blocks.sum(-1, dtype=torch.float64).cumsum(-1)
-        target = uniforms * cumulative[place, -1]
-        block = torch.searchsorted(cumulative[place], target[:, None], right=True).squeeze(1)
-        block = block.clamp_(max=blocks.shape[1] - 1)
-        below = torch.where(block > 0, cumulative[place, block - 1], 0.0)
-        inside, first, target = blocks[place, block], block * _BLOCK, target - below
-    else:
-        inside, first, target = p[place], torch.zeros_like(place), uniforms
-    running = inside.double().cumsum(-1)
-    token = torch.searchsorted(running, target[:, None], right=True).squeeze(1)
-    # Rounding can leave the target at or past the sum: take the last token that has any probability.
+    if vocabulary <= 2 * _BLOCK:
+        # Below the whole sum, whatever it was rounded to: the first running sum beyond it is of a token that has some.
+        running = _rows(p.cumsum(-1, dtype=torch.float64), place)
+        return torch.searchsorted(running, (uniforms * running[:, -1])[:, None], right=True).squeeze(1)
+    p = torch.nn.functional.pad(p, (0, -vocabulary % _BLOCK))
+    blocks = p.view(len(p), -1, _BLOCK)
+    cumulative = _rows(blocks.sum(-1, dtype=torch.float64).cumsum(-1), place)
+    target = uniforms * cumulative[:, -1]
+    block = torch.searchsorted(cumulative, target[:, None], right=True)
+    target -= torch.where(block > 0, cumulative.gather(1, block - 1 + (block == 0)), 0.0).squeeze(1)
+    row = torch.arange(len(p), device=p.device) if place is None else place
+    inside = blocks[row, block.squeeze(1)]
+    token = torch.searchsorted(inside.double().cumsum(-1), target[:, None], right=True).squeeze(1)
+    # Rounding can leave the target at or past the block's sum: take its last token that has any probability.
     last = inside.shape[-1] - 1 - (inside > 0).flip(-1).to(torch.uint8).argmax(-1)
-    return first + torch.minimum(token, last)
+    return block.squeeze(1) * _BLOCK + torch.minimum(token, last)

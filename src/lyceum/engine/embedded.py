@@ -9,21 +9,26 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from lyceum.attention import TreePlan
+from lyceum.attention import Plan, TreePlan
 from lyceum.component import Component
-from lyceum.engine.cache import DecodePlan, Keeper, Kept, SharedPart, Store
+from lyceum.engine.cache import Keeper, Store
+from lyceum.engine.decode import Decoder
 from lyceum.engine.draw import draw, uniform
+from lyceum.engine.plan import DecodePlan
 from lyceum.engine.prefill import PrefillPlan
+from lyceum.engine.prompts import Prompts
+from lyceum.engine.slots import Floats, Groups, Ints, Job, Joining, Slots
 from lyceum.policy import Policy, token_outputs
-from lyceum.types import Continuation, Request
+from lyceum.types import Continuation, Request, Sampling
 
 
 class EmbeddedConfig(Component, room="engine"):
@@ -52,40 +57,6 @@ async def callers_turn() -> None:
         await asyncio.sleep(0)
 
 
-@dataclass(eq=False)
-class _Job:
-    """One request under way."""
-
-    request: Request
-    future: asyncio.Future[list[Continuation]]
-    stop_ids: frozenset[int]
-    results: list[Continuation | None]
-    left: int
-
-
-@dataclass(eq=False)
-class _Slot:
-    """One live prefix. Its own tokens are cached behind those of the prompt it shares, if it shares one."""
-
-    job: _Job
-    token: int  # to be fed next
-    position: int  # of that token
-    cached: int  # own tokens in the slot's cache
-    shared: int  # entry of the shared prompt, -1 for none
-    members: list[int]  # indices of the job's samples that live here
-    drawn: list[int] = field(default_factory=list)  # tokens drawn since the request's prefix
-    behaviour: list[float] = field(default_factory=list)
-    model: list[float] = field(default_factory=list)
-    kept: Kept | None = None  # deepest kept run above, and
-    kept_until: int = 0  # how many of the slot's own cached tokens are in it
-
-    def branch(self, members: list[int]) -> _Slot:
-        copy = _Slot(self.job, self.token, self.position, self.cached, self.shared, members)
-        copy.drawn, copy.behaviour, copy.model = list(self.drawn), list(self.behaviour), list(self.model)
-        copy.kept, copy.kept_until = self.kept, self.kept_until
-        return copy
-
-
 @dataclass
 class Occupancy:
     """What the engine did since it was built. ``computed`` against ``drawn`` shows what sharing saved."""
@@ -109,20 +80,20 @@ class EmbeddedEngine:
         self.occupancy = Occupancy()
         self.may_step: Callable[[], Awaitable[None]] | None = None
         """Set by the runtime: awaited before each step, it holds the engine until callers it waits for are back."""
-        self._waiting: list[_Job] = []
+        self._waiting: list[Job] = []
         self._scoring: list[tuple[Sequence[int], asyncio.Future[list[float]]]] = []
         self._pump: asyncio.Task[None] | None = None
         self._reset()
 
     def _reset(self) -> None:
-        self._slots: list[_Slot] = []
-        self._prompts: list[int] = []  # length of each shared prompt
-        self._users: list[int] = []  # slots that use each shared prompt
         shape, dtype, device = self.policy.cache_shape, self.policy.causal.dtype, self.policy.device
-        self._store, self._shared = Store(shape, dtype, device), Store(shape, dtype, device)
-        self._keeper = Keeper(self.config.keep_tokens)
-        self._part: SharedPart | None = None
-        self._changed = True
+        self._slots, self._store = Slots(), Store(shape, dtype, device)
+        self._prompts, self._keeper = Prompts(shape, dtype, device), Keeper(self.config.keep_tokens)
+        self._distributions: list[Sampling] = []
+        self._plan: DecodePlan | None = None  # of the slots as they are; None once they changed
+        self._decoder: Decoder | None = None
+        self._answered = True  # since callers last had their turn
+        self._cancelled = False  # some request of a slot
 
     # What callers use ----------------------------------------------------------------------------------------------
 
@@ -137,9 +108,10 @@ class EmbeddedEngine:
         if not request.seeds:
             return []
         future: asyncio.Future[list[Continuation]] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(self._notice)
         stop_ids = self.policy.stop_ids | set(request.sampling.stop_token_ids)
         n = len(request.seeds)
-        self._waiting.append(_Job(request, future, stop_ids, [None] * n, n))
+        self._waiting.append(Job(request, future, stop_ids, [None] * n, n))
         self._start()
         return await future
 
@@ -156,7 +128,7 @@ class EmbeddedEngine:
 
     async def load(self, weights: Any, version: int) -> None:
         """The weights in the module have changed in place (or are copied in, when ``weights`` is a state dict)."""
-        if self._slots or self._waiting or self._scoring:
+        if len(self._slots) or self._waiting or self._scoring:
             raise RuntimeError("weights were loaded while requests are under way")
         if isinstance(weights, dict):
             self.policy.module.load_state_dict(weights)
@@ -169,18 +141,25 @@ class EmbeddedEngine:
         if self._pump is None or self._pump.done():
             self._pump = asyncio.get_running_loop().create_task(self._run())
 
+    def _notice(self, future: asyncio.Future[list[Continuation]]) -> None:
+        self._cancelled |= future.cancelled()
+
     async def _run(self) -> None:
         """Step while there is work. Between steps the callers run: they grade, and ask for more."""
         try:
-            while self._waiting or self._slots or self._scoring:
-                await callers_turn()
+            # What hangs on the model's modules may have been changed while nothing was under way.
+            self._decoder = Decoder.of(self.policy)
+            self._answered = True
+            while self._waiting or len(self._slots) or self._scoring:
+                await (callers_turn() if self._answered else asyncio.sleep(0))
+                self._answered = False
                 if self.may_step is not None:
                     await self.may_step()
                 with torch.inference_mode():
                     self._drop_cancelled()
                     self._score_waiting()
                     self._admit()
-                    if self._slots:
+                    if len(self._slots):
                         self._step()
         except BaseException as error:
             self._fail(error)
@@ -188,8 +167,7 @@ class EmbeddedEngine:
                 raise
 
     def _fail(self, error: BaseException) -> None:
-        jobs = {id(slot.job): slot.job for slot in self._slots} | {id(job): job for job in self._waiting}
-        futures = [job.future for job in jobs.values()] + [future for _, future in self._scoring]
+        futures = [job.future for job in (*self._slots.job, *self._waiting)] + [future for _, future in self._scoring]
         for future in futures:
             if not future.done():
                 future.set_exception(error) if isinstance(error, Exception) else future.cancel()
@@ -198,11 +176,12 @@ class EmbeddedEngine:
 
     def _drop_cancelled(self) -> None:
         self._waiting = [job for job in self._waiting if not job.future.cancelled()]
-        for slot in self._slots:
-            if slot.job.future.cancelled():
-                slot.members = []
-        if any(not slot.members for slot in self._slots):
-            self._settle([[slot] if slot.members else [] for slot in self._slots])
+        if self._cancelled:
+            self._cancelled = False
+            slots = self._slots
+            live = np.array([not job.future.cancelled() for job in slots.job], bool)
+            if not live.all():
+                self._regroup(Groups(slots.first, slots.member_slot[slots.first], slots.member_slot), live)
 
     # Joining -------------------------------------------------------------------------------------------------------
 
@@ -210,14 +189,14 @@ class EmbeddedEngine:
         """Prefill waiting requests, in their order, while there is room."""
         self._waiting.sort(key=lambda job: job.request.order)
         while self._waiting:
-            live = sum(len(slot.members) for slot in self._slots)
-            joining: list[_Job] = []
+            live = self._slots.members
+            joining: list[Job] = []
             tokens = 0
             for job in self._waiting:
                 live += job.left
                 tokens += len(job.request.prefix)
                 full = live > self.config.max_sequences or tokens > self.config.prefill_tokens
-                if full and (joining or (self._slots and live > self.config.max_sequences)):
+                if full and (joining or (len(self._slots) and live > self.config.max_sequences)):
                     break
                 joining.append(job)
             if not joining:
@@ -225,218 +204,165 @@ class EmbeddedEngine:
             self._prefill(joining)
             self._waiting = self._waiting[len(joining) :]  # now, and not before: an error must find them
 
-    def _prefill(self, jobs: list[_Job]) -> None:
+    def _prefill(self, jobs: list[Job]) -> None:
         """Compute the prefixes of these requests but for their last token, which the next step feeds."""
         plan = PrefillPlan([job.request.prefix[:-1] for job in jobs], self._keeper, self.policy.cache_shape)
         if len(plan.tokens):
             device = self.policy.device
             tokens, position = torch.tensor(plan.tokens, device=device), torch.tensor(plan.position, device=device)
-            self.policy.hidden(tokens, position, plan.to(device))
+            self._hidden(tokens, position, plan.to(device), furthest=max(plan.position))
             self.occupancy.prefilled += len(plan.tokens)
+        joining = []
+        self._store.reserve(len(self._slots) + len(jobs), max(len(job.request.prefix) for job in jobs))
         for j, job in enumerate(jobs):
-            prefix = job.request.prefix
+            length, sampling = len(job.request.prefix), job.request.sampling
             key, value = plan.cache(j)
-            shared = -1
-            if len(prefix) > self.config.share_prompt_tokens and job.left > 1 and self._may_share():
-                shared = self._add_shared(key, value)
-            slot = _Slot(job, int(prefix[-1]), len(prefix) - 1, 0, shared, list(range(job.left)))
-            if shared < 0:
-                slot.cached = len(prefix) - 1
-                self._store.put(len(self._slots), key, value)
-            if job.request.keep:
-                slot.kept = plan.keep_new(j, self._keeper)
-                slot.kept_until = slot.cached
-            self._slots.append(slot)
-        self._changed = True
+            shared, cached = -1, length - 1
+            if length > self.config.share_prompt_tokens and job.left > 1 and self._may_share():
+                shared, cached = self._prompts.add(key, value), 0
+            else:
+                self._store.put(len(self._slots) + j, key, value)
+            kept = plan.keep_new(j, self._keeper) if job.request.keep else None
+            limit = min(sampling.max_completion_tokens, self.policy.context_length - length)
+            joining.append(Joining(job, cached, shared, kept, limit, self._distribution(sampling)))
+        self._slots.join(joining)
+        self._plan = None
 
     def _may_share(self) -> bool:
         return getattr(self.policy.causal.config.get_text_config(), "sliding_window", None) is None
 
-    def _add_shared(self, key: Tensor, value: Tensor) -> int:
-        self._shared.put(len(self._prompts), key, value)
-        self._prompts.append(key.shape[2])
-        self._users.append(1)
-        return len(self._prompts) - 1
+    def _distribution(self, sampling: Sampling) -> int:
+        """Index of a distribution: of settings that say how a token is drawn, whatever else they say."""
+        drawn = Sampling(**sampling.model_dump(include={"temperature", "top_k", "top_p", "min_p"}))
+        if drawn not in self._distributions:
+            self._distributions.append(drawn)
+        return self._distributions.index(drawn)
 
     # Stepping ------------------------------------------------------------------------------------------------------
 
     def _step(self) -> None:
         """Feed every slot's token, draw the next for every sample, branch slots whose samples part."""
-        slots, device = self._slots, self.policy.device
-        length = np.array([slot.cached for slot in slots])
-        self._store.reserve(len(slots), int(length.max()) + 1)
-        plan = DecodePlan(self._store, length, self._shared, self._shared_part())
-        fed = torch.tensor([[slot.token, slot.position] for slot in slots], device=device)
-        logits = self.policy.head(self.policy.hidden(fed[:, 0], fed[:, 1], plan))
+        slots = self._slots
+        self._store.reserve(len(slots), int(slots.cached.max()) + 1)
+        if self._plan is None:
+            self._plan = DecodePlan(self._store, slots.cached, self._prompts.part(slots))
+        else:
+            self._plan.advance()
+        tokens, position = torch.from_numpy(slots.fed).to(self.policy.device)
+        hidden = self._hidden(tokens, position, self._plan, furthest=int(slots.position.max()))
+        drawn = self._draw(self.policy.head(hidden))
         self.occupancy.steps += 1
         self.occupancy.computed += len(slots)
-        for slot in slots:
-            slot.cached += 1
-        self._settle(self._draw(logits))
+        self.occupancy.drawn += slots.members
+        slots.cached += 1
+        slots.position += 1
+        self._settle(*drawn)
 
-    def _draw(self, logits: Tensor) -> list[list[_Slot]]:
-        """Draw for every sample; returns what each slot becomes: nothing, itself, or itself and its branches."""
-        becomes: list[list[_Slot]] = [[] for _ in self._slots]
-        by_distribution: dict[tuple[float, int, float, float], list[int]] = {}
-        for a, slot in enumerate(self._slots):
-            s = slot.job.request.sampling
-            by_distribution.setdefault((s.temperature, s.top_k, s.top_p, s.min_p), []).append(a)
-        for rows in by_distribution.values():
-            sampling = self._slots[rows[0]].job.request.sampling
-            place = [i for i, a in enumerate(rows) for _ in self._slots[a].members]
-            seeds = [self._slots[a].job.request.seeds[m] for a in rows for m in self._slots[a].members]
-            count = [len(self._slots[a].drawn) for a in rows for _ in self._slots[a].members]
-            u = torch.from_numpy(uniform(np.array(seeds, np.uint64), np.array(count, np.uint64)))
-            chosen = logits if len(rows) == len(logits) else logits[rows]
-            drawn = draw(chosen, torch.tensor(place, device=logits.device), u.to(logits.device), sampling)
-            token, behaviour, model = (x.tolist() for x in (drawn.token, drawn.behaviour_logprob, drawn.model_logprob))
-            self.occupancy.drawn += len(token)
-            m = 0
-            for a in rows:
-                n = len(self._slots[a].members)
-                part = slice(m, m + n)
-                becomes[a] = self._split(self._slots[a], token[part], behaviour[part], model[part])
-                m += n
-        return becomes
+    def _hidden(self, tokens: Tensor, position: Tensor, plan: Plan, *, furthest: int) -> Tensor:
+        """Straight from the weights where the model's shape is known, or else by its own forward."""
+        if self._decoder is not None and self._decoder.usable:
+            return self._decoder.hidden(tokens, position, plan, furthest=furthest)
+        return self.policy.hidden(tokens, position, plan)
 
-    def _split(self, slot: _Slot, token: list[int], behaviour: list[float], model: list[float]) -> list[_Slot]:
-        """Sort one slot's samples by the token they drew: finished ones leave, each other token is a slot."""
-        slot.position += 1
-        same = token.count(token[0]) == len(token)
-        groups = {token[0]: slot.members} if same else {}
-        if not same:
-            for member, t in zip(slot.members, token, strict=True):
-                groups.setdefault(t, []).append(member)
-        live: list[_Slot] = []
-        branches = [slot] + [slot.branch([]) for _ in range(len(groups) - 1)]
-        for branch, (t, members) in zip(branches, groups.items(), strict=True):
-            first = token.index(t)
-            branch.token, branch.members = t, members
-            branch.drawn.append(t)
-            branch.behaviour.append(behaviour[first])
-            branch.model.append(model[first])
-            finish = self._finished(branch)
-            if finish is None:
-                live.append(branch)
-            else:
-                self._finish(branch, finish, cached_in=slot)
-        return live
-
-    def _finished(self, slot: _Slot) -> str | None:
-        sampling = slot.job.request.sampling
-        if slot.token in slot.job.stop_ids:
-            return "stop"
-        if sampling.stop:
-            # A stop string may end inside a token and begin as many tokens earlier as it has bytes.
-            longest = max(len(stop.encode()) for stop in sampling.stop)
-            tail = self.policy.decode(slot.drawn[-(longest + 4) :])
-            last = self.policy.decode(slot.drawn[-1:])
-            if any(stop in tail[-(len(stop) + len(last)) :] for stop in sampling.stop):
-                return "stop"
-        if len(slot.drawn) >= sampling.max_completion_tokens or slot.position + 1 >= self.policy.context_length:
-            return "length"
-        return None
-
-    def _finish(self, slot: _Slot, finish: str, cached_in: _Slot) -> None:
-        job = slot.job
-        version = [self.version] * len(slot.drawn)
-        for member in slot.members:
-            job.results[member] = Continuation(
-                list(slot.drawn), list(slot.behaviour), list(slot.model), list(version), finish
+    def _draw(self, logits: Tensor) -> tuple[Ints, Floats, Floats]:
+        """(M,) token, behaviour and model log-probability of each member."""
+        slots, device = self._slots, logits.device
+        uniforms = uniform(slots.seed, slots.count[slots.member_slot].astype(np.uint64))
+        token, logprob = np.empty(slots.members, np.int64), np.empty((2, slots.members), np.float32)
+        for kind in slots.distributions:
+            rows, members, place = None, slice(None), None if slots.alone else slots.member_slot
+            if len(slots.distributions) > 1:
+                rows = np.flatnonzero(slots.distribution == kind)
+                members = np.flatnonzero(slots.distribution[slots.member_slot] == kind)
+                place = np.searchsorted(rows, slots.member_slot[members])
+            drawn = draw(
+                logits if rows is None else logits[torch.from_numpy(rows).to(device)],
+                None if place is None else torch.from_numpy(place).to(device),
+                torch.from_numpy(uniforms[members]).to(device),
+                self._distributions[kind],
             )
+            token[members] = drawn.token.cpu().numpy()
+            logprob[0, members] = drawn.behaviour_logprob.cpu().numpy()
+            logprob[1, members] = drawn.model_logprob.cpu().numpy()
+        return token, logprob[0], logprob[1]
+
+    def _settle(self, token: Ints, behaviour: Floats, model: Floats) -> None:
+        """Sort each slot's samples by the token they drew: finished ones leave, each other token is a slot."""
+        slots = self._slots
+        groups = slots.grouped(token)
+        token, behaviour, model = token[groups.leader], behaviour[groups.leader], model[groups.leader]
+        finished = self._finished(groups, token)
+        if not finished and len(groups.slot) == len(slots):
+            slots.append(groups.slot, token, behaviour, model)
+            return
+        live = np.ones(len(token), bool)
+        for g, finish in finished.items():
+            live[g] = False
+            self._finish(groups, g, (int(token[g]), float(behaviour[g]), float(model[g])), finish)
+        place = self._regroup(groups, live)
+        if len(place):
+            slots.append(place, token[live], behaviour[live], model[live])
+
+    def _finished(self, groups: Groups, token: Ints) -> dict[int, str]:
+        """Why each group that ends here does."""
+        slots = self._slots
+        count = slots.count[groups.slot] + 1
+        may = (count >= slots.limit[groups.slot]) | (slots.strings[groups.slot] > 0)
+        if len(slots.stop_ids):
+            may |= (token[:, None] == slots.stop_ids).any(1)
+        finished: dict[int, str] = {}
+        for g in np.flatnonzero(may).tolist():
+            slot = int(groups.slot[g])
+            if self._stopped(slot, int(token[g])):
+                finished[g] = "stop"
+            elif count[g] >= slots.limit[slot]:
+                finished[g] = "length"
+        return finished
+
+    def _stopped(self, slot: int, token: int) -> bool:
+        job = self._slots.job[slot]
+        stops = job.request.sampling.stop
+        if token in job.stop_ids or not stops:
+            return token in job.stop_ids
+        # A stop string may end inside a token and begin as many tokens earlier as it has bytes.
+        longest = max(len(stop.encode()) for stop in stops)
+        tail = self.policy.decode([*self._slots.drawn(slot)[-(longest + 3) :], token])
+        last = self.policy.decode([token])
+        return any(stop in tail[-(len(stop) + len(last)) :] for stop in stops)
+
+    def _finish(self, groups: Groups, group: int, last: tuple[int, float, float], finish: str) -> None:
+        slots, slot = self._slots, int(groups.slot[group])
+        job, drawn = slots.job[slot], slots.drawn(slot)
+        behaviour, model = slots.logprobs(slot)
+        tokens, version = [*drawn, last[0]], [self.version] * (len(drawn) + 1)
+        members = slots.member[groups.of == group].tolist()
+        for member in members:
+            job.results[member] = Continuation(
+                list(tokens), [*behaviour, last[1]], [*model, last[2]], list(version), finish
+            )
+        kept, kept_until, cached = slots.kept[slot], int(slots.kept_until[slot]), int(slots.cached[slot])
         # Without the run above it (evicted meanwhile), what was drawn would be found as the beginning of a prompt.
-        findable = slot.kept is not None or len(job.request.prefix) == 1
-        if job.request.keep and findable and slot.cached > slot.kept_until:
+        findable = kept is not None or len(job.request.prefix) == 1
+        if job.request.keep and findable and cached > kept_until:
             # What is cached: the prefix's last token and all drawn ones but the last.
-            run = (int(job.request.prefix[-1]), *slot.drawn[:-1])
-            entry, part = self._slots.index(cached_in), slice(slot.kept_until, slot.cached)
-            self._keeper.keep(slot.kept, run, self._store.key[:, entry, :, part], self._store.value[:, entry, :, part])
-        job.left -= len(slot.members)
+            run = (int(job.request.prefix[-1]), *drawn)
+            self._keeper.keep(kept, run, *self._store.part(slot, slice(kept_until, cached)))
+        job.left -= len(members)
         if job.left == 0 and not job.future.done():
             job.future.set_result([result for result in job.results if result is not None])
+            self._answered = True
 
-    # Leaving and branching -----------------------------------------------------------------------------------------
-
-    def _settle(self, becomes: list[list[_Slot]]) -> None:
-        """Give every slot a place in the dense cache: survivors stay, branches fill gaps or go to the end."""
-        # A lone group is a branch, and not the slot itself, where the samples that stayed in the slot have finished.
-        if all(len(group) == 1 and group[0] is slot for slot, group in zip(self._slots, becomes, strict=True)):
-            return
-        self._changed = True
-        placed: list[_Slot | None] = [group[0] if group else None for group in becomes]
-        for old, group in zip(self._slots, becomes, strict=True):
-            if old.shared >= 0:
-                self._users[old.shared] += len(group) - 1
-        gaps = [a for a, slot in enumerate(placed) if slot is None]
-        source: list[int] = []
-        target: list[int] = []
-        for a, group in enumerate(becomes):
-            for branch in group[1:]:
-                place = gaps.pop(0) if gaps else len(placed)
-                if place == len(placed):
-                    placed.append(None)
-                placed[place] = branch
-                source.append(a)
-                target.append(place)
-        longest = max((slot.cached for slot in placed if slot is not None), default=0)
-        self._store.reserve(len(placed), longest)
-        self._store.copy(source, target, longest)
-        source, target = [], []
-        for gap in gaps:
-            while placed and placed[-1] is None:
-                placed.pop()
-            if gap >= len(placed):
-                break
-            source.append(len(placed) - 1)
-            target.append(gap)
-            placed[gap] = placed.pop()
-        self._store.copy(source, target, longest)
-        self._slots = [slot for slot in placed if slot is not None]
-        self._release_shared()
-
-    def _release_shared(self) -> None:
-        for entry in reversed(range(len(self._prompts))):
-            if self._users[entry] > 0:
-                continue
-            last = len(self._prompts) - 1
-            if entry != last:
-                self._shared.copy([last], [entry], self._prompts[last])
-                self._prompts[entry], self._users[entry] = self._prompts[last], self._users[last]
-                for slot in self._slots:
-                    slot.shared = entry if slot.shared == last else slot.shared
-            self._prompts.pop()
-            self._users.pop()
-
-    def _shared_part(self) -> SharedPart | None:
-        """Which slots attend to which shared prompt; made anew only when slots came, went or parted."""
-        if not self._changed:
-            return self._part
-        self._changed = False
-        self._part = None
-        if self._prompts:
-            slots_of: list[list[int]] = [[] for _ in self._prompts]
-            alone = [a for a, slot in enumerate(self._slots) if slot.shared < 0]
-            for a, slot in enumerate(self._slots):
-                if slot.shared >= 0:
-                    slots_of[slot.shared].append(a)
-            lengths = list(self._prompts)
-            if alone:
-                # Slots without a shared prompt attend to a prompt of no tokens.
-                slots_of.append(alone)
-                lengths.append(0)
-                self._shared.reserve(len(lengths), 1)
-            width = max(map(len, slots_of))
-            place = torch.empty(len(self._slots), dtype=torch.long)
-            slot_index = torch.zeros(len(slots_of), width, dtype=torch.long)
-            for p, members in enumerate(slots_of):
-                slot_index[p, : len(members)] = torch.tensor(members)
-                place[members] = p * width + torch.arange(len(members))
-            length = torch.tensor(lengths)
-            mask = torch.zeros(len(lengths), 1, 1, int(length.max()))
-            mask.masked_fill_((torch.arange(int(length.max())) >= length[:, None])[:, None, None], float("-inf"))
-            device = self.policy.device
-            self._part = SharedPart(slot_index.to(device), place.to(device), mask.to(device))
-        return self._part
+    def _regroup(self, groups: Groups, live: NDArray[np.bool_]) -> Ints:
+        """Every live group becomes a slot with its cache; returns where each is."""
+        slots = self._slots
+        place, source, target = slots.regroup(groups, live)
+        if len(source):
+            longest = int(slots.cached.max())
+            self._store.reserve(len(slots), longest)
+            self._store.copy(source.tolist(), target.tolist(), longest)
+        self._prompts.release(slots)
+        self._plan = None
+        return place
 
     # Scoring -------------------------------------------------------------------------------------------------------
 
@@ -451,7 +377,7 @@ class EmbeddedEngine:
         position = torch.cat([torch.arange(len(tokens)) for tokens, _ in asked]).to(device)
         hidden = self.policy.hidden(token, position, TreePlan(paths, [0] * len(paths)).to(device))
         logprob = token_outputs(self.policy, hidden[:-1], token[1:]).logprob.tolist()
-        self._scoring = []
+        self._scoring, self._answered = [], True
         for (_, future), a, b in zip(asked, starts[:-1], starts[1:], strict=True):
             if not future.done():
                 future.set_result([0.0, *logprob[a : b - 1]])

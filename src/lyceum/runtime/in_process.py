@@ -7,7 +7,8 @@ not depend on time, so that a resumed run is the same run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any, TypeVar
 
@@ -39,7 +40,7 @@ class InProcess:
     ) -> None:
         self.policy, self.engine, self.grader, self.seed = policy, engine, grader, seed
         self.max_tokens_per_task = max_tokens_per_task
-        self._outside = 0
+        self._outside, self._returned = 0, False
         self._back = asyncio.Event()
 
     async def run(
@@ -84,14 +85,18 @@ class InProcess:
             return await self.grader(task, leaves)
         finally:
             self._outside -= hold
+            self._returned |= hold
             if not self._outside:
                 self._back.set()
 
     async def _all_back(self) -> None:
-        while self._outside:
-            self._back.clear()
-            await self._back.wait()
-            await callers_turn()  # who came back last is not at its next request yet
+        while self._outside or self._returned:
+            if self._outside:
+                self._back.clear()
+                await self._back.wait()
+            # Who came back last, be it while the engine gave callers their turn, is not at its next request yet.
+            self._returned = False
+            await callers_turn()
 
 
 async def gather(coroutines: Any) -> list[Any]:
@@ -117,6 +122,7 @@ class TaskContext:
         self._sampled = 0
         self._trees: list[Tree] = []
         self._returns = False
+        self._returning = 0
         self.version = runtime.engine.version
         self.step, self.progress = step, progress
 
@@ -131,6 +137,9 @@ class TaskContext:
 
     def decode(self, tokens: Sequence[int]) -> str:
         return self._runtime.policy.decode(tokens)
+
+    def encode(self, completion: str) -> list[int]:
+        return self._runtime.policy.encode(completion)
 
     async def extend(self, node: Node, n: int, sampling: Sampling | None = None, *, keep: bool = False) -> list[Node]:
         number, self._requests = self._requests, self._requests + 1
@@ -153,10 +162,22 @@ class TaskContext:
         return await self._runtime.engine.score(path)
 
     async def grade(self, leaves: Sequence[Node]) -> list[Grade]:
-        grades = await self._runtime.grade_outside(self._task, leaves, hold=self._returns)
+        hold = self._returns or self._returning > 0
+        grades = await self._runtime.grade_outside(self._task, leaves, hold=hold)
         for leaf, grade in zip(leaves, grades, strict=True):
             leaf.grade = grade
         return grades
+
+    @contextmanager
+    def returning(self) -> Iterator[None]:
+        self._returning += 1  # a number, since a guide may stand around another one
+        try:
+            yield
+        finally:
+            self._returning -= 1
+
+    def room(self, node: Node) -> int:
+        return max(0, self._runtime.policy.context_length - len(node.path_tokens()))
 
     def seed(self, *key: Any) -> int:
         return counter_seed(*self._key, *key)
