@@ -10,7 +10,7 @@ import torch
 
 from lyceum import checkpoint
 from lyceum.recipe import parse
-from lyceum.reward.base import RewardPart, each
+from lyceum.reward.base import RewardPart, each, verdict
 from lyceum.train import train
 from lyceum.types import Grade, Grader, TaskSource
 
@@ -33,6 +33,15 @@ class Digits(RewardPart, room="reward"):
 
     def build(self, source: TaskSource) -> Grader:
         return each(lambda task, leaf: Grade(sum(map(str.isdigit, leaf.completion)) / (1 + len(leaf.completion))))
+
+
+class Begins(RewardPart, room="reward"):
+    """Right where the first letter is a digit: seldom enough to be searched for, and an untrained model finds it."""
+
+    kind: Literal["test-begins"] = "test-begins"
+
+    def build(self, source: TaskSource) -> Grader:
+        return each(lambda task, leaf: verdict(leaf.completion[:1].isdigit()))
 
 
 _GRPO: dict[str, Any] = {
@@ -58,8 +67,34 @@ _RUN: dict[str, Any] = {
     "checkpoint_every": 1,
     "rollouts_every": 2,
 }
+_CURRICULUM: dict[str, Any] = {"kind": "prompt-value", "pool": 2, "lr": 1e-3, "draws": "self-evolving"}
+_SHORT = {"max_completion_tokens": 5}
+_DEEPSEARCH: dict[str, Any] = _GRPO | {
+    "steps": 4,
+    "curriculum": {"kind": "hard-filter", "pool": 3, "least": 3, "hard": 0.7},
+    "guidance": [
+        {
+            "kind": "search-where-hard",
+            "tests": 2,
+            "hard": 0.7,
+            "direct": {"kind": "flat", "samples": 3, "sampling": _SHORT},
+        }
+    ],
+    "rollout": {
+        "kind": "mcts",
+        "trajectories": 3,
+        "width": 2,
+        "depth": 5,
+        "step": {"tokens": 2},
+        "negative": "random",
+        "sampling": _SHORT,
+    },
+    "credit": "node-value",
+}
 SCENARIOS: dict[str, dict[str, Any]] = {
     "grpo": _RUN | {"stages": [_GRPO]},
+    "curriculum": _RUN | {"stages": [_GRPO | {"steps": 4, "curriculum": _CURRICULUM}]},
+    "deepsearch": _RUN | {"stages": [_DEEPSEARCH], "reward": "test-begins"},
     "ppo": _RUN | {"stages": [_PPO], "checkpoint_every": 2},
     "sft": _RUN | {"stages": [_SFT]},
     "sft-then-grpo": _RUN

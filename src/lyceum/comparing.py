@@ -132,23 +132,26 @@ def split_own(arguments: Sequence[str]) -> tuple[list[str], list[str], dict[str,
 
 
 def with_budget(recipe: Recipe, tokens: int, *, keep_steps: bool) -> Recipe:
-    """The recipe with online stages that end once they have sampled so many tokens.
+    """The recipe with online stages that end once they have sampled so many tokens, all together.
 
-    Their steps are raised to what the budget could last for at most, unless someone named them or the learning rate
-    follows them.
+    Each gets its share by its steps. Their steps are raised to what the budget could last for at most, unless someone
+    named them or the learning rate follows them.
     """
     stages = []
-    for stage in recipe.stages:
+    all_steps, given = sum(stage.steps for stage in recipe.stages), 0
+    for place, stage in enumerate(recipe.stages):
         if "max_tokens" not in type(stage).model_fields:
             raise RecipeError(
                 f"tokens: got {tokens}, but recipe {recipe.label!r} has a stage of kind '{stage.kind}', which samples "
                 "nothing; allowed: recipes of online stages, or no --tokens"
             )
+        share = tokens - given if place == len(recipe.stages) - 1 else tokens * stage.steps // all_steps
+        given += share
         steps = stage.steps
         if not keep_steps and getattr(stage.learner, "schedule", "constant") == "constant":
             samples = getattr(stage.rollout, "samples", 1)
-            steps = max(steps, math.ceil(tokens / (stage.tasks_per_step * samples)))
-        stages.append(stage.model_copy(update={"max_tokens": tokens, "steps": steps}))
+            steps = max(steps, math.ceil(share / (stage.tasks_per_step * samples)))
+        stages.append(stage.model_copy(update={"max_tokens": max(1, share), "steps": steps}))
     return recipe.model_copy(update={"stages": tuple(stages)})
 
 

@@ -57,8 +57,10 @@ class Forest:
         segment_row, segment_node, segment_start, segment_end: each row's passes through nodes, in order: positions
             [start, end) of the row belong to that node. Nodes are numbered within the forest, parents first.
         segment_reward: process reward of each segment, nan where nothing judged it.
+        segment_value: value of each segment's node, in the rollout's unit, nan where the rollout gave none.
         node_parent: (N,) node above, ROOT for prompts.
-        columns: per-token values that the learner added: ``old_logprob``, ``reference_logprob``, ``old_value``.
+        columns: per-token values: ``old_logprob``, ``reference_logprob``, ``old_value``, which the learner adds, and
+            ``grafted`` where some tokens were: True on those written under another prompt than their row's.
         temperature: that the rows were sampled at; the learner's log-probabilities are of logits / temperature.
     """
 
@@ -82,6 +84,7 @@ class Forest:
     segment_start: Int[Tensor, " S"]
     segment_end: Int[Tensor, " S"]
     segment_reward: Float[Tensor, " S"]
+    segment_value: Float[Tensor, " S"]
     node_parent: Int[Tensor, " N"]
     columns: Mapping[str, Tensor] = field(default_factory=dict)
     temperature: float = 1.0
@@ -165,6 +168,7 @@ class Forest:
             segment_start=self.segment_start[segments],
             segment_end=self.segment_end[segments],
             segment_reward=self.segment_reward[segments],
+            segment_value=self.segment_value[segments],
             columns={name: value[kept] for name, value in self.columns.items()},
         )
 
@@ -204,7 +208,8 @@ class _Builder:
     origin: list[int] = field(default_factory=list)
     behaviour_logprob: list[float] = field(default_factory=list)
     version: list[int] = field(default_factory=list)
-    below: dict[tuple[int, int, int, int, float], int] = field(default_factory=dict)
+    grafted: list[bool] = field(default_factory=list)
+    below: dict[tuple[int, int, int, int, float, bool], int] = field(default_factory=dict)
 
     def insert(self, tree: int, parent: int, node: Node) -> int:
         """Walk or grow the trie by one node's tokens; returns the last token's index."""
@@ -214,7 +219,7 @@ class _Builder:
             version = node.version[i] if written else Forest.NO_VERSION
             # Tokens are one only where everything about them is. An engine that computes samples apart gives
             # log-probabilities that differ in the last bits: those stay apart here too.
-            key = (parent if parent >= 0 else -1 - tree, token, int(node.origin), version, logprob)
+            key = (parent if parent >= 0 else -1 - tree, token, int(node.origin), version, logprob, node.grafted)
             index = self.below.get(key)
             if index is None:
                 index = self.below[key] = len(self.token)
@@ -225,6 +230,7 @@ class _Builder:
                 self.origin.append(int(node.origin))
                 self.behaviour_logprob.append(logprob if written else float("nan"))
                 self.version.append(version)
+                self.grafted.append(node.grafted)
             parent = index
         return parent
 
@@ -249,7 +255,7 @@ def build_forest(trees: Sequence[Tree], *, weights: Sequence[float] | None = Non
     reward: list[float] = []
     correct: list[float] = []
     weight: list[float] = []
-    segments: list[tuple[int, int, int, int, float]] = []
+    segments: list[tuple[int, int, int, int, float, float]] = []
     for t, tree in enumerate(trees):
         end_of: dict[int, int] = {}
         for trajectory, grade, outcome in tree.graded_with_outcome():
@@ -265,9 +271,10 @@ def build_forest(trees: Sequence[Tree], *, weights: Sequence[float] | None = Non
                 if id(node) not in end_of:
                     end_of[id(node)] = builder.insert(t, place, node)
                 place = end_of[id(node)]
+                value = float("nan") if node.value is None else node.value
                 # A judged step ends inside a node: cut the node's segment there, so that a segment has one reward.
-                for cut, value in _cuts(start, start + len(node.tokens), prompt_length, steps):
-                    segments.append((row, node_number[id(node)], start, cut, value))
+                for cut, judged in _cuts(start, start + len(node.tokens), prompt_length, steps):
+                    segments.append((row, node_number[id(node)], start, cut, judged, value))
                     start = cut
             if place == Forest.ROOT:
                 raise ValueError(f"task {tree.task.id!r}: a trajectory without tokens")
@@ -276,7 +283,7 @@ def build_forest(trees: Sequence[Tree], *, weights: Sequence[float] | None = Non
             reward.append(outcome)
             correct.append(float("nan") if grade.verdict is None else float(grade.verdict))
             weight.append(1.0 if weights is None else weights[t])
-    column = list(zip(*segments, strict=True)) or [()] * 5
+    column = list(zip(*segments, strict=True)) or [()] * 6
     ints, floats = torch.long, torch.float32
     return Forest(
         token=torch.tensor(builder.token, dtype=ints),
@@ -296,7 +303,9 @@ def build_forest(trees: Sequence[Tree], *, weights: Sequence[float] | None = Non
         segment_start=torch.tensor(column[2], dtype=ints),
         segment_end=torch.tensor(column[3], dtype=ints),
         segment_reward=torch.tensor(column[4], dtype=floats),
+        segment_value=torch.tensor(column[5], dtype=floats),
         node_parent=torch.tensor(node_parent, dtype=ints),
+        columns={"grafted": torch.tensor(builder.grafted)} if any(builder.grafted) else {},
         temperature=temperature,
     )
 

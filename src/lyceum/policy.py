@@ -107,6 +107,11 @@ class Policy:
         )
         return list(cast(Any, rendered)["input_ids"])
 
+    def encode(self, completion: str) -> list[int]:
+        """Tokens of a completion that somebody else wrote, its end of sequence included."""
+        tokens = self.tokenizer(completion, add_special_tokens=False)["input_ids"]
+        return [*cast(Any, tokens), cast(int, self.tokenizer.eos_token_id)]
+
     def decode(self, tokens: Sequence[int]) -> str:
         return cast(str, self.tokenizer.decode(list(tokens), skip_special_tokens=True))
 

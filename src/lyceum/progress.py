@@ -6,6 +6,7 @@ Everything goes to standard error: standard output is for results.
 from __future__ import annotations
 
 import math
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sized
@@ -27,7 +28,8 @@ PLAIN_SECONDS = 5.0
 _WIDTH = 100  # columns; a longer bar says no more
 _BURSTS = 8  # new phases drawn at once, at most and a second
 _ENDS = ("stopped", "done")
-_FIGURES = ("reward", "loss", "heldout", "speed")
+_GUIDED = re.compile(r"guidance/[^/]+/groups/guided$")
+_FIGURES = ("reward", "loss", "gradient", "guided", "heldout", "speed")
 
 _mode: Mode = "auto"
 _active: Progress | None = None
@@ -118,8 +120,9 @@ class Progress:
         self._refresh(now=changed and self.mode == "live" and self._may_burst())
 
     def step(self, done: int, metrics: Mapping[str, Any] | None = None) -> None:
-        """So many steps are done. Of the metrics ``reward/mean`` (or ``loss``), ``heldout/overall`` and
-        ``tokens_per_second`` are shown, each until it is measured again."""
+        """So many steps are done. Of the metrics ``reward/mean`` (or ``loss``), ``share_with_gradient``,
+        ``heldout/overall`` and ``tokens_per_second`` are shown, each until it is measured again; so is how many
+        groups the guides helped."""
         self._done = done
         metrics = metrics or {}
         loss, reward = _number(metrics, "loss"), _number(metrics, "reward/mean")
@@ -128,6 +131,11 @@ class Progress:
             self._figures["reward"] = f"reward {reward:.3f}"
         elif loss is not None and "reward" not in self._figures:
             self._figures["loss"] = f"loss {loss:.4g}"
+        if (useful := _number(metrics, "share_with_gradient")) is not None:
+            self._figures["gradient"] = f"{100 * useful:.0f} % with gradient"
+        guided = [value for name in metrics if _GUIDED.match(name) and (value := _number(metrics, name)) is not None]
+        if guided:
+            self._figures["guided"] = f"{sum(guided):.0f} guided"
         if heldout is not None:
             self._figures["heldout"] = f"held-out {100 * heldout:.1f} % (step {done})"
         if speed is not None:

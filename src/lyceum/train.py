@@ -156,6 +156,8 @@ async def _stages(recipe: Recipe, session: Session, state: dict[str, Any] | None
             state = None
         await stage.run()
         session.first_step += stage.step
+        # A stage may end before its steps are done.
+        session.progress.total = session.first_step + sum(later.steps for later in recipe.stages[session.stage + 1 :])
 
 
 def _exam(recipe: Recipe, source: TaskSource, grader: Grader) -> Exam | None:

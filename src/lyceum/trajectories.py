@@ -34,6 +34,7 @@ SCHEMA = pa.schema(
         ("advantage", pa.float64()),
         ("nodes", pa.list_(pa.int32())),
         ("node_texts", pa.list_(pa.string())),
+        ("node_stats", pa.list_(pa.string())),
         ("token_texts", pa.list_(pa.string())),
         ("token_logprobs", pa.list_(pa.float32())),
         ("token_advantages", pa.list_(pa.float32())),
@@ -63,9 +64,10 @@ def trajectory_table(
         token_text: what each token reads as, filled here: keep it between calls, a vocabulary is decoded once.
     Returns:
         A table in ``SCHEMA``. ``row`` is the forest's row, null where the trajectory was not graded. ``nodes`` numbers
-        the nodes of a tree from its root, 0, parents first. ``token_*`` lists cover the completion's tokens:
-        log-probabilities are the behaviour policy's in nats, null where the policy did not write; advantages are null
-        without ``advantage`` or for an ungraded trajectory. ``advantage`` is the mean over the tokens the policy wrote.
+        the nodes of a tree from its root, 0, parents first; ``node_stats`` is JSON. ``token_*`` lists cover the
+        completion's tokens: log-probabilities are the behaviour policy's in nats, null where the policy did not write;
+        advantages are null without ``advantage`` or for an ungraded trajectory. ``advantage`` is the mean over the
+        tokens the policy wrote.
     Raises:
         ValueError: the trees do not have as many graded trajectories as ``advantage`` has rows.
     """
@@ -107,6 +109,7 @@ def trajectory_table(
             columns["finish"].append(leaf.finish)
             columns["nodes"].append([index.setdefault(id(node), len(index)) for node in path])
             columns["node_texts"].append(texts)
+            columns["node_stats"].append([_json(_stats(node)) for node in path])
             row += grade.outcome is not None
     columns["step"] = [step] * len(starts)
     token_text = {} if token_text is None else token_text
@@ -149,6 +152,11 @@ class _Tokens:
         self.token += node.tokens
         self.logprob += node.behaviour_logprob if written and node.behaviour_logprob else [math.nan] * count
         self.written += [written] * count
+
+
+def _stats(node: Node) -> dict[str, Any]:
+    """What a rollout kept on a node, with its value where it has one."""
+    return node.stats if node.value is None else {**node.stats, "value": round(node.value, 6)}
 
 
 def _fill(

@@ -24,6 +24,9 @@ class Node:
         version: of the weights each token was drawn under; empty where the policy did not write.
         finish: why the run ended: ``stop``, ``length``, or None where nothing was drawn.
         text: the run decoded.
+        grafted: True where the run was written under another prompt than the one it stands under.
+        value: what a rollout has found the run to be worth, in the rollout's own unit, for credit to read; None where
+            it did not judge it.
         stats: whatever a rollout keeps on its nodes (visits, values); written to the record, never read by the loop.
     """
 
@@ -35,8 +38,10 @@ class Node:
     version: list[int] = field(default_factory=list)
     finish: str | None = None
     text: str = ""
+    grafted: bool = False
     children: list[Node] = field(default_factory=list)
     grade: Grade | None = None
+    value: float | None = None
     stats: dict[str, Any] = field(default_factory=dict)
 
     def add(self, tokens: Sequence[int], origin: Origin, text: str = "") -> Node:
@@ -136,8 +141,25 @@ class Tree:
     @property
     def solved(self) -> float | None:
         """Share of graded trajectories that are right; None where no grader says."""
-        verdicts = [grade.verdict for _, grade, _ in self.graded_with_outcome() if grade.verdict is not None]
+        return self._share_right(unaided=False)
+
+    @property
+    def solved_unaided(self) -> float | None:
+        """The same of what the policy wrote by itself under the task's own prompt: no hint, no teacher."""
+        return self._share_right(unaided=True)
+
+    def _share_right(self, *, unaided: bool) -> float | None:
+        verdicts = [
+            grade.verdict
+            for leaf, grade, _ in self.graded_with_outcome()
+            if grade.verdict is not None and not (unaided and self._was_helped(leaf))
+        ]
         return sum(verdicts) / len(verdicts) if verdicts else None
+
+    def _was_helped(self, leaf: Node) -> bool:
+        root, *written = leaf.path()
+        helpers = (Origin.HINT, Origin.TEACHER)
+        return root is not self.root or any(node.grafted or node.origin in helpers for node in written)
 
     def add_prompt(self, tokens: Sequence[int], origin: Origin = Origin.PROMPT, text: str = "") -> Node:
         """Another prompt of this task (one with a hint, say), to be continued like the first."""
@@ -152,7 +174,7 @@ class Tree:
         """
         below = root
         for node in leaf.path()[1:]:
-            copied = replace(node, parent=below, children=[], stats=dict(node.stats))
+            copied = replace(node, parent=below, grafted=True, children=[], stats=dict(node.stats))
             below.children.append(copied)
             below = copied
         return below

@@ -8,6 +8,7 @@ Axis names in tensor annotations, here and everywhere: ``T`` unique tokens of a 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
@@ -75,6 +76,24 @@ class TaskSource(Protocol):
 
     def hinted(self, task: Task, hint: Mapping[str, str]) -> Task:
         """The same problem with a hint (``tier``, ``text``) in its prompt; the id stays."""
+        ...
+
+
+@runtime_checkable
+class ParametricSource(Protocol):
+    """A task source that also makes tasks to order, from real-valued parameters of their difficulty."""
+
+    @property
+    def parameters(self) -> Mapping[str, tuple[float, float]]:
+        """Name -> (lowest, highest) of each parameter."""
+        ...
+
+    def at(self, values: Mapping[str, float], key: str) -> Task:
+        """The task of these parameters and this key: a pure function of both, in the source's own split.
+
+        Its columns have the values as ``parameters``. A parameter that counts something is rounded at random: its
+        fraction is the probability of one more.
+        """
         ...
 
 
@@ -189,11 +208,18 @@ class Engine(Protocol):
 class Context(Protocol):
     """What a rollout may ask for. One for each task."""
 
-    version: int
-    step: int
-    """Steps of this stage that are done."""
-    progress: float
-    """Share of the stage that is done, 0 to 1: of its steps or of its budget of tokens, whichever is further."""
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def step(self) -> int:
+        """Steps of this stage that are done."""
+        ...
+
+    @property
+    def progress(self) -> float:
+        """Share of the stage that is done, 0 to 1: of its steps or of its budget of tokens, whichever is further."""
+        ...
 
     def tree(self, task: Task) -> Tree:
         """A new tree with the task's rendered prompt as its root."""
@@ -203,6 +229,10 @@ class Context(Protocol):
 
     def decode(self, tokens: Sequence[int]) -> str: ...
 
+    def encode(self, completion: str) -> list[int]:
+        """Tokens of a completion that somebody else wrote, its end of sequence included."""
+        ...
+
     async def extend(self, node: Node, n: int, sampling: Sampling | None = None, *, keep: bool = False) -> list[Node]:
         """``n`` new children of ``node``, written by the policy. ``keep``: the children will be extended again."""
         ...
@@ -211,6 +241,18 @@ class Context(Protocol):
 
     async def grade(self, leaves: Sequence[Node]) -> list[Grade]:
         """Grade finished trajectories of one task; each grade is also stored on its node."""
+        ...
+
+    def returning(self) -> AbstractContextManager[None]:
+        """Open around what this task may have to follow with more requests: a rollout that a guide may repeat.
+
+        A verifier in another process takes a time of its own. The engine waits for grades asked for while this is
+        open, so that the task comes back into the same batches every time.
+        """
+        ...
+
+    def room(self, node: Node) -> int:
+        """Tokens that the model's context leaves below a node; at 0 it cannot be extended."""
         ...
 
     def seed(self, *key: Any) -> int:
@@ -311,6 +353,8 @@ class Batch:
         logits: (R, L, V) current logits, only where an objective asks for ``logits``.
         group: (R,) the group (by default the task) of each row.
         origin: :class:`Origin` of each token, for objectives that treat a teacher's tokens apart from the policy's.
+        grafted: bool; True where the policy wrote under another prompt than the row's (a hint that training leaves
+            out), whose distribution ``behaviour_logprob`` is of; None where no token was.
     """
 
     mask: Tensor
@@ -327,6 +371,7 @@ class Batch:
     old_value: Tensor | None = None
     value_target: Tensor | None = None
     logits: Tensor | None = None
+    grafted: Tensor | None = None
 
 
 Metrics = dict[str, tuple["Tensor", "Tensor"]]

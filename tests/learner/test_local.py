@@ -305,12 +305,14 @@ def test_columns_are_the_starting_weights_and_the_references(tmp_path):
     for step in range(2):
         columns = trained.annotate(some, needs).columns
         assert columns.keys() == needs
-        mask, rows = some.trainable(some.rows()), some.rows()
+        rows = some.rows()
+        mask = some.trainable(rows, (Origin.POLICY, Origin.TEACHER))
         now = copy.deepcopy(trained.policy.module)
         now.set_attn_implementation("sdpa")
         torch.testing.assert_close(rows.gather(columns["old_logprob"])[mask], logprob(now)[mask], rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(rows.gather(columns["reference_logprob"])[mask], first[mask], rtol=1e-4, atol=1e-5)
-        assert (columns["old_logprob"][some.origin != Origin.POLICY] == 0).all()
+        written = torch.isin(some.origin, torch.tensor([Origin.POLICY, Origin.TEACHER]))
+        assert (columns["old_logprob"][~written] == 0).all()
         assert (columns["old_value"] == 0).all() == (step == 0), "a value head begins at 0"
         trained.step(some, credited(), PPOClip(value_coefficient=1.0).build())
     assert not trained.annotate(some, frozenset()).columns

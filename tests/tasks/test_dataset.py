@@ -68,6 +68,17 @@ def test_rows_become_tasks_with_the_answer_after_its_mark(path: str):
     assert "question" not in task.columns
 
 
+def test_a_rubric_is_a_column_of_its_own(tmp_path: Path):
+    rubric = [{"criterion": "names a unit", "points": 2, "contains": "kg"}]
+    file = tmp_path / "rubrics.jsonl"
+    rows = [{"prompt": f"How heavy is {i}?", "answer": "3 kg", "checks": rubric} for i in range(20)]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    settings = {"path": str(file), "columns": {"rubric": "checks"}}
+    assert Dataset.model_validate(settings).build("train", 0)[0].columns["rubric"] == rubric
+    file.write_text(json.dumps({"prompt": "Q", "answer": "A", "checks": [{"criterion": "c"}]}))
+    assert "tasks.columns.rubric: row 0" in message(settings)
+
+
 def test_a_share_is_held_out_by_problem_and_for_good(path: str, tmp_path: Path):
     settings = gsm8k(path)
     train, heldout = questions(settings.build("train", 0)), questions(settings.build("heldout", 9))

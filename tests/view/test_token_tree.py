@@ -68,3 +68,16 @@ def test_a_long_search_is_not_limited_by_the_call_stack():
     assert len(tree) == 5001
     assert [run["parent"] for run in tree] == list(range(-1, 5000))
     assert json.loads(json.dumps(tree)) == tree
+
+
+def test_what_a_search_kept_stands_on_the_run_that_begins_its_node():
+    # Two siblings begin with the same token: both are on its run, a node that both trajectories pass is there once.
+    def row(nodes, *texts):
+        stats = [json.dumps({"visits": n} if n else {}) for n in nodes]
+        return _row(list(texts), nodes=list(texts)) | {"nodes": nodes, "node_stats": stats}
+
+    tree = token_tree([row([0, 1, 2], "a", "b"), row([0, 1, 3], "a", "b"), row([0, 4, 5], "a", "c")])
+    assert _drawn(tree) == [(None, "Q"), ("Q", "a"), ("a", "b"), ("a", "c")]
+    assert [run.get("stats") for run in tree] == [
+        None, [{"visits": 1}, {"visits": 4}], [{"visits": 2}, {"visits": 3}], [{"visits": 5}],
+    ]  # fmt: skip

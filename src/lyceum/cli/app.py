@@ -123,6 +123,71 @@ def compare(
 
 
 @app.command()
+def hints(
+    tasks: Annotated[
+        str,
+        typer.Argument(help="A .jsonl or .parquet file, a hub dataset, or a kind (chain), of which --n says how many."),
+    ],
+    output: Annotated[Path, typer.Option(help="A .jsonl file; what it has already is not asked for again.")],
+    keys: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Such as tasks.columns.prompt=question model.dtype=bfloat16"),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="A local model's folder, hub name or .gguf file; with --endpoint its name there."),
+    ] = None,
+    endpoint: Annotated[
+        str | None,
+        typer.Option(
+            help="URL of an OpenAI-compatible server, up to and with /v1. "
+            "Its key is read from the environment variable LYCEUM_API_KEY, and from nowhere else."
+        ),
+    ] = None,
+    tiers: Annotated[
+        str, typer.Option(help="Kinds of hints, from abstract to concrete.")
+    ] = "knowledge,planning,solution",
+    items: Annotated[int, typer.Option(help="Hints of each kind, each adding to those before it.")] = 4,
+    n: Annotated[int | None, typer.Option("--n", help="At most so many tasks; by default every row.")] = None,
+    concurrency: Annotated[int, typer.Option(help="Requests under way at once.")] = 8,
+    timeout_seconds: Annotated[float, typer.Option(help="After which a request to the endpoint is given up.")] = 120.0,
+    retries: Annotated[
+        int, typer.Option(help="Further requests for a task, after a failure, nonsense, or hints that say the answer.")
+    ] = 2,
+    temperature: Annotated[float, typer.Option(help="Of what is written.")] = 0.7,
+    max_tokens: Annotated[int, typer.Option(help="Longest answer of the model, in tokens.")] = 2048,
+    json: Json = False,
+) -> None:
+    """Write ladders of hints for a dataset, which guidance then gives where a group fails.
+
+    For example: lyceum hints data.jsonl --endpoint http://localhost:8000/v1 --model qwen --output hints.jsonl,
+    then: lyceum train scaf-grpo tasks=hints.jsonl tasks.columns.hints=hints
+
+    The model sees each problem with its answer and, where the task has one, its solution or demonstration. Hints that
+    say the answer are dropped and asked for again. Each row is written when it is done: the same command goes on where
+    it was stopped, and asks again for what failed. Exit code 1 where no task got hints.
+    """
+    from lyceum.cli.hints import command
+
+    command(
+        tasks,
+        keys or [],
+        output=output,
+        model=model,
+        endpoint=endpoint,
+        tiers=tiers,
+        items=items,
+        n=n,
+        concurrency=concurrency,
+        timeout_seconds=timeout_seconds,
+        retries=retries,
+        temperature=temperature,
+        max_tokens=max_tokens,
+        as_json=json,
+    )
+
+
+@app.command()
 def recipes(
     words: Annotated[list[str] | None, typer.Argument(metavar="[show NAME [KEY=VALUE]...]")] = None,
     json: Json = False,

@@ -80,7 +80,7 @@ def plan(recipe: Any, *, resume: bool) -> list[Any]:
 def stage_line(stage: Any) -> str:
     parts = [f"{stage.kind}: {stage.steps} steps of {stage.tasks_per_step} tasks"]
     if hasattr(stage, "rollout"):
-        parts[0] += f" x {getattr(stage.rollout, 'samples', '?')} samples"
+        parts[0] += f" x {_samples(stage.rollout)}"
     if getattr(stage, "max_tokens", None):
         parts.append(f"at most {stage.max_tokens:,} tokens".replace(",", " "))
     for slot in ("guidance", "credit", "objective"):
@@ -90,6 +90,12 @@ def stage_line(stage: Any) -> str:
             parts.append(f"{slot} {kinds}")
     parts.append(f"lr {stage.learner.lr:g}")
     return ", ".join(parts)
+
+
+def _samples(rollout: Any) -> str:
+    """How many trajectories a rollout trains on: ``8 samples``, or of a search ``8 trajectories``."""
+    word = next((word for word in ("samples", "trajectories") if hasattr(rollout, word)), None)
+    return "? samples" if word is None else f"{getattr(rollout, word)} {word}"
 
 
 def brief(component: Any) -> str:

@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,9 @@ from lyceum.tree import Tree
 from lyceum.types import Curriculum, Task, TaskSource
 
 LOOKED_AT = 1000
-"""Tasks that are read to learn which categories there are."""
+"""Tasks of a generator that are read to learn which categories there are; of a dataset all are."""
+
+_NO_NAMES = ("", "nan", "NaN")
 
 
 @lru_cache(maxsize=2)  # one epoch at a time, or two where a draw crosses from one into the next
@@ -29,16 +32,37 @@ def category_of(task: Task, by: str) -> str:
     """The task's category as text: a column's value, or where the task came from for ``provenance``.
 
     Raises:
-        RecipeError: no such column, or a value that names nothing (nan, null).
+        RecipeError: no such column, or a value that names nothing (nan, null, an empty text).
     """
     value = task.provenance if by == "provenance" else task.columns.get(by)
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+    # A text "nan" is what a table without a value becomes on its way through CSV.
+    if value is None or (isinstance(value, float) and not math.isfinite(value)) or str(value).strip() in _NO_NAMES:
         columns = ", ".join(["provenance", *task.columns])
         raise RecipeError(
             f"curriculum.by: task {task.id!r} has {value!r} in column {by!r}{nearest(by, task.columns)}; "
             f"allowed: a column with a value in every task; there are {columns}"
         )
     return str(value)
+
+
+def categories_of(source: TaskSource, by: str) -> list[str]:
+    """The categories of a source's tasks, by level.
+
+    Raises:
+        RecipeError: a task has no value in that column, or one that names nothing.
+    """
+    # A generator goes on as it begins; a dataset may be sorted by level, and may lack a value far down.
+    size = len(source) if hasattr(source, "rows") else min(len(source), LOOKED_AT)
+    return sorted({category_of(source[i], by) for i in range(size)}, key=level_order)
+
+
+def success(tree: Tree) -> float | None:
+    """The share of a tree's answers that are right without help, or its mean outcome where no grader says; None
+    without a grade."""
+    if tree.solved_unaided is not None:
+        return tree.solved_unaided
+    outcomes = [outcome for _, _, outcome in tree.graded_with_outcome()]
+    return fmean(outcomes) if outcomes else None
 
 
 class TasksByCategory:
@@ -55,8 +79,7 @@ class TasksByCategory:
             raise RecipeError("tasks: got an empty source; allowed: at least one task")
         self.source, self.by, self.seed = source, by, seed
         self.position = 0
-        found = {category_of(source[i], by): None for i in range(min(len(source), LOOKED_AT))}
-        self.waiting: dict[str, deque[int]] = {name: deque() for name in sorted(found, key=level_order)}
+        self.waiting: dict[str, deque[int]] = {name: deque() for name in categories_of(source, by)}
 
     @property
     def names(self) -> list[str]:
@@ -76,11 +99,16 @@ class TasksByCategory:
 
     def state_dict(self) -> dict[str, Any]:
         waiting = {name: list(queue) for name, queue in self.waiting.items()}
-        return {"position": self.position, "waiting": waiting}
+        return {"seed": self.seed, "tasks": len(self.source), "position": self.position, "waiting": waiting}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        require_keys("curriculum", given=state, needed=("position", "waiting"))
-        self.position = int(state["position"])
+        require_keys("curriculum", given=state, needed=self.state_dict())
+        if state["tasks"] != len(self.source):
+            raise RecipeError(
+                f"tasks: got {len(self.source)} tasks, but the saved run had {state['tasks']}; "
+                "allowed: the tasks that the run began with, or a new run"
+            )
+        self.seed, self.position = int(state["seed"]), int(state["position"])
         self.waiting = {name: deque(queue) for name, queue in state["waiting"].items()}
 
 

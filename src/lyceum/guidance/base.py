@@ -1,20 +1,22 @@
-"""What guides share: the tasks' ladders of hints, prompts with a hint, and the counting of what helped."""
+"""What guides share: the tasks' ladders of hints and solutions, prompts with a hint, rollouts of a hinted task."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from lyceum.component import RecipeError, require_keys
+from lyceum.tasks.solution import Solution, levels_of, solution_of
 from lyceum.tree import Node, Tree
-from lyceum.types import Context, Rollout, Task, TaskSource
+from lyceum.types import Context, Grade, Message, Origin, Rollout, Sampling, Task, TaskSource
 
 Hint = Mapping[str, str]
 """``tier`` (knowledge, planning, solution, or a dataset's own word) and ``text``."""
 
-CHECKED = 1000
-"""Tasks whose hints are read before a model is loaded."""
+CHECKED = 200
+"""Tasks of a generator whose hints are read before a model is loaded; of a dataset all."""
 
 
 class Guide:
@@ -65,31 +67,149 @@ def prompt_with(tree: Tree, context: Context, source: TaskSource, hint: Hint) ->
     return root
 
 
-def check_ladders(key: str, source: TaskSource, *, allow_leaks: bool) -> None:
+def fits(task: Task, context: Context) -> bool:
+    """Whether the model's context leaves room below the task's prompt, which a hint made longer."""
+    return context.room(Node(None, context.render(task.messages), Origin.PROMPT)) > 0
+
+
+def take_over(tree: Tree, helped: Tree, hint: Hint) -> None:
+    """Give a tree the prompts of another one, which grew under a hint, as its own. What is trained on stays."""
+    tree.chosen = tree.trajectories
+    helped.root.stats["hint"] = dict(hint)
+    tree.roots += helped.roots
+
+
+class AroundContext:
+    """A context that does what another one does, but for what a guide changes about it."""
+
+    def __init__(self, inner: Context) -> None:
+        self.inner = inner
+        self.trees: list[Tree] = []
+
+    @property
+    def version(self) -> int:
+        return self.inner.version
+
+    @property
+    def step(self) -> int:
+        return self.inner.step
+
+    @property
+    def progress(self) -> float:
+        return self.inner.progress
+
+    @property
+    def budget_left(self) -> int:
+        return self.inner.budget_left
+
+    def tree(self, task: Task) -> Tree:
+        self.trees.append(self.inner.tree(task))
+        return self.trees[-1]
+
+    def tree_of(self, node: Node) -> Tree | None:
+        """The tree whose own prompt this node is; None for any other node."""
+        return next((tree for tree in self.trees if tree.root is node), None)
+
+    def render(self, messages: Sequence[Message]) -> list[int]:
+        return self.inner.render(messages)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return self.inner.decode(tokens)
+
+    def encode(self, completion: str) -> list[int]:
+        return self.inner.encode(completion)
+
+    async def extend(self, node: Node, n: int, sampling: Sampling | None = None, *, keep: bool = False) -> list[Node]:
+        return await self.inner.extend(node, n, sampling, keep=keep)
+
+    async def score(self, path: Sequence[int]) -> list[float]:
+        return await self.inner.score(path)
+
+    async def grade(self, leaves: Sequence[Node]) -> list[Grade]:
+        return await self.inner.grade(leaves)
+
+    def returning(self) -> AbstractContextManager[None]:
+        return self.inner.returning()
+
+    def room(self, node: Node) -> int:
+        return self.inner.room(node)
+
+    def seed(self, *key: Any) -> int:
+        return self.inner.seed(*key)
+
+
+def solution_to_give(source: TaskSource, task: Task, *, allow_leaks: bool) -> Solution | None:
+    """The task's solution, of which no more can be given than what does not say the answer; None where that is nothing.
+
+    Args:
+        allow_leaks: give every step but the last, whatever it says.
+    """
+    solution = solution_of(source, task)
+    if solution is None:
+        return None
+    if not allow_leaks and leaks(task, solution.hint(len(solution.steps))["text"]):
+        # What the first k steps say, the first k + 1 do too: halve until the last k that does not say the answer.
+        silent, telling = 0, len(solution.steps)
+        while telling - silent > 1:
+            middle = (silent + telling) // 2
+            told = leaks(task, solution.hint(middle)["text"])
+            silent, telling = (silent, middle) if told else (middle, telling)
+        solution = solution.first(silent)
+    return solution if solution.steps else None
+
+
+def check_solutions(key: str, source: TaskSource, *, allow_leaks: bool) -> None:
+    """Refuse tasks of which none has a solution that can be given in part.
+
+    Raises:
+        RecipeError: none has one.
+    """
+    if not any(solution_to_give(source, task, allow_leaks=allow_leaks) for task in _first(source)):
+        raise RecipeError(
+            f"{key}: none of the tasks has a solution to give the beginning of; allowed: tasks with steps, a "
+            "demonstration of two words or more (tasks.columns.demonstration of a dataset), or hints of tier "
+            "'solution', before which the answer does not stand"
+        )
+
+
+def check_ladders(key: str, source: TaskSource, *, allow_leaks: bool, tiers: Sequence[str] | None = None) -> None:
     """Refuse tasks of which none has hints, and ladders that say the final answer.
 
     A source's tasks may lack hints one by one: they are rolled out as they are, and counted.
 
+    Args:
+        tiers: that the guide gives; None for all.
     Raises:
-        RecipeError: no task has hints; a hint says the answer and ``allow_leaks`` is False.
+        RecipeError: no task has hints, or none of these tiers; a hint says the answer and ``allow_leaks`` is False.
     """
-    tasks = [source[i] for i in range(len(source) if hasattr(source, "rows") else min(len(source), CHECKED))]
-    hinted = [task for task in tasks if ladder_of(task)]
-    if not hinted:
+    ladders = [(task, ladder_of(task)) for task in _first(source)]
+    if not any(ladder for _, ladder in ladders):
         raise RecipeError(
             f"{key}: none of the tasks has hints; allowed: tasks with a column 'hints' (tasks.columns.hints of a "
             "dataset; `lyceum hints` writes them)"
         )
+    there = dict.fromkeys(hint["tier"] for _, ladder in ladders for hint in ladder)
+    if tiers is not None and not set(tiers) & set(there):
+        raise RecipeError(
+            f"{key}.tiers: got {', '.join(tiers)}, but no task has a hint of them; allowed: {', '.join(there)}"
+        )
     if allow_leaks:
         return
-    leaking = [(task, hint) for task in hinted for hint in ladder_of(task) if leaks(task, hint["text"])]
+    # As they are given: what a hint leaves out may stand in the one before it.
+    given = [(task, levels_of(ladder, list(there) if tiers is None else tiers)) for task, ladder in ladders]
+    leaking = [(task, hint) for task, levels in given for hint in levels if leaks(task, hint["text"])]
     if leaking:
         task, hint = leaking[0]
+        hinted = sum(bool(levels) for _, levels in given)
         raise RecipeError(
-            f"{key}: {len({t.id for t, _ in leaking})} of {len(hinted)} tasks have a hint that says the answer, first "
+            f"{key}: {len({t.id for t, _ in leaking})} of {hinted} tasks have a hint that says the answer, first "
             f"task {task.id!r}: {hint['text']!r} holds {task.answer!r}; allowed: hints without it, or "
             f"{key}.allow_leaks=true"
         )
+
+
+def _first(source: TaskSource) -> list[Task]:
+    return [source[i] for i in range(len(source) if hasattr(source, "rows") else min(len(source), CHECKED))]
 
 
 def leaks(task: Task, text: str) -> bool:

@@ -138,7 +138,8 @@ class LocalLearner:
     def annotate(self, forest: Forest, needs: frozenset[str]) -> Forest:
         """Add the token columns that credit or objective need of this step's starting weights and of the reference.
 
-        ``old_logprob``, ``reference_logprob``: nats; ``old_value``: reward unit. Tokens the policy did not write: 0.
+        ``old_logprob``, ``reference_logprob``: nats; ``old_value``: reward unit. Tokens that neither the policy nor a
+        teacher wrote: 0.
         """
         columns: dict[str, Tensor] = {}
         if needs & {"old_logprob", "old_value"}:
@@ -156,7 +157,7 @@ class LocalLearner:
         index = forest.rows().index
         for chosen in micro_batches(forest, torch.arange(forest.n_rows), self.config.micro_batch_tokens):
             part = forest.select(chosen)
-            wanted = part.trainable(part.rows())
+            wanted = part.trainable(part.rows(), (Origin.POLICY, Origin.TEACHER))
             with torch.no_grad(), self._autocast():
                 out = row_outputs(
                     policy,
@@ -270,6 +271,7 @@ class LocalLearner:
             old_value=column("old_value"),
             value_target=None if credited.value_target is None else cut(credited.value_target),
             logits=out.logits,
+            grafted=column("grafted"),
         )
         loss, metrics = objective(batch)
         loss.backward()

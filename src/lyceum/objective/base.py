@@ -56,6 +56,10 @@ class Terms(Aggregation):
     importance: ImportanceCorrection = ImportanceCorrection()
     """Correction for an engine whose probabilities differ from the learner's."""
 
+    def corrected(self, batch: Batch) -> Bool[Tensor, "R L"]:
+        """The tokens that ``importance`` corrects: the engine drew no others."""
+        return batch.mask & (batch.origin == int(Origin.POLICY))
+
     @property
     def needs(self) -> frozenset[str]:
         wanted = {
@@ -85,14 +89,21 @@ class Terms(Aggregation):
 class PolicyObjective:
     """A surrogate for the policy plus the terms beside it, summed with the step's weights."""
 
-    def __init__(self, terms: Terms, surrogate: Surrogate, *, needs: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        terms: Terms,
+        surrogate: Surrogate,
+        *,
+        needs: frozenset[str] = frozenset(),
+        origins: tuple[Origin, ...] = (Origin.POLICY,),
+    ) -> None:
         self.terms = terms
         self.surrogate = surrogate
         corrected = terms.importance.mode != "none"
         self.needs = terms.needs | needs | ({"old_logprob"} if corrected else frozenset())
         self.aggregate: Aggregate = terms.aggregate
         self.constant = terms.constant
-        self.origins: tuple[Origin, ...] = (Origin.POLICY,)
+        self.origins = origins
         # Those terms pull on a row whatever its advantage is, so that no row may be skipped.
         self.zero_advantage_is_zero = not terms.needs
 
@@ -108,15 +119,27 @@ class PolicyObjective:
         if how.mode == "none":
             return 1.0
         weight = importance_weight(
-            batch.old_logprob, batch.behaviour_logprob, batch.mask, how.level, how.mode, how.low, how.high
+            batch.old_logprob,
+            batch.behaviour_logprob,
+            self.terms.corrected(batch),
+            how.level,
+            how.mode,
+            how.low,
+            how.high,
         )
         metrics["importance/weight"] = measured(weight, batch.mask)
         metrics["importance/dropped"] = measured(weight == 0, batch.mask)
         return weight
 
 
-def policy_objective(terms: Terms, surrogate: Surrogate, *, needs: frozenset[str] = frozenset()) -> Objective:
-    return PolicyObjective(terms, surrogate, needs=needs)
+def policy_objective(
+    terms: Terms,
+    surrogate: Surrogate,
+    *,
+    needs: frozenset[str] = frozenset(),
+    origins: tuple[Origin, ...] = (Origin.POLICY,),
+) -> Objective:
+    return PolicyObjective(terms, surrogate, needs=needs, origins=origins)
 
 
 def terms_beside(terms: Terms, batch: Batch, metrics: Metrics) -> Float[Tensor, "R L"]:

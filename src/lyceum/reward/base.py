@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, Field
 
@@ -19,16 +19,22 @@ from lyceum.component import Component, RecipeError
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task, TaskSource
 
+ShapingGrader = Callable[[Task, Sequence[Node], Sequence[bool | None]], Awaitable[list[Grade]]]
+"""A grader that is told which answers the other parts found right (None: nobody says)."""
+
 _code_allowed: ContextVar[bool] = ContextVar("lyceum_code_allowed", default=False)
 
 
 class RewardPart(Component, room="reward"):
     """One summand of a reward."""
 
+    after_verdict: ClassVar[bool] = False
+    """Whether this part shapes what others have judged: it is then asked last, as a ``ShapingGrader``."""
+
     weight: float = Field(1.0, allow_inf_nan=False)
     """Multiplies the part in the outcome (outcome per unit of the part); 0 only records it."""
 
-    def build(self, source: TaskSource) -> Grader:
+    def build(self, source: TaskSource) -> Grader | ShapingGrader:
         raise NotImplementedError
 
     def code(self) -> tuple[str, ...]:
@@ -42,23 +48,43 @@ def combine(parts: Sequence[RewardPart], source: TaskSource) -> Grader:
         outcome = sum_p weight_p * part_p
 
     A trajectory is correct where every part that has a notion of correctness says so. A part that abstains, raises or
-    gives no finite number leaves the trajectory ungraded: a sum that lacks a summand is another reward.
+    gives no finite number leaves the trajectory ungraded: a sum that lacks a summand is another reward. Parts that
+    shape (``after_verdict``) are asked when the others have answered.
 
     Raises:
-        RecipeError: there is no part.
+        RecipeError: there is no part, or none but those that shape.
     """
     if not parts:
         raise RecipeError("reward: got no part; allowed: one or more, for example kind 'task'")
-    graders = [part.build(source) for part in parts]
-    names, weights = part_names(parts), [part.weight for part in parts]
+    names, weights = part_names(parts), dict(zip(part_names(parts), (part.weight for part in parts), strict=True))
+    judging = {name: part.build(source) for name, part in zip(names, parts, strict=True) if not part.after_verdict}
+    shaping = {name: part.build(source) for name, part in zip(names, parts, strict=True) if part.after_verdict}
+    if not judging:
+        raise RecipeError(
+            f"reward: got {', '.join(shaping)}, which shape what another part has judged; allowed: together with one "
+            "that judges, for example kind 'task'"
+        )
 
     async def grade(task: Task, leaves: Sequence[Node]) -> list[Grade]:
-        columns = await asyncio.gather(
-            *(_ask(name, grader, task, leaves) for name, grader in zip(names, graders, strict=True))
-        )
-        return [add_up(dict(zip(names, row, strict=True)), weights) for row in zip(*columns, strict=True)]
+        async def ask(graders: Mapping[str, Any], *further: Any) -> dict[str, list[Grade]]:
+            found = await asyncio.gather(*(_ask(graders[name], task, leaves, *further) for name in graders))
+            return dict(zip(graders, found, strict=True))
+
+        columns = await ask(judging)
+        if shaping:
+            columns |= await ask(shaping, [verdict_of(row) for row in zip(*columns.values(), strict=True)])
+        return [
+            add_up({name: columns[name][i] for name in names}, [weights[name] for name in names])
+            for i in range(len(leaves))
+        ]
 
     return grade
+
+
+def verdict_of(grades: Sequence[Grade]) -> bool | None:
+    """Right where every part that has a notion of it says so; None where none has."""
+    verdicts = [grade.correct for grade in grades if grade.correct is not None]
+    return all(verdicts) if verdicts else None
 
 
 def part_names(parts: Sequence[RewardPart]) -> list[str]:
@@ -86,15 +112,13 @@ def add_up(grades: Mapping[str, Grade], weights: Sequence[float]) -> Grade:
         named.update({f"{name}/{inner}": value for inner, value in grade.parts.items()})
         for end, reward in grade.steps:
             steps[end] = steps.get(end, 0.0) + weight * reward
-    verdicts = [grade.correct for grade in grades.values() if grade.correct is not None]
-    correct = all(verdicts) if verdicts else None
-    return Grade(outcome, correct, steps=tuple(sorted(steps.items())), parts=named)
+    return Grade(outcome, verdict_of(list(grades.values())), steps=tuple(sorted(steps.items())), parts=named)
 
 
-async def _ask(name: str, grader: Grader, task: Task, leaves: Sequence[Node]) -> list[Grade]:
+async def _ask(grader: Callable[..., Any], task: Task, leaves: Sequence[Node], *further: Any) -> list[Grade]:
     """The part's grades, or its failure as the reason why there are none."""
     try:
-        grades = await grader(task, leaves)
+        grades: list[Grade] = await grader(task, leaves, *further)
     except Exception as error:
         return [Grade.ungraded(describe(error))] * len(leaves)
     if len(grades) != len(leaves):

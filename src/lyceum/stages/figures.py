@@ -20,12 +20,12 @@ def rollout_figures(trees: Sequence[Tree], dropped: Sequence[Tree], forest: Fore
     outcomes = [outcome for tree in everything for _, _, outcome in tree.graded_with_outcome()]
     leaves = [leaf for tree in everything for leaf in tree.trajectories]
     lengths = [len(leaf.completion_tokens) for leaf in leaves]
-    solved = [(tree.task.columns.get("level"), share) for tree in everything if (share := tree.solved) is not None]
+    solved = [(tree.task.columns.get("level"), share) for tree in everything if (share := tree.solved_unaided) is not None]
     mixed = [len({outcome for _, _, outcome in tree.graded_with_outcome()}) > 1 for tree in everything]
     ungraded = [leaf for leaf in leaves if leaf.grade is None or leaf.grade.outcome is None]
     figures: dict[str, Any] = {
         "reward/mean": fmean(outcomes) if outcomes else None,
-        "correct/mean": fmean(share for _, share in solved) if solved else None,
+        "correct/mean": mean_solved(everything),
         "share_with_gradient": fmean(mixed) if mixed else None,
         "groups": len(trees),
         "groups_dropped": len(dropped),
@@ -42,6 +42,12 @@ def rollout_figures(trees: Sequence[Tree], dropped: Sequence[Tree], forest: Fore
         for name, value in (leaf.grade.parts if leaf.grade else {}).items():
             parts.setdefault(name, []).append(value)
     return figures | {f"reward/part/{name}": fmean(values) for name, values in parts.items()}
+
+
+def mean_solved(trees: Sequence[Tree]) -> float | None:
+    """Mean share of answers that the policy got right unaided; None where no grader says, or all were helped."""
+    solved = [share for tree in trees if (share := tree.solved_unaided) is not None]
+    return fmean(solved) if solved else None
 
 
 def mean_abs_advantage(forest: Forest, credited: Credited | None, trees: int) -> list[float]:

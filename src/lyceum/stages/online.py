@@ -7,26 +7,51 @@ from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from lyceum.component import Component, require_keys, slot
 from lyceum.forest import Forest, build_forest
 from lyceum.reward.base import allow_code, combine
 from lyceum.runtime.in_process import InProcess
-from lyceum.stages.figures import mean_abs_advantage, rollout_figures
+from lyceum.stages.ending import Ending, Until
+from lyceum.stages.figures import mean_abs_advantage, mean_solved, rollout_figures
 from lyceum.stages.session import Session
 from lyceum.tree import Tree
-from lyceum.types import Credited, Curriculum, Grader, Guidance, Sampling
+from lyceum.types import Credited, Curriculum, Grader, Guidance, Sampling, TaskSource
 
 
 class Collect(Component):
     """Which finished groups are trained on."""
 
-    keep: Literal["all", "with-gradient", "partly-solved"] = "all"
+    keep: Literal["all", "with-gradient", "partly-solved", "solved-between"] = "all"
     """``with-gradient`` drops groups whose rewards are all equal, ``partly-solved`` those whose answers are all right
-    or all wrong (dynamic sampling, DAPO, arXiv:2503.14476, equation 11); others are sampled in their place."""
+    or all wrong (dynamic sampling, DAPO, arXiv:2503.14476, equation 11), ``solved-between`` those of which a smaller
+    or larger share is right than asked for (balanced filtering, arXiv:2504.03380). As many others are sampled in the
+    place of those dropped, so that a step never has more groups than it trains on."""
+    solved_low: float | None = Field(default=None, ge=0, le=1)
+    """Smallest share of right answers that ``solved-between`` keeps, itself included; null sets no bound (no unit)."""
+    solved_high: float | None = Field(default=None, ge=0, le=1)
+    """Largest share of right answers that ``solved-between`` keeps, itself included; null sets no bound (no unit)."""
     max_waves: int = Field(default=4, ge=1)
     """Times that a step samples before it goes on with the groups it has."""
+
+    @model_validator(mode="after")
+    def _bounds_fit(self) -> Collect:
+        bounded = self.solved_low is not None or self.solved_high is not None
+        if bounded != (self.keep == "solved-between"):
+            raise ValueError(
+                f"solved_low and solved_high: got {self.solved_low} and {self.solved_high} with keep {self.keep!r}; "
+                "allowed: null with every other keep, at least one of them with 'solved-between'"
+            )
+        if self.solved_low is not None and self.solved_high is not None and self.solved_low > self.solved_high:
+            raise ValueError(
+                f"solved_low: got {self.solved_low}, but solved_high is {self.solved_high}; allowed: at most that"
+            )
+        return self
+
+    def keeps(self, tree: Tree) -> bool:
+        """Whether a finished group is trained on."""
+        return KEPT[self.keep](tree, self)
 
 
 class Online(Component, room="stages"):
@@ -41,6 +66,8 @@ class Online(Component, room="stages"):
     """The stage ends once it has sampled this many tokens, whatever its steps; for comparisons at equal cost."""
     max_tokens_per_task: int | None = Field(default=None, ge=1)
     """Tokens that one task may sample in one step, over all its rollouts."""
+    until: Until | None = None
+    """Ends the stage before its steps are done: when enough is solved, or no more than before."""
     curriculum: Annotated[Any, slot("curriculum", "uniform")] = "uniform"
     """Which tasks are drawn."""
     guidance: tuple[Annotated[Any, slot("guidance")], ...] = ()
@@ -65,7 +92,13 @@ class Online(Component, room="stages"):
         lines: list[str] = []
         for component in (self.curriculum, *self.guidance, self.rollout, self.credit, self.objective, self.learner):
             lines += component.check(self) if hasattr(component, "check") else []
-        return lines
+        return lines + (self.until.check(self) if self.until else [])
+
+    def check_tasks(self, source: TaskSource) -> None:
+        """Raise RecipeError where these tasks lack what the curriculum or a guide reads."""
+        for component in (self.curriculum, *self.guidance):
+            if hasattr(component, "check_tasks"):
+                component.check_tasks(source)
 
     @property
     def sampling(self) -> Sampling:
@@ -83,6 +116,7 @@ class OnlineRun:
         self.steps = settings.steps
         self.step = 0
         self.sampled_before = session.counts.tokens_sampled
+        self.ending = Ending(settings.until)
         seed = session.seed + 7919 * session.stage  # each stage draws its own
         self.objective, self.credit = settings.objective.build(), settings.credit.build()
         needs = self.objective.needs | self.credit.needs
@@ -107,7 +141,7 @@ class OnlineRun:
 
     async def run(self) -> None:
         session = self.session
-        while self.step < self.steps and not self._spent():
+        while self.step < self.steps and not self._spent() and not self.ending.reached:
             trees, dropped = await self.collect()
             forest = self.flatten(trees)
             credited, figures = self.learn(forest)
@@ -131,7 +165,7 @@ class OnlineRun:
                     tasks, self.rollout, key=key, step=self.step, progress=self.progress, done=done
                 )
             for tree in trees:
-                (kept if KEPT[settings.collect.keep](tree) else dropped).append(tree)
+                (kept if settings.collect.keeps(tree) else dropped).append(tree)
             if len(kept) >= settings.tasks_per_step:
                 break
         return kept, dropped
@@ -157,6 +191,7 @@ class OnlineRun:
             tree.mean_abs_advantage = 0.0
         for room in (self.curriculum, *self.guidance):
             room.observe([*trees, *dropped])
+        self.ending.observe(mean_solved([*trees, *dropped]))
 
     async def record(
         self,
@@ -216,6 +251,7 @@ class OnlineRun:
             "learner": self.learner.state_dict(),
             "curriculum": self.curriculum.state_dict(),
             "guidance": [guide.state_dict() for guide in self.guidance],
+            "ending": self.ending.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -225,6 +261,7 @@ class OnlineRun:
         self.curriculum.load_state_dict(state["curriculum"])
         for guide, saved in zip(self.guidance, state["guidance"], strict=True):
             guide.load_state_dict(saved)
+        self.ending.load_state_dict(state["ending"])
         self.engine.version = self.session.first_step + self.step
 
 
@@ -238,8 +275,16 @@ def has_gradient(tree: Tree) -> bool:
     return len({outcome for _, _, outcome in tree.graded_with_outcome()}) > 1
 
 
-KEPT: Mapping[str, Callable[[Tree], bool]] = {
-    "all": lambda tree: True,
-    "with-gradient": has_gradient,
-    "partly-solved": is_partly_solved,
+def is_solved_between(tree: Tree, low: float | None, high: float | None) -> bool:
+    """Whether the share of a group's answers that are right lies within the bounds, themselves included."""
+    if tree.solved is None:
+        return False
+    return (low is None or low <= tree.solved) and (high is None or tree.solved <= high)
+
+
+KEPT: Mapping[str, Callable[[Tree, Collect], bool]] = {
+    "all": lambda tree, _: True,
+    "with-gradient": lambda tree, _: has_gradient(tree),
+    "partly-solved": lambda tree, _: is_partly_solved(tree),
+    "solved-between": lambda tree, bounds: is_solved_between(tree, bounds.solved_low, bounds.solved_high),
 }

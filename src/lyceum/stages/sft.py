@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import Field
 
-from lyceum.component import Component, RecipeError, require_keys, slot
+from lyceum.component import Component, require_keys, slot
+from lyceum.demonstrations import demonstrated, needed_demonstration
 from lyceum.forest import Forest, build_forest
 from lyceum.stages.session import Session
-from lyceum.tree import Node, Tree
-from lyceum.types import Credited, Grade, Origin, Sampling, Task, TaskSource
+from lyceum.types import Credited, Sampling, Task, TaskSource
 
 
 class SupervisedStage(Component, room="stages"):
@@ -42,7 +42,7 @@ class SupervisedStage(Component, room="stages"):
 
     def check_tasks(self, source: TaskSource) -> None:
         """Raise RecipeError where there is nothing to imitate."""
-        demonstration(source[0])
+        needed_demonstration(source[0], "stage 'sft'")
 
     @property
     def sampling(self) -> Sampling:
@@ -87,19 +87,10 @@ class SupervisedRun:
 
     def demonstrations(self, tasks: list[Task]) -> Forest:
         """One trajectory a task: its prompt, and the demonstration written by a teacher."""
-        policy = self.session.policy
-        trees: list[Tree] = []
-        for task in tasks:
-            text = demonstration(task)
-            prompt = policy.render(task.messages)
-            tokens = policy.tokenizer(text, add_special_tokens=False)["input_ids"]
-            tokens = [*tokens, policy.tokenizer.eos_token_id][: self.settings.max_completion_tokens]
-            tree = Tree(task, [Node(None, prompt, Origin.PROMPT)])
-            leaf = tree.root.add(tokens, Origin.TEACHER, text)
-            leaf.grade = Grade(outcome=0.0)
-            tree.chosen = [leaf]
-            trees.append(tree)
-        return build_forest(trees)
+        policy, longest = self.session.policy, self.settings.max_completion_tokens
+        return build_forest(
+            [demonstrated(policy, task, needed_demonstration(task, "stage 'sft'"), longest) for task in tasks]
+        )
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -114,14 +105,3 @@ class SupervisedRun:
         self.learner.load_state_dict(state["learner"])
         self.curriculum.load_state_dict(state["curriculum"])
         self.engine.version = self.session.first_step + self.step
-
-
-def demonstration(task: Task) -> str:
-    """What the model should have said. Raises RecipeError where the task does not say."""
-    text = task.columns.get("demonstration")
-    if not isinstance(text, str):
-        raise RecipeError(
-            f"tasks: task {task.id!r} has no column 'demonstration', which stage 'sft' imitates; "
-            "allowed: tasks that have one, or a dataset with tasks.columns.demonstration"
-        )
-    return text

@@ -12,12 +12,14 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
 from lyceum.component import Component
-from lyceum.tasks.split import check_index, check_levels
+from lyceum.tasks.rubric import Criterion
+from lyceum.tasks.solution import Solution
+from lyceum.tasks.split import check_index, check_levels, rounded
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task
 
@@ -50,6 +52,9 @@ class Chain(Component, room="tasks"):
 class ChainSource:
     """``source[i]`` follows from (seed, split, i) alone. A chain belongs to one split for good, whatever the seed."""
 
+    rubric_in_order = True
+    """A hint gives the first results: criteria can be shown from the first on, and no others."""
+
     def __init__(self, settings: Chain, split: Literal["train", "heldout"], seed: int) -> None:
         self.settings = settings
         self.split = split
@@ -65,18 +70,39 @@ class ChainSource:
         start, operations = draw(rng, level, heldout=self.split == "heldout")
         return make_task(f"chain/{self.split}/{self.seed}/{index}", start, operations)
 
+    @property
+    def parameters(self) -> Mapping[str, tuple[float, float]]:
+        """The number of operations, within the levels, and the largest operand."""
+        levels = self.settings.levels
+        return {"operations": (min(levels), max(levels)), "largest_operand": (1, LARGEST_OPERAND)}
+
+    def at(self, values: Mapping[str, float], key: str) -> Task:
+        id = f"chain/{self.split}/{self.seed}/at/{key}"
+        rng = random.Random(id)
+        level, largest = (rounded(rng, values[name]) for name in ("operations", "largest_operand"))
+        start, operations = draw(rng, level, heldout=self.split == "heldout", largest=largest)
+        task = make_task(id, start, operations)
+        return task.with_messages(task.messages, parameters=dict(values))
+
     def grader(self) -> Grader:
         return grade_leaves
 
     def hinted(self, task: Task, hint: Mapping[str, str]) -> Task:
         return hinted(task, hint)
 
+    def solution(self, task: Task) -> Solution:
+        return solution(task)
 
-def draw(rng: random.Random, level: int, *, heldout: bool) -> tuple[int, list[int]]:
+    def rubric_hint(self, task: Task, criteria: Sequence[Criterion]) -> dict[str, str]:
+        """The first criteria, as the results that they ask for."""
+        return {"tier": "rubric", "text": given(task.columns["steps"][: len(criteria)])}
+
+
+def draw(rng: random.Random, level: int, *, heldout: bool, largest: int = LARGEST_OPERAND) -> tuple[int, list[int]]:
     """A start in 0..99 and ``level`` operands in -9..-1 or 1..9, of the asked split. Every such chain is as likely."""
     while True:
         start = rng.randrange(MODULUS)
-        operations = [rng.choice((1, -1)) * rng.randint(1, LARGEST_OPERAND) for _ in range(level)]
+        operations = [rng.choice((1, -1)) * rng.randint(1, largest) for _ in range(level)]
         if is_heldout(chain_text(start, operations)) == heldout:
             return start, operations
 
@@ -114,6 +140,7 @@ def make_task(id: str, start: int, operations: Sequence[int]) -> Task:
         "hints": [hint for hint in hints_of(results) if len(results) > 1 or hint["tier"] != "solution"],
         "hints_leak": False,
         "demonstration": completion_text(start, operations, results),
+        "rubric": rubric(operations, results),
     }
     return Task(id, ({"role": "user", "content": chain},), str(results[-1]), columns, provenance="chain")
 
@@ -130,8 +157,32 @@ def hints_of(results: Sequence[int]) -> list[dict[str, str]]:
     return [
         {"tier": "knowledge", "text": "~lr"},
         {"tier": "planning", "text": f":{level}"},
-        *({"tier": "solution", "text": f"|{','.join(map(str, results[:k]))}"} for k in shown),
+        *({"tier": "solution", "text": given(results[:k])} for k in shown),
     ]
+
+
+def given(results: Sequence[int]) -> str:
+    """Results that a hint gives, from the first on: ``|45,43``."""
+    return f"|{','.join(map(str, results))}"
+
+
+def solution(task: Task) -> Solution:
+    """The chain's results, to be given one by one; the last, the answer, never."""
+    results = task.columns["steps"]
+    return Solution(tuple(map(str, results[:-1])), len(results), before="|", between=",")
+
+
+def rubric(operations: Sequence[int], results: Sequence[int]) -> list[dict[str, Any]]:
+    """A criterion for each operation with its result, one point each, and the answer for as many points together."""
+    ends = [f"{operand:+d}" for operand in operations[1:]] + ["#"]
+    steps = [
+        # With the sign that follows it: +8=4 is not met by +8=45.
+        {"criterion": f"{operand:+d}={result}", "points": 1, "contains": f"{operand:+d}={result}{end[0]}"}
+        for operand, result, end in zip(operations, results, ends, strict=True)
+    ]
+    steps[-1]["leaks"] = True
+    answer = {"criterion": f"#{results[-1]}", "points": len(results), "ends": f"#{results[-1]}", "leaks": True}
+    return [*steps, answer]
 
 
 def hinted(task: Task, hint: Mapping[str, str]) -> Task:

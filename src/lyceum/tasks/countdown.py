@@ -20,7 +20,9 @@ from lyceum.component import Component
 from lyceum.reward.base import each, verdict
 from lyceum.reward.extract import Extract
 from lyceum.tasks.prompt import fields_of, fill, with_hint_below
-from lyceum.tasks.split import Split, check_index, check_levels, draw
+from lyceum.tasks.rubric import step_rubric
+from lyceum.tasks.solution import Solution
+from lyceum.tasks.split import Split, check_index, check_levels, draw, rounded
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task
 
@@ -87,12 +89,30 @@ class CountdownSource:
 
     def __getitem__(self, index: int) -> Task:
         check_index("countdown", index, len(self))
-        settings = self.settings
-        level = settings.levels[index % len(settings.levels)]
+        levels = self.settings.levels
         key = f"countdown/{self.split}/{self.seed}/{index}"
+        return self._draw(key, levels[index % len(levels)], self.settings.max_number)
+
+    @property
+    def parameters(self) -> Mapping[str, tuple[float, float]]:
+        """How many numbers, within the levels, and the largest number."""
+        settings = self.settings
+        # With fewer different numbers than that, few problems have a target that is not one of the numbers.
+        lowest = min(settings.min_number + 9, settings.max_number)
+        bounds = (min(settings.levels), max(settings.levels))
+        return {"numbers": bounds, "largest_number": (lowest, settings.max_number)}
+
+    def at(self, values: Mapping[str, float], key: str) -> Task:
+        id = f"countdown/{self.split}/{self.seed}/at/{key}"
+        rng = random.Random(f"{id}/parameters")
+        task = self._draw(id, *(rounded(rng, values[name]) for name in ("numbers", "largest_number")))
+        return task.with_messages(task.messages, parameters=dict(values))
+
+    def _draw(self, key: str, level: int, max_number: int) -> Task:
+        settings = self.settings
 
         def make(rng: random.Random) -> Task | None:
-            made = make_problem(rng, level, settings.min_number, settings.max_number, settings.max_target)
+            made = make_problem(rng, level, settings.min_number, max_number, settings.max_target)
             return None if made is None else make_task(key, *made, prompt=settings.prompt)
 
         # The order of the numbers makes no other problem: a permuted copy of a held-out one is not trained on.
@@ -104,6 +124,11 @@ class CountdownSource:
     def hinted(self, task: Task, hint: Mapping[str, str]) -> Task:
         """The same problem with a hint below its question; ``columns["hint"]`` is the hint."""
         return with_hint_below(task, hint)
+
+    def solution(self, task: Task) -> Solution:
+        """Its steps, all but the last."""
+        steps = task.columns["steps"]
+        return Solution(tuple(steps[:-1]), len(steps), before="Begin with ", between=", ")
 
 
 def make_problem(
@@ -146,6 +171,7 @@ def make_task(id: str, numbers: list[int], target: int, steps: list[str], soluti
         "numbers": numbers,
         "steps": steps,
         "hints": hints_of(steps),
+        "rubric": step_rubric(steps),
         "solution": solution,
     }
     return Task(id, ({"role": "user", "content": content},), str(target), columns, provenance="countdown")

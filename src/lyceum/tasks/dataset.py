@@ -14,6 +14,7 @@ from lyceum.reward.base import combine
 from lyceum.reward.extract import after_last
 from lyceum.tasks.prompt import fields_of, fill, with_hint_below
 from lyceum.tasks.rows import Rows, kind_of, read_rows
+from lyceum.tasks.rubric import is_rubric
 from lyceum.tasks.split import Split, check_index, kept_for_evaluation
 from lyceum.types import Grader, Message, Task
 
@@ -39,6 +40,8 @@ class Columns(BaseModel):
     """A list of hints, from abstract to concrete: texts, or {tier, text}."""
     demonstration: str | None = None
     """A worked solution, for fine-tuning and for prefixes."""
+    rubric: str | None = None
+    """A list of criteria, {criterion, points} with ``contains`` or ``ends``: what makes a good answer."""
 
 
 class Dataset(Component, room="tasks"):
@@ -144,7 +147,7 @@ class DatasetSource:
         number = self.kept[index]
         row, columns = self.rows[number], self.settings.columns
         further = {name: value for name, value in row.items() if name != columns.prompt}
-        for name in ("level", "hints", "demonstration"):
+        for name in ("level", "hints", "demonstration", "rubric"):
             column = getattr(columns, name)
             if column is not None:
                 further[name] = _cell(row, column)
@@ -209,6 +212,7 @@ def _check_row(settings: Dataset, row: Mapping[str, Any], index: int, name: str)
         ("columns.level", columns.level, _is_scalar, "a text or a number"),
         ("columns.hints", columns.hints, _is_hints, "a list of texts or of {tier, text}"),
         ("columns.demonstration", columns.demonstration, _is_text, "a text"),
+        ("columns.rubric", columns.rubric, is_rubric, "a list of {criterion, points, contains or ends}"),
         *(("where", column, _is_any, "") for column in settings.where),
         *(("template", column, _is_any, "") for column in fields_of(settings.template or "")),
     ]

@@ -18,6 +18,8 @@ from lyceum.component import Component
 from lyceum.reward.base import each, verdict
 from lyceum.reward.extract import Extract
 from lyceum.tasks.prompt import with_hint_below
+from lyceum.tasks.rubric import step_rubric
+from lyceum.tasks.solution import Solution
 from lyceum.tasks.split import Split, check_index, check_levels, draw
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task
@@ -86,6 +88,11 @@ class LogicSource:
         """The same problem with a hint below its question; ``columns["hint"]`` is the hint."""
         return with_hint_below(task, hint)
 
+    def solution(self, task: Task) -> Solution:
+        """Its steps, all but the last."""
+        steps = task.columns["steps"]
+        return Solution(tuple(steps[:-1]), len(steps), before="Begin with ", between=", ")
+
 
 def make_problem(rng: random.Random, level: int, distractors: int) -> tuple[list[str], list[Rule], list[Rule]]:
     """Facts, all rules in random order, and the rules that apply, in the order in which they do."""
@@ -137,6 +144,7 @@ def make_task(id: str, facts: list[str], rules: list[Rule], chain: Sequence[Rule
         "rules": [rule_text(rule) for rule in rules],
         "steps": steps,
         "hints": hints_of(steps),
+        "rubric": step_rubric(steps),
     }
     answer = " ".join(sorted(conclusion for _, conclusion in chain))
     return Task(id, ({"role": "user", "content": content},), answer, columns, provenance="logic")

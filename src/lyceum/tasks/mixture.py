@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from lyceum.component import Component, RecipeError, slot
+from lyceum.tasks.rubric import Criterion, rubric_hint
+from lyceum.tasks.solution import Solution, solution_of
 from lyceum.tasks.split import Split, check_index
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task, TaskSource
@@ -53,6 +55,7 @@ class MixtureSource:
         self.pattern = spread(weights, PATTERN)
         self._rank = [self.pattern[:at].count(source) for at, source in enumerate(self.pattern)]
         self.conversational = all(getattr(source, "conversational", False) for source in sources)
+        self.rubric_in_order = any(getattr(source, "rubric_in_order", False) for source in sources)
 
     def __len__(self) -> int:
         return self.size
@@ -79,6 +82,14 @@ class MixtureSource:
         number, own = self._own(task)
         hinted: Task = self.sources[number].hinted(own, hint)  # pyright: ignore[reportAttributeAccessIssue]
         return replace(hinted, id=task.id)
+
+    def solution(self, task: Task) -> Solution | None:
+        number, own = self._own(task)
+        return solution_of(self.sources[number], own)
+
+    def rubric_hint(self, task: Task, criteria: Sequence[Criterion]) -> Mapping[str, str]:
+        number, own = self._own(task)
+        return rubric_hint(self.sources[number], own, criteria)
 
     def _own(self, task: Task) -> tuple[int, Task]:
         """The number of the task's source, and the task under the id that it has there."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import zlib
 from collections.abc import Callable, Sequence
@@ -48,3 +49,9 @@ def check_index(name: str, index: int, size: int) -> None:
     """Raise IndexError outside of 0 .. size - 1, which also ends a ``for`` loop over a source."""
     if not 0 <= index < size:
         raise IndexError(f"{name}: task {index}; there are 0 to {size - 1}")
+
+
+def rounded(rng: random.Random, value: float) -> int:
+    """A whole number for a real one: its fraction is the probability of one more."""
+    whole = math.floor(value)
+    return whole + (rng.random() < value - whole)

@@ -150,11 +150,19 @@ function showCurves() {
     found.forEach((key) => used.add(key));
     return found.length ? chart(title, found.map((key) => ({ name: name(key), x: series[key][0], y: series[key][1] })), format, dots) : null;
   };
+  // What curriculum and guidance say of themselves: room/what/of, a chart for each what, a line for each of.
+  const beliefs = new Map();
+  for (const name of names.filter((n) => /^(curriculum|guidance)\/.*\/[^/]+$/.test(n)).sort(byNumber)) {
+    const what = name.slice(0, name.lastIndexOf("/"));
+    beliefs.set(what, [...(beliefs.get(what) || []), name]);
+  }
+  const titled = (what) => { const words = what.replaceAll("_", " ").replace("/", ": ").replaceAll("/", ", "); return words[0].toUpperCase() + words.slice(1); };
   const main = [
     some("Held-out accuracy", ["heldout/overall"], percent, true),
     some("Reward, mean", ["reward/mean"]),
     some("Right in training", ["correct/mean"], percent),
     some("Right in training, by level", names.filter((n) => /^level\/.*\/correct$/.test(n)).sort(byNumber), percent, false, (n) => n.split("/")[1]),
+    ...[...beliefs].map(([what, keys]) => some(titled(what), keys, short, false, (n) => n.slice(n.lastIndexOf("/") + 1))),
     some("Entropy, nats a token", ["entropy"]),
     some("Completion length, tokens", ["completion_tokens/mean"]),
     some("Loss", ["loss"]),
@@ -389,12 +397,15 @@ function showTree(holder, detail, tree) {
     detail.replaceChildren(el("div", { class: "card" },
       el("h3", {}, `${place.node.rows.length} of ${own.length} trajectories pass here`, ...(ends.length ? ends.map((r) => verdict(r.correct)) : [])),
       ends.length ? facts(ends[0]) : null,
+      // What a search kept on the nodes that begin here: visits, values.
+      ...(place.node.stats || []).slice(0, 8).map((s) => el("p", { class: "dim" }, Object.entries(s).map(([name, value]) => `${name.replaceAll("_", " ")} ${typeof value === "number" ? short(value) : JSON.stringify(value)}`).join(", "))),
       el("pre", { class: "tall" }, ...path.map((p) => (p === place ? el("b", {}, p.node.text) : el("span", { class: "dim" }, p.node.text))))));
   };
   for (const place of nodes) {
     const x = left[place.depth], y = toY(place);
     const group = draw("g", { class: "node", tabindex: "0", role: "button" });
-    group.append(draw("title", {}, place.node.text.slice(-2000)));
+    const kept = (place.node.stats || []).filter((s) => typeof s.visits === "number" && typeof s.q === "number");
+    group.append(draw("title", {}, kept.slice(0, 1).map((s) => `${s.visits} visits, q ${short(s.q)}\n`).join("") + place.node.text.slice(-2000)));
     group.append(draw("rect", { x, y: y - 11, width: place.width, height: 22, rx: 4, stroke: colour(place) }));
     group.append(draw("text", { x: x + 7, y: y + 4 }, place.label));
     group.addEventListener("click", () => read(place, group));

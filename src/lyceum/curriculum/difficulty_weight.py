@@ -1,0 +1,107 @@
+"""Online difficulty soft weighting (PCuRL): each group's advantages times a function of its own success rate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from lyceum.component import Component, slot
+from lyceum.curriculum.base import Around
+from lyceum.policy import Policy
+from lyceum.tree import Tree
+from lyceum.types import Curriculum, TaskSource
+
+Shape = Literal["easy", "medium", "hard", "binary-easy", "binary-medium", "binary-hard"]
+
+KEPT: dict[Shape, tuple[float, float]] = {
+    "binary-easy": (0.5, 1.0),
+    "binary-medium": (0.25, 0.75),
+    "binary-hard": (0.0, 0.5),
+}
+"""Success rates, ends included, that the binary shapes keep; 0 is dropped by all of them."""
+
+
+class DifficultyWeight(Component, room="curriculum"):
+    """The draws of another curriculum, each group weighted by how hard it has just been."""
+
+    kind: Literal["difficulty-weight"] = "difficulty-weight"
+    shape: Shape = "medium"
+    """Which groups count most: those mostly solved (``easy``), half solved (``medium``) or mostly failed (``hard``);
+    the binary ones count fully or not at all."""
+    all_wrong: float = Field(0.25, ge=0, le=1)
+    """Weight of a group without a right answer under ``hard`` (no unit). Where only right and wrong are rewarded such
+    a group has no gradient; with a length reward it has."""
+    draws: Annotated[Any, slot("curriculum", "uniform")] = "uniform"
+    """Which tasks are drawn."""
+
+    def build(self, source: TaskSource, *, seed: int, policy: Policy | None = None) -> Curriculum:
+        return DifficultyWeighted(self, self.draws.build(source, seed=seed, policy=policy))
+
+    def check(self, stage: Any) -> list[str]:
+        return self.draws.check(stage) if hasattr(self.draws, "check") else []
+
+    def check_tasks(self, source: TaskSource) -> None:
+        if hasattr(self.draws, "check_tasks"):
+            self.draws.check_tasks(source)
+
+
+class DifficultyWeighted(Around):
+    """Holds nothing of its own that lasts: a weight follows from the group's rollouts alone."""
+
+    def __init__(self, settings: DifficultyWeight, inner: Curriculum) -> None:
+        super().__init__(inner)
+        self.settings = settings
+        self.mean = 1.0
+
+    def weight(self, tree: Tree) -> float:
+        # Where no grader says right or wrong there is no success rate, and the group counts as it would without.
+        solved = tree.solved
+        own = (
+            1.0 if solved is None else difficulty_weight(solved, self.settings.shape, all_wrong=self.settings.all_wrong)
+        )
+        return own * self.inner.weight(tree)
+
+    def observe(self, trees: Sequence[Tree]) -> None:
+        self.mean = sum(map(self.weight, trees)) / len(trees) if trees else 1.0
+        super().observe(trees)
+
+    def figures(self) -> dict[str, float]:
+        return {"weight/mean": self.mean, **self.inner.figures()}
+
+
+def difficulty_weight(solved: float, shape: Shape, *, all_wrong: float = 0.25) -> float:
+    """What a group's advantages are multiplied by.
+
+        c(p) = cos(pi (p - 1/2))        1 at p = 1/2, 0 at p = 0 and p = 1
+                    p = 0        0 < p <= 1/2    1/2 < p <= 1
+        easy        0            c(p)            1
+        medium      0            c(p)            c(p)
+        hard        all_wrong    1               c(p)
+
+        binary-easy    1 for 1/2 <= p <= 1, binary-medium for 1/4 <= p <= 3/4, binary-hard for 0 < p <= 1/2, else 0
+
+    Args:
+        solved: p, the share of the group's rollouts whose answer is right, whatever else is rewarded.
+        shape: as above.
+        all_wrong: weight at p = 0 under ``hard``, without unit.
+    Returns:
+        Weight without unit, in 0 .. 1.
+    Raises:
+        ValueError: solved is not in 0 .. 1.
+    Source:
+        VL-Cogito, arXiv:2507.22607: its released code, reward and advantage sections of verl/trainer/ray_trainer.py,
+        which calls the shapes s_3, s_2, s_1 and h_3, h_2, h_1 in this order; 0.25 is in examples/config.yaml.
+    """
+    if not 0 <= solved <= 1:
+        raise ValueError(f"solved: got {solved}; allowed: a share, 0 to 1")
+    if shape in KEPT:
+        low, high = KEPT[shape]
+        return float(solved > 0 and low <= solved <= high)
+    if solved == 0:
+        return all_wrong if shape == "hard" else 0.0
+    flat = shape == "easy" if solved > 0.5 else shape == "hard"
+    # At p = 1 the cosine of pi / 2 is 6e-17 in floating point.
+    return 1.0 if flat else max(0.0, round(math.cos(math.pi * (solved - 0.5)), 12))

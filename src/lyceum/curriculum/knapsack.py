@@ -1,0 +1,300 @@
+"""Knapsack RL: how many rollouts each task of a batch gets, so that the batch as a whole promises the most."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from jaxtyping import Float, Int
+from pydantic import Field, model_validator
+
+from lyceum.component import Component, slot
+from lyceum.curriculum.base import Around, categories_of, category_of
+from lyceum.evaluate.statistics import level_order
+from lyceum.policy import Policy
+from lyceum.tree import Tree
+from lyceum.types import Curriculum, Task, TaskSource
+
+
+class Knapsack(Component, room="curriculum"):
+    """The draws of another curriculum, with the batch's rollouts shared out where they are worth most.
+
+    A task's success rate is that of its own earlier rollouts, or else of its category's; one of which neither is known
+    gets ``samples``.
+    """
+
+    kind: Literal["knapsack"] = "knapsack"
+    samples: int = Field(8, ge=2)
+    """Mean rollouts a task: the batch's total is as many times its tasks, exactly. The rollout's own number must be
+    the same."""
+    least: int = Field(2, ge=2)
+    """Fewest rollouts of a task that is solved now and then."""
+    most: int = Field(128, ge=2)
+    """Most rollouts of such a task, as long as others can take what is left."""
+    never_solved: int = Field(2, ge=2)
+    """Rollouts of a task that was never solved, before it gets what others do not need."""
+    always_solved: int = Field(2, ge=2)
+    """Rollouts of a task that was always solved."""
+    window: int = Field(16, ge=1)
+    """A task's rate is that of its latest groups with at least this many rollouts together."""
+    category_window: int = Field(256, ge=1)
+    """The same for a category."""
+    known_from: int = Field(8, ge=1)
+    """Rollouts from which on a rate counts as known."""
+    confidence: float = Field(0.9, gt=0, lt=1)
+    """Probability of both a right and a wrong answer that a task's need is reckoned for: what all needs leave over
+    goes to tasks that were never solved (no unit)."""
+    by: str | None = "level"
+    """Column that names a task's category, or ``provenance``; null goes by the tasks alone."""
+    draws: Annotated[Any, slot("curriculum", "uniform")] = "uniform"
+    """Which tasks are drawn."""
+
+    @model_validator(mode="after")
+    def _numbers_fit(self) -> Knapsack:
+        for name in ("least", "never_solved", "always_solved"):
+            if getattr(self, name) > self.samples:
+                raise ValueError(
+                    f"{name}: got {getattr(self, name)}, but samples is {self.samples}; allowed: 2 to {self.samples}"
+                )
+        if self.most < self.samples:
+            raise ValueError(f"most: got {self.most}, but samples is {self.samples}; allowed: at least that")
+        return self
+
+    def check(self, stage: Any) -> list[str]:
+        own = getattr(stage.rollout, "samples", None)
+        lines = self.draws.check(stage) if hasattr(self.draws, "check") else []
+        if own == self.samples:
+            return lines
+        given = "none" if own is None else own
+        return [
+            *lines,
+            f"curriculum.samples: got {self.samples}, but rollout.samples is {given}; allowed: the same number in both",
+        ]
+
+    def check_tasks(self, source: TaskSource) -> None:
+        if self.by is not None:
+            categories_of(source, self.by)
+        if hasattr(self.draws, "check_tasks"):
+            self.draws.check_tasks(source)
+
+    def build(self, source: TaskSource, *, seed: int, policy: Policy | None = None) -> Curriculum:
+        return KnapsackCurriculum(self, self.draws.build(source, seed=seed, policy=policy))
+
+
+class KnapsackCurriculum(Around):
+    """Its state: the latest outcomes of each task and of each category."""
+
+    def __init__(self, settings: Knapsack, inner: Curriculum) -> None:
+        super().__init__(inner)
+        self.settings = settings
+        self.of_task = Rates(settings.window)
+        self.of_category = Rates(settings.category_window)
+        self.granted: dict[str, list[int]] = {}
+        """Rollouts that each tree of the step observed last was granted, by category."""
+
+    def draw(self, n: int) -> list[Task]:
+        settings = self.settings
+        tasks = self.inner.draw(n)
+        budget = allocate(
+            [self.rate(task) for task in tasks],
+            settings.samples * len(tasks),
+            unknown=settings.samples,
+            least=settings.least,
+            most=settings.most,
+            never_solved=settings.never_solved,
+            always_solved=settings.always_solved,
+            confidence=settings.confidence,
+        )
+        return [replace(task, samples=samples) for task, samples in zip(tasks, budget, strict=True)]
+
+    def rate(self, task: Task) -> float | None:
+        """What is known of the task's success rate; None for nothing."""
+        own = self.of_task.rate(task.id, self.settings.known_from)
+        if own is not None or self.settings.by is None:
+            return own
+        return self.of_category.rate(category_of(task, self.settings.by), self.settings.known_from)
+
+    def observe(self, trees: Sequence[Tree]) -> None:
+        granted: dict[str, list[int]] = defaultdict(list)
+        for tree in trees:
+            verdicts = [grade.verdict for _, grade, _ in tree.graded_with_outcome() if grade.verdict is not None]
+            category = "all" if self.settings.by is None else category_of(tree.task, self.settings.by)
+            granted[category].append(tree.task.samples or 0)
+            if verdicts:
+                self.of_task.add(tree.task.id, sum(verdicts), len(verdicts))
+                self.of_category.add(category, sum(verdicts), len(verdicts))
+        self.granted = {name: granted[name] for name in sorted(granted, key=level_order)}
+        super().observe(trees)
+
+    def figures(self) -> dict[str, float]:
+        figures = {f"samples/{name}": fmean(samples) for name, samples in self.granted.items()}
+        if self.granted:
+            figures["most-samples/task"] = float(max(map(max, self.granted.values())))
+        for name in self.granted:
+            rate = self.of_category.rate(name, self.settings.known_from)
+            figures |= {} if rate is None else {f"rate/{name}": rate}
+        return figures | super().figures()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            **super().state_dict(),
+            "of_task": self.of_task.state_dict(),
+            "of_category": self.of_category.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.of_task.load_state_dict(state["of_task"])
+        self.of_category.load_state_dict(state["of_category"])
+
+
+class Rates:
+    """Success rates of keys, each from its latest groups of outcomes.
+
+    Args:
+        window: outcomes; older groups than it takes to have so many are forgotten.
+    """
+
+    def __init__(self, window: int) -> None:
+        self.window = window
+        self.groups: dict[str, list[tuple[int, int]]] = {}
+
+    def add(self, key: str, right: int, of: int) -> None:
+        """A group of ``of`` outcomes, ``right`` of them right."""
+        groups = [*self.groups.get(key, []), (right, of)]
+        while sum(count for _, count in groups[1:]) >= self.window:
+            del groups[0]
+        self.groups[key] = groups
+
+    def rate(self, key: str, known_from: int) -> float | None:
+        """Share that is right; None below ``known_from`` outcomes."""
+        groups = self.groups.get(key, [])
+        total = sum(count for _, count in groups)
+        return sum(right for right, _ in groups) / total if total >= known_from else None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {key: [list(group) for group in groups] for key, groups in self.groups.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.groups = {key: [(int(right), int(of)) for right, of in groups] for key, groups in state.items()}
+
+
+def value(n: Float[np.ndarray, " n"], p: float) -> Float[np.ndarray, " n"]:
+    """What n rollouts of a task promise: a gradient that is not 0, times what it would gain.
+
+        Value(n, p) = (1 - p^n - (1 - p)^n) * p (1 - p)^2
+
+    The first factor is the probability that not all answers are alike; the second one approximates how much an update
+    raises the success rate, and is largest at p = 1/3.
+
+    Args:
+        n: rollouts.
+        p: success rate, in 0 .. 1.
+    Source:
+        Knapsack RL, arXiv:2509.25849, and its released code (verl/trainer/ppo/exploration_utils.py, solve_by_dp).
+    """
+    return (1 - p**n - (1 - p) ** n) * p * (1 - p) ** 2
+
+
+def need(p: float, confidence: float) -> float:
+    """Rollouts after which answers of both kinds are seen with about this probability, for 0 < p < 1.
+
+        n = ln(1 - confidence) / ln(max(p, 1 - p))
+
+    Source:
+        Knapsack RL's released code (cost_estimation "probability").
+    """
+    return math.log(1 - confidence) / math.log(max(p, 1 - p))
+
+
+def allocate(
+    rates: Sequence[float | None],
+    total: int,
+    *,
+    unknown: int,
+    least: int,
+    most: int,
+    never_solved: int,
+    always_solved: int,
+    confidence: float,
+) -> list[int]:
+    """Rollouts of each task of a batch: ``total`` together, exactly.
+
+    Everyone has the floor of its kind. What is left goes to tasks that are solved now and then, by dynamic programming
+    over the sum of their values; but first, as far as they need less than that, the rest of it to tasks that were
+    never solved (or, where there is none, to those always solved and those not known). Without tasks in between and
+    without failed ones, all get the same.
+
+    Args:
+        rates: success rate of each task; None where it is not known.
+        total: at least the sum of all floors.
+        unknown, never_solved, always_solved: floors of tasks whose rate is None, 0 and 1.
+        least, most: bounds of tasks in between. ``most`` gives way where nobody else can take what is left.
+        confidence: see :func:`need`.
+    Raises:
+        ValueError: the floors are more than the total.
+    Source:
+        Knapsack RL's released code (sampling_budget_by_knapsack). There, a batch in which every task is solved now and
+        then has nobody to give a surplus to, and fails; here the dynamic program shares all of it out.
+    """
+    floor = {None: unknown, 0.0: never_solved, 1.0: always_solved}
+    budget = [floor.get(rate, least) for rate in rates]
+    left = total - sum(budget)
+    if left < 0:
+        raise ValueError(f"total: got {total}; the floors alone are {sum(budget)}")
+    between = {i: rate for i, rate in enumerate(rates) if rate is not None and 0 < rate < 1}
+    failed = [i for i, rate in enumerate(rates) if rate == 0]
+    others = failed or [i for i in range(len(rates)) if i not in between]
+    if not between and not failed:  # nothing speaks for one task against another
+        return evenly(total, len(rates))
+    if others:
+        needed = sum(int(min(most, need(rate, confidence))) for rate in between.values())
+        surplus = max(0, left - needed)
+        for i, samples in zip(others, evenly(surplus, len(others)), strict=True):
+            budget[i] += samples
+        left -= surplus
+    further = solve(list(between.values()), left, least=least, most=most)
+    for i, samples in zip(between, further, strict=True):
+        budget[i] += samples
+    return budget
+
+
+def solve(rates: Sequence[float], left: int, *, least: int, most: int) -> list[int]:
+    """Rollouts beyond ``least`` of each task, ``left`` together, with the largest sum of values.
+
+        best_i(w) = max_{0 <= k <= most - least} best_{i-1}(w - k) + Value(least + k, p_i)
+
+    What does not fit below ``most`` is spread evenly above it.
+    """
+    if not rates:
+        return []
+    room = most - least
+    above = max(0, left - room * len(rates))
+    left -= above
+    best = np.full(left + 1, -np.inf)
+    best[0] = 0.0
+    chosen: list[Int[np.ndarray, " w"]] = []
+    for p in rates:
+        gain = value(least + np.arange(min(room, left) + 1, dtype=float), p)
+        # Row k is best shifted by k: what is best when this task takes k of the first w.
+        taken = np.full((len(gain), left + 1), -np.inf)
+        for k in range(len(gain)):
+            taken[k, k:] = best[: left + 1 - k] + gain[k]
+        chosen.append(taken.argmax(0))
+        best = taken.max(0)
+    further = evenly(above, len(rates))
+    for i in range(len(rates) - 1, -1, -1):
+        k = int(chosen[i][left])
+        further[i] += k
+        left -= k
+    return further
+
+
+def evenly(total: int, parts: int) -> list[int]:
+    """Whole shares of a total; the first ones are one larger where it does not divide."""
+    return [total // parts + (i < total % parts) for i in range(parts)]

@@ -1,0 +1,205 @@
+"""PCL, prompt curriculum learning: a value model reads many prompts and picks those that are about half solved."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from statistics import fmean
+from typing import Annotated, Any, Literal
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from lyceum.component import Component, require_keys, slot
+from lyceum.curriculum.base import Around, success
+from lyceum.forest import build_forest
+from lyceum.policy import Policy
+from lyceum.tree import Node, Tree
+from lyceum.types import Curriculum, Grade, Origin, Task, TaskSource
+
+
+class PromptValue(Component, room="curriculum"):
+    """Of a pool of drawn tasks, those whose predicted success rate is nearest to a target."""
+
+    kind: Literal["prompt-value"] = "prompt-value"
+    target: float = Field(0.5, ge=0, le=1)
+    """Predicted success rate that is looked for (no unit)."""
+    pool: int = Field(4, ge=1)
+    """Tasks drawn for each one that is picked; 1 picks all of them."""
+    body: Literal["own", "policy"] = "own"
+    """Whose hidden states the value is read from: a copy of the policy that is trained along, or the policy as it is
+    now, with a head alone to train: no further model in memory, but a moving ground."""
+    lr: float = Field(1e-6, gt=0)
+    """AdamW's learning rate."""
+    epochs: int = Field(1, ge=1)
+    """Updates of the value model on each step's groups."""
+    micro_batch_tokens: int = Field(8192, ge=1)
+    """Prompt tokens forwarded at once; the result does not depend on it, the memory does."""
+    draws: Annotated[Any, slot("curriculum", "uniform")] = "uniform"
+    """Where the pool comes from."""
+
+    def check(self, stage: Any) -> list[str]:
+        return self.draws.check(stage) if hasattr(self.draws, "check") else []
+
+    def check_tasks(self, source: TaskSource) -> None:
+        if hasattr(self.draws, "check_tasks"):
+            self.draws.check_tasks(source)
+
+    def build(self, source: TaskSource, *, seed: int, policy: Policy | None = None) -> Curriculum:
+        if policy is None:
+            raise ValueError("the curriculum 'prompt-value' reads prompts with the policy; give it one")
+        return PromptValueCurriculum(self, self.draws.build(source, seed=seed, policy=policy), policy)
+
+
+class PromptValueCurriculum(Around):
+    """Its state: the value model and its optimiser. Predictions live from a step's draw to its outcomes."""
+
+    def __init__(self, settings: PromptValue, inner: Curriculum, policy: Policy) -> None:
+        super().__init__(inner)
+        self.settings = settings
+        self.model = ValueModel(policy, own=settings.body == "own", lr=settings.lr, start=settings.target)
+        self.predicted: dict[str, float] = {}
+        self.pool_values: list[float] = []
+        self._figures: dict[str, float] = {}
+
+    def draw(self, n: int) -> list[Task]:
+        pool = self.inner.draw(n * self.settings.pool)
+        values = self.model.values([task.messages for task in pool], self.settings.micro_batch_tokens)
+        picked = nearest_to(self.settings.target, values, n)
+        self.pool_values += values
+        self.predicted |= {pool[i].id: values[i] for i in picked}
+        return [pool[i] for i in picked]
+
+    def observe(self, trees: Sequence[Tree]) -> None:
+        known = [(tree, rate) for tree in trees if (rate := success(tree)) is not None]
+        self._figures = self._compare(known)
+        self.pool_values, self.predicted = [], {}
+        if known:
+            prompts, targets = [tree.task.messages for tree, _ in known], [rate for _, rate in known]
+            for _ in range(self.settings.epochs):
+                self.model.regress(prompts, targets, self.settings.micro_batch_tokens)
+        super().observe(trees)
+
+    def _compare(self, known: Sequence[tuple[Tree, float]]) -> dict[str, float]:
+        pairs = [(self.predicted[tree.task.id], rate) for tree, rate in known if tree.task.id in self.predicted]
+        if not pairs:
+            return {}
+        figures = {
+            "value/pool": fmean(self.pool_values),
+            "value/picked": fmean(value for value, _ in pairs),
+            "solved/picked": fmean(rate for _, rate in pairs),
+        }
+        explained = explained_variance([value for value, _ in pairs], [rate for _, rate in pairs])
+        return figures | ({} if explained is None else {"explained-variance/picked": explained})
+
+    def figures(self) -> dict[str, float]:
+        return {**self._figures, **super().figures()}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "model": self.model.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.model.load_state_dict(state["model"])
+
+
+class ValueModel:
+    """V(prompt): a linear head on the last prompt token's hidden state, and the optimiser that trains it.
+
+    Args:
+        policy: whose body is copied (``own``), or read as it is at each call.
+        own: train a body of its own along with the head.
+        lr: AdamW's learning rate.
+        start: V of every prompt before anything was learnt.
+    """
+
+    def __init__(self, policy: Policy, *, own: bool, lr: float, start: float) -> None:
+        self.own = own
+        self.reader = Policy(copy.deepcopy(policy.module), policy.tokenizer) if own else policy
+        self.head = nn.Linear(policy.output.weight.shape[1], 1, device=policy.device)
+        # Zero: nothing random needs a seed, and whatever the prompts, nothing is known of them yet.
+        nn.init.zeros_(self.head.weight)
+        nn.init.constant_(self.head.bias, start)
+        body = [p for p in self.reader.backbone.parameters() if p.requires_grad] if own else []
+        self.parameters = [*body, *self.head.parameters()]
+        self.optimizer = torch.optim.AdamW(self.parameters, lr=lr, weight_decay=0.0)
+
+    @torch.no_grad()
+    def values(self, prompts: Sequence[Sequence[Any]], tokens: int) -> list[float]:
+        """V of each prompt, given as chat messages; ``tokens`` are forwarded at once."""
+        rendered = [self.reader.render(messages) for messages in prompts]
+        return [value for part in chunks(rendered, tokens) for value in self._forward(part).tolist()]
+
+    def regress(self, prompts: Sequence[Sequence[Any]], targets: Sequence[float], tokens: int) -> None:
+        """One update of mean_i (V(x_i) - target_i)^2."""
+        rendered = [self.reader.render(messages) for messages in prompts]
+        self.optimizer.zero_grad(set_to_none=True)
+        done = 0
+        for part in chunks(rendered, tokens):
+            target = torch.tensor(targets[done : done + len(part)], device=self.head.weight.device)
+            loss = (self._forward(part) - target).square().sum() / len(rendered)
+            loss.backward()
+            done += len(part)
+        self.optimizer.step()
+
+    def _forward(self, prompts: Sequence[list[int]]) -> Float[Tensor, " prompt"]:
+        # A forest of prompts without completions: one packed forward, in which each prompt sees itself alone.
+        trees = [Tree(Task(str(i), ()), [Node(None, tokens, Origin.PROMPT)]) for i, tokens in enumerate(prompts)]
+        for tree in trees:
+            tree.root.grade = Grade(0.0)
+            tree.chosen = [tree.root]
+        forest = build_forest(trees)
+        with nullcontext() if self.own else torch.no_grad():
+            hidden = self.reader.forest_hidden(forest)
+        return self.head(hidden[forest.leaf.to(hidden.device)].to(self.head.weight.dtype)).squeeze(-1)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"parameters": [p.detach() for p in self.parameters], "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        require_keys("curriculum.prompt-value", given=state, needed=("parameters", "optimizer"))
+        if len(state["parameters"]) != len(self.parameters):
+            raise ValueError(
+                f"curriculum.prompt-value: {len(state['parameters'])} tensors saved, {len(self.parameters)} are trained"
+            )
+        with torch.no_grad():
+            for parameter, saved in zip(self.parameters, state["parameters"], strict=True):
+                parameter.copy_(saved)
+        self.optimizer.load_state_dict(dict(state["optimizer"]))
+
+
+def nearest_to(target: float, values: Sequence[float], n: int) -> list[int]:
+    """Places of the n values nearest to a target, in the order in which they stand; of equals the first.
+
+        argmin over S, |S| = n, of  sum_{x in S} |V(x) - target|
+
+    Source:
+        Prompt Curriculum Learning, arXiv:2510.01135, equation 1.
+    """
+    return sorted(sorted(range(len(values)), key=lambda i: abs(values[i] - target))[:n])
+
+
+def explained_variance(predicted: Sequence[float], actual: Sequence[float]) -> float | None:
+    """1 - Var(actual - predicted) / Var(actual); None where all are equal and there is nothing to explain."""
+    spread = _variance(actual)
+    return None if spread == 0 else 1 - _variance([a - p for a, p in zip(actual, predicted, strict=True)]) / spread
+
+
+def _variance(values: Sequence[float]) -> float:
+    mean = fmean(values)
+    return fmean((value - mean) ** 2 for value in values)
+
+
+def chunks(prompts: Sequence[list[int]], tokens: int) -> Iterator[list[list[int]]]:
+    """The prompts in order, in runs of at most so many tokens (or of one prompt that is longer)."""
+    run: list[list[int]] = []
+    for prompt in prompts:
+        if run and sum(map(len, run)) + len(prompt) > tokens:
+            yield run
+            run = []
+        run.append(prompt)
+    if run:
+        yield run

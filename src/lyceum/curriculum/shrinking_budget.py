@@ -1,0 +1,129 @@
+"""Train Long, Think Short: a token budget that shrinks as training goes on, told in the prompt and rewarded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator
+
+from lyceum.component import Component, slot
+from lyceum.curriculum.base import Around
+from lyceum.policy import Policy
+from lyceum.reward.token_budget import COLUMN
+from lyceum.tasks.prompt import fields_of, fill
+from lyceum.tree import Tree
+from lyceum.types import Curriculum, Task, TaskSource
+
+
+class ShrinkingBudget(Component, room="curriculum"):
+    """The draws of another curriculum, each task with the step's token budget."""
+
+    kind: Literal["shrinking-budget"] = "shrinking-budget"
+    start_tokens: int = Field(256, ge=1)
+    """Budget of the first steps, in tokens."""
+    decay: float = Field(0.7, gt=0, lt=1)
+    """What the budget is multiplied by each time (no unit); ``linear`` takes away as many tokens each time as this
+    does the first time."""
+    every_steps: int = Field(150, ge=1)
+    """Steps from one budget to the next."""
+    least_tokens: int = Field(1, ge=1)
+    """The budget never falls below, in tokens."""
+    schedule: Literal["exponential", "linear"] = "exponential"
+    """How the budget falls."""
+    template: str | None = "IMPORTANT: You should use exactly {token_budget} tokens in your response."
+    """Line below the last message, with {token_budget}; null leaves the prompt as it is."""
+    draws: Annotated[Any, slot("curriculum", "uniform")] = "uniform"
+    """Which tasks are drawn."""
+
+    @field_validator("template")
+    @classmethod
+    def _template_names_the_budget(cls, template: str | None) -> str | None:
+        if template is not None and set(fields_of(template)) != {COLUMN}:
+            raise ValueError(f"got {template!r}; allowed: a text with {{{COLUMN}}}, or null")
+        return template
+
+    def check(self, stage: Any) -> list[str]:
+        return self.draws.check(stage) if hasattr(self.draws, "check") else []
+
+    def check_tasks(self, source: TaskSource) -> None:
+        if hasattr(self.draws, "check_tasks"):
+            self.draws.check_tasks(source)
+
+    def build(self, source: TaskSource, *, seed: int, policy: Policy | None = None) -> Curriculum:
+        return ShrinkingBudgetCurriculum(self, self.draws.build(source, seed=seed, policy=policy))
+
+
+class ShrinkingBudgetCurriculum(Around):
+    """Its state: the steps that were observed."""
+
+    def __init__(self, settings: ShrinkingBudget, inner: Curriculum) -> None:
+        super().__init__(inner)
+        self.settings = settings
+        self.steps = 0
+        self.figure = self.budget
+
+    @property
+    def budget(self) -> int:
+        """Tokens, in the step to come."""
+        settings = self.settings
+        return token_budget(
+            self.steps,
+            start=settings.start_tokens,
+            decay=settings.decay,
+            every=settings.every_steps,
+            least=settings.least_tokens,
+            linear=settings.schedule == "linear",
+        )
+
+    def draw(self, n: int) -> list[Task]:
+        return [with_budget(task, self.budget, self.settings.template) for task in self.inner.draw(n)]
+
+    def observe(self, trees: Sequence[Tree]) -> None:
+        self.figure = self.budget
+        self.steps += 1
+        super().observe(trees)
+
+    def figures(self) -> dict[str, float]:
+        return {"tokens/budget": float(self.figure), **super().figures()}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "steps": self.steps}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.steps = int(state["steps"])
+
+
+def token_budget(step: int, *, start: int, decay: float, every: int, least: int = 1, linear: bool = False) -> int:
+    """The budget at a step, in whole tokens.
+
+        B(t) = max(least, B_0 gamma^k)               k = floor(t / T)
+        B(t) = max(least, B_0 (1 - (1 - gamma) k))   linear
+
+    Args:
+        step: t, from 0.
+        start: B_0, in tokens.
+        decay: gamma, in 0 .. 1.
+        every: T, in steps.
+        least: in tokens.
+    Returns:
+        Rounded down: 256 tokens at 0.7 become 179, 125 and 87, as in the paper's figures.
+    Source:
+        Train Long, Think Short, arXiv:2508.08940, section 3.4; linear, section 4.6.
+    """
+    drops = step // every
+    # A product that is a whole number but for its last bit (100 times 0.29) is that number.
+    exact = start * (1 - (1 - decay) * drops if linear else decay**drops)
+    return max(least, int(exact + 1e-9))
+
+
+def with_budget(task: Task, budget: int, template: str | None) -> Task:
+    """The task with the budget in its columns and, with a template, in a line below its last message."""
+    columns = {COLUMN: budget}
+    if template is None:
+        return task.with_messages(task.messages, **columns)
+    *before, last = task.messages
+    content, line = last["content"], fill(template, columns)
+    content = f"{content}\n{line}" if isinstance(content, str) else [*content, {"type": "text", "text": line}]
+    return task.with_messages([*before, {**last, "content": content}], **columns)

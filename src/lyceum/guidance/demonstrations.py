@@ -1,0 +1,102 @@
+"""External demonstrations in the group, beside the policy's own rollouts: RL-PLUS, LUFFY."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Literal
+
+from pydantic import Field
+
+from lyceum.component import Component
+from lyceum.demonstrations import add_demonstration, demonstration_of, needed_demonstration
+from lyceum.guidance.base import Guide, failed, is_right
+from lyceum.tree import Node, Tree
+from lyceum.types import Context, Guidance, Rollout, Task, TaskSource
+
+LEFT_OUT = ("missing", "too long", "wrong", "ungraded")
+
+
+class Demonstrations(Component, room="guidance"):
+    """A task's demonstration is a row of its group, graded by the task's own verifier.
+
+    An objective that trains a teacher's tokens (``rl-plus``, ``luffy``) learns from it; with any other it only moves
+    the group's mean.
+    """
+
+    kind: Literal["demonstrations"] = "demonstrations"
+    when: Literal["always", "failed"] = "always"
+    """``always``, or only where every rollout of the task fails."""
+    copies: int = Field(1, ge=1)
+    """Rows of the group that hold it."""
+    place: Literal["beside", "instead"] = "beside"
+    """``beside`` the rollouts, or ``instead`` of as many of them, wrong ones first."""
+    max_completion_tokens: int = Field(2048, ge=1)
+    """Longer demonstrations are left out, and counted."""
+
+    def check_tasks(self, source: TaskSource) -> None:
+        needed_demonstration(source[0], "guidance 'demonstrations'")
+
+    def build(self, source: TaskSource, *, seed: int) -> Guidance:
+        return DemonstrationGuide(self)
+
+
+class DemonstrationGuide(Guide):
+    """Source: LUFFY, arXiv:2504.14945, and RL-PLUS, arXiv:2508.00222: one row of eight, advantages over all eight."""
+
+    def __init__(self, settings: Demonstrations) -> None:
+        self.settings = settings
+        self.seen: dict[str, float] = {}
+
+    def __call__(self, rollout: Rollout) -> Rollout:
+        async def guided(task: Task, context: Context) -> Tree:
+            tree = await rollout(task, context)
+            own = tree.solved
+            outcome = await self.help(tree, context) if self.settings.when == "always" or failed(tree) else "not needed"
+            tree.record["demonstrations"] = {"outcome": outcome, "own": own}
+            return tree
+
+        return guided
+
+    async def help(self, tree: Tree, context: Context) -> str:
+        """Add the task's demonstration where it is right; why not, where not."""
+        text = demonstration_of(tree.task)
+        if text is None:
+            return "missing"
+        tokens, longest = context.encode(text), self.settings.max_completion_tokens
+        if len(tokens) > longest:
+            return "too long"
+        own = tree.trajectories
+        leaf = add_demonstration(tree.root, tokens, text, longest)
+        tree.chosen = own
+        (grade,) = await context.grade([leaf])
+        if grade.outcome is None:
+            return "ungraded"
+        if not is_right(leaf):
+            return "wrong"
+        tree.chosen = with_demonstration(own, leaf, self.settings.copies, self.settings.place)
+        return "added"
+
+    def observe(self, trees: Sequence[Tree]) -> None:
+        records = [tree.record["demonstrations"] for tree in trees]
+        outcomes = Counter(record["outcome"] for record in records)
+        own = [record["own"] for record in records if record["own"] is not None]
+        self.seen = {"groups/guided": outcomes["added"]}
+        self.seen |= {f"left_out/{why.replace(' ', '_')}": outcomes[why] for why in LEFT_OUT}
+        if own:
+            self.seen["correct/own"] = fmean(own)
+
+    def figures(self) -> dict[str, float]:
+        return self.seen
+
+
+def with_demonstration(own: Sequence[Node], leaf: Node, copies: int, place: Literal["beside", "instead"]) -> list[Node]:
+    """The group's rows with the demonstration among them, so many times; ``instead`` of rollouts, the wrong ones first.
+
+    Rollouts of a prompt are alike but for their outcome: which of the wrong ones goes is no matter.
+    """
+    if place == "beside":
+        return [*own, *[leaf] * copies]
+    leave = {id(each) for each in sorted(own, key=is_right)[:copies]}
+    return [*(each for each in own if id(each) not in leave), *[leaf] * copies]

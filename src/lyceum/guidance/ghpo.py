@@ -1,0 +1,122 @@
+"""The beginning of the solution for tasks that fail as a group: more of it until one sample is right (GHPO)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from lyceum.component import Component
+from lyceum.guidance.base import Guide, Hint, check_solutions, failed, fits, solution_to_give, take_over
+from lyceum.tree import Tree
+from lyceum.types import Context, Rollout, Task, TaskSource
+
+
+class GHPO(Component, room="guidance"):
+    """Where a whole group is wrong, roll it out again with a share of the solution in its prompt, and train on that.
+
+    Source: GHPO, arXiv:2507.10628, sections 3.3 (difficulty detection) to 3.5 (cold start), and its released code.
+    """
+
+    kind: Literal["ghpo"] = "ghpo"
+    shares: tuple[float, ...] = Field((0.25, 0.5, 0.75), min_length=1)
+    """Shares of the solution that are given, one after the other within a step, while the group stays wrong."""
+    cold_start_steps: int = Field(20, ge=0)
+    """Steps without guidance in the beginning, in which the model learns the format; 0 in the released settings."""
+    allow_leaks: bool = False
+    """Whether the given beginning may say the answer; otherwise it ends before that."""
+
+    @field_validator("shares")
+    @classmethod
+    def _shares_rise(cls, shares: tuple[float, ...]) -> tuple[float, ...]:
+        if not all(0 < share < 1 for share in shares) or list(shares) != sorted(set(shares)):
+            raise ValueError(f"got {list(shares)}; allowed: rising shares between 0 and 1")
+        return shares
+
+    def build(self, source: TaskSource, *, seed: int) -> GHPOGuide:
+        return GHPOGuide(self, source)
+
+    def check_tasks(self, source: TaskSource) -> None:
+        check_solutions("guidance.ghpo", source, allow_leaks=self.allow_leaks)
+
+
+class GHPOGuide(Guide):
+    """Without a state: which tasks are hard is found anew in each step."""
+
+    def __init__(self, settings: GHPO, source: TaskSource) -> None:
+        self.settings, self.source = settings, source
+        self._figures: dict[str, float] = {}
+
+    def __call__(self, rollout: Rollout) -> Rollout:
+        async def guided(task: Task, context: Context) -> Tree:
+            return await self.roll(rollout, task, context)
+
+        return guided
+
+    def hints(self, task: Task) -> list[tuple[float, Hint]]:
+        """What each share gives. A share that gives nothing, or no more than the one before, is left out."""
+        solution = solution_to_give(self.source, task, allow_leaks=self.settings.allow_leaks)
+        hints: list[tuple[float, Hint]] = []
+        given = 0
+        for share in self.settings.shares:
+            count = 0 if solution is None else solution.count(share)
+            if solution is not None and count > given:
+                hints.append((share, solution.hint(count)))
+                given = count
+        return hints
+
+    async def roll(self, rollout: Rollout, task: Task, context: Context) -> Tree:
+        cold = context.step < self.settings.cold_start_steps
+        hints = self.hints(task)
+        with context.returning() if hints and not cold else nullcontext():
+            tree = await rollout(task, context)
+        note: dict[str, Any] = {"failed": failed(tree), "cold": cold, "hints": len(hints), "asked": []}
+        tree.record["ghpo"] = note
+        if hints and not cold and note["failed"]:
+            await self.refine(rollout, tree, hints, context, note)
+        return tree
+
+    async def refine(
+        self, rollout: Rollout, tree: Tree, hints: Sequence[tuple[float, Hint]], context: Context, note: dict[str, Any]
+    ) -> None:
+        """Roll the group out again with more and more of the solution; the last group stands for the task."""
+        final: tuple[Hint, Tree] | None = None
+        fitting = [(share, hint) for share, hint in hints if fits(self.source.hinted(tree.task, hint), context)]
+        note["too_long"] = len(hints) - len(fitting)
+        for share, hint in fitting:
+            if context.budget_left <= 0:
+                break
+            with nullcontext() if hint is fitting[-1][1] else context.returning():
+                helped = await rollout(self.source.hinted(tree.task, hint), context)
+            note["asked"].append(share)
+            tree.sampled_tokens += helped.sampled_tokens
+            if helped.graded:
+                final = hint, helped
+                note["solved_at"] = None if failed(helped) else share
+            if not failed(helped):
+                break
+        if final is not None:
+            hint, helped = final
+            trained = helped.trajectories
+            take_over(tree, helped, hint)
+            tree.chosen = trained
+
+    def observe(self, trees: Sequence[Tree]) -> None:
+        notes = [tree.record["ghpo"] for tree in trees]
+        refined = [note for note in notes if note["asked"]]
+        self._figures = {
+            "groups/failed": sum(note["failed"] for note in notes),
+            "groups/cold_start": sum(note["failed"] and note["cold"] for note in notes),
+            "groups/guided": len(refined),
+            "without_hints/tasks": sum(not note["hints"] for note in notes),
+            "too_long/hints": sum(note.get("too_long", 0) for note in notes),
+        }
+        for share in self.settings.shares:
+            self._figures[f"asked/{share:g}"] = sum(share in note["asked"] for note in refined)
+            self._figures[f"solved_at/{share:g}"] = sum(note.get("solved_at") == share for note in refined)
+        self._figures["solved_at/nothing"] = sum(note.get("solved_at") is None for note in refined)
+
+    def figures(self) -> dict[str, float]:
+        return self._figures

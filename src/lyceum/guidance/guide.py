@@ -1,0 +1,125 @@
+"""Guide: where every unguided rollout fails, sample with a hint in the prompt and train without it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Literal
+
+from pydantic import Field
+
+from lyceum.component import Component
+from lyceum.guidance.base import Guide, Hint, check_ladders, failed, is_right, ladder_of, take_over
+from lyceum.tasks.solution import levels_of
+from lyceum.tree import Node, Tree
+from lyceum.types import Context, Guidance, Rollout, Task, TaskSource
+
+Keep = Literal["group", "right", "both"]
+
+
+class HintedSamples(Component, room="guidance"):
+    """Of a task whose rollouts all fail, trajectories that were written under a hint, trained below its own prompt.
+
+    They are what ``objective: guide`` corrects for; any other objective takes them for the unguided policy's own.
+    """
+
+    kind: Literal["guide"] = "guide"
+    tiers: tuple[str, ...] = Field(("knowledge", "planning", "solution"), min_length=1)
+    """Tiers that may be shown, from abstract to concrete: of the last one that a task has, all its hints are."""
+    samples: int | None = Field(None, ge=1)
+    """Completions under the hint; by default as many as without it."""
+    keep: Keep = "group"
+    """Which rollouts are trained once a guided one is right: ``group``: the guided ones, in the place of all others;
+    ``right``: the right ones among them, each in the place of a failure; ``both``: all, in one larger group."""
+    allow_leaks: bool = False
+    """Take hints that say the final answer."""
+
+    def check_tasks(self, source: TaskSource) -> None:
+        check_ladders("guidance.guide", source, allow_leaks=self.allow_leaks, tiers=self.tiers)
+
+    def build(self, source: TaskSource, *, seed: int) -> Guidance:
+        return GuideGRPO(self, source)
+
+
+class GuideGRPO(Guide):
+    """Source: Guide-GRPO, arXiv:2506.13923; the authors' code (guide_rl) replaces the whole group, as ``keep: group``
+    does."""
+
+    def __init__(self, settings: HintedSamples, source: TaskSource) -> None:
+        self.settings, self.source = settings, source
+        self.seen: dict[str, float] = {}
+
+    def __call__(self, rollout: Rollout) -> Rollout:
+        async def guided(task: Task, context: Context) -> Tree:
+            with context.returning():
+                tree = await rollout(task, context)
+            tree.record["guide"] = {"outcome": "not needed", "unguided": tree.solved}
+            if failed(tree):
+                tree.record["guide"] |= await self.help(tree, rollout, context)
+            return tree
+
+        return guided
+
+    async def help(self, tree: Tree, rollout: Rollout, context: Context) -> dict[str, object]:
+        """Sample once more under a hint and choose what is trained; what came of it, for the record."""
+        hint = self.hint_for(tree.task)
+        if hint is None:
+            return {"outcome": "no hint"}
+        if context.budget_left <= 0:
+            return {"outcome": "no budget"}
+        hinted = replace(self.source.hinted(tree.task, hint), samples=self.settings.samples or tree.task.samples)
+        helped = await rollout(hinted, context)
+        tree.sampled_tokens += helped.sampled_tokens
+        take_over(tree, helped, hint)
+        own = tree.trajectories
+        grafted = [tree.graft(leaf, tree.root) for leaf in helped.graded]
+        tree.chosen = chosen(own, grafted, self.settings.keep)
+        right = sum(map(is_right, grafted))
+        return {"outcome": "rescued" if right else "failed", "right": right, "hinted": len(grafted), "hint": dict(hint)}
+
+    def hint_for(self, task: Task) -> Hint | None:
+        levels = levels_of(ladder_of(task), self.settings.tiers)
+        return levels[-1] if levels else None
+
+    def observe(self, trees: Sequence[Tree]) -> None:
+        records = [tree.record["guide"] for tree in trees]
+        outcomes = Counter(record["outcome"] for record in records)
+        hinted = sum(record.get("hinted", 0) for record in records)
+        unguided = [record["unguided"] for record in records if record["unguided"] is not None]
+        self.seen = {
+            "groups/failed": len(records) - outcomes["not needed"],
+            "groups/guided": outcomes["rescued"] + outcomes["failed"],
+            "groups/rescued": outcomes["rescued"],
+            "without_hints/tasks": outcomes["no hint"],
+        }
+        if hinted:
+            self.seen["correct/guided"] = sum(record.get("right", 0) for record in records) / hinted
+        if unguided:
+            self.seen["correct/unguided"] = fmean(unguided)
+
+    def figures(self) -> dict[str, float]:
+        return self.seen
+
+
+def chosen(own: Sequence[Node], guided: Sequence[Node], keep: Keep) -> list[Node]:
+    """What is trained of a group that failed.
+
+    Args:
+        own: its failed rollouts.
+        guided: what was written under the hint, grafted below the task's own prompt.
+        keep: as in the settings.
+    Returns:
+        The failed group as it was where no guided rollout is right: nothing tells its rollouts apart.
+    """
+    right = [leaf for leaf in guided if is_right(leaf)]
+    if not right:
+        return list(own)
+    match keep:
+        case "group":
+            return list(guided)
+        case "right":
+            return [*own[: max(0, len(own) - len(right))], *right]
+        case "both":
+            return [*own, *guided]

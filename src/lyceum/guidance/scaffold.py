@@ -1,0 +1,174 @@
+"""Tiered hints for tasks that fail as a group: the least hint under which one sample is right (Scaf-GRPO)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any, Literal
+
+from pydantic import Field
+
+from lyceum.component import Component, require_keys
+from lyceum.guidance.base import Guide, Hint, check_ladders, failed, fits, is_right, ladder_of, take_over
+from lyceum.tasks.solution import levels_of
+from lyceum.tree import Node, Tree
+from lyceum.types import Context, Rollout, Task, TaskSource
+
+
+class Scaffold(Component, room="guidance"):
+    """Where a whole group is wrong, climb the task's ladder of hints and put the first hinted success in its place.
+
+    Source: Scaf-GRPO, arXiv:2510.19807, section 3.2 and algorithm 1, and its released code. One sample a level; the
+    hinted trajectory shares its group's baseline, and its log-probabilities are those under the hinted prompt.
+    """
+
+    kind: Literal["scaffold"] = "scaffold"
+    exempt: float = Field(0.15, ge=0, le=1)
+    """Share of the stage in which nothing is hinted (no unit): what is only not yet practised solves itself there."""
+    stalled_after: int = Field(1, ge=1)
+    """Groups of a task, one after the other and this one included, that must have failed before it is hinted; 1 asks
+    for nothing but this one, as the paper does."""
+    tiers: tuple[str, ...] = Field(("knowledge", "planning", "solution"), min_length=1)
+    """Tiers in the order in which they are tried; within a tier a hint brings along those before it."""
+    search: Literal["one-by-one", "together"] = "one-by-one"
+    """``one-by-one`` stops at the first success, as in the paper; ``together`` samples all levels at once and takes the
+    lowest that is right, as in its code: more tokens, fewer rounds."""
+    replaced: int = Field(1, ge=1)
+    """Failed trajectories that are replaced, each by a success of its own: those of the lowest levels."""
+    treatment: Literal["hinted", "unhinted"] = "hinted"
+    """``hinted`` trains the success under the prompt it was written under; ``unhinted`` puts it below the task's own
+    prompt, with the log-probabilities of the hinted one (the paper's off-policy ablation)."""
+    allow_leaks: bool = False
+    """Whether hints may say the answer."""
+
+    def build(self, source: TaskSource, *, seed: int) -> ScaffoldGuide:
+        return ScaffoldGuide(self, source)
+
+    def check(self, stage: Any) -> list[str]:
+        samples = getattr(stage.rollout, "samples", None)
+        if samples is None or self.replaced < samples:
+            return []
+        return [
+            f"guidance.scaffold.replaced: got {self.replaced} with rollout.samples {samples}, which leaves nothing to "
+            f"compare the hinted ones with; allowed: fewer than rollout.samples"
+        ]
+
+    def check_tasks(self, source: TaskSource) -> None:
+        check_ladders("guidance.scaffold", source, allow_leaks=self.allow_leaks, tiers=self.tiers)
+
+
+class ScaffoldGuide(Guide):
+    """Climbs, and remembers how often each task failed in a row where ``stalled_after`` asks for it."""
+
+    def __init__(self, settings: Scaffold, source: TaskSource) -> None:
+        self.settings, self.source = settings, source
+        self.failures: dict[str, int] = {}
+        self._figures: dict[str, float] = {}
+
+    def __call__(self, rollout: Rollout) -> Rollout:
+        async def guided(task: Task, context: Context) -> Tree:
+            return await self.roll(rollout, task, context)
+
+        return guided
+
+    async def roll(self, rollout: Rollout, task: Task, context: Context) -> Tree:
+        settings = self.settings
+        levels = levels_of(ladder_of(task), settings.tiers)
+        exempt = context.progress < settings.exempt
+        open_gate = not exempt and self.failures.get(task.id, 0) + 1 >= settings.stalled_after
+        with context.returning() if levels and open_gate else nullcontext():
+            tree = await rollout(task, context)
+        note: dict[str, Any] = {"failed": failed(tree), "exempt": exempt, "levels": len(levels), "asked": {}}
+        tree.record["scaffold"] = note
+        if levels and open_gate and note["failed"]:
+            await self.climb(rollout, tree, levels, context, note)
+        return tree
+
+    async def climb(
+        self, rollout: Rollout, tree: Tree, levels: Sequence[Hint], context: Context, note: dict[str, Any]
+    ) -> None:
+        """Find the least hints that suffice, and put their successes in the places of failed trajectories."""
+        fitting = [hint for hint in levels if fits(self.source.hinted(tree.task, hint), context)]
+        note["too_long"] = len(levels) - len(fitting)
+        search = self.one_by_one if self.settings.search == "one-by-one" else self.together
+        tried = await search(rollout, tree.task, fitting, context)
+        note["asked"] = dict(Counter(hint["tier"] for hint, _ in tried))
+        tree.sampled_tokens += sum(helped.sampled_tokens for _, helped in tried)
+        found = [(hint, helped, leaf) for hint, helped in tried if (leaf := success(helped)) is not None]
+        found = found[: self.settings.replaced]
+        note["solved_by"] = found[0][0]["tier"] if found else None
+        note["hints"] = [hint["text"] for hint, _, _ in found]
+        wrong = tree.graded
+        places = random.Random(context.seed("scaffold", "replaced")).sample(wrong, min(len(found), len(wrong)))
+        for place, (hint, helped, leaf) in zip(places, found, strict=False):
+            if self.settings.treatment == "unhinted":
+                tree.chosen = tree.trajectories  # the graft is trained in a failed one's place, not beside it
+                leaf = tree.graft(leaf, tree.root)
+                leaf.stats["hint"] = dict(hint)
+            else:
+                take_over(tree, helped, hint)
+            tree.replace(place, leaf)
+
+    async def one_by_one(
+        self, rollout: Rollout, task: Task, levels: Sequence[Hint], context: Context
+    ) -> list[tuple[Hint, Tree]]:
+        tried: list[tuple[Hint, Tree]] = []
+        missing = self.settings.replaced
+        for hint in levels:
+            if not missing or context.budget_left <= 0:
+                break
+            with nullcontext() if hint is levels[-1] else context.returning():
+                tried.append((hint, await self.attempt(rollout, task, hint, context)))
+            missing -= success(tried[-1][1]) is not None
+        return tried
+
+    async def together(
+        self, rollout: Rollout, task: Task, levels: Sequence[Hint], context: Context
+    ) -> list[tuple[Hint, Tree]]:
+        if context.budget_left <= 0:
+            return []
+        helped = await asyncio.gather(*(self.attempt(rollout, task, hint, context) for hint in levels))
+        return list(zip(levels, helped, strict=True))
+
+    async def attempt(self, rollout: Rollout, task: Task, hint: Hint, context: Context) -> Tree:
+        return await rollout(replace(self.source.hinted(task, hint), samples=1), context)
+
+    def observe(self, trees: Sequence[Tree]) -> None:
+        notes = [(tree, tree.record["scaffold"]) for tree in trees]
+        if self.settings.stalled_after > 1:
+            for tree, note in notes:
+                if note["failed"]:
+                    self.failures[tree.task.id] = self.failures.get(tree.task.id, 0) + 1
+                elif tree.graded:
+                    self.failures.pop(tree.task.id, None)
+        climbed = [note for _, note in notes if note["asked"]]
+        self._figures = {
+            "groups/failed": sum(note["failed"] for _, note in notes),
+            "groups/exempt": sum(note["failed"] and note["exempt"] for _, note in notes),
+            "groups/guided": len(climbed),
+            "without_hints/tasks": sum(not note["levels"] for _, note in notes),
+            "too_long/hints": sum(note.get("too_long", 0) for _, note in notes),
+        }
+        for tier in self.settings.tiers:
+            self._figures[f"asked/{tier}"] = sum(note["asked"].get(tier, 0) for note in climbed)
+            self._figures[f"solved_by/{tier}"] = sum(note["solved_by"] == tier for note in climbed)
+        self._figures["solved_by/nothing"] = sum(note["solved_by"] is None for note in climbed)
+
+    def figures(self) -> dict[str, float]:
+        return self._figures
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"failures": dict(self.failures)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        require_keys("guidance.scaffold", given=state, needed=self.state_dict())
+        self.failures = dict(state["failures"])
+
+
+def success(tree: Tree) -> Node | None:
+    """The first right trajectory; None where there is none."""
+    return next((leaf for leaf in tree.graded if is_right(leaf)), None)

@@ -1,0 +1,167 @@
+"""How much of each solution to give so that half of the samples are right, found in rounds within a step (SEELE)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import Field
+
+from lyceum.component import Component, require_keys
+from lyceum.guidance.base import AroundContext, Guide, check_solutions, fits, is_right, prompt_with, solution_to_give
+from lyceum.guidance.item_response import fit
+from lyceum.tasks.solution import Solution
+from lyceum.tree import Node, Tree
+from lyceum.types import Context, Grade, Rollout, Sampling, Task, TaskSource
+
+
+class Seele(Component, room="guidance"):
+    """Draw a group in rounds, each with the share of the solution in its prompt at which so many should be right.
+
+    Source: SEELE, arXiv:2509.06923, sections 4.2 and 4.3. All rounds of a task are one group. The paper also imitates
+    the hint (weight 0.001 in its loss), which is not done here: a hint stands in the prompt and is not trained.
+    """
+
+    kind: Literal["seele"] = "seele"
+    rounds: int = Field(4, ge=2)
+    """Rounds in which a group's samples are drawn, each as large as the others."""
+    target: float = Field(0.5, gt=0, lt=1)
+    """Accuracy that a round is to have (no unit)."""
+    allow_leaks: bool = False
+    """Whether the given beginning may say the answer; otherwise it ends before that."""
+
+    def build(self, source: TaskSource, *, seed: int) -> SeeleGuide:
+        return SeeleGuide(self, source)
+
+    def check(self, stage: Any) -> list[str]:
+        samples = getattr(stage.rollout, "samples", None)
+        if samples is None or samples >= self.rounds:
+            return []
+        return [
+            f"guidance.seele.rounds: got {self.rounds} with rollout.samples {samples}; allowed: at most as many rounds "
+            "as samples (4 of 8 samples each in the paper)"
+        ]
+
+    def check_tasks(self, source: TaskSource) -> None:
+        check_solutions("guidance.seele", source, allow_leaks=self.allow_leaks)
+
+
+class SeeleGuide(Guide):
+    """Remembers with which share each task's next group begins."""
+
+    def __init__(self, settings: Seele, source: TaskSource) -> None:
+        self.settings, self.source = settings, source
+        self.shares: dict[str, float] = {}
+        self._figures: dict[str, float] = {}
+
+    def __call__(self, rollout: Rollout) -> Rollout:
+        async def guided(task: Task, context: Context) -> Tree:
+            return await self.roll(rollout, task, context)
+
+        return guided
+
+    async def roll(self, rollout: Rollout, task: Task, context: Context) -> Tree:
+        solution = solution_to_give(self.source, task, allow_leaks=self.settings.allow_leaks)
+        if solution is None:
+            return await rollout(task, context)
+        # The first time everything but the last step is given: the worst is assumed of the model.
+        start = self.shares.get(task.id, (solution.total - 1) / solution.total)
+        rounds = Rounds(context, self.settings, self.source, solution, start)
+        tree = await rollout(task, rounds)
+        rounds.close()
+        tree.record["seele"] = {"rounds": rounds.seen, "next": rounds.share}
+        return tree
+
+    def observe(self, trees: Sequence[Tree]) -> None:
+        notes = [(tree.task.id, tree.record["seele"]) for tree in trees if "seele" in tree.record]
+        self.shares |= {id: note["next"] for id, note in notes}
+        self._figures = {"without_hints/tasks": len(trees) - len(notes)}
+        for number in range(self.settings.rounds):
+            seen = [note["rounds"][number] for _, note in notes if number < len(note["rounds"])]
+            if seen:
+                self._figures[f"share/round_{number + 1}"] = sum(share for share, _ in seen) / len(seen)
+                self._figures[f"accuracy/round_{number + 1}"] = sum(accuracy for _, accuracy in seen) / len(seen)
+
+    def figures(self) -> dict[str, float]:
+        return self._figures
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"shares": dict(self.shares)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        require_keys("guidance.seele", given=state, needed=self.state_dict())
+        self.shares = dict(state["shares"])
+
+
+class Rounds(AroundContext):
+    """Where a rollout asks for samples of the task's prompt, draws them in rounds under prompts with a hint each.
+
+    A round is graded before the next one is drawn, so that a reward that looks at its whole set sees a round.
+    """
+
+    def __init__(self, inner: Context, settings: Seele, source: TaskSource, solution: Solution, share: float) -> None:
+        super().__init__(inner)
+        self.settings, self.source, self.solution, self.share = settings, source, solution, share
+        self.seen: list[tuple[float, float]] = []
+        """(share really given, accuracy) of each round."""
+        self._last: tuple[float, list[Node]] | None = None
+        self._prompts: dict[int, Node] = {}
+
+    async def extend(self, node: Node, n: int, sampling: Sampling | None = None, *, keep: bool = False) -> list[Node]:
+        tree = self.tree_of(node)
+        if tree is None:
+            return await self.inner.extend(node, n, sampling, keep=keep)
+        leaves: list[Node] = []
+        sizes = split(n, self.settings.rounds)
+        for number, size in enumerate(sizes):
+            self.close()
+            count = self.fitting(tree.task, self.solution.count(self.share))
+            drawn = await self.inner.extend(self.prompt(tree, count), size, sampling, keep=keep)
+            leaves += drawn
+            self._last = count / self.solution.total, drawn
+            if number + 1 < len(sizes):
+                with self.inner.returning():
+                    await self.inner.grade(drawn)
+        return leaves
+
+    async def grade(self, leaves: Sequence[Node]) -> list[Grade]:
+        """Grade those of a round that has no grades yet; the others have theirs."""
+        new = [leaf for leaf in leaves if leaf.grade is None]
+        if new:
+            await self.inner.grade(new)
+        return [leaf.grade for leaf in leaves if leaf.grade is not None]
+
+    def close(self) -> None:
+        """Note the last round's accuracy and predict the share at which the next one has the accuracy that is wanted.
+
+        A round of which nothing could be graded says nothing.
+        """
+        if self._last is None:
+            return
+        share, drawn = self._last
+        self._last = None
+        graded = [leaf for leaf in drawn if leaf.grade is not None and leaf.grade.outcome is not None]
+        if graded:
+            self.seen.append((share, sum(map(is_right, graded)) / len(graded)))
+            curve = fit([share for share, _ in self.seen], [accuracy for _, accuracy in self.seen])
+            self.share = curve.share_at(self.settings.target)
+
+    def fitting(self, task: Task, count: int) -> int:
+        """As many steps, or as few as the model's context leaves room for."""
+        while count and not fits(self.source.hinted(task, self.solution.hint(count)), self.inner):
+            count -= 1
+        return count
+
+    def prompt(self, tree: Tree, count: int) -> Node:
+        """The task's prompt with the first ``count`` steps of its solution: the same one for the same count."""
+        if not count:
+            return tree.root
+        if count not in self._prompts:
+            self._prompts[count] = prompt_with(tree, self.inner, self.source, self.solution.hint(count))
+        return self._prompts[count]
+
+
+def split(n: int, rounds: int) -> list[int]:
+    """``n`` samples in rounds of equal size, the first ones larger by one where it does not come out even."""
+    sizes = [n // rounds + (number < n % rounds) for number in range(rounds)]
+    return [size for size in sizes if size]

@@ -1,0 +1,116 @@
+"""What is asked of a model that writes hints, and what is kept of its answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lyceum.component import RecipeError
+from lyceum.guidance.base import leaks
+from lyceum.hint_writers import WriterError
+from lyceum.tasks.solution import levels_of
+from lyceum.types import Message, Task
+
+TIERS = {
+    "knowledge": "the concepts, definitions or formulas that the problem needs, without using them on it",
+    "planning": "what to do in which order, in words, without carrying any of it out",
+    "solution": "the first concrete steps carried out on this problem, stopping before the last one",
+}
+"""Tiers from abstract to concrete, and what their hints say (Scaf-GRPO, arXiv:2510.19807, section 3)."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How ladders are asked for."""
+
+    tiers: tuple[str, ...] = tuple(TIERS)
+    items: int = 4
+    concurrency: int = 8
+    retries: int = 2
+
+    def check(self) -> None:
+        unknown = [tier for tier in self.tiers if tier not in TIERS]
+        if unknown or not self.tiers or len(set(self.tiers)) < len(self.tiers):
+            raise RecipeError(f"tiers: got {', '.join(self.tiers) or 'none'}; allowed: some of {', '.join(TIERS)}")
+        for name, least in (("items", 1), ("concurrency", 1), ("retries", 0)):
+            if getattr(self, name) < least:
+                raise RecipeError(f"{name}: got {getattr(self, name)}; allowed: {least} or more")
+
+
+class Nonsense(WriterError):
+    """An answer that holds no ladder."""
+
+    def __init__(self) -> None:
+        super().__init__("an answer that is no ladder of hints", again=True)
+
+
+def request_for(task: Task, settings: Settings) -> list[Message]:
+    """The chat that asks for a task's ladder."""
+    wanted = "\n".join(f"- {tier}: {TIERS[tier]}" for tier in settings.tiers)
+    shape = json.dumps({tier: ["...", "..."] for tier in settings.tiers})
+    problem = "\n\n".join(_text(message["content"]) for message in task.messages if message["role"] != "assistant")
+    parts = [f"Problem:\n{problem}"]
+    solution = next((task.columns[name] for name in ("solution", "demonstration") if task.columns.get(name)), None)
+    if isinstance(solution, str):
+        parts.append(f"Reference solution, for you alone:\n{solution}")
+    if task.answer is not None:
+        answer = task.answer if isinstance(task.answer, str) else json.dumps(task.answer, default=str)
+        parts.append(f"Final answer, which no hint may state:\n{answer}")
+    parts.append(
+        f"Write hints for a student who cannot solve this problem: for each kind below {settings.items}, each adding "
+        f"a little to those before it in its kind.\n{wanted}\n"
+        f"No hint states the final answer. Reply with one JSON object and nothing else: {shape}"
+    )
+    return [{"role": "user", "content": "\n\n".join(parts)}]
+
+
+def read_ladder(text: str, settings: Settings) -> list[dict[str, str]]:
+    """The hints in a model's answer, tier by tier; whatever stands around the last fitting JSON object is ignored.
+
+    Raises:
+        Nonsense: it holds none.
+    """
+    decoder = json.JSONDecoder()
+    ladder: list[dict[str, str]] = []
+    place = text.find("{")
+    while place >= 0:
+        try:
+            found, end = decoder.raw_decode(text, place)
+        except (ValueError, RecursionError):
+            found, end = None, place + 1
+        ladder = _hints_in(found, settings) or ladder
+        place = text.find("{", end)
+    if not ladder:
+        raise Nonsense
+    return ladder
+
+
+def _hints_in(found: Any, settings: Settings) -> list[dict[str, str]]:
+    if not isinstance(found, Mapping):
+        return []
+    ladder: list[dict[str, str]] = []
+    for tier in settings.tiers:
+        hints = found.get(tier)
+        texts = [hint.strip() for hint in hints if isinstance(hint, str)] if isinstance(hints, list) else []
+        ladder += [{"tier": tier, "text": hint} for hint in texts if hint][: settings.items]
+    return ladder
+
+
+def without_leaks(task: Task, ladder: Sequence[dict[str, str]], tiers: Sequence[str]) -> list[dict[str, str]]:
+    """The hints that can be given, with all that their tier said before them, without saying the answer."""
+    kept: list[dict[str, str]] = []
+    # What a source knows of its own hints it does not know of these.
+    task = task.with_messages(task.messages, hints_leak=None)
+    for hint in ladder:
+        given = levels_of([*kept, hint], [hint["tier"]])
+        if not leaks(task, given[-1]["text"]):
+            kept.append(hint)
+    return kept
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(str(part["text"]) for part in content if part.get("type") == "text")

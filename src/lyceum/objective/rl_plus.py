@@ -1,0 +1,97 @@
+"""RL-PLUS: external demonstrations by multiple importance sampling, and an advantage that looks for the unlikely."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from pydantic import Field
+from torch import Tensor
+
+from lyceum.objective.base import Terms, measured, policy_objective, ratio_metrics, token_ratio
+from lyceum.objective.ppo_clip import clip_metrics, clipped_surrogate
+from lyceum.types import Batch, Metrics, Objective, Origin
+
+
+class MixedTerms(Terms):
+    """Losses of the policy's own tokens, by PPO's surrogate, and of a teacher's, by another."""
+
+    clip_low: float = Field(0.2, gt=0, le=1)
+    """The ratio of the policy's own tokens is cut below 1 - clip_low (no unit); a teacher's is never cut."""
+    clip_high: float = Field(0.2, gt=0)
+    """The ratio of the policy's own tokens is cut above 1 + clip_high (no unit)."""
+
+    def build(self) -> Objective:
+        origins = (Origin.POLICY, Origin.TEACHER)
+        return policy_objective(self, self.surrogate, needs=frozenset({"old_logprob"}), origins=origins)
+
+    def surrogate(self, batch: Batch) -> tuple[Tensor, Metrics]:
+        external = teachers(batch)
+        weight = self.external_weight(batch)
+        ratio = token_ratio(batch.logprob, batch.old_logprob)
+        own = clipped_surrogate(ratio, batch.advantage, self.clip_low, self.clip_high)
+        metrics = ratio_metrics(ratio, batch) | clip_metrics(ratio, batch, self.clip_low, self.clip_high)
+        metrics |= {
+            "external/weight": measured(weight, external),
+            "external/probability": measured(batch.logprob.exp(), external),
+        }
+        return torch.where(external, -weight * batch.advantage, own), metrics
+
+    def external_weight(self, batch: Batch) -> Float[Tensor, "R L"]:
+        """What a teacher's token's advantage is multiplied by, with gradient."""
+        raise NotImplementedError
+
+
+class RLPlus(MixedTerms, room="objective"):
+    """Trains demonstrations in the group (guidance ``demonstrations``) beside the policy's own rollouts."""
+
+    kind: Literal["rl-plus"] = "rl-plus"
+    exploration: float = Field(0.5, ge=0)
+    """Exponent of the exploration weight (1 - probability); 0 weighs every external token alike. The authors' code has
+    0.5."""
+
+    def external_weight(self, batch: Batch) -> Float[Tensor, "R L"]:
+        ratio = multiple_importance_ratio(batch.logprob, batch.old_logprob)
+        return ratio * exploration_weight(batch.logprob, self.exploration)
+
+
+def teachers(batch: Batch) -> Bool[Tensor, "R L"]:
+    """The trained tokens that a teacher wrote."""
+    return batch.mask & (batch.origin == int(Origin.TEACHER))
+
+
+def multiple_importance_ratio(logprob: Float[Tensor, "R L"], old_logprob: Float[Tensor, "R L"]) -> Float[Tensor, "R L"]:
+    """A demonstration's token under the policy, against the mixture of who may have written it.
+
+        r_t = 2 pi_theta / (pi_omega + pi_old)        pi_omega = (pi_old + 1) / 2
+
+    The demonstrator's own probability pi_omega is unknown; its Bayes estimate is the mean of the old policy's and of an
+    uninformative 1. Neither of the denominator's parts can make the ratio run away: r is at most 4 pi_theta.
+
+    Args:
+        logprob: nats, of the current weights, with gradient.
+        old_logprob: nats, of the weights at the start of the step.
+    Returns:
+        Without unit; 4p / (3p + 1) where the weights are still the old ones and the probability is p.
+    Source:
+        RL-PLUS, arXiv:2508.00222, section 3; pi_omega as in the authors' code (``rlplus_core_alg``).
+    """
+    old = old_logprob.exp()
+    return 2 * logprob.exp() / (old + (old + 1) / 2)
+
+
+def exploration_weight(logprob: Float[Tensor, "R L"], exponent: float) -> Float[Tensor, "R L"]:
+    """More for what the policy would hardly have said, nothing for what it is sure of.
+
+        C_t = (1 - sg[pi_theta])^exponent        sg: without gradient
+
+    Args:
+        logprob: nats, of the current weights.
+        exponent: gamma, no unit.
+    Returns:
+        Between 0 and 1, without gradient; multiplies the advantage.
+    Source:
+        RL-PLUS, arXiv:2508.00222, section 3 (exploration-based advantage).
+    """
+    return (-torch.expm1(logprob.detach())).clamp(min=0) ** exponent

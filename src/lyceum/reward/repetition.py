@@ -1,0 +1,48 @@
+"""A punishment for saying the same again, by the share of n-grams that occur before."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from lyceum.reward.base import RewardPart, ShapingGrader
+from lyceum.tree import Node
+from lyceum.types import Grade, Task, TaskSource
+
+
+class Repetition(RewardPart, room="reward"):
+    """0 where no n-gram occurs twice, down to almost -1 where all are the same."""
+
+    after_verdict: ClassVar[bool] = True
+
+    kind: Literal["repetition"] = "repetition"
+    ngram: int = Field(20, ge=1)
+    """Words or tokens in a row that count as the same."""
+    unit: Literal["word", "token"] = "word"
+    """What is counted: words between white space, or the model's tokens (for languages without spaces)."""
+    wrong_only: bool = True
+    """Leave right answers alone."""
+
+    def build(self, source: TaskSource) -> ShapingGrader:
+        return self.score
+
+    async def score(self, task: Task, leaves: Sequence[Node], verdicts: Sequence[bool | None]) -> list[Grade]:
+        return [
+            Grade(0.0 if verdict and self.wrong_only else -repeated_share(self._pieces(leaf), self.ngram))
+            for leaf, verdict in zip(leaves, verdicts, strict=True)
+        ]
+
+    def _pieces(self, leaf: Node) -> Sequence[Hashable]:
+        return leaf.completion.split() if self.unit == "word" else leaf.completion_tokens
+
+
+def repeated_share(pieces: Sequence[Hashable], n: int) -> float:
+    """Share of n-grams that are not the first of their kind: 1 - distinct / all, without unit; 0 below n pieces.
+
+    Source:
+        Yeo et al., arXiv:2502.03373, section on the repetition penalty; VL-Cogito's code (n = 20, weight 0.5).
+    """
+    grams = [tuple(pieces[i : i + n]) for i in range(len(pieces) - n + 1)]
+    return 1 - len(set(grams)) / len(grams) if grams else 0.0

@@ -1,0 +1,76 @@
+"""A reward for using a token budget, and no more (Train Long, Think Short)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from lyceum.reward.base import RewardPart, each
+from lyceum.tree import Node
+from lyceum.types import Grade, Grader, Origin, Task, TaskSource
+
+COLUMN = "token_budget"
+"""Column of a task that holds its budget, in tokens."""
+
+
+class TokenBudget(RewardPart):
+    """1 for a completion as long as its budget, falling to 0 at no token and at twice the budget."""
+
+    kind: Literal["token-budget"] = "token-budget"
+    weight: float = Field(0.3, allow_inf_nan=False)
+    """Multiplies the part in the outcome. The paper weighs 0.3 for length against 0.6 for a right answer, or 0.6
+    against 0.3 for shorter completions."""
+    shape: Literal["triangle", "band"] = "triangle"
+    """``band`` gives 1 for anything up to the budget."""
+    budget_tokens: int | None = Field(None, ge=1)
+    """One budget for all tasks, in tokens; null takes each task's own from the curriculum 'shrinking-budget'."""
+
+    def check(self, stage: Any) -> list[str]:
+        """A line where no task will have a budget."""
+        if self.budget_tokens is not None or gives_budgets(stage.curriculum):
+            return []
+        return [
+            f"reward.token-budget: the tasks have no budget with curriculum.kind {stage.curriculum.kind!r}; allowed: "
+            "curriculum 'shrinking-budget', or budget_tokens"
+        ]
+
+    def build(self, source: TaskSource) -> Grader:
+        return each(self.score)
+
+    def score(self, task: Task, leaf: Node) -> Grade:
+        budget = self.budget_tokens or task.columns.get(COLUMN)
+        if budget is None:
+            return Grade.ungraded(f"the task has no {COLUMN}")
+        # A hint or a tool's answer stands in the completion, but its length is not the policy's doing.
+        length = sum(len(node.tokens) for node in leaf.path() if node.origin is Origin.POLICY)
+        return Grade(length_reward(length, budget=budget, band=self.shape == "band"))
+
+
+def gives_budgets(curriculum: Any) -> bool:
+    """Whether a curriculum, or one that it wraps, gives tasks a budget."""
+    while curriculum is not None:
+        if curriculum.kind == "shrinking-budget":
+            return True
+        curriculum = getattr(curriculum, "draws", None)
+    return False
+
+
+def length_reward(length: int, *, budget: int, band: bool = False) -> float:
+    """How well a completion uses its budget.
+
+        R(l) = l / L              l <= L      (1 with band)
+               1 - (l - L) / L    L < l <= 2 L
+               0                  l > 2 L
+
+    Args:
+        length: l, in tokens.
+        budget: L, in tokens.
+    Returns:
+        In 0 .. 1, without unit.
+    Source:
+        Train Long, Think Short, arXiv:2508.08940, section 3.3; band, section 4.5.
+    """
+    if length <= budget:
+        return 1.0 if band else length / budget
+    return max(0.0, 1 - (length - budget) / budget)

@@ -1,0 +1,180 @@
+"""A cliff: chains of an operation whose rule the model follows when it is told, and practically never by itself.
+
+``37*8*5*3=`` is answered ``37*8=29*5=24*3=21#21``: a star takes its operand off, modulo 100. Kind
+``cliff-demonstrations`` shows the rule beside hints; without one its writer adds the operand at nearly every step.
+A model trained on that needs several rare decisions in a row to be right once, and nothing that plain chains teach
+helps: group-relative learning sees groups that failed as a whole, and nothing else.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Literal
+
+from pydantic import Field
+
+from lyceum.component import Component
+from lyceum.tasks.chain import HELDOUT_ONE_IN, LARGEST_OPERAND, MODULUS
+from lyceum.tasks.split import Split, check_index, kept_for_evaluation
+from lyceum.tree import Node
+from lyceum.types import Grade, Grader, Task
+
+LEVEL = "cliff"
+
+
+class Cliff(Component, room="tasks"):
+    """Chains of starred operations; level ``cliff``."""
+
+    kind: Literal["cliff"] = "cliff"
+    stars: int = Field(5, ge=1, le=5)
+    """Operations of a task."""
+    size: int = Field(100_000, ge=1)
+    """Tasks in each split."""
+
+    def build(self, split: Split, seed: int) -> CliffSource:
+        return CliffSource(self, split, seed)
+
+
+class CliffSource:
+    """``source[i]`` follows from (seed, split, i) alone."""
+
+    def __init__(self, settings: Cliff, split: Split, seed: int) -> None:
+        self.settings, self.seed = settings, seed
+        self.split: Split = split
+
+    def __len__(self) -> int:
+        return self.settings.size
+
+    def __getitem__(self, index: int) -> Task:
+        check_index("cliff", index, len(self))
+        id = f"cliff/{self.split}/{self.seed}/{index}"
+        return make_task(id, *draw(random.Random(id), self.settings.stars, self.split))
+
+    def grader(self) -> Grader:
+        return grade_leaves
+
+    def hinted(self, task: Task, hint: Mapping[str, str]) -> Task:
+        return hinted(task, hint)
+
+
+class CliffDemonstrations(Component, room="tasks"):
+    """Starred chains with a completion to imitate, by a writer who hardly knows the rule unless told: for fine-tuning.
+
+    Tuples have an entry for each kind of help: none, then a knowledge, planning and solution hint.
+    """
+
+    kind: Literal["cliff-demonstrations"] = "cliff-demonstrations"
+    most_stars: int = Field(5, ge=1, le=5)
+    """Each demonstration has 1 to so many operations."""
+    right: tuple[float, float, float, float] = (0.01, 0.8, 0.6, 0.85)
+    """Probability that a step follows the rule. A wrong step leaves the chain too high by twice its operand, which
+    the others cannot take back: with 5 operations the answer is never right by chance."""
+    help_share: tuple[float, float, float, float] = (0.5, 0.2, 0.1, 0.2)
+    """How often each kind of help is given (relative)."""
+    size: int = Field(102_400, ge=1)
+    """Demonstrations in each split."""
+
+    def build(self, split: Split, seed: int) -> CliffDemonstrationSource:
+        return CliffDemonstrationSource(self, split, seed)
+
+
+class CliffDemonstrationSource:
+    """``source[i]`` follows from (seed, split, i) alone; its chains are of the same splits as kind ``cliff``."""
+
+    def __init__(self, settings: CliffDemonstrations, split: Split, seed: int) -> None:
+        self.settings, self.seed = settings, seed
+        self.split: Split = split
+
+    def __len__(self) -> int:
+        return self.settings.size
+
+    def __getitem__(self, index: int) -> Task:
+        check_index("cliff-demonstrations", index, len(self))
+        of, id = self.settings, f"cliff-demonstrations/{self.split}/{self.seed}/{index}"
+        rng = random.Random(id)
+        stars = rng.randint(1, of.most_stars)
+        start, operands = draw(rng, stars, self.split)
+        task = make_task(id, start, operands)
+        help, given = rng.choices(range(4), of.help_share)[0], 0
+        tier = ("", "knowledge", "planning", "solution")[help]
+        offered = [hint for hint in task.columns["hints"] if hint["tier"] == tier]
+        if not offered:  # a single operation has no solution hint
+            help = 0
+        else:
+            hint = rng.choice(offered)
+            given = hint["text"].count(",") + 1 if tier == "solution" else 0
+            task = hinted(task, hint)
+        value, results = start, list[int]()
+        for place, operand in enumerate(operands):
+            follows = place < given or rng.random() < of.right[help]
+            value = (value - operand if follows else value + operand) % MODULUS
+            results.append(value)
+        return task.with_messages(task.messages, demonstration=completion_text(start, operands, results))
+
+    def grader(self) -> Grader:
+        return grade_leaves
+
+    def hinted(self, task: Task, hint: Mapping[str, str]) -> Task:
+        return hinted(task, hint)
+
+
+def draw(rng: random.Random, stars: int, split: Split) -> tuple[int, list[int]]:
+    """A start in 0..99 and operands in 1..9, of the asked split."""
+    while True:
+        start, operands = rng.randrange(MODULUS), [rng.randint(1, LARGEST_OPERAND) for _ in range(stars)]
+        if kept_for_evaluation(problem_text(start, operands), 1 / HELDOUT_ONE_IN) == (split == "heldout"):
+            return start, operands
+
+
+def problem_text(start: int, operands: Sequence[int], hint: str = "") -> str:
+    """``37*8*5=``; a hint stands before the ``=``."""
+    return f"{start}{''.join(f'*{operand}' for operand in operands)}{hint}="
+
+
+def results_of(start: int, operands: Sequence[int]) -> list[int]:
+    """The result after each operation: a star takes its operand off, modulo 100."""
+    return list(accumulate(operands, lambda value, operand: (value - operand) % MODULUS, initial=start))[1:]
+
+
+def completion_text(start: int, operands: Sequence[int], results: Sequence[int]) -> str:
+    """``37*8=29*5=24#24``."""
+    steps = "".join(f"*{operand}={result}" for operand, result in zip(operands, results, strict=True))
+    return f"{start}{steps}#{results[-1]}"
+
+
+def hints_of(results: Sequence[int]) -> list[dict[str, str]]:
+    """The rule, how many steps there are, and the first results: one more with each hint, never the last."""
+    return [
+        {"tier": "knowledge", "text": "~*-"},
+        {"tier": "planning", "text": f":{len(results)}"},
+        *({"tier": "solution", "text": f"|{','.join(map(str, results[:k]))}"} for k in range(1, len(results))),
+    ]
+
+
+def make_task(id: str, start: int, operands: Sequence[int]) -> Task:
+    results = results_of(start, operands)
+    columns = {
+        "level": LEVEL,
+        "start": start,
+        "operands": list(operands),
+        "steps": results,
+        "hints": hints_of(results),
+        "hints_leak": False,
+        "demonstration": completion_text(start, operands, results),
+    }
+    message = {"role": "user", "content": problem_text(start, operands)}
+    return Task(id, (message,), str(results[-1]), columns, provenance="cliff")
+
+
+def hinted(task: Task, hint: Mapping[str, str]) -> Task:
+    """The same problem with a hint before its ``=``; ``columns["hint"]`` is the hint."""
+    content = problem_text(task.columns["start"], task.columns["operands"], hint["text"])
+    return task.with_messages([{"role": "user", "content": content}], hint=dict(hint))
+
+
+async def grade_leaves(task: Task, leaves: Sequence[Node]) -> list[Grade]:
+    """1 where all that follows ``#`` is the answer, else 0; what the length limit cut short is never right."""
+    verdicts = [leaf.finish != "length" and leaf.completion.partition("#")[2].strip() == task.answer for leaf in leaves]
+    return [Grade(float(right), right, parts={"answer": float(right)}) for right in verdicts]

@@ -1,0 +1,115 @@
+"""A context without a model: what each prompt's samples are worth is written down in the test."""
+
+from contextlib import contextmanager
+
+from lyceum.rollout.flat import Flat
+from lyceum.runtime.in_process import counter_seed
+from lyceum.tree import Node, Tree
+from lyceum.types import Continuation, Grade, Origin, Sampling, Task
+
+RIGHT, WRONG = Grade(1.0, True), Grade(0.0, False)
+
+
+def text_of(messages):
+    return "\n".join(str(message["content"]) for message in messages)
+
+
+class FakeContext:
+    """Answers by prompt: ``grades[prompt]`` are the grades of its samples in the order in which they are drawn, the
+    last of them for all that follow; ``otherwise`` for prompts that are not listed.
+
+    Notes each request as (prompt, n) and whether each grade was asked for where the task may return.
+    """
+
+    def __init__(self, grades=None, otherwise=WRONG, *, progress=1.0, step=1000, budget=1 << 62, key="run", limit=1000):
+        self.grades, self.otherwise = dict(grades or {}), otherwise
+        self.progress, self.step, self.version, self.budget, self.key = progress, step, 0, budget, key
+        self.limit = limit
+        self.asked, self.held = [], []
+        self.drawn, self.sampled, self.open, self.trees = {}, 0, 0, []
+
+    def tree(self, task):
+        tokens = self.render(task.messages)
+        self.trees.append(Tree(task, [Node(None, tokens, Origin.PROMPT, text=self.decode(tokens))]))
+        return self.trees[-1]
+
+    def render(self, messages):
+        return [ord(character) for character in text_of(messages)]
+
+    def decode(self, tokens):
+        return "".join(map(chr, tokens))
+
+    async def extend(self, node, n, sampling=None, *, keep=False):
+        prompt = self.decode(node.path()[0].tokens)
+        assert self.room(node), "an engine would refuse it"
+        self.asked.append((prompt, n))
+        children = []
+        for _ in range(n):
+            number = self.drawn[prompt] = self.drawn.get(prompt, -1) + 1
+            # One token a sample, whose log-probability says under which prompt it was drawn.
+            logprob = -float(len(prompt))
+            children.append(
+                node.add_drawn(Continuation([number], [logprob], [logprob], [0], "stop"), text=f"s{number}")
+            )
+            children[-1].stats["grade"] = self._grade(prompt, number)
+        self.sampled += n
+        tree = next(tree for tree in self.trees if node.path()[0] in tree.roots)
+        tree.sampled_tokens += n
+        return children
+
+    def _grade(self, prompt, number):
+        listed = self.grades.get(prompt)
+        return self.otherwise if listed is None else listed[min(number, len(listed) - 1)]
+
+    async def grade(self, leaves):
+        self.held.append(self.open > 0)
+        for leaf in leaves:
+            leaf.grade = leaf.stats["grade"]
+        return [leaf.grade for leaf in leaves]
+
+    @contextmanager
+    def returning(self):
+        self.open += 1
+        try:
+            yield
+        finally:
+            self.open -= 1
+
+    def room(self, node):
+        return max(0, self.limit - len(node.path_tokens()))
+
+    def seed(self, *key):
+        return counter_seed(self.key, *key)
+
+    @property
+    def budget_left(self):
+        return self.budget - self.sampled
+
+
+class Source:
+    """A few tasks; a hint stands behind the prompt: ``Q|hint``."""
+
+    def __init__(self, *tasks):
+        self.tasks = tasks
+
+    def __len__(self):
+        return len(self.tasks)
+
+    def __getitem__(self, index):
+        return self.tasks[index]
+
+    def hinted(self, task, hint):
+        question = text_of(task.messages).partition("|")[0]
+        return task.with_messages([{"role": "user", "content": f"{question}|{hint['text']}"}], hint=dict(hint))
+
+
+def ask(question="Q", answer=None, **columns):
+    return Task(question, ({"role": "user", "content": question},), answer, columns)
+
+
+def flat(samples):
+    return Flat(samples=samples, sampling=Sampling()).build()
+
+
+def prompt_of(leaf):
+    return leaf.path()[0].text

@@ -1,0 +1,138 @@
+import pytest
+from guidance_fakes import FakeContext, Source, ask
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lyceum.component import RecipeError
+from lyceum.guidance.base import (
+    AroundContext,
+    Guide,
+    check_ladders,
+    check_solutions,
+    failed,
+    is_right,
+    leaks,
+    prompt_with,
+    solution_to_give,
+)
+from lyceum.tree import Node, Tree
+from lyceum.types import Context, Grade, Origin
+
+
+def tree_of(*grades):
+    tree = Tree(ask(), [Node(None, [1], Origin.PROMPT)])
+    for grade in grades:
+        leaf = Node(tree.root, [2], Origin.POLICY, [-1.0], [-1.0], [0], "stop")
+        leaf.grade = grade
+        tree.root.children.append(leaf)
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("grades", "is_failed"),
+    [
+        ([Grade(0.0), Grade(0.0)], True),
+        ([Grade(0.0), Grade(1.0)], False),
+        ([Grade(0.7, False), Grade(0.1, False)], True),  # shaped, and wrong
+        ([Grade(-0.5, True), Grade(0.0, False)], False),  # punished, and right
+        ([Grade(-0.5), Grade(0.3)], False),  # nobody says: more than 0 counts
+        ([Grade(-0.5), Grade(-0.3)], True),
+        ([Grade.ungraded("x"), Grade(0.0)], True),  # what was graded is wrong
+        ([Grade.ungraded("x")], False),  # nothing is known of it
+        ([], False),
+    ],
+)
+def test_a_group_failed_where_all_that_could_be_graded_is_wrong(grades, is_failed):
+    assert failed(tree_of(*grades)) == is_failed
+
+
+def test_an_ungraded_leaf_is_not_right():
+    assert not is_right(Node(None, [1], Origin.POLICY))
+    assert not is_right(tree_of(Grade(None, True)).trajectories[0])
+
+
+@pytest.mark.parametrize(
+    ("answer", "text", "says"),
+    [
+        ("7", "it is 7.", True),
+        ("7", "it is 17", False),
+        ("7", "it is 7.5", False),  # another number
+        ("7", "it is 0.7", False),
+        ("1/2", "one gets 1/2 then", True),
+        ("Paris", "think of PARIS", True),
+        ("Paris", "Parisian", False),
+        ("7", "begin with 3", False),
+        (["x", "seven"], "it is seven", True),
+        (None, "None of it", False),
+        ("", "anything", False),
+    ],
+)
+def test_a_hint_leaks_where_it_says_the_answer_as_a_word(answer, text, says):
+    assert leaks(ask(answer=answer), text) == says
+
+
+def test_what_the_problem_says_itself_is_no_leak_and_a_source_may_know_better():
+    assert not leaks(ask("is 7 prime?", answer="7"), "look at 7")
+    assert not leaks(ask(answer="7", hints_leak=False), "7")
+    assert leaks(ask(answer="7", hints_leak=True), "nothing")
+
+
+def test_ladders_are_checked_as_they_are_given():
+    parts = [{"tier": "solution", "text": "3"}, {"tier": "solution", "text": "+ 4 = 7"}]
+    with pytest.raises(RecipeError, match=r"g: 1 of 1 tasks have a hint that says the answer, first task 'Q'"):
+        check_ladders("g", Source(ask(answer="7", hints=parts), ask("R")), allow_leaks=False)
+    # Of a tier that is not given nothing is asked.
+    known = [{"tier": "knowledge", "text": "add"}]
+    check_ladders("g", Source(ask(answer="7", hints=parts + known)), allow_leaks=False, tiers=("knowledge",))
+    check_ladders("g", Source(ask(answer="7", hints=parts)), allow_leaks=True)
+    with pytest.raises(RecipeError, match=r"g: none of the tasks has hints; allowed: .*tasks.columns.hints"):
+        check_ladders("g", Source(ask(), ask(hints=[])), allow_leaks=False)
+    with pytest.raises(RecipeError, match=r"g.tiers: got strategy, but no task has a hint of them; allowed: solution"):
+        check_ladders("g", Source(ask(hints=parts)), allow_leaks=False, tiers=("strategy",))
+
+
+@given(st.integers(0, 11), st.integers(1, 12))
+def test_a_solution_is_given_up_to_the_step_before_the_answer_is_said(said_at, length):
+    steps = ["42" if i == said_at else "x" for i in range(length + 1)]
+    solution = solution_to_give(Source(), ask(answer="42", steps=steps), allow_leaks=False)
+    can_give = min(said_at, length)
+    assert (solution is None) == (can_give == 0)
+    if solution is not None:
+        assert len(solution.steps) == can_give
+        assert solution.total == length + 1, "shares are of the whole solution"
+
+
+def test_a_solution_that_says_nothing_before_the_answer_is_none():
+    with pytest.raises(RecipeError, match=r"g: none of the tasks has a solution"):
+        check_solutions("g", Source(ask(answer="42", steps=["42", "x"])), allow_leaks=False)
+    check_solutions("g", Source(ask(answer="42", steps=["42", "x"])), allow_leaks=True)
+
+
+def test_a_prompt_with_a_hint_is_one_more_root_that_says_which():
+    context, source = FakeContext(), Source(ask())
+    tree = context.tree(source[0])
+    root = prompt_with(tree, context, source, {"tier": "t", "text": "h"})
+    assert tree.roots == [tree.root, root]
+    assert root.text == "Q|h"
+    assert root.stats["hint"] == {"tier": "t", "text": "h"}
+    assert tree.trajectories == [], "a prompt that was not continued is no trajectory"
+
+
+def test_a_context_around_another_one_is_a_context():
+    around = AroundContext(FakeContext(progress=0.3, step=5))
+    names = {name for name in vars(Context) if not name.startswith("_")}
+    assert {name for name in names if not hasattr(around, name)} == set()
+    assert (around.progress, around.step, around.version) == (0.3, 5, 0)
+    tree = around.tree(ask())
+    assert around.tree_of(tree.root) is tree
+    assert around.tree_of(Node(None, [1], Origin.PROMPT)) is None
+
+
+def test_a_guide_changes_nothing_of_itself():
+    guide = Guide()
+    rollout = object()
+    assert guide(rollout) is rollout
+    guide.observe([])
+    assert guide.figures() == guide.state_dict() == {}
+    with pytest.raises(ValueError, match=r"unknown"):
+        guide.load_state_dict({"x": 1})

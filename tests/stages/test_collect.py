@@ -1,0 +1,89 @@
+"""Which groups a step is made of."""
+
+import asyncio
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lyceum.component import RecipeError
+from lyceum.recipe import load_recipe
+from lyceum.stages.online import Collect, Online, OnlineRun
+from lyceum.tree import Node, Tree
+from lyceum.types import Continuation, Grade, Origin, Task
+
+
+def group(right: int, of: int = 8) -> Tree:
+    root = Node(None, [2], Origin.PROMPT)
+    for i in range(of):
+        root.add_drawn(Continuation([3], [0.0], [0.0], [0], "stop")).grade = Grade(float(i < right), i < right)
+    return Tree(Task(f"{right} of {of}", ()), [root])
+
+
+def test_the_bounds_are_kept_themselves():
+    collect = Collect(keep="solved-between", solved_low=0.25, solved_high=0.75)
+    assert [right for right in range(9) if collect.keeps(group(right))] == [2, 3, 4, 5, 6]
+
+
+def test_one_bound_alone_drops_on_one_side():
+    assert [r for r in range(9) if Collect(keep="solved-between", solved_low=0.5).keeps(group(r))] == [4, 5, 6, 7, 8]
+    assert [r for r in range(9) if Collect(keep="solved-between", solved_high=0.25).keeps(group(r))] == [0, 1, 2]
+
+
+def test_a_group_that_nobody_calls_right_or_wrong_is_not_between():
+    tree = group(4)
+    for leaf in tree.trajectories:
+        leaf.grade = Grade(0.3)
+    assert not Collect(keep="solved-between", solved_low=0.0, solved_high=1.0).keeps(tree)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["collect.keep=solved-between"], "got None and None with keep 'solved-between'"),
+        (["collect.solved_low=0.2"], "got 0.2 and None with keep 'all'"),
+        (["collect.keep=partly-solved", "collect.solved_high=0.2"], "got None and 0.2 with keep 'partly-solved'"),
+        (["collect.keep=solved-between", "collect.solved_low=0.8", "collect.solved_high=0.2"], "got 0.8, but"),
+        (["collect.keep=solved-between", "collect.solved_low=1.2"], "collect.solved_low: got 1.2"),
+    ],
+)
+def test_bounds_that_do_not_fit_are_refused(given, said):
+    with pytest.raises(RecipeError, match=said):
+        load_recipe("grpo", given)
+
+
+@given(st.lists(st.integers(0, 8), max_size=60), st.integers(1, 6), st.integers(1, 5))
+def test_a_step_is_refilled_to_its_size_and_never_has_more(rights, size, waves):
+    run = Run(rights, size, Collect(keep="solved-between", solved_low=0.25, solved_high=0.75, max_waves=waves))
+    kept, dropped = asyncio.run(run.collect())
+    good = [right for right in run.sampled if 2 <= right <= 6]
+    assert [tree.task.id for tree in kept] == [f"{right} of 8" for right in good]
+    assert len(kept) + len(dropped) == len(run.sampled)
+    # Not fuller than asked for, and not less full while there were waves left.
+    assert len(kept) == size or (len(kept) < size and run.waves == waves)
+
+
+class Run(OnlineRun):
+    """A stage whose groups come as they are given, then all half solved; no model anywhere."""
+
+    def __init__(self, rights: list[int], size: int, collect: Collect) -> None:
+        self.settings = Online(tasks_per_step=size, collect=collect)
+        self.left, self.sampled, self.waves, self.step, self.steps = list(rights), [], 0, 0, 1
+        self.session = SimpleNamespace(
+            first_step=0,
+            run=SimpleNamespace(timed=lambda phase: nullcontext()),
+            counter=lambda phase, total: None,
+            counts=SimpleNamespace(tokens_sampled=0),
+        )
+        self.sampled_before = 0
+        self.curriculum = SimpleNamespace(draw=lambda n: [None] * n)
+        self.rollout = None
+        self.runtime = self
+
+    async def run(self, tasks, rollout, **_):
+        self.waves += 1
+        rights = [self.left.pop(0) if self.left else 4 for _ in tasks]
+        self.sampled += rights
+        return [group(right) for right in rights]
