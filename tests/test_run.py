@@ -394,6 +394,7 @@ def test_a_row_holds_its_completion_token_by_token(tmp_path):
         "advantage": 1.5,  # of the two tokens the policy wrote; with the hint's it would be 4
         "nodes": [0, 1, 2],  # parents first, in the order they were added: the wrong answer is 3
         "node_texts": ["2+2=.", " hint", "4."],
+        "node_stats": None,
         "token_texts": [" hint", "4", "."],
         "token_logprobs": [None, -0.25, -0.5],
         "token_advantages": [9.0, 1.0, 2.0],

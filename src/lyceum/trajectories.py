@@ -64,10 +64,10 @@ def trajectory_table(
         token_text: what each token reads as, filled here: keep it between calls, a vocabulary is decoded once.
     Returns:
         A table in ``SCHEMA``. ``row`` is the forest's row, null where the trajectory was not graded. ``nodes`` numbers
-        the nodes of a tree from its root, 0, parents first; ``node_stats`` is JSON. ``token_*`` lists cover the
-        completion's tokens: log-probabilities are the behaviour policy's in nats, null where the policy did not write;
-        advantages are null without ``advantage`` or for an ungraded trajectory. ``advantage`` is the mean over the
-        tokens the policy wrote.
+        the nodes of a tree from its root, 0, parents first; ``node_stats`` is JSON, null where a rollout kept nothing.
+        ``token_*`` lists cover the completion's tokens: log-probabilities are the behaviour policy's in nats, null
+        where the policy did not write; advantages are null without ``advantage`` or for an ungraded trajectory.
+        ``advantage`` is the mean over the tokens the policy wrote.
     Raises:
         ValueError: the trees do not have as many graded trajectories as ``advantage`` has rows.
     """
@@ -109,7 +109,8 @@ def trajectory_table(
             columns["finish"].append(leaf.finish)
             columns["nodes"].append([index.setdefault(id(node), len(index)) for node in path])
             columns["node_texts"].append(texts)
-            columns["node_stats"].append([_json(_stats(node)) for node in path])
+            stats = [_json(_stats(node)) for node in path]
+            columns["node_stats"].append(stats if any(kept != "{}" for kept in stats) else None)
             row += grade.outcome is not None
     columns["step"] = [step] * len(starts)
     token_text = {} if token_text is None else token_text

@@ -20,7 +20,9 @@ def rollout_figures(trees: Sequence[Tree], dropped: Sequence[Tree], forest: Fore
     outcomes = [outcome for tree in everything for _, _, outcome in tree.graded_with_outcome()]
     leaves = [leaf for tree in everything for leaf in tree.trajectories]
     lengths = [len(leaf.completion_tokens) for leaf in leaves]
-    solved = [(tree.task.columns.get("level"), share) for tree in everything if (share := tree.solved_unaided) is not None]
+    solved = [
+        (tree.task.columns.get("level"), share) for tree in everything if (share := tree.solved_unaided) is not None
+    ]
     mixed = [len({outcome for _, _, outcome in tree.graded_with_outcome()}) > 1 for tree in everything]
     ungraded = [leaf for leaf in leaves if leaf.grade is None or leaf.grade.outcome is None]
     figures: dict[str, Any] = {

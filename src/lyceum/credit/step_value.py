@@ -1,0 +1,79 @@
+"""Step values (TreeRL): what a node is worth is what came of it, and its tokens get what the node gained."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lyceum.credit.base import CreditSettings, by_group, group_centred, lay, needs_company, row_reward
+from lyceum.credit.paths import ForestCredit, lay_on_tokens, passes_of
+from lyceum.forest import Forest
+from lyceum.types import Credit
+
+
+class StepValue(CreditSettings, room="credit"):
+    """The mean outcome below a node, against the tree's mean and against the node above."""
+
+    kind: Literal["step-value"] = "step-value"
+    against: Literal["both", "root", "parent"] = "both"
+    """What a node's value is compared with: the tree's mean (global advantage), the node above (local advantage), or
+    the sum of both differences, which is the paper's."""
+    leaves: Literal["sqrt", "count", "none"] = "sqrt"
+    """The difference is divided by the square root of the node's leaves (the paper's), by their number, or not: a node
+    is trained once for every leaf below it."""
+
+    def build(self) -> Credit:
+        return ForestCredit(self.needs, self.advantages)
+
+    def check(self, stage: Any) -> list[str]:
+        return needs_company(self.kind, stage)
+
+    def advantages(self, forest: Forest) -> Float[Tensor, "R L"]:
+        rows, passes = forest.rows(), passes_of(forest)
+        against_root, against_parent, leaves = step_advantages(
+            row_reward(forest, rows, self.kl_in_reward), forest.group, passes.row, passes.node, passes.depth
+        )
+        advantage = {
+            "both": against_root + against_parent,
+            "root": against_root,
+            "parent": against_parent,
+        }[self.against]
+        if self.leaves != "none":
+            advantage = advantage / (leaves.sqrt() if self.leaves == "sqrt" else leaves)
+        return lay(lay_on_tokens(advantage[passes.of_segment], forest, rows), forest, rows)
+
+
+def step_advantages(
+    reward: Float[Tensor, " R"],
+    group: Int[Tensor, " R"],
+    row: Int[Tensor, " P"],
+    node: Int[Tensor, " P"],
+    depth: Int[Tensor, " P"],
+) -> tuple[Float[Tensor, " P"], Float[Tensor, " P"], Float[Tensor, " P"]]:
+    """(global, local, leaves) of the node of each pass.
+
+        V(n) = mean reward of the rows that pass n        V(root) = mean reward of the group
+        global = V(n) - V(root)        local = V(n) - V(parent of n)        leaves = number of rows that pass n
+
+    Args:
+        reward: outcome of each row, in the verifier's unit.
+        group: group of each row, numbered from 0; numbers may be missing.
+        row, node, depth: each row's passes through nodes, in the order of rows and from the prompt down.
+    Returns:
+        Advantages in the unit of reward. Along a row the local ones add up to its reward less its prompt's value. In a
+        flat group both are reward - mean.
+    Source:
+        TreeRL, arXiv:2506.11902, section 3.3: R(n) = (global + local) / sqrt(leaves). Its code (THUDM/TreeRL) starts
+        from leave-one-out rewards, which are K / (K - 1) times as large with K leaves, and divides both values by the
+        roots of their own leaves before it subtracts them.
+    """
+    # From the group's mean at once: equal rewards then give exactly 0 everywhere.
+    centred = group_centred(reward, group)[row]
+    leaves = by_group(torch.ones_like(centred), node, "sum")
+    value = by_group(centred, node, "sum") / leaves
+    above = value.roll(1)
+    above[depth == 0] = 0
+    return value, value - above, leaves

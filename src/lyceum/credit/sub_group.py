@@ -1,0 +1,90 @@
+"""Sub-group advantage (TreePO): a trajectory against those that share its beginning, at every depth of the tree."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lyceum.credit.base import CreditSettings, by_group, group_centred, lay, needs_company, row_reward, spread, whiten
+from lyceum.credit.paths import ForestCredit, passes_of
+from lyceum.forest import Forest
+from lyceum.types import Credit
+
+
+class SubGroup(CreditSettings, room="credit"):
+    """The mean, over the depths of the tree, of a trajectory's reward against its sub-tree's there."""
+
+    kind: Literal["sub-group"] = "sub-group"
+    weight: Literal["equal", "size"] = "equal"
+    """How the depths of a trajectory count: all the same (the authors' script), or by their group's size (the default
+    of their code)."""
+    equal_sub_groups: Literal["count", "skip"] = "count"
+    """Whether a sub-group whose rewards are all equal counts, with a difference of 0, or its depth is left out."""
+    whiten: bool = True
+    """Bring the advantages of all tokens of the step to mean 0 and standard deviation 1, as REINFORCE++ does."""
+
+    def build(self) -> Credit:
+        return ForestCredit(self.needs, self.advantages)
+
+    def check(self, stage: Any) -> list[str]:
+        return needs_company(self.kind, stage)
+
+    def advantages(self, forest: Forest) -> Float[Tensor, "R L"]:
+        rows, passes = forest.rows(), passes_of(forest)
+        advantage = sub_group_advantage(
+            row_reward(forest, rows, self.kl_in_reward),
+            forest.group,
+            passes.row,
+            passes.node,
+            passes.depth,
+            by_size=self.weight == "size",
+            skip_equal=self.equal_sub_groups == "skip",
+        )
+        if not self.whiten:
+            return spread(advantage, forest, rows)
+        return lay(whiten(advantage[:, None].expand(rows.index.shape), forest.trainable(rows)), forest, rows)
+
+
+def sub_group_advantage(
+    reward: Float[Tensor, " R"],
+    group: Int[Tensor, " R"],
+    row: Int[Tensor, " P"],
+    node: Int[Tensor, " P"],
+    depth: Int[Tensor, " P"],
+    *,
+    by_size: bool = False,
+    skip_equal: bool = False,
+) -> Float[Tensor, " R"]:
+    """Each row's reward against the rows that pass the same node, averaged over the nodes on its way.
+
+        a_id = r_i - mean over the rows that pass row i's node at depth d (at depth 0: over its whole group)
+        A_i  = sum_d w_id a_id / sum_d w_id        over depth 0 and the deeper ones with more than one row
+
+    Args:
+        reward: outcome of each row, in the verifier's unit.
+        group: group of each row, numbered from 0; numbers may be missing.
+        row, node, depth: each row's passes through nodes; no node is in two groups.
+        by_size: w_id is the number of rows there, and not 1.
+        skip_equal: leave out depths below 0 whose rows all have the same reward.
+    Returns:
+        Advantage of each row, in the unit of reward; of a flat group, where every row has a node of its own,
+        r_i - mean. 0 in a group of one (the authors' code gives it its reward: a mean of 0 there).
+    Source:
+        TreePO, arXiv:2508.17445; its code's compute_tree_reinforce_plus_plus_baseline_outcome_advantage.
+    """
+    size = by_group(torch.ones_like(reward), group, "sum")
+    weight = size.clone() if by_size else torch.ones_like(reward)
+    total = weight * group_centred(reward, group)
+    deeper = depth > 0
+    row, node = row[deeper], node[deeper]
+    passed = by_group(torch.ones_like(reward)[row], node, "sum")
+    counts = passed > 1
+    centred = group_centred(reward[row], node)
+    if skip_equal:
+        counts &= by_group(centred.abs(), node, "sum") > 0
+    of_pass = torch.where(counts, passed if by_size else torch.ones_like(passed), 0)
+    total = total.index_add(0, row, of_pass * centred)
+    return total / weight.index_add(0, row, of_pass)

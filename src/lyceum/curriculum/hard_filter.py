@@ -1,0 +1,117 @@
+"""Progressive filtering: rounds over the tasks that direct samples still mostly fail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import Field
+
+from lyceum.component import Component, RecipeError, require_keys
+from lyceum.curriculum.base import epoch_order, success
+from lyceum.policy import Policy
+from lyceum.tree import Tree
+from lyceum.types import Task, TaskSource
+
+DIRECT = "direct"
+"""Where a tree's record has the share of direct samples that were right, for rollouts whose trajectories are no plain
+samples; None where none were drawn."""
+
+
+class HardFilter(Component, room="curriculum"):
+    """Tasks in rounds: what a round finds to be easy is not drawn in the next.
+
+    Source: DeepSearch, arXiv:2509.25454, section 4.1. There each round is a run of its own, before which every task is
+    tested; here a task is judged by the samples of its own turn in the round.
+    """
+
+    kind: Literal["hard-filter"] = "hard-filter"
+    hard: float = Field(default=0.25, ge=0, lt=1)
+    """A task stays where at most this share of its direct samples was right (no unit)."""
+    pool: int | None = Field(default=None, ge=1)
+    """Tasks that the first round goes through; null takes all of the source."""
+    least: int = Field(default=32, ge=1)
+    """With fewer tasks than this left, as many as ``pool`` join that were not drawn yet."""
+
+    def build(self, source: TaskSource, *, seed: int, policy: Policy | None = None) -> HardFilterCurriculum:
+        return HardFilterCurriculum(self, source, seed=seed)
+
+
+class HardFilterCurriculum:
+    """Its state: the round's tasks, where it stands in them, and which of them were found to be easy."""
+
+    def __init__(self, settings: HardFilter, source: TaskSource, *, seed: int) -> None:
+        if not len(source):
+            raise RecipeError("tasks: got an empty source; allowed: at least one task")
+        self.settings, self.source, self.seed = settings, source, seed
+        self.round = self.position = self.joined = 0
+        self.active: list[int] = []
+        self.easy: dict[str, bool] = {}
+        self._join()
+
+    def draw(self, n: int) -> list[Task]:
+        return [self._next() for _ in range(n)]
+
+    def _next(self) -> Task:
+        if self.position == len(self.active):
+            self._next_round()
+        place = int(epoch_order(self.seed, self.round, len(self.active))[self.position])
+        self.position += 1
+        return self.source[self.active[place]]
+
+    def _next_round(self) -> None:
+        # A task of which nothing was seen since (drawn in this very step, or never graded) stays.
+        self.active = [index for index in self.active if not self.easy.get(self.source[index].id, False)]
+        self.easy = {}
+        self.round, self.position = self.round + 1, 0
+        if len(self.active) < self.settings.least:
+            self._join()
+
+    def _join(self) -> None:
+        """Further tasks of the source; once all of it has been drawn, it begins again."""
+        size = len(self.source)
+        count = min(self.settings.pool or size, size - len(self.active))
+        have = set(self.active)
+        while count:
+            index = self.joined % size
+            self.joined += 1
+            if index not in have:
+                self.active.append(index)
+                count -= 1
+
+    def observe(self, trees: Sequence[Tree]) -> None:
+        for tree in trees:
+            rate = tree.record[DIRECT] if DIRECT in tree.record else success(tree)
+            if rate is not None:
+                self.easy[tree.task.id] = rate > self.settings.hard
+
+    def weight(self, tree: Tree) -> float:
+        return 1.0
+
+    def figures(self) -> dict[str, float]:
+        return {
+            "round": float(self.round),
+            "tasks/round": float(len(self.active)),
+            "easy/found": float(sum(self.easy.values())),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "seed": self.seed,
+            "tasks": len(self.source),
+            "round": self.round,
+            "position": self.position,
+            "joined": self.joined,
+            "active": list(self.active),
+            "easy": dict(self.easy),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        require_keys("curriculum.hard-filter", given=state, needed=self.state_dict())
+        if state["tasks"] != len(self.source):
+            raise RecipeError(
+                f"tasks: got {len(self.source)} tasks, but the saved run had {state['tasks']}; "
+                "allowed: the tasks that the run began with, or a new run"
+            )
+        self.seed, self.round, self.position = int(state["seed"]), int(state["round"]), int(state["position"])
+        self.joined, self.active, self.easy = int(state["joined"]), list(state["active"]), dict(state["easy"])

@@ -1,0 +1,105 @@
+"""CURE, first stage: sample a group, then write each sample anew from one of its most uncertain tokens on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from lyceum.component import Component
+from lyceum.rollout.growth import at_most, by_counter, end_before, extend_all, model_logprobs, together
+from lyceum.rollout.steps import write_texts
+from lyceum.tree import Node, Tree
+from lyceum.types import Context, Origin, Rollout, Sampling, Task
+
+
+class CriticalTokens(Component, room="rollout"):
+    """A first round from the prompt, a second one from before a critical token of each sample, one group of both.
+
+    As in the authors' code (bytedance/CURE, CURE_First_Stage), with one difference: what makes a token critical there
+    is the entropy of the policy, computed in a forward pass of its own; here it is -log p of the token that was drawn,
+    whose expectation the entropy is. It needs no pass, and ranks tokens with more noise.
+    """
+
+    kind: Literal["critical-tokens"] = "critical-tokens"
+    samples: int = Field(16, ge=2)
+    """Trajectories a task in both rounds, where the curriculum does not say how many."""
+    regenerated: int = Field(3, ge=1)
+    """Continuations of each first sample; the first round has ``samples // (1 + regenerated)``."""
+    candidates: int = Field(20, ge=1)
+    """The critical token is drawn from so many of a sample's most uncertain ones, each as likely."""
+    least_characters: int = Field(2, ge=1)
+    """Tokens that decode to fewer characters, white space aside, are never critical (so special tokens are not)."""
+    prefix: Literal["context", "trained"] = "context"
+    """What a continuation's copied beginning is: part of its prompt, as in the authors' code, or trained in it too."""
+    sampling: Sampling = Sampling()
+    """How tokens are drawn in both rounds."""
+
+    @model_validator(mode="after")
+    def _first_round_is_not_empty(self) -> CriticalTokens:
+        if self.samples <= self.regenerated:
+            raise ValueError(
+                f"samples: got {self.samples} with regenerated {self.regenerated}, which leaves no first round; "
+                "allowed: more than regenerated"
+            )
+        return self
+
+    def build(self) -> Rollout:
+        return self.roll
+
+    async def roll(self, task: Task, context: Context) -> Tree:
+        tree, samples = context.tree(task), task.samples or self.samples
+        n_first = max(1, samples // (1 + self.regenerated))
+        first = await context.extend(tree.root, n_first, self.sampling, keep=True)
+        places = [self.critical_place(leaf, i, context) for i, leaf in enumerate(first)]
+        each, more = divmod(samples - n_first, n_first)
+        counts = [each + (i < more) for i in range(n_first)]
+        drawn = zip(first, places, counts, strict=True)
+        beginnings = [(self._beginning(leaf, place, context), count) for leaf, place, count in drawn if count]
+        # The second round has the whole length again, as in the authors' code, as far as the context leaves it.
+        longest = self.sampling.max_completion_tokens
+        asked = [
+            (node, n, at_most(self.sampling, min(longest, context.room(node)))) for node, n in together(beginnings)
+        ]
+        again = [child for children in await extend_all(context, asked, keep=False) for child in children]
+        for node in again:
+            write_texts([node], context.decode, terminal=True)
+        tree.chosen = [*first, *again]
+        tree.record["critical_tokens"] = {"first": n_first, "places": places}
+        await context.grade(tree.chosen)
+        return tree
+
+    def critical_place(self, leaf: Node, number: int, context: Context) -> int:
+        """Where a sample is written anew: before this token of its completion; 0, the prompt, where none will do.
+
+        Args:
+            number: of the sample in its group, by which the draw is told from the others'.
+        """
+        surprise = [-logprob for logprob in model_logprobs(leaf)]
+        found = most_uncertain(surprise, self._may_be_critical(leaf.completion_tokens, context), self.candidates)
+        return by_counter(context, "critical-token", number).choice(found) if found else 0
+
+    def _may_be_critical(self, tokens: Sequence[int], context: Context) -> list[bool]:
+        long_enough = {token: len(context.decode([token]).strip()) >= self.least_characters for token in set(tokens)}
+        return [place > 0 and long_enough[token] for place, token in enumerate(tokens)]
+
+    def _beginning(self, leaf: Node, place: int, context: Context) -> Node:
+        if self.prefix == "trained" or not place:
+            return end_before(leaf, place, context.decode)
+        # A copy that the policy did not write: in the context of what follows, in no loss. The sample itself keeps its
+        # own tokens, which are trained.
+        copied = leaf.path()[0].add(leaf.completion_tokens[:place], Origin.HINT)
+        write_texts([copied], context.decode, terminal=False)
+        return copied
+
+
+def most_uncertain(surprise: Sequence[float], allowed: Sequence[bool], most: int) -> list[int]:
+    """Places of the ``most`` largest values among those allowed, the largest first, the earlier of equals first.
+
+    Args:
+        surprise: of each token: its entropy, or -log p (nats).
+        allowed: which tokens count.
+    """
+    places = [place for place, may in enumerate(allowed) if may]
+    return sorted(places, key=lambda place: -surprise[place])[:most]

@@ -1,0 +1,260 @@
+"""Monte Carlo tree search in training (DeepSearch): a tree of steps instead of a flat group of samples."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from lyceum.component import Component
+from lyceum.rollout.search_tree import (
+    DepthBonus,
+    Negative,
+    SearchNode,
+    back_up,
+    best_child,
+    choose_terminal,
+    descend,
+    frontier,
+    frontier_score,
+    judge,
+)
+from lyceum.rollout.steps import Steps, grow
+from lyceum.tree import Tree
+from lyceum.types import Context, Rollout, Sampling, Task
+
+
+class MCTS(Component, room="rollout"):
+    """A search whose backed-up terminals are the training group, and whose nodes have values.
+
+    Source: DeepSearch, arXiv:2509.25454, section 3, and its released code. Below a node ``width`` steps are drawn at
+    once. Where none of them ends, the search goes on at the most promising of them; where some do, one is backed up,
+    and the search goes on where ``selection`` says.
+    """
+
+    kind: Literal["mcts"] = "mcts"
+    trajectories: int = Field(default=8, ge=1)
+    """Terminals backed up in a tree, where the curriculum does not say how many samples: the training group."""
+    width: int = Field(default=8, ge=1)
+    """Steps drawn below a node."""
+    depth: int = Field(default=64, ge=1)
+    """Most nodes of a trajectory, the prompt not counted; one that is not over there is incomplete."""
+    step: Steps = Steps()
+    """How trajectories are cut into nodes."""
+    sampling: Sampling = Sampling()
+    """How tokens are drawn; ``max_completion_tokens`` is of a whole trajectory."""
+    selection: Literal["global", "uct-from-root", "local"] = "global"
+    """Where the search goes on after a terminal: at the frontier's best node, at what UCT finds from the prompt down,
+    or as near above the terminal as something can be drawn."""
+    negative: Negative = "most-confident"
+    """Which terminal of an expansion is backed up where none is right."""
+    exploration: float = Field(default=2.0, ge=0)
+    """Weight of the second part of UCT, in the unit of a right answer."""
+    quality: float = Field(default=0.4, ge=0)
+    """Weight of the parent's value in the frontier score (no unit)."""
+    uncertainty: float = Field(default=0.0, ge=0)
+    """Weight of the step's mean -log p in the frontier score (per nat); 0.4 in the paper's ablation."""
+    depth_weight: float = Field(default=0.01, ge=0)
+    """Weight of the depth in the frontier score (no unit)."""
+    depth_bonus: DepthBonus = "sqrt"
+    """How depth counts: sqrt(d / depth), ln(d + 1), or d."""
+    least_decay: float = Field(default=0.1, ge=0, le=1)
+    """Least share of a terminal's outcome that a node above it is credited with."""
+    incomplete: float = Field(default=-1.0, ge=-1, le=0)
+    """Worth of a trajectory that the limits cut short, in the unit of a right answer."""
+    distinct: bool = False
+    """Keep one of steps with the same tokens below a node, so that every trajectory is another one: for small models,
+    of whose short steps many coincide. A tree that runs out of distinct paths ends with fewer trajectories."""
+    max_nodes: int | None = Field(default=None, ge=1)
+    """Most nodes of a tree; null sets no bound beside the tokens that a task may sample. The last draw may pass it
+    where ``step`` cuts draws into several nodes."""
+
+    def build(self) -> Rollout:
+        return self.roll
+
+    def check(self, stage: Any) -> list[str]:
+        """Budgets that do not hold one path of full length at a width of 1."""
+        steps = self.step.longest_path(self.sampling, self.depth)
+        tokens = min(self.sampling.max_completion_tokens, steps * self.step.tokens)
+        lines: list[str] = []
+        limit = getattr(stage, "max_tokens_per_task", None)
+        if limit is not None and limit < tokens:
+            lines.append(
+                f"max_tokens_per_task: got {limit}, but one path of rollout.kind 'mcts' may be {tokens} tokens long; "
+                f"allowed: {tokens} or more, or a smaller rollout.sampling.max_completion_tokens"
+            )
+        if self.max_nodes is not None and self.max_nodes < steps:
+            lines.append(
+                f"rollout.max_nodes: got {self.max_nodes}, but one path may have {steps} nodes; "
+                f"allowed: {steps} or more, or a smaller rollout.depth"
+            )
+        return lines
+
+    async def roll(self, task: Task, context: Context) -> Tree:
+        search = Search(self, context, context.tree(task), task.samples or self.trajectories)
+        with context.returning():
+            await search.run()
+        return search.finish()
+
+
+class Search:
+    """One task's search."""
+
+    def __init__(self, settings: MCTS, context: Context, tree: Tree, wanted: int) -> None:
+        self.settings, self.context, self.tree, self.wanted = settings, context, tree, wanted
+        self.root = SearchNode(tree.root)
+        self.found: list[SearchNode] = []
+        self.ungraded: list[SearchNode] = []
+        self.nodes = self.expansions = self.failed = 0
+        self.ended = "trajectories"
+
+    async def run(self) -> None:
+        at: SearchNode | None = self.root
+        while at is not None and not self.is_done:
+            if at.asked < self.settings.width:
+                count = self.affordable(at)
+                if not count:
+                    break
+                await self.expand(at, count)
+            terminal = self.take(at) if at.waiting else None
+            at = self.next_after(terminal or at) if terminal or at.exhausted else self.next_below(at)
+        else:
+            self.ended = "trajectories" if self.is_done else "exhausted"
+        self.take_what_is_left()
+
+    @property
+    def is_done(self) -> bool:
+        return len(self.found) + self.failed >= self.wanted
+
+    def affordable(self, at: SearchNode) -> int:
+        """How many of the missing steps the budgets allow; notes the one that allows none."""
+        settings = self.settings
+        left = settings.sampling.max_completion_tokens - len(at.node.completion_tokens)
+        tokens = self.context.budget_left // min(settings.step.tokens, left)
+        nodes = tokens if settings.max_nodes is None else settings.max_nodes - self.nodes
+        if min(tokens, nodes) <= 0:
+            self.ended = "tokens" if tokens <= 0 else "nodes"
+        return max(0, min(settings.width - at.asked, tokens, nodes))
+
+    async def expand(self, at: SearchNode, count: int) -> None:
+        """Draw steps below a node, and grade those that end a trajectory."""
+        settings = self.settings
+        grown = await grow(
+            self.context, at.node, count, settings.step, settings.sampling, depth_left=settings.depth - at.depth
+        )
+        self.expansions += 1
+        at.asked += count
+        terminals: list[SearchNode] = []
+        for one in grown:
+            tokens = tuple(token for node in one.nodes for token in node.tokens)
+            if settings.distinct and tokens in at.drawn:
+                at.node.children.remove(one.nodes[0])
+                continue
+            at.drawn.add(tokens)
+            place = at
+            for node in one.nodes:
+                last = node is one.nodes[-1]
+                place = place.add(node, terminal=one.terminal and last)
+                # A draw that was cut is a chain: each node but its last has one child already, of its own drawing.
+                place.asked = 0 if last else 1
+                tokens = tokens[len(node.tokens) :]
+                place.drawn |= set() if last else {tokens}
+                self.nodes += 1
+                if place.terminal:
+                    terminals.append(place)
+                else:
+                    place.arrive()
+        at.close(settings.width)
+        for place in terminals:
+            if place.above is not None and place.above is not at:
+                place.above.close(settings.width)
+        if terminals:
+            await self.grade(at, terminals)
+
+    async def grade(self, at: SearchNode, terminals: list[SearchNode]) -> None:
+        grades = await self.context.grade([place.node for place in terminals])
+        for place, grade in zip(terminals, grades, strict=True):
+            complete = place.node.finish != "length"
+            judged = judge(grade, complete=complete, incomplete=self.settings.incomplete)
+            if judged is None:
+                self.ungraded.append(place)
+            else:
+                place.outcome, place.order = judged
+                at.waiting.append(place)
+        # An expansion that ended and none of whose ends could be graded takes a trajectory's place: a verifier that
+        # fails for good would otherwise hold the search for ever.
+        self.failed += not at.waiting
+
+    def take(self, at: SearchNode) -> SearchNode | None:
+        """Back one of the waiting terminals up."""
+        number = len(self.found)
+        chosen = choose_terminal(
+            at.waiting, self.settings.negative, lambda n: self.context.seed("mcts", "negative", number) % n
+        )
+        if chosen is not None:
+            at.waiting.remove(chosen)
+            back_up(chosen, least=self.settings.least_decay)
+            self.found.append(chosen)
+        return chosen
+
+    def next_below(self, at: SearchNode) -> SearchNode | None:
+        """Among the children, while the path has not ended."""
+        return best_child(at, self.settings.exploration) or self.next_after(at)
+
+    def next_after(self, at: SearchNode) -> SearchNode | None:
+        """Where the search goes on once a path has ended; None where nothing is left to draw."""
+        settings = self.settings
+        match settings.selection:
+            case "global":
+                return max(frontier(self.root, settings.width), key=self.score, default=None)
+            case "uct-from-root":
+                return descend(self.root, settings.width, settings.exploration)
+            case "local":
+                start: SearchNode | None = at
+                while start is not None and start.exhausted:
+                    start = start.above
+                return None if start is None else descend(start, settings.width, settings.exploration)
+
+    def score(self, place: SearchNode) -> float:
+        assert place.above is not None
+        settings = self.settings
+        return frontier_score(
+            place.above.mean,
+            place.surprise if settings.uncertainty else 0.0,
+            place.depth,
+            settings.depth,
+            quality=settings.quality,
+            uncertainty=settings.uncertainty,
+            depth_weight=settings.depth_weight,
+            bonus=settings.depth_bonus,
+        )
+
+    def take_what_is_left(self) -> None:
+        """A search that had to end early trains on terminals that its expansions left aside too."""
+        left = [place for place in self.root.walk() if place.waiting]
+        while left and not self.is_done:
+            # One of each expansion in turn, as if the search had come back to it.
+            for place in left:
+                if not self.is_done:
+                    self.take(place)
+            left = [place for place in left if place.waiting]
+
+    def finish(self) -> Tree:
+        """The tree with its values, statistics and trajectories."""
+        for place in self.root.walk():
+            place.node.stats |= {"visits": place.visits, "q": round(place.q, 6)}
+            if place.above is not None:
+                place.node.value = place.q if place.outcome is None else place.outcome
+        for number, place in enumerate(self.found):
+            place.node.stats["backed_up"] = number
+        self.tree.chosen = [place.node for place in (*self.found, *self.ungraded)]
+        self.tree.record["mcts"] = {
+            "ended": self.ended,
+            "expansions": self.expansions,
+            "nodes": self.nodes,
+            "ends": sum(place.terminal for place in self.root.walk()),
+            "backed_up": len(self.found),
+            "right": sum(place.outcome == 1 for place in self.found),
+            "ungraded": len(self.ungraded),
+        }
+        return self.tree

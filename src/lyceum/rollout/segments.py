@@ -1,0 +1,234 @@
+"""TreePO: a group grows as a tree of segments of one length, whose open paths branch while there is width left."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from lyceum.component import Component
+from lyceum.rollout.growth import (
+    at_most,
+    by_counter,
+    drawn_below,
+    end_before,
+    extend_all,
+    model_logprobs,
+    repeats,
+    together,
+)
+from lyceum.rollout.steps import write_texts
+from lyceum.tree import Node, Tree
+from lyceum.types import Context, Rollout, Sampling, Task
+
+Reason = Literal["answered", "stop", "depth", "tokens", "repetition", "budget"]
+COMPLETE = ("answered", "stop")
+"""Reasons for which a trajectory is cut back and continued otherwise: it came to an end of its own."""
+
+
+class Segments(Component, room="rollout"):
+    """Fixed-size segments, each round one for every open path; freed width goes to the paths that are still open.
+
+    As in the authors' code (recipe/treepo, ``by_fixed_div``), with these differences: the whole completion is searched
+    for repetitions and not the last segment alone, since segments may be short here; the number of first segments is
+    really drawn between two bounds, which the released script sets where the worker does not read it; and open paths
+    that have drawn the same text are one node with the shares of all of them, so that no token is computed twice.
+    """
+
+    kind: Literal["segments"] = "segments"
+    samples: int = Field(16, ge=1)
+    """Finished trajectories a task (the tree's width), where the curriculum does not say how many."""
+    segment_tokens: int = Field(512, ge=1)
+    """Tokens of a segment."""
+    depth: int | None = Field(default=None, ge=1)
+    """Most segments of a trajectory; null leaves it to ``sampling.max_completion_tokens``."""
+    branches: int = Field(2, ge=1)
+    """Segments for each path that is open or has just finished, in the next round (no unit)."""
+    first_branches: tuple[int, int] = (2, 2)
+    """Fewest and most segments of the first round; the number is drawn for each task."""
+    spread: Literal["even", "likely", "unlikely"] = "even"
+    """Which open paths get more segments: all the same (the remainder goes to the last), or by softmax of their
+    log-probability, or of its negative."""
+    spread_by: Literal["path-sum", "path-mean", "segment-mean"] = "path-mean"
+    """Log-probability of a path: of all its tokens, their mean, or the mean of its last segment (nats)."""
+    spread_temperature: float = Field(1.0, gt=0)
+    """Divides the log-probabilities before the softmax (nats)."""
+    answer: tuple[str, str] | None = None
+    """A path is finished once this opening string is followed by this closing one; null: by its end of sequence."""
+    repeat_characters: int = Field(32, ge=1)
+    """Characters of the substring whose repetition ends a path."""
+    repeat_times: int | None = Field(default=8, ge=2)
+    """How often it must occur; null never ends a path for it."""
+    fallback: Literal["random", "least-likely", "none"] = "random"
+    """Where a finished trajectory is cut back when no path is open and some are missing: to the end of a segment at
+    random, or to before its least likely token; or never, which leaves the group smaller."""
+    sampling: Sampling = Sampling()
+    """How tokens are drawn; ``max_completion_tokens`` is a trajectory's."""
+
+    @model_validator(mode="after")
+    def _first_branches_fit(self) -> Segments:
+        low, high = self.first_branches
+        if not 1 <= low <= high:
+            raise ValueError(f"first_branches: got {low} to {high}; allowed: 1 or more, the fewest first")
+        return self
+
+    def build(self) -> Rollout:
+        return self.roll
+
+    async def roll(self, task: Task, context: Context) -> Tree:
+        tree, width = context.tree(task), task.samples or self.samples
+        first = min(width, by_counter(context, "segments", "first").randint(*self.first_branches))
+        asked = [(tree.root, first)]
+        finished: list[Node] = []
+        still: list[Node] = []
+        rounds = fallbacks = 0
+        while asked:
+            limit = self._limit(context, sum(n for _, n in asked), begun=rounds > 0)
+            if not limit:
+                self._close(still, finished)
+                break
+            rounds += 1
+            requests = [(node, n, at_most(self.sampling, min(limit, self._left(node)))) for node, n in together(asked)]
+            reached = [child for children in await extend_all(context, requests) for child in children]
+            still = [node for node in reached if not self._finished(node, context)]
+            ended = [node for node in reached if "finished" in node.stats]
+            finished += ended
+            missing = width - len(finished)
+            if still:
+                total = next_budget(missing, len(still), len(ended), self.branches)
+                asked = list(zip(still, self._spread(still, total), strict=True))
+            else:
+                asked = self._fall_back(context, tree, finished, missing, fallbacks)
+                fallbacks += bool(asked)
+        tree.chosen = finished
+        reasons = Counter(node.stats["finished"] for node in finished)
+        tree.record["segments"] = {"rounds": rounds, "fallbacks": fallbacks, "finished": dict(reasons)}
+        await context.grade(finished)
+        return tree
+
+    def _finished(self, node: Node, context: Context) -> bool:
+        """Whether a path ends with this segment, and if so the reason noted on it."""
+        write_texts([node], context.decode, terminal=False)
+        reason = self.why_finished(node, context)
+        if reason is not None:
+            write_texts([node], context.decode, terminal=True)
+            node.stats["finished"] = reason
+        return reason is not None
+
+    def why_finished(self, node: Node, context: Context) -> Reason | None:
+        """Why a path ends with this segment; None while it goes on."""
+        text = node.completion
+        if self.repeat_times is not None and repeats(text, self.repeat_characters, self.repeat_times):
+            return "repetition"
+        if self.answer is not None:
+            _, found, rest = text.partition(self.answer[0])
+            if found and self.answer[1] in rest:
+                return "answered"
+        if node.finish == "stop":
+            return "stop"
+        if not self._left(node) or not context.room(node):
+            return "tokens"
+        if self.depth is not None and self._depth(node) >= self.depth:
+            return "depth"
+        return None
+
+    def _depth(self, node: Node) -> int:
+        return math.ceil(drawn_below(node) / self.segment_tokens)
+
+    def _left(self, node: Node) -> int:
+        return max(0, self.sampling.max_completion_tokens - drawn_below(node))
+
+    def _limit(self, context: Context, paths: int, *, begun: bool) -> int:
+        """Tokens of the next segments: fewer where the task's budget is short, 0 where it is spent."""
+        share = context.budget_left // paths
+        return min(self.segment_tokens, max(0 if begun else 1, share))
+
+    def _close(self, still: Sequence[Node], finished: list[Node]) -> None:
+        """Paths that the budget ends stay as long as they are."""
+        for node in still:
+            node.stats["finished"] = "budget"
+            finished.append(node)
+
+    def _spread(self, still: Sequence[Node], total: int) -> list[int]:
+        if self.spread == "even":
+            return spread_evenly(total, len(still))
+        sign = 1 if self.spread == "likely" else -1
+        value = [sign * self._logprob(node) / self.spread_temperature for node in still]
+        highest = max(value)
+        return allocate([math.exp(v - highest) for v in value], total)
+
+    def _logprob(self, node: Node) -> float:
+        logprobs = node.model_logprob if self.spread_by == "segment-mean" else model_logprobs(node)
+        total = sum(logprobs)
+        return total if self.spread_by == "path-sum" else total / max(1, len(logprobs))
+
+    def _fall_back(
+        self, context: Context, tree: Tree, finished: Sequence[Node], missing: int, number: int
+    ) -> list[tuple[Node, int]]:
+        """Nodes to decode from again, ``branches`` times each, until as many paths are open as are missing."""
+        if self.fallback == "none" or missing <= 0:
+            return []
+        again: list[tuple[Node, int]] = []
+        candidates = [node for node in finished if node.stats["finished"] in COMPLETE]
+        rng = by_counter(context, "segments", "fallback", number)
+        rng.shuffle(candidates)
+        for node in candidates or [tree.root]:
+            if missing <= 0:
+                break
+            again.append((self._cut(node, rng, context), min(self.branches, missing)))
+            missing -= self.branches
+        return again
+
+    def _cut(self, node: Node, rng: Any, context: Context) -> Node:
+        above = node.path()[:-1]
+        if not above:
+            return node
+        if self.fallback == "random":
+            return rng.choice(above)
+        logprobs = model_logprobs(node)
+        return end_before(node, logprobs.index(min(logprobs)), context.decode)
+
+
+def next_budget(room: int, still: int, ended: int, branches: int) -> int:
+    """Segments of a tree's next round.
+
+        max(open, min(width - finished, branches * open + branches * finished in this round))
+
+    Args:
+        room: width - finished: trajectories that are missing.
+        still: paths that are open, each of which gets at least one.
+        ended: paths that finished in this round, whose share goes to the open ones.
+        branches: segments for each of them.
+    Source:
+        TreePO's code, ``by_fixed_div`` (multimodal-art-projection/TreePO, vllm_rollout_spmd.py).
+    """
+    return max(still, min(room, branches * (still + ended)))
+
+
+def spread_evenly(total: int, paths: int) -> list[int]:
+    """``total // paths`` each, the remainder to the last one (``fixed_avg`` in TreePO's code)."""
+    each, rest = divmod(total, paths)
+    return [each] * (paths - 1) + [each + rest]
+
+
+def allocate(weights: Sequence[float], total: int) -> list[int]:
+    """Whole shares in proportion to weights, at least one each: the rest by the largest remainder, the first of equals.
+
+    Args:
+        weights: of each path, none negative, not all 0 (no unit).
+        total: to share out, at least as many as there are weights.
+    Raises:
+        ValueError: total is smaller than the number of weights.
+    """
+    free = total - len(weights)
+    if free < 0:
+        raise ValueError(f"got {total} for {len(weights)} paths; allowed: at least one each")
+    scale = free / sum(weights)
+    whole = [int(weight * scale) for weight in weights]
+    by_remainder = sorted(range(len(weights)), key=lambda i: whole[i] - weights[i] * scale)
+    for i in by_remainder[: free - sum(whole)]:
+        whole[i] += 1
+    return [1 + share for share in whole]

@@ -1,0 +1,157 @@
+"""How a trajectory is cut into steps: at a separator, after so many tokens, or where the policy was unsure.
+
+A step is what a tree search decides about: one node of the tree, or a chain of nodes where one draw is cut at several
+points. Every step has a limit in tokens, so that a separator that never comes holds nothing up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from lyceum.tree import Node
+from lyceum.types import Context, Sampling
+
+PARTIAL = "\ufffd"
+"""What a decoder writes for a character of which some bytes are still to come."""
+
+
+class Steps(BaseModel):
+    """Where one step ends and the next begins."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    by: Literal["tokens", "lines", "marker", "entropy"] = "tokens"
+    """``tokens``: after so many tokens; ``lines``: at each line's end; ``marker``: behind one of the markers;
+    ``entropy``: before each token that was drawn with little probability, where another one might have been."""
+    tokens: int = Field(default=256, ge=1)
+    """Longest step, in tokens; with ``tokens`` the length of every step but the last."""
+    markers: tuple[str, ...] = ()
+    """Texts that end a step, which keeps them, for ``marker``."""
+    nats: float = Field(default=1.0, gt=0)
+    """For ``entropy``: a token whose -log p (nats, of the untempered model) is at least this begins a step."""
+    shortest: int = Field(default=1, ge=1)
+    """For ``entropy``: fewest tokens of a step, but for the last one of a draw."""
+
+    @model_validator(mode="after")
+    def _markers_where_used(self) -> Steps:
+        if (self.by == "marker") != bool(self.markers):
+            raise ValueError(
+                f"markers: got {list(self.markers)} with by '{self.by}'; allowed: one or more texts with by 'marker', "
+                "none with the others"
+            )
+        if "" in self.markers:
+            raise ValueError("markers: got an empty text; allowed: texts with at least one character")
+        return self
+
+    @property
+    def separators(self) -> tuple[str, ...]:
+        return ("\n",) if self.by == "lines" else self.markers
+
+    def longest_path(self, sampling: Sampling, depth: int) -> int:
+        """Most steps of a path: ``depth``, or fewer where steps of a fixed length use all tokens up before."""
+        return min(depth, -(-sampling.max_completion_tokens // self.tokens)) if self.by == "tokens" else depth
+
+    def cuts(self, model_logprob: Sequence[float]) -> list[int]:
+        """Places inside a draw where it is cut, in tokens from its beginning."""
+        if self.by != "entropy":
+            return []
+        found = [0]
+        for at, logprob in enumerate(model_logprob):
+            if -logprob >= self.nats and at - found[-1] >= self.shortest:
+                found.append(at)
+        return found[1:]
+
+
+@dataclass(frozen=True)
+class Grown:
+    """One draw, as the nodes it was cut into; ``terminal`` where the trajectory is over at the last of them."""
+
+    nodes: list[Node]
+    terminal: bool
+
+
+async def grow(
+    context: Context, node: Node, n: int, steps: Steps, sampling: Sampling, *, depth_left: int
+) -> list[Grown]:
+    """``n`` further steps below a node, each of a trajectory of at most ``sampling.max_completion_tokens`` in all.
+
+    A trajectory is over at its end of sequence, at a stop of the sampling's own, at the last token that it may have,
+    and after ``depth_left`` nodes. What ends for want of tokens or depth has the finish ``length``, as a whole
+    completion would have: a step that ends at a separator there is no finished answer.
+    """
+    before = node.completion_tokens
+    left = sampling.max_completion_tokens - len(before)
+    limit = min(steps.tokens, left)
+    separators = tuple(text for text in steps.separators if text not in sampling.stop)
+    asked = sampling.model_copy(update={"max_completion_tokens": limit, "stop": (*sampling.stop, *separators)})
+    grown: list[Grown] = []
+    for drawn in await context.extend(node, n, asked, keep=True):
+        # With a separator in it the engine ended it there, unless the sampling's own stop came in the same token.
+        at_separator = any(text in drawn.text for text in separators) and not _ends(drawn.text, sampling.stop)
+        stopped = drawn.finish == "stop" and not at_separator
+        full = len(drawn.tokens) >= left or (drawn.finish == "length" and len(drawn.tokens) < limit)
+        nodes = split(drawn, steps.cuts(drawn.model_logprob)[: depth_left - 1])
+        out_of_depth = len(nodes) >= depth_left
+        terminal = stopped or full or out_of_depth
+        if terminal and not stopped:
+            nodes[-1].finish = "length"
+        write_texts(nodes, context.decode, terminal=terminal)
+        grown.append(Grown(nodes, terminal))
+    return grown
+
+
+def _ends(text: str, stops: Sequence[str]) -> bool:
+    return any(stop in text for stop in stops)
+
+
+def split(node: Node, cuts: Sequence[int]) -> list[Node]:
+    """Cut a drawn node without children into a chain; the first part is the node itself, the last has its finish.
+
+    Args:
+        cuts: rising places inside the node, in tokens.
+    """
+    ends = [*cuts, len(node.tokens)]
+    if len(ends) == 1:
+        return [node]
+    whole = replace(node)
+    chain = [node]
+    for start, end in pairwise(ends):
+        part = replace(
+            whole,
+            parent=chain[-1],
+            tokens=whole.tokens[start:end],
+            behaviour_logprob=whole.behaviour_logprob[start:end],
+            model_logprob=whole.model_logprob[start:end],
+            version=whole.version[start:end],
+            finish=whole.finish if end == ends[-1] else "length",
+            children=[],
+            stats={},
+        )
+        chain[-1].children.append(part)
+        chain.append(part)
+    node.finish = "length"
+    for run in (node.tokens, node.behaviour_logprob, node.model_logprob, node.version):
+        del run[ends[0] :]
+    return chain
+
+
+def write_texts(chain: Sequence[Node], decode: Callable[[Sequence[int]], str], *, terminal: bool) -> None:
+    """Give nodes below one another the text that they add to what stands above them.
+
+    A step's tokens decoded alone are not that: some tokenizers leave out a space before the first, and a step may end
+    inside a character. Such a character is written where it is complete, or at the end of the trajectory.
+    """
+    tokens = chain[0].parent.completion_tokens if chain[0].parent is not None else []
+    done = chain[0].parent.completion if chain[0].parent is not None else ""
+    for node in chain:
+        tokens = [*tokens, *node.tokens]
+        text = decode(tokens)
+        if not (terminal and node is chain[-1]):
+            text = text.rstrip(PARTIAL)
+        node.text = text[len(done) :]
+        done += node.text

@@ -1,0 +1,112 @@
+"""A context whose policy is a function: what continues a text, by how many continuations of it were drawn before."""
+
+import asyncio
+import math
+from random import Random
+
+from lyceum.tree import Node, Tree
+from lyceum.types import Continuation, Grade, Origin, Sampling, Task
+
+END = "$"
+"""Ends a sequence; decodes to nothing."""
+
+
+class ScriptedContext:
+    """Tokens are characters.
+
+    Args:
+        write: (text below the prompt, continuations of it drawn before, sampling) -> what follows without a limit, as
+            text, or as (character, behaviour log-probability, model log-probability) each.
+        limit: tokens in the model's context, a prompt of one among them.
+    """
+
+    def __init__(self, write, *, budget=10**9, limit=10**9, progress=0.0, seed=0):
+        self.write, self.budget_left, self.limit, self.progress, self.seeded = write, budget, limit, progress, seed
+        self.asked = []
+        """(text below the prompt, continuations, most tokens, keep) of each request."""
+        self.rounds = []
+        """Requests that waited together."""
+        self.graded = []
+        self._drawn = {}
+        self._waiting = []
+
+    def tree(self, task):
+        return Tree(task, [Node(None, [ord("?")], Origin.PROMPT, text="?")])
+
+    def decode(self, tokens):
+        return "".join(map(chr, tokens)).replace(END, "")
+
+    def seed(self, *key):
+        return Random("/".join(map(str, (self.seeded, *key)))).getrandbits(63)
+
+    def room(self, node):
+        return max(0, self.limit - len(node.path_tokens()))
+
+    async def extend(self, node, n, sampling=None, *, keep=False):
+        sampling = sampling or Sampling()
+        assert self.room(node) > 0, "the engine refuses a prefix that fills the context"
+        text = self.decode(node.completion_tokens)
+        self._waiting.append((text, n))
+        self.asked.append((text, n, sampling.max_completion_tokens, keep))
+        await asyncio.sleep(0)  # whoever else asks meanwhile is in the same batch
+        if self._waiting:
+            self.rounds.append(self._waiting)
+            self._waiting = []
+        return [self._draw(node, text, sampling) for _ in range(n)]
+
+    def _draw(self, node, text, sampling):
+        nth = self._drawn[text] = self._drawn.get(text, -1) + 1
+        written = [
+            token if isinstance(token, tuple) else (token, -1.0, -1.0) for token in self.write(text, nth, sampling)
+        ]
+        limit = min(sampling.max_completion_tokens, self.room(node))
+        end = next((i + 1 for i, token in enumerate(written) if token[0] == END), len(written))
+        cut = written[: min(limit, end)]
+        assert len(cut) == min(limit, end), f"the script for {text!r} is too short"
+        finish = "stop" if cut[-1][0] == END else "length"
+        tokens, behaviour, model = zip(*cut, strict=True)
+        tokens = [ord(token) for token in tokens]
+        self.budget_left -= len(tokens)
+        drawn = Continuation(tokens, list(behaviour), list(model), [0] * len(tokens), finish)
+        return node.add_drawn(drawn, self.decode(tokens))
+
+    async def grade(self, leaves):
+        self.graded += leaves
+        for leaf in leaves:
+            leaf.grade = Grade(float("right" in leaf.completion))
+        return [leaf.grade for leaf in leaves]
+
+
+def roll(rollout, context, samples=None):
+    return asyncio.run(rollout.build()(Task("t", (), samples=samples), context))
+
+
+def policy(distribution):
+    """A ``write`` that draws as an engine does from ``distribution(text)``: character -> probability."""
+
+    def write(text, nth, sampling):
+        rng, written = Random(f"{text}/{nth}/{sampling.temperature}/{sampling.top_k}"), []
+        while len(written) < sampling.max_completion_tokens and (not written or written[-1][0] != END):
+            found = distribution(text + "".join(token for token, _, _ in written))
+            likely = sorted(found, key=lambda token: -found[token])[: sampling.top_k or None]
+            weight = [found[token] ** (1 / sampling.temperature) for token in likely]
+            (i,) = rng.choices(range(len(likely)), weight)
+            # The other weights over all: what log(b) is where b is 1 to the last bit.
+            others = sum(w for j, w in enumerate(weight) if j != i)
+            written.append((likely[i], -math.log1p(others / weight[i]), math.log(found[likely[i]])))
+        return written
+
+    return write
+
+
+def texts(leaves):
+    return [leaf.completion for leaf in leaves]
+
+
+def assert_whole(tree):
+    """Every node below a prompt holds as many log-probabilities and versions as tokens, and knows its parent."""
+    for node in tree.nodes():
+        for child in node.children:
+            assert child.parent is node
+        if node.origin == Origin.POLICY:
+            assert len(node.tokens) == len(node.behaviour_logprob) == len(node.model_logprob) == len(node.version) > 0
