@@ -316,7 +316,7 @@ def try_out(recipe: str, tasks: str, *overrides: str, place: str | None = None) 
 
     row: dict[str, Any] = {"recipe": recipe, "tasks": place or tasks, "outcome": "ran"}
     try:
-        small = ("steps=2", "evaluate.n=0", f"output={HERE / 'elsewhere'}", "tasks_per_step=8")
+        small = ("steps=2", "evaluate.n=0", f"output={HERE / 'elsewhere'}", "tasks_per_step=4")
         loaded = load_recipe(recipe, [f"tasks={tasks}", *small, *overrides])
         with using("silent"):
             folder = train(loaded, overwrite=True)

@@ -15,6 +15,7 @@ NEEDED = {
     "scaffold": {"exempt": 0.0},
     "rubric-scaffold": {"order": "listed"},
     "seele": {"rounds": 2},
+    "search-where-hard": {"direct": {"kind": "flat", "samples": 2, "sampling": {"max_completion_tokens": 4}}},
 }
 """What a component cannot do without, or what two steps of four tasks are too few for."""
 
