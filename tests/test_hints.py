@@ -134,11 +134,11 @@ def test_a_timeout_nonsense_and_a_500_are_counted_and_the_run_goes_on(data):
     assert [failed["id"].rpartition("/")[2] for failed in sorted(found.failed_tasks, key=str)] == ["1", "2"]
 
 
-@pytest.mark.parametrize("slow", [5.0, DRIP], ids=["silent", "drip by drip"])
+@pytest.mark.parametrize("slow", [20.0, DRIP], ids=["silent", "drip by drip"])
 def test_a_server_that_does_not_come_to_an_end_is_given_up_after_the_timeout(data, slow):
     with endpoint(lambda problem, *_: slow if problem == "8 + 7" else GOOD) as (url, _):
-        found = ask(data, url, timeout_seconds=0.3)
-    assert (found.written, dict(found.failures)) == (2, {"no answer within 0.3 s": 1})
+        found = ask(data, url, timeout_seconds=3)  # long enough for the others on a busy machine
+    assert (found.written, dict(found.failures)) == (2, {"no answer within 3 s": 1})
 
 
 def test_a_dead_port_fails_every_task_and_names_it(data, tmp_path):

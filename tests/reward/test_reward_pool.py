@@ -160,7 +160,7 @@ def test_math_without_an_answer_to_read_is_ungraded():
 
 
 def test_hostile_mathematics_is_ungraded_and_the_others_are_graded_as_ever():
-    part = Math(workers=1, timeout_seconds=1)
+    part = Math(workers=1, timeout_seconds=3)
     texts = [
         "9**9**9**9",
         r"\boxed{42}",
