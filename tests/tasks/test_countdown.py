@@ -147,3 +147,13 @@ def test_a_wrong_setting_is_named(settings, line):
     with pytest.raises(ValidationError) as error:
         Countdown.model_validate(settings)
     assert line in explain(error.value, Countdown)[0]
+
+
+def test_the_demonstration_is_right():
+    source = Countdown().build("train", 0)
+    for index in range(8):
+        task = source[index]
+        text = task.columns["demonstration"]
+        leaf = Node(None, [0], Origin.PROMPT).add([1], Origin.TEACHER, text)
+        [graded] = asyncio.run(source.grader()(task, [leaf]))
+        assert graded.outcome == 1, text

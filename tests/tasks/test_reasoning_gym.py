@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from lyceum.component import RecipeError, explain
-from lyceum.tasks.reasoning_gym import EVALUATED, PARSED_BY_SYMPY, ReasoningGym, checker, shield
+from lyceum.tasks.reasoning_gym import EVALUATED, PARSED_BY_SYMPY, ReasoningGym, checker, level_in_ranges, shield
 from lyceum.tree import Node
 from lyceum.types import Grade, Origin, Task, TaskSource
 
@@ -151,3 +151,14 @@ def test_plain_mathematics_is_read_in_linear_time():
     assert "reasoning_gym.games.countdown" not in sys.modules or "eval" not in vars(
         sys.modules["reasoning_gym.games.countdown"]
     )
+
+
+def test_the_level_is_where_the_entry_s_figures_stand_in_their_ranges():
+    # 5 of 2 to 6 terms is 3/4 of the way, 4 of 1 to 4 digits all of it: 7/8 on average, the fifth fifth
+    ranges = {"num_terms": [2, 6], "num_digits": [1, 4]}
+    assert level_in_ranges({"num_terms": 5, "num_digits": 4, "difficulty": ranges}) == 5
+    assert level_in_ranges({"num_terms": 2, "num_digits": 1, "difficulty": ranges}) == 1
+    assert level_in_ranges({"num_terms": 4, "difficulty": ranges}) == 3
+    assert level_in_ranges({"num_terms": 2, "difficulty": {"num_terms": [2, 2]}}) == 1
+    assert level_in_ranges({"difficulty": {"depth": 3}}) is None
+    assert level_in_ranges({"difficulty": "hard"}) is None

@@ -173,6 +173,7 @@ def make_task(id: str, numbers: list[int], target: int, steps: list[str], soluti
         "hints": hints_of(steps),
         "rubric": step_rubric(steps),
         "solution": solution,
+        "demonstration": f"{', '.join(steps)} <answer>{solution}</answer>",
     }
     return Task(id, ({"role": "user", "content": content},), str(target), columns, provenance="countdown")
 

@@ -147,6 +147,7 @@ def make_task(id: str, facts: list[str], rules: list[Rule], chain: Sequence[Rule
         "rubric": step_rubric(steps),
     }
     answer = " ".join(sorted(conclusion for _, conclusion in chain))
+    columns["demonstration"] = f"{', '.join(steps)} <answer>{answer}</answer>"
     return Task(id, ({"role": "user", "content": content},), answer, columns, provenance="logic")
 
 

@@ -64,7 +64,8 @@ class ReasoningGym(Component, room="tasks"):
     instruction: str = "Give the final answer inside <answer> and </answer>."
     """What stands below each question; empty for nothing."""
     level: str | None = None
-    """Entry of the metadata that is the level, such as ``num_terms``; null takes ``difficulty`` if it is a value."""
+    """Entry of the metadata that is the level, such as ``num_terms``; null takes ``difficulty`` if it is a value, or
+    else 1 to 5 by where the entry stands in the ranges that its dataset draws from."""
     correct_at: float = Field(1.0, gt=0, le=1)
     """Score from which on an answer counts as correct (no unit)."""
     timeout_seconds: float = Field(10.0, gt=0)
@@ -154,6 +155,8 @@ class ReasoningGymSource:
             columns["level"] = columns[settings.level] = metadata[settings.level]
         elif isinstance(metadata.get("difficulty"), int | float | str):
             columns["level"] = metadata["difficulty"]
+        elif (level := level_in_ranges(metadata)) is not None:
+            columns["level"] = level
         id = f"reasoning-gym/{self.key}/{index}"
         return Task(id, tuple(messages), entry["answer"], columns, provenance=settings.dataset)
 
@@ -231,3 +234,18 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
     return str(value)
+
+
+def level_in_ranges(metadata: Mapping[str, Any]) -> int | None:
+    """1 to 5: where an entry's own figures stand, on average, in the ranges (low, high) under ``difficulty``.
+
+    None where the metadata gives no figure with a range of its own.
+    """
+    ranges = metadata.get("difficulty")
+    places: list[float] = []
+    for name, bounds in ranges.items() if isinstance(ranges, Mapping) else ():
+        value = metadata.get(name)
+        if isinstance(bounds, list | tuple) and len(bounds) == 2 and isinstance(value, int | float):
+            low, high = bounds
+            places.append(min(max((value - low) / (high - low), 0.0), 1.0) if high > low else 0.0)
+    return 1 + min(4, int(5 * sum(places) / len(places))) if places else None
