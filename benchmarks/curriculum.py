@@ -98,7 +98,7 @@ def suites(args: Any) -> list[Suite]:
             "chains of 1 to 6 operations, and a quarter of starred ones, whose rule the model follows only when told",
             30_000 if quick else args.cliff_tokens,
             1 if quick else 5,
-            (f"model={cliff_model(args)}", f"tasks={CLIFF_TASKS}", f"learner.lr={args.cliff_lr}"),
+            (f"model={HERE / 'cliff-start' / 'model'}", f"tasks={CLIFF_TASKS}", f"learner.lr={args.cliff_lr}"),
             CLIFF_ARMS[:2] if quick else CLIFF_ARMS,
         ),
         Suite(
@@ -130,6 +130,8 @@ def run_suite(suite: Suite, args: Any) -> dict[str, Any]:
     from lyceum.comparing import is_finished, plan
     from lyceum.evaluate.compare import compare
 
+    if suite.name == "cliff":
+        cliff_model(args)
     exam = ("evaluate.n=160", "evaluate.samples=8", "evaluate.greedy=false", "evaluate.every=8", "checkpoint_every=0")
     planned = plan(
         [f"{recipe}@{label}" for label, recipe, _ in suite.arms],
