@@ -107,4 +107,4 @@ def test_what_cannot_work_is_refused(tmp_path):
     with pytest.raises(RecipeError, match=r"fine_tuning.objective.kind: got 'ppo-clip'.*allowed: sft"):
         recipe(tmp_path, fine_tuning={"objective": "ppo-clip"})
     with pytest.raises(RecipeError, match="no column 'demonstration', which stage 'interleaved' imitates"):
-        check(load_recipe("relift", ["tasks=countdown", "evaluate.tasks=chain", "evaluate.n=1"]))
+        check(load_recipe("relift", ["tasks=reasoning-gym:chain_sum", "evaluate.tasks=chain", "evaluate.n=1"]))
