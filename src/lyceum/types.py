@@ -243,6 +243,14 @@ class Context(Protocol):
         """Grade finished trajectories of one task; each grade is also stored on its node."""
         ...
 
+    async def value(self, paths: Sequence[Node]) -> list[float]:
+        """What paths are worth, finished or not, by the stage's value model; asked by many tasks, answered at once.
+
+        Raises:
+            RuntimeError: the stage has none. A rollout that needs one says so in its ``check``.
+        """
+        ...
+
     def returning(self) -> AbstractContextManager[None]:
         """Open around what this task may have to follow with more requests: a rollout that a guide may repeat.
 
@@ -280,6 +288,18 @@ class Guidance(Protocol):
 
     def figures(self) -> dict[str, float]:
         """What it believes and what it did in the step just observed, as ``what/of`` -> number."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+class ValueModel(Protocol):
+    """Estimates whether a path, finished or not, ends in a right answer. ``lyceum.value`` holds them."""
+
+    def __call__(self, paths: Sequence[Node]) -> list[float]:
+        """The estimated probability (0 to 1) that a trajectory through each node ends right, prompt included."""
         ...
 
     def state_dict(self) -> dict[str, Any]: ...

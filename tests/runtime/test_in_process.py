@@ -348,3 +348,35 @@ def test_a_run_can_be_started_where_a_loop_runs_already():
         return run_async(answer())
 
     assert run_async(answer()) == asyncio.run(notebook()) == 42
+
+
+def test_tasks_that_ask_what_paths_are_worth_at_once_share_one_call_of_the_value_model():
+    calls = []
+
+    class Lengths:
+        def __call__(self, paths):
+            calls.append(len(paths))
+            return [float(len(path.completion_tokens)) for path in paths]
+
+    async def roll(task, context):
+        tree = context.tree(task)
+        children = await context.extend(tree.root, 2, Sampling(max_completion_tokens=3 + int(task.id[1:])))
+        # Each gets its own back, in its order: a slice that is off by one task shows here.
+        values = await context.value([tree.root, *children])
+        assert values == [0.0, *(len(child.tokens) for child in children)]
+        await context.extend(children[0], 1, SIX, keep=True)
+        assert await context.value([children[0].children[0]]) == [float(9 + int(task.id[1:]))]
+        return tree
+
+    tasks = [Task(f"t{i}", TASKS[0].messages) for i in (0, 1, 1, 0)]
+    asyncio.run(runtime(value=Lengths()).run(tasks, roll, key="k"))
+    # The engine waits for values that are asked for: those that ended together stay together to the end.
+    assert calls == [6, 6, 2, 2]
+
+
+def test_asking_what_a_path_is_worth_without_a_value_model_says_so():
+    async def roll(task, context):
+        return await context.value([context.tree(task).root])
+
+    with pytest.raises(RuntimeError, match="no value model"):
+        asyncio.run(runtime().run(TASKS, roll, key="k"))

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from hashlib import blake2b
 from typing import Any, TypeVar
 
 from lyceum.engine.embedded import EmbeddedEngine, callers_turn
 from lyceum.policy import Policy
 from lyceum.tree import Node, Tree
-from lyceum.types import Engine, Grade, Grader, Message, Origin, Request, Rollout, Sampling, Task
+from lyceum.types import Engine, Grade, Grader, Message, Origin, Request, Rollout, Sampling, Task, ValueModel
 
 T = TypeVar("T")
 
@@ -33,13 +33,23 @@ class InProcess:
         grader: of these tasks.
         seed: of the run.
         max_tokens_per_task: that one task may sample in one step, over all its rollouts; None for no limit.
+        value: what ``Context.value`` asks; None where there is none.
     """
 
     def __init__(
-        self, policy: Policy, engine: Engine, grader: Grader, *, seed: int, max_tokens_per_task: int | None = None
+        self,
+        policy: Policy,
+        engine: Engine,
+        grader: Grader,
+        *,
+        seed: int,
+        max_tokens_per_task: int | None = None,
+        value: ValueModel | None = None,
     ) -> None:
         self.policy, self.engine, self.grader, self.seed = policy, engine, grader, seed
-        self.max_tokens_per_task = max_tokens_per_task
+        self.max_tokens_per_task, self.value_model = max_tokens_per_task, value
+        self._valuing: list[tuple[Sequence[Node], asyncio.Future[list[float]]]] = []
+        self._valuer: asyncio.Future[None] | None = None
         self._outside, self._returned = 0, False
         self._back = asyncio.Event()
 
@@ -80,12 +90,44 @@ class InProcess:
         A task that will come back with requests after a verifier in another process would come back at a time of its
         own, into batches that differ in their last bits. Tasks that only wait for their grades hold nothing up.
         """
-        self._outside += hold
-        try:
+        with self._held() if hold else nullcontext():
             return await self.grader(task, leaves)
+
+    async def value(self, paths: Sequence[Node]) -> list[float]:
+        """What paths are worth. Tasks that ask together share one call of the model, for which the engine waits."""
+        if self.value_model is None:
+            raise RuntimeError("a rollout asked what a path is worth, and the stage has no value model")
+        answer: asyncio.Future[list[float]] = asyncio.get_running_loop().create_future()
+        self._valuing.append((paths, answer))
+        if len(self._valuing) == 1:
+            self._valuer = asyncio.ensure_future(self._value_waiting(self.value_model))
+        with self._held():
+            return await answer
+
+    async def _value_waiting(self, model: ValueModel) -> None:
+        await callers_turn()
+        asked, self._valuing = self._valuing, []
+        try:
+            values = model([node for paths, _ in asked for node in paths])
+        except Exception as error:
+            for _, answer in asked:
+                if not answer.done():
+                    answer.set_exception(error)
+            return
+        for paths, answer in asked:
+            found, values = values[: len(paths)], values[len(paths) :]
+            if not answer.done():  # cancelled meanwhile
+                answer.set_result(found)
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """The engine waits for who is in here, and then until they are back with their next requests."""
+        self._outside += 1
+        try:
+            yield
         finally:
-            self._outside -= hold
-            self._returned |= hold
+            self._outside -= 1
+            self._returned = True
             if not self._outside:
                 self._back.set()
 
@@ -167,6 +209,9 @@ class TaskContext:
         for leaf, grade in zip(leaves, grades, strict=True):
             leaf.grade = grade
         return grades
+
+    async def value(self, paths: Sequence[Node]) -> list[float]:
+        return await self._runtime.value(paths)
 
     @contextmanager
     def returning(self) -> Iterator[None]:

@@ -76,6 +76,8 @@ class Online(Component, room="stages"):
     """How a task's tree grows."""
     reward: tuple[Annotated[Any, slot("reward")], ...] | None = None
     """Parts of the outcome reward in this stage; by default the recipe's. Evaluation always takes the recipe's."""
+    value: Annotated[Any, slot("value")] | None = None
+    """What unfinished paths are worth to rollouts that ask; none by default."""
     collect: Collect = Collect()
     """Which groups are trained on."""
     credit: Annotated[Any, slot("credit", "group")] = "group"
@@ -90,8 +92,9 @@ class Online(Component, room="stages"):
     def check(self) -> list[str]:
         """Combinations that cannot work, a line each."""
         lines: list[str] = []
-        for component in (self.curriculum, *self.guidance, self.rollout, self.credit, self.objective, self.learner):
-            lines += component.check(self) if hasattr(component, "check") else []
+        rooms = (self.curriculum, *self.guidance, self.rollout, self.value, self.credit, self.objective, self.learner)
+        for component in rooms:
+            lines += component.check(self) if component is not None and hasattr(component, "check") else []
         return lines + (self.until.check(self) if self.until else [])
 
     def check_tasks(self, source: TaskSource) -> None:
@@ -129,8 +132,14 @@ class OnlineRun:
         self.curriculum: Curriculum = settings.curriculum.build(session.source, seed=seed, policy=session.policy)
         self.guidance: list[Guidance] = [guide.build(session.source, seed=seed) for guide in settings.guidance]
         self.rollout = reduce(lambda rollout, guide: guide(rollout), self.guidance, settings.rollout.build())
+        self.value = None if settings.value is None else settings.value.build(session.policy, seed=seed)
         self.runtime = InProcess(
-            session.policy, self.engine, self._grader(), seed=seed, max_tokens_per_task=settings.max_tokens_per_task
+            session.policy,
+            self.engine,
+            self._grader(),
+            seed=seed,
+            max_tokens_per_task=settings.max_tokens_per_task,
+            value=self.value,
         )
 
     def _grader(self) -> Grader:
@@ -251,6 +260,7 @@ class OnlineRun:
             "learner": self.learner.state_dict(),
             "curriculum": self.curriculum.state_dict(),
             "guidance": [guide.state_dict() for guide in self.guidance],
+            "value": None if self.value is None else self.value.state_dict(),
             "ending": self.ending.state_dict(),
         }
 
@@ -261,6 +271,8 @@ class OnlineRun:
         self.curriculum.load_state_dict(state["curriculum"])
         for guide, saved in zip(self.guidance, state["guidance"], strict=True):
             guide.load_state_dict(saved)
+        if self.value is not None:
+            self.value.load_state_dict(state["value"])
         self.ending.load_state_dict(state["ending"])
         self.engine.version = self.session.first_step + self.step
 

@@ -1,0 +1,1 @@
+"""Value and process models: what a path is worth before it is finished, or when nobody can verify it."""
