@@ -1,4 +1,4 @@
-"""What is measured at each step: a line of metrics.jsonl and a point on each TensorBoard curve."""
+"""What is measured at each step: a line of metrics.jsonl and a point on each curve."""
 
 from __future__ import annotations
 
@@ -6,34 +6,30 @@ import errno
 import json
 import math
 import os
-import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lyceum.curves import Curves
 from lyceum.files import FULL, atomic_write, full_disk
-
-if TYPE_CHECKING:
-    from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 
 class Metrics:
-    """Appends to a run's metrics.jsonl and TensorBoard folder. Steps grow from line to line.
+    """Appends to a run's metrics.jsonl and to its curves. Steps grow from line to line.
 
     Attributes:
         last_step: of the last line, None before the first.
         lines: how many there are.
     """
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self, run: Path, curves: Sequence[Curves] = ()) -> None:
         self.file = run / "metrics.jsonl"
         self.last_step: int | None = None
         self.lines = 0
-        self._curves = run / "tensorboard"
+        self._curves = curves
         self._open: Any = None
-        self._writer: EventFileWriter | None = None
-        self._purge = False
+        self._gone_back = False
 
     def append(self, step: int, figures: Mapping[str, Any]) -> None:
         """One line. JSON has no nan: such a figure is null, and ``NAME/nonfinite`` says nan, inf or -inf."""
@@ -49,7 +45,9 @@ class Metrics:
             if isinstance(value, int | float) and not isinstance(value, bool):
                 numbers[name] = value
         self._write(json.dumps(line, allow_nan=False) + "\n")
-        self._draw(step, numbers)
+        for curves in self._curves:
+            curves.draw(step, numbers, gone_back=self._gone_back)
+        self._gone_back = False
         self.last_step = step
         self.lines += 1
 
@@ -57,15 +55,15 @@ class Metrics:
         """Wait until the disk has every line."""
         if self._open is not None:
             os.fsync(self._open.fileno())
-        if self._writer is not None:
-            self._writer.flush()
+        for curves in self._curves:
+            curves.flush()
 
     def close(self) -> None:
         if self._open is not None:
             self._open.close()
-        if self._writer is not None:
-            self._writer.close()
-        self._open = self._writer = None
+        for curves in self._curves:
+            curves.close()
+        self._open = None
 
     def go_back(self, last_step: int | None, lines: int) -> None:
         """Drop everything after a step, so that the file reads as if nothing had ever come after it."""
@@ -76,7 +74,7 @@ class Metrics:
             warnings.warn(f"{self.file}: {len(kept)} lines up to step {last_step}, {lines} were written", stacklevel=3)
         if kept != found:
             atomic_write(self.file, b"".join(kept))
-        self.last_step, self.lines, self._purge = last_step, len(kept), True
+        self.last_step, self.lines, self._gone_back = last_step, len(kept), True
 
     def _write(self, line: str) -> None:
         try:
@@ -87,23 +85,6 @@ class Metrics:
         except OSError as error:
             said = full_disk(self.file.parent) if error.errno in FULL else error.strerror
             raise OSError(error.errno, said, str(self.file)) from error
-
-    def _draw(self, step: int, numbers: Mapping[str, float]) -> None:
-        # One event for all curves: torch's SummaryWriter makes one for each, which costs more than the rest.
-        from tensorboard.compat.proto import event_pb2, summary_pb2
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
-
-        events: Any = event_pb2  # generated at run time: a type checker cannot see into them
-        summaries: Any = summary_pb2
-        if self._writer is None:
-            self._writer = EventFileWriter(str(self._curves), flush_secs=30)
-            if self._purge:
-                # What older event files hold from this step on is of the time that was lost: readers drop it.
-                start = events.SessionLog(status=events.SessionLog.START)
-                self._writer.add_event(events.Event(wall_time=time.time(), step=step, session_log=start))
-        points = [summaries.Summary.Value(tag=name, simple_value=value) for name, value in numbers.items()]
-        summary = summaries.Summary(value=points)
-        self._writer.add_event(events.Event(wall_time=time.time(), step=step, summary=summary))
 
 
 def read_metrics(run: Path | str) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from lyceum.component import Component, RecipeError, explain, kinds, nearest, slot
+from lyceum.curves import Tracker, missing
 from lyceum.models.load import ModelSettings
 from lyceum.recipe_files import number, read_raw, recipe_names
 from lyceum.reward.base import named_code
@@ -98,6 +99,8 @@ class Recipe(BaseModel):
     """Steps between checkpoints; 0 writes one only when interrupted."""
     rollouts_every: int = Field(default=10, ge=1)
     """Steps between those whose trajectories are written."""
+    track: tuple[Tracker, ...] = ("tensorboard",)
+    """Where curves are drawn: tensorboard, in the run's folder; wandb and trackio where they are installed."""
     trust_code: bool = False
     """Let this recipe name Python files to run. Only the command line may say so, never the recipe's own file."""
 
@@ -113,6 +116,14 @@ class Recipe(BaseModel):
         if isinstance(value, str) and ":" in value:
             value = {"kind": "function", "function": value}
         return (value,) if isinstance(value, (str, Mapping, Component)) else value
+
+    @field_validator("track")
+    @classmethod
+    def _trackers_are_installed(cls, value: tuple[Tracker, ...]) -> tuple[Tracker, ...]:
+        if lacking := missing(value):
+            names = " ".join(lacking)
+            raise ValueError(f"got {list(value)}, but {names} cannot be imported; pip install {names}, or leave it out")
+        return value
 
     def resolved(self) -> dict[str, Any]:
         """Every default written out, as plain values."""

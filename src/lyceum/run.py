@@ -28,6 +28,7 @@ from torch import Tensor
 
 from lyceum import checkpoint
 from lyceum.component import RecipeError, require_keys
+from lyceum.curves import Curves, Tracker, open_curves
 from lyceum.files import Lock, atomic_write
 from lyceum.machine import versions
 from lyceum.metrics import Metrics, finite
@@ -35,7 +36,7 @@ from lyceum.tree import Tree
 
 _WRITTEN = (
     *("summary.json", "metrics.jsonl", "examples.json", "report.html"),
-    *("rollouts", "checkpoints", "model", "tensorboard"),
+    *("rollouts", "checkpoints", "model", "tensorboard", "wandb", ".wandb-id"),
     "recipe.yaml",  # last: without it the folder would not be known as a run any more
 )
 
@@ -54,7 +55,15 @@ class Run:
     """
 
     def __init__(
-        self, path: Path, lock: Lock, *, resumed: bool, keep: int, rollouts_every: int, max_trajectories: int
+        self,
+        path: Path,
+        lock: Lock,
+        *,
+        resumed: bool,
+        curves: Sequence[Curves],
+        keep: int,
+        rollouts_every: int,
+        max_trajectories: int,
     ) -> None:
         self.path = path
         self.checkpoints = path / "checkpoints"
@@ -71,7 +80,7 @@ class Run:
         self._began = time.perf_counter()
         self._time_before = 0.0
         self._seconds_recorded: dict[str, float] = {}
-        self._metrics = Metrics(path)
+        self._metrics = Metrics(path, curves)
         self._token_text: dict[int, str] = {}
 
     @classmethod
@@ -87,6 +96,7 @@ class Run:
         keep: int = 2,
         rollouts_every: int = 10,
         max_trajectories: int = 256,
+        track: Sequence[Tracker] = ("tensorboard",),
     ) -> Run:
         """Make ``root/name``, or find it again.
 
@@ -100,6 +110,7 @@ class Run:
             keep: checkpoints that stay.
             rollouts_every: :meth:`rollouts` writes on steps that this divides.
             max_trajectories: that it writes on each.
+            track: where its curves are drawn.
         Raises:
             RecipeError: there is a run and this may not touch it, another process writes it, or nothing to resume.
         """
@@ -124,7 +135,7 @@ class Run:
                 for entry in _WRITTEN:
                     _remove(path / entry)
             limits = {"keep": keep, "rollouts_every": rollouts_every, "max_trajectories": max_trajectories}
-            run = cls(path, lock, resumed=resumed, **limits)
+            run = cls(path, lock, resumed=resumed, curves=open_curves(track, path, recipe), **limits)
             atomic_write(path / "recipe.yaml", _yaml(recipe))
             now = versions()
             before = run.summary().get("versions", now).get("torch")

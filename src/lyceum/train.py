@@ -26,7 +26,7 @@ from lyceum.view.report import write_report
 CHECKED = 64
 """Tasks of a source whose prompts are rendered before a model is loaded."""
 
-MAY_DIFFER = ("name", "label", "output", "checkpoint_every", "rollouts_every", "trust_code", "model.device")
+MAY_DIFFER = ("name", "label", "output", "checkpoint_every", "rollouts_every", "track*", "trust_code", "model.device")
 """Keys in which a resumed run may differ from its beginning: none of them changes a result."""
 
 
@@ -57,6 +57,7 @@ def train(
         overwrite=overwrite,
         may_differ=MAY_DIFFER,
         rollouts_every=recipe.rollouts_every,
+        track=recipe.track,
     )
     with run:
         run_async(_train(recipe, run, *sources, interrupted))

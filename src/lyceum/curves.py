@@ -1,0 +1,117 @@
+"""Where a run's curves are drawn: TensorBoard by default, Weights & Biases and trackio where they are installed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+PROJECT = "lyceum"
+"""Project of hosted curves where WANDB_PROJECT or TRACKIO_PROJECT names no other."""
+
+Tracker = Literal["tensorboard", "wandb", "trackio"]
+
+
+class Curves(Protocol):
+    def draw(self, step: int, numbers: Mapping[str, float], *, gone_back: bool) -> None:
+        """One point on each curve; ``gone_back``: the first one since the run went back to a checkpoint."""
+        ...
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def open_curves(kinds: Sequence[Tracker], run: Path, config: Mapping[str, Any]) -> list[Curves]:
+    """The curves of a run's folder. Nothing is written or sent before the first point."""
+    return [
+        TensorBoard(run / "tensorboard") if kind == "tensorboard" else Hosted(kind, run, config)
+        for kind in dict.fromkeys(kinds)
+    ]
+
+
+def missing(kinds: Sequence[Tracker]) -> list[str]:
+    """Those that are not installed."""
+    return [kind for kind in kinds if importlib.util.find_spec(kind) is None]
+
+
+class TensorBoard:
+    """Event files in the run's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._writer: Any = None
+
+    def draw(self, step: int, numbers: Mapping[str, float], *, gone_back: bool) -> None:
+        # One event for all curves: torch's SummaryWriter makes one for each, which costs more than the rest.
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        events: Any = event_pb2  # generated at run time: a type checker cannot see into them
+        summaries: Any = summary_pb2
+        if self._writer is None:
+            self._writer = EventFileWriter(str(self._folder), flush_secs=30)
+        if gone_back:
+            # What older event files hold from this step on is of the time that was lost: readers drop it.
+            start = events.SessionLog(status=events.SessionLog.START)
+            self._writer.add_event(events.Event(wall_time=time.time(), step=step, session_log=start))
+        points = [summaries.Summary.Value(tag=name, simple_value=value) for name, value in numbers.items()]
+        summary = summaries.Summary(value=points)
+        self._writer.add_event(events.Event(wall_time=time.time(), step=step, summary=summary))
+
+    def flush(self) -> None:
+        if self._writer is not None:
+            self._writer.flush()
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = None
+
+
+class Hosted:
+    """A run of Weights & Biases, or of trackio, which has the same functions; a resumed run goes on in the same one.
+
+    Their own environment variables say where and whether anything is sent (``WANDB_MODE=offline``, ``WANDB_PROJECT``).
+    """
+
+    def __init__(self, kind: Tracker, run: Path, config: Mapping[str, Any]) -> None:
+        self._kind, self._folder, self._config = kind, run, dict(config)
+        self._run: Any = None
+
+    def draw(self, step: int, numbers: Mapping[str, float], *, gone_back: bool) -> None:
+        if self._run is None:
+            self._run = self._open()
+        # The step is a figure of its own: their counters refuse a step that a resumed run takes for the second time.
+        self._run.log({"step": step, **numbers})
+
+    def _open(self) -> Any:
+        library = importlib.import_module(self._kind)
+        project = os.environ.get(f"{self._kind.upper()}_PROJECT", PROJECT)
+        if self._kind == "trackio":
+            return library.init(project=project, name=self._folder.name, config=self._config, resume="allow")
+        known = self._folder / ".wandb-id"
+        if not known.exists():
+            known.write_text(library.util.generate_id())
+        run = library.init(
+            project=project,
+            name=self._folder.name,
+            config=self._config,
+            id=known.read_text(),
+            resume="allow",
+            dir=str(self._folder),
+        )
+        run.define_metric("*", step_metric="step")
+        return run
+
+    def flush(self) -> None:
+        """They send by themselves."""
+
+    def close(self) -> None:
+        if self._run is not None:
+            self._run.finish()
+        self._run = None

@@ -1,0 +1,77 @@
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from lyceum.component import RecipeError
+from lyceum.curves import open_curves
+from lyceum.metrics import Metrics
+from lyceum.recipe import load_recipe
+
+
+class Library:
+    """What Weights & Biases and trackio have in common, writing down what they are asked."""
+
+    def __init__(self):
+        self.runs, self.logged, self.finished = [], [], 0
+        self.util = SimpleNamespace(generate_id=lambda: f"id{len(self.runs)}")
+
+    def init(self, **settings):
+        self.runs.append(settings)
+        return self
+
+    def define_metric(self, *names, step_metric):
+        assert (names, step_metric) == (("*",), "step")
+
+    def log(self, numbers):
+        self.logged.append(numbers)
+
+    def finish(self):
+        self.finished += 1
+
+
+@pytest.fixture
+def wandb(monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", library := Library())
+    monkeypatch.delenv("WANDB_PROJECT", raising=False)
+    return library
+
+
+def written(run, kind, steps):
+    metrics = Metrics(run, open_curves([kind], run, {"seed": 3}))
+    for step in steps:
+        metrics.append(step, {"loss": 1.0 / step, "stage": "online"})
+    metrics.close()
+
+
+def test_every_figure_of_a_step_is_sent_with_its_step_and_text_is_not(wandb, tmp_path):
+    written(tmp_path, "wandb", [1, 2])
+    assert wandb.logged == [{"step": 1, "loss": 1.0}, {"step": 2, "loss": 0.5}]
+    assert wandb.runs[0]["config"] == {"seed": 3}
+    assert (wandb.runs[0]["project"], wandb.runs[0]["name"]) == ("lyceum", tmp_path.name)
+    assert wandb.finished == 1
+
+
+def test_a_resumed_run_goes_on_in_the_same_one(wandb, tmp_path):
+    written(tmp_path, "wandb", [1])
+    written(tmp_path, "wandb", [1])  # the step is taken again, from an earlier checkpoint
+    assert [run["id"] for run in wandb.runs] == ["id0", "id0"]
+    assert [run["resume"] for run in wandb.runs] == ["allow", "allow"]
+
+
+def test_nothing_is_sent_by_a_run_that_measured_nothing(wandb, tmp_path):
+    written(tmp_path, "wandb", [])
+    assert wandb.runs == []
+
+
+def test_trackio_is_opened_by_the_runs_name(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "trackio", library := Library())
+    monkeypatch.setenv("TRACKIO_PROJECT", "sums")
+    written(tmp_path, "trackio", [1])
+    assert library.runs == [{"project": "sums", "name": tmp_path.name, "config": {"seed": 3}, "resume": "allow"}]
+
+
+def test_a_tracker_that_is_not_installed_is_named_before_anything_is_loaded(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(RecipeError, match=r"track: got \['wandb'\], but wandb cannot be imported; pip install wandb"):
+        load_recipe("grpo", ["track=[wandb]"])
