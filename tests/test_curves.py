@@ -1,5 +1,4 @@
 import sys
-from types import SimpleNamespace
 
 import pytest
 
@@ -14,19 +13,20 @@ class Library:
 
     def __init__(self):
         self.runs, self.logged, self.finished = [], [], 0
-        self.util = SimpleNamespace(generate_id=lambda: f"id{len(self.runs)}")
 
     def init(self, **settings):
+        print("noise")
         self.runs.append(settings)
         return self
 
     def define_metric(self, *names, step_metric):
         assert (names, step_metric) == (("*",), "step")
 
-    def log(self, numbers):
-        self.logged.append(numbers)
+    def log(self, numbers, step=None):
+        self.logged.append(numbers if step is None else (step, numbers))
 
     def finish(self):
+        print("noise")
         self.finished += 1
 
 
@@ -38,6 +38,7 @@ def wandb(monkeypatch):
 
 
 def written(run, kind, steps):
+    run.mkdir(exist_ok=True)
     metrics = Metrics(run, open_curves([kind], run, {"seed": 3}))
     for step in steps:
         metrics.append(step, {"loss": 1.0 / step, "stage": "online"})
@@ -55,8 +56,10 @@ def test_every_figure_of_a_step_is_sent_with_its_step_and_text_is_not(wandb, tmp
 def test_a_resumed_run_goes_on_in_the_same_one(wandb, tmp_path):
     written(tmp_path, "wandb", [1])
     written(tmp_path, "wandb", [1])  # the step is taken again, from an earlier checkpoint
-    assert [run["id"] for run in wandb.runs] == ["id0", "id0"]
-    assert [run["resume"] for run in wandb.runs] == ["allow", "allow"]
+    written(tmp_path / "other", "wandb", [1])
+    first, again, other = (run["id"] for run in wandb.runs)
+    assert first == again != other
+    assert [run["resume"] for run in wandb.runs] == ["allow"] * 3
 
 
 def test_nothing_is_sent_by_a_run_that_measured_nothing(wandb, tmp_path):
@@ -64,10 +67,12 @@ def test_nothing_is_sent_by_a_run_that_measured_nothing(wandb, tmp_path):
     assert wandb.runs == []
 
 
-def test_trackio_is_opened_by_the_runs_name(monkeypatch, tmp_path):
+def test_trackio_is_opened_by_the_runs_name_and_prints_nothing_on_standard_output(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(sys.modules, "trackio", library := Library())
     monkeypatch.setenv("TRACKIO_PROJECT", "sums")
     written(tmp_path, "trackio", [1])
+    assert library.logged == [(1, {"loss": 1.0})]  # it has no room for a figure named step
+    assert capsys.readouterr().out == ""
     assert library.runs == [{"project": "sums", "name": tmp_path.name, "config": {"seed": 3}, "resume": "allow"}]
 
 

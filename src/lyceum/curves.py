@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, Literal, Protocol
 
 PROJECT = "lyceum"
@@ -85,9 +88,13 @@ class Hosted:
 
     def draw(self, step: int, numbers: Mapping[str, float], *, gone_back: bool) -> None:
         if self._run is None:
-            self._run = self._open()
-        # The step is a figure of its own: their counters refuse a step that a resumed run takes for the second time.
-        self._run.log({"step": step, **numbers})
+            with redirect_stdout(sys.stderr):  # trackio prints; standard output may be one JSON document
+                self._run = self._open()
+        if self._kind == "trackio":
+            self._run.log(dict(numbers), step=step)
+        else:
+            # A figure of its own: the counter refuses a step that a resumed run takes for the second time.
+            self._run.log({"step": step, **numbers})
 
     def _open(self) -> Any:
         library = importlib.import_module(self._kind)
@@ -96,7 +103,7 @@ class Hosted:
             return library.init(project=project, name=self._folder.name, config=self._config, resume="allow")
         known = self._folder / ".wandb-id"
         if not known.exists():
-            known.write_text(library.util.generate_id())
+            known.write_text(token_hex(4))
         run = library.init(
             project=project,
             name=self._folder.name,
@@ -113,5 +120,6 @@ class Hosted:
 
     def close(self) -> None:
         if self._run is not None:
-            self._run.finish()
+            with redirect_stdout(sys.stderr):
+                self._run.finish()
         self._run = None
