@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from peft import PeftModel
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TokenizersBackend
 
 from lyceum.attention import IMPLEMENTATION, Plan, TreePlan
 from lyceum.forest import Forest
@@ -39,25 +39,14 @@ class Policy:
         self.module = module
         self.tokenizer = tokenizer
         self.causal = cast(PreTrainedModel, module.get_base_model() if isinstance(module, PeftModel) else module)
-        if not getattr(self.causal, "_supports_attention_backend", False):
-            raise NotImplementedError(
-                f"{type(self.causal).__name__} does not take attention back ends in this transformers; "
-                "models with `_supports_attention_backend` do (Llama, Qwen, Mistral, Phi, OLMo, ...)"
-            )
-        # Their state runs along the packed sequence, or their mask is not one that the tree knows: branches would mix.
-        other = set(getattr(self.causal.config.get_text_config(), "layer_types", None) or ()) - _ATTENTION
-        if other:
-            raise NotImplementedError(
-                f"{type(self.causal).__name__} has layers of {', '.join(sorted(other))}; "
-                f"over token trees there are: {', '.join(sorted(_ATTENTION))}"
-            )
-        self.causal.set_attn_implementation(IMPLEMENTATION)
+        redirect_attention(self.causal)
         self.backbone = cast(nn.Module, getattr(self.causal, self.causal.base_model_prefix))
         self.output = cast(nn.Linear, self.causal.get_output_embeddings())
         self.stop_ids = _stop_ids(self.causal, tokenizer)
         self.context_length = int(getattr(self.causal.config.get_text_config(), "max_position_embeddings", 1 << 30))
         """Longest sequence, in tokens, that the model was made for."""
         self._scale_logits = _logit_transform(self.causal)
+        self._plain_decoding = type(tokenizer) is TokenizersBackend and not tokenizer.clean_up_tokenization_spaces
 
     @property
     def device(self) -> torch.device:
@@ -113,7 +102,32 @@ class Policy:
         return [*cast(Any, tokens), cast(int, self.tokenizer.eos_token_id)]
 
     def decode(self, tokens: Sequence[int]) -> str:
+        # Straight from the tokenizer's own library where transformers would add nothing but three times as much time:
+        # rollouts that branch decode every node.
+        if self._plain_decoding:
+            return cast(Any, self.tokenizer).backend_tokenizer.decode(list(tokens), skip_special_tokens=True)
         return cast(str, self.tokenizer.decode(list(tokens), skip_special_tokens=True))
+
+
+def redirect_attention(model: PreTrainedModel) -> None:
+    """Make a model's attention lyceum's, so that packed token trees can go through it.
+
+    Raises:
+        NotImplementedError: the architecture has attention that cannot be redirected.
+    """
+    if not getattr(model, "_supports_attention_backend", False):
+        raise NotImplementedError(
+            f"{type(model).__name__} does not take attention back ends in this transformers; "
+            "models with `_supports_attention_backend` do (Llama, Qwen, Mistral, Phi, OLMo, ...)"
+        )
+    # Their state runs along the packed sequence, or their mask is not one that the tree knows: branches would mix.
+    other = set(getattr(model.config.get_text_config(), "layer_types", None) or ()) - _ATTENTION
+    if other:
+        raise NotImplementedError(
+            f"{type(model).__name__} has layers of {', '.join(sorted(other))}; "
+            f"over token trees there are: {', '.join(sorted(_ATTENTION))}"
+        )
+    model.set_attn_implementation(IMPLEMENTATION)
 
 
 def _stop_ids(causal: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 from pydantic import BaseModel, ConfigDict, Field
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torch import Tensor
 
     from lyceum.forest import Forest
@@ -160,6 +162,8 @@ class Request:
         seeds: one for each continuation; with the same weights, sample i is a function of prefix, sampling, seeds[i].
         keep: keep the cache of what is computed, because the caller will continue from it.
         order: requests waiting together are admitted in this order, whatever order they arrived in.
+        written: how many of the prefix's last tokens belong to the completion: a stop string may begin in them, and
+            ends in a token that is drawn.
     """
 
     prefix: Sequence[int]
@@ -167,6 +171,7 @@ class Request:
     sampling: Sampling
     keep: bool = False
     order: tuple[Any, ...] = ()
+    written: int = 0
 
 
 @dataclass
@@ -305,6 +310,22 @@ class ValueModel(Protocol):
     def state_dict(self) -> dict[str, Any]: ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+class TrainableValue(ValueModel, Protocol):
+    """A value model that learns from what became of paths."""
+
+    def fit(self, examples: Sequence[tuple[Sequence[int], float]]) -> dict[str, float]:
+        """Learn what paths are worth; returns figures by name.
+
+        Args:
+            examples: (token ids from the prompt's first on, worth in 0 .. 1) of each path.
+        """
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write it where its own settings find it again."""
+        ...
 
 
 Grader = Callable[[Task, Sequence["Node"]], Awaitable[list[Grade]]]

@@ -12,7 +12,7 @@ from transformers import MistralConfig, Qwen2Config
 from transformers.models.auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from lyceum.engine import decode
-from lyceum.engine.cache import Keeper, Store
+from lyceum.engine.cache import Keeper, Pool, Store
 from lyceum.engine.decode import Decoder
 from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.engine.plan import DecodePlan, SharedPart
@@ -98,14 +98,14 @@ def test_hidden_states_are_the_models_own(name, rows, monkeypatch):
 def test_prompts_too(name):
     policy = random_policy(LEAN[name]())
     prefixes = [[5, 6, 7, 8, 9, 10, 11], [5, 6, 20], [30]]
-    shape = policy.cache_shape
+    pool = Pool(policy.cache_shape, policy.causal.dtype, policy.device)
     with torch.inference_mode():
-        lean, own = (PrefillPlan(prefixes, Keeper(0), shape) for _ in range(2))
+        lean, own = (PrefillPlan(prefixes, Keeper(0, pool)) for _ in range(2))
         tokens, position = torch.tensor(lean.tokens), torch.tensor(lean.position)
         got = Decoder.of(policy).hidden(tokens, position, lean, furthest=6)
         torch.testing.assert_close(got, policy.hidden(tokens, position, own), rtol=1e-5, atol=1e-5)
         for j in range(3):
-            torch.testing.assert_close(lean.cache(j), own.cache(j), rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(lean.whole(j), own.whole(j), rtol=1e-5, atol=1e-5)
 
 
 def test_positions_beyond_those_prepared_are_the_models_own():

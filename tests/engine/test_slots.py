@@ -12,7 +12,7 @@ from lyceum.types import Request, Sampling
 
 def joining(prefix, seeds, loop):
     job = Job(Request(prefix, seeds, Sampling()), loop.create_future(), frozenset(), [None] * len(seeds), len(seeds))
-    return Joining(job, len(prefix) - 1, -1, None, 64, 0)
+    return Joining(job, len(prefix) - 1, -1, 64, 0)
 
 
 @given(

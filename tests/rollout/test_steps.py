@@ -41,6 +41,37 @@ def test_a_separator_ends_a_step_and_not_the_trajectory():
     assert (two.nodes[0].text, two.terminal) == ("b", False)
 
 
+def test_a_separator_or_a_stop_that_a_limit_cut_in_two_is_seen_in_the_next_step():
+    # Letters "ba..." below "a" make "ab" across the two steps: the step ends behind its "b", and not two tokens later.
+    for stop, terminal in (((), False), (("ab",), True)):
+        context = FakeTreeContext(never, letters=(2,), length=9)
+        above = context.tree(Task("t", ())).root.add_drawn(Continuation([1], [], [], [], "length"), "a")
+        sampling = Sampling(stop=stop, max_completion_tokens=9)
+        (one,) = grown(context, Steps(by="marker", markers=("ab",), tokens=4), sampling=sampling, node=above)
+        assert (one.nodes[-1].text, one.terminal) == ("b", terminal)
+        assert one.nodes[-1].finish == "stop"
+
+
+def test_a_separator_at_the_end_of_the_step_above_does_not_end_the_next_one():
+    context = FakeTreeContext(never, letters=(2,), length=9)
+    above = context.tree(Task("t", ())).root.add_drawn(Continuation([1], [], [], [], "stop"), "a")
+    (one,) = grown(context, Steps(by="marker", markers=("a",), tokens=1), node=above)
+    assert (one.nodes[-1].text, one.nodes[-1].finish) == ("b", "length")
+
+
+@pytest.mark.parametrize("by", [{}, {"by": "entropy", "nats": 1.0}])
+def test_a_path_that_fills_the_models_context_exactly_is_over(by):
+    # A prompt of one token in a context of nine: two steps of four fill it, and nothing could be drawn below.
+    context = FakeTreeContext(never, length=99, logprob=lambda text, letter: -2.0)
+    context.context_length = 9
+    (first,) = grown(context, Steps(tokens=4, **by))
+    assert not first.terminal
+    (second,) = grown(context, Steps(tokens=4, **by), node=first.nodes[-1])
+    assert second.terminal
+    assert second.nodes[-1].finish == "length"
+    assert context.room(second.nodes[-1]) == 0
+
+
 def test_a_stop_of_the_sampling_ends_the_trajectory_though_a_separator_stands_beside_it():
     context = FakeTreeContext(never, letters=(2,), length=9)
     (one,) = grown(

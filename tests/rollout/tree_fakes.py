@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager
 
+from lyceum.engine.stops import ends_in_new
 from lyceum.runtime.in_process import counter_seed
 from lyceum.tree import Node, Tree
 from lyceum.types import Continuation, Grade, Origin, Sampling
@@ -22,6 +23,7 @@ class FakeTreeContext:
     def __init__(self, right, *, letters=(1, 2), length=3, logprob=lambda text, letter: -0.5, budget=1 << 62):
         self.right, self.letters, self.length, self.logprob, self.budget = right, letters, length, logprob, budget
         self.asked, self.sampled, self.kept, self.graded = [], 0, [], []
+        self.context_length = 1 << 30
         self.held = 0
 
     def tree(self, task):
@@ -46,7 +48,7 @@ class FakeTreeContext:
             letter = self.letters[(turn if not tokens else 0) % len(self.letters)]
             tokens.append(END if len(text) == self.length else letter)
             logprob.append(-0.1 if tokens[-1] == END else self.logprob(text, letter))
-            if tokens[-1] == END or any(stop in self.decode(tokens) for stop in sampling.stop):
+            if tokens[-1] == END or ends_in_new(text, before + self.decode(tokens), sampling.stop):
                 finish = "stop"
         self.sampled += len(tokens)
         drawn = Continuation(tokens, list(logprob), list(logprob), [0] * len(tokens), finish)
@@ -66,6 +68,9 @@ class FakeTreeContext:
             yield
         finally:
             self.held -= 1
+
+    def room(self, node):
+        return self.context_length - len(node.path_tokens())
 
     def seed(self, *key):
         return counter_seed("fake", *key)

@@ -334,6 +334,25 @@ def test_a_hinted_prompts_tokens_count_for_their_own_tree():
     asyncio.run(runtime().run(TASKS[:1], roll, key=0))
 
 
+def test_the_engine_is_told_how_much_of_a_path_is_completion_where_a_stop_string_may_begin_in_it():
+    asked, engine = [], EmbeddedEngine(POLICY)
+    extend = engine.extend
+    engine.extend = lambda request: (asked.append((len(request.prefix), request.written)), extend(request))[1]
+
+    async def roll(task, context):
+        tree = context.tree(task)
+        stopping = Sampling(max_completion_tokens=3, stop=("no such text",))
+        (first,) = await context.extend(tree.root, 1, stopping, keep=True)
+        (second,) = await context.extend(first, 1, stopping, keep=True)
+        await context.extend(second, 1, Sampling(max_completion_tokens=3))
+        await context.grade(tree.trajectories)
+        return tree
+
+    (tree,) = asyncio.run(runtime(engine=engine).run(TASKS[:1], roll, key=0))
+    prompt = len(tree.root.tokens)
+    assert asked == [(prompt, 0), (prompt + 3, 3), (prompt + 6, 0)], "without stop strings nobody looks"
+
+
 def test_each_finished_tree_is_told_of():
     told = []
     trees = asyncio.run(runtime().run(TASKS, flat(1), key=0, done=told.append))

@@ -1,18 +1,26 @@
-"""The key-value cache of the embedded engine: slots that branch, prompts that slots share, runs kept for later.
+"""The key-value cache of the embedded engine: slots that branch, prompts that slots share, tokens kept for later.
 
 A *slot* holds the keys and values of one live prefix; several samples live in one slot until they draw different
 tokens, then the slot is copied. A long prompt is stored once, beside the slots, and every slot of its group attends to
 it there. Slots and prompts are kept dense (0 .. n-1), so that attention reads slices and never gathers the cache.
+
+What callers will continue from is kept in a *pool*, one place a token, and found by a radix tree over the tokens: a
+node of it is a list of places, so that it is cut anywhere without a copy, and moves between pool and slots are one
+gather and one scatter, however many prefixes and lengths they are of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor
+
+Ints = NDArray[np.int64]
 
 
 class Store:
@@ -38,15 +46,30 @@ class Store:
         new[:, :, :have, :, :width] = self.kv
         self.kv = new
 
-    def put(self, entry: int, key: Tensor, value: Tensor) -> None:
-        """Fill an entry from its first place on; ``key`` and ``value`` are (layer, head, tokens, dim)."""
-        self.reserve(entry + 1, key.shape[2])
-        self.kv[:, 0, entry, :, : key.shape[2]] = key
-        self.kv[:, 1, entry, :, : key.shape[2]] = value
+    def put(self, entry: int, kv: Float[Tensor, "layer 2 n head dim"]) -> None:
+        """Fill an entry from its first place on."""
+        self.reserve(entry + 1, kv.shape[2])
+        self.kv[:, :, entry, :, : kv.shape[2]] = kv.transpose(2, 3)
 
-    def part(self, entry: int, tokens: slice) -> tuple[Tensor, Tensor]:
-        """Keys and values (layer, head, tokens, dim) of some places of an entry."""
-        return self.kv[:, 0, entry, :, tokens], self.kv[:, 1, entry, :, tokens]
+    def read(self, entry: Ints, place: Ints) -> Float[Tensor, "layer 2 n head dim"]:
+        """Single tokens: (n,) entries and places in them."""
+        layers, _, _, heads, _, dim = self.kv.shape
+        return self._flat().index_select(2, self._rows(entry, place)).view(layers, 2, -1, heads, dim)
+
+    def write(self, entry: Ints, place: Ints, kv: Float[Tensor, "layer 2 n head dim"]) -> None:
+        """Single tokens, for which there is room; no two at the same place."""
+        if len(entry):
+            self._flat().index_copy_(2, self._rows(entry, place), kv.flatten(2, 3))
+
+    def _flat(self) -> Tensor:
+        layers, _, _, _, _, dim = self.kv.shape
+        return self.kv.view(layers, 2, -1, dim)
+
+    def _rows(self, entry: Ints, place: Ints) -> Tensor:
+        heads, places = self.kv.shape[3:5]
+        first = entry * (heads * places) + place
+        rows = (first[:, None] + np.arange(heads) * places).reshape(-1)
+        return torch.from_numpy(rows).to(self.kv.device)
 
     def copy(self, source: Sequence[int], target: Sequence[int], length: int) -> None:
         """Entries ``target`` become copies of ``source``, up to ``length`` tokens; no target is a source."""
@@ -54,64 +77,171 @@ class Store:
             self.kv[:, :, new, :, :length] = self.kv[:, :, old, :, :length]
 
 
+class Pool:
+    """Keys and values of single tokens (layer, key or value, place, head, dim), each where there was room."""
+
+    def __init__(self, shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device) -> None:
+        layers, heads, dim = shape
+        self.kv = torch.zeros(layers, 2, 0, heads, dim, dtype=dtype, device=device)
+        self._free = np.zeros(0, np.int64)
+        """Places that hold nothing, the first ``_left`` of this array."""
+        self._left = 0
+
+    def __len__(self) -> int:
+        """Tokens that it holds."""
+        return self.kv.shape[2] - self._left
+
+    def take(self, n: int) -> Ints:
+        """Places for so many tokens."""
+        if n > self._left:
+            self._grow(n)
+        self._left -= n
+        return self._free[self._left : self._left + n][::-1].copy()
+
+    def release(self, places: Ints) -> None:
+        self._free[self._left : self._left + len(places)] = places
+        self._left += len(places)
+
+    def clear(self) -> None:
+        self._left = self.kv.shape[2]
+        self._free = np.arange(self._left)[::-1].copy()
+
+    def _grow(self, n: int) -> None:
+        layers, two, have, heads, dim = self.kv.shape
+        size = max(len(self) + n, have * 3 // 2, 256)
+        new = self.kv.new_empty(layers, two, size, heads, dim)
+        new[:, :, :have] = self.kv
+        self.kv = new
+        free = np.empty(size, np.int64)
+        added = size - have
+        # Low places are taken first, one after the other: runs then lie together.
+        free[: self._left + added] = np.concatenate([np.arange(size - 1, have - 1, -1), self._free[: self._left]])
+        self._free, self._left = free, self._left + added
+
+    def read(self, places: Ints) -> Float[Tensor, "layer 2 n head dim"]:
+        return self.kv.index_select(2, torch.from_numpy(places).to(self.kv.device))
+
+    def write(self, places: Ints, kv: Float[Tensor, "layer 2 n head dim"]) -> None:
+        if len(places):
+            self.kv.index_copy_(2, torch.from_numpy(places).to(self.kv.device), kv)
+
+
 @dataclass(eq=False)
 class Kept:
-    """Keys and values of a run of tokens below another kept run: a radix tree that follows the callers' trees."""
+    """A run of kept tokens below another one. Runs below the same one begin with different tokens."""
 
     tokens: tuple[int, ...]
-    key: Float[Tensor, "layer head n dim"]
-    value: Float[Tensor, "layer head n dim"]
+    place: Ints
+    """Of each token, in the pool."""
     above: Kept | None
-    below: dict[tuple[int, ...], Kept]
+    below: dict[int, Kept] = field(default_factory=dict)
+    """By their first token."""
+    used: int = 0
+    """When it was last looked up or made, in such events."""
 
 
 class Keeper:
-    """Cache of runs that callers said they will continue. Dropped whole when the weights change.
+    """Radix tree of what callers said they will continue, each token once. Dropped whole when the weights change.
 
     Args:
-        capacity: most tokens kept; beyond it the oldest runs without a run below them go first.
+        capacity: most tokens kept; beyond it the ends that were not looked up for longest go, until an eighth is free.
     """
 
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
+    def __init__(self, capacity: int, pool: Pool) -> None:
+        self.capacity, self.pool = capacity, pool
         self.clear()
 
     def clear(self) -> None:
-        self.top: dict[tuple[int, ...], Kept] = {}
-        self.runs: dict[int, Kept] = {}  # oldest first
-        self.tokens = 0
+        self.root = Kept((), np.zeros(0, np.int64), None)
+        self.tokens = self._now = 0
+        self.pool.clear()
 
-    def longest(self, tokens: Sequence[int]) -> tuple[list[Kept], int]:
-        """The kept runs that ``tokens`` begins with, from the top, and how many tokens they hold."""
-        found: list[Kept] = []
-        at, below = 0, self.top
-        while True:
-            fits = [run for run in below.values() if tuple(tokens[at : at + len(run.tokens)]) == run.tokens]
-            if not fits:
-                return found, at
-            run = max(fits, key=lambda r: len(r.tokens))
-            found.append(run)
-            at, below = at + len(run.tokens), run.below
+    def longest(self, tokens: Sequence[int]) -> Ints:
+        """Places of the longest beginning of ``tokens`` that something kept begins with."""
+        runs, length, inside = self._descend(tokens)
+        if not length:
+            return self.root.place
+        parts = [run.place for run in runs[:-1]] + [runs[-1].place[:inside]]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def keep(self, above: Kept | None, tokens: tuple[int, ...], key: Tensor, value: Tensor) -> Kept | None:
-        """Keep one run below another; returns it, or ``above`` where there is nothing to keep."""
-        if above is not None and id(above) not in self.runs:
-            return None  # evicted meanwhile: a run below it could never be found
-        siblings = self.top if above is None else above.below
-        if not tokens or tokens in siblings:
-            return siblings.get(tokens, above)
-        run = siblings[tokens] = Kept(tokens, key.clone(), value.clone(), above, {})
-        self.runs[id(run)] = run
-        self.tokens += len(tokens)
-        if self.tokens > self.capacity:
-            self._evict(run)
-        return run
+    def add(self, tokens: Sequence[int], *, least: int = 0) -> tuple[int, Ints]:
+        """Keep ``tokens`` too: how many of them were kept already, and places of the others, which the caller fills.
 
-    def _evict(self, spare: Kept) -> None:
-        for name, run in list(self.runs.items()):
-            if self.tokens <= self.capacity:
+        Nothing is added, and no places returned, where fewer than ``least`` were kept.
+        """
+        runs, length, inside = self._descend(tokens)
+        if length == len(tokens) or length < least:
+            return length, self.root.place
+        above = runs[-1] if runs else self.root
+        if inside < len(above.tokens):
+            above = self._split(above, inside)
+        places = self.pool.take(len(tokens) - length)
+        run = Kept(tuple(tokens[length:]), places, above, used=self._now)
+        above.below[run.tokens[0]] = run
+        self.tokens += len(places)
+        return length, places
+
+    def _descend(self, tokens: Sequence[int]) -> tuple[list[Kept], int, int]:
+        """Runs that ``tokens`` begins with, from the top; how many tokens in all, and of the last one."""
+        self._now += 1
+        runs: list[Kept] = []
+        tokens = tuple(tokens)
+        at, end, inside, run = 0, len(tokens), 0, self.root
+        while at < end and (below := run.below.get(tokens[at])) is not None:
+            run = below
+            run.used = self._now
+            runs.append(run)
+            inside = len(run.tokens)
+            part = tokens[at : at + inside]
+            if part != run.tokens:
+                inside = common(part, run.tokens)
+                return runs, at + inside, inside
+            at += inside
+        return runs, at, inside
+
+    def _split(self, run: Kept, at: int) -> Kept:
+        """Cut a run in two; returns the upper part."""
+        assert run.above is not None
+        head = Kept(run.tokens[:at], run.place[:at], run.above, {run.tokens[at]: run}, run.used)
+        run.above.below[head.tokens[0]] = head
+        run.tokens, run.place, run.above = run.tokens[at:], run.place[at:], head
+        return head
+
+    def trim(self) -> None:
+        """Let go of what is too much. Not while places that were given out wait to be filled."""
+        if self.tokens <= self.capacity:
+            return
+        # A run was used whenever one below it was: the order of last use has all runs before those above them, but for
+        # those of one event, of which the deepest go first.
+        runs = [(run.used, -depth, n, run) for n, (depth, run) in enumerate(self.runs())]
+        for _, _, _, run in sorted(runs):
+            if self.tokens <= self.capacity * 7 // 8:
                 return
-            if not run.below and run is not spare:
-                del (self.top if run.above is None else run.above.below)[run.tokens]
-                del self.runs[name]
-                self.tokens -= len(run.tokens)
+            assert run.above is not None
+            assert not run.below
+            del run.above.below[run.tokens[0]]
+            self.pool.release(run.place)
+            self.tokens -= len(run.tokens)
+
+    def runs(self) -> Iterator[tuple[int, Kept]]:
+        """Every run, and how many there are down to it."""
+        stack = [(1, run) for run in self.root.below.values()]
+        while stack:
+            depth, run = stack.pop()
+            yield depth, run
+            stack += [(depth + 1, below) for below in run.below.values()]
+
+
+def common(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many tokens two runs begin with alike."""
+    low, high = 0, min(len(a), len(b))
+    if tuple(a[:high]) == tuple(b[:high]):
+        return high
+    # By halves: comparing slices is a hundred times faster than comparing tokens one by one.
+    while high - low > 1:
+        middle = (low + high) // 2
+        if tuple(a[low:middle]) == tuple(b[low:middle]):
+            low = middle
+        else:
+            high = middle
+    return low

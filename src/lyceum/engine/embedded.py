@@ -20,13 +20,14 @@ from torch import Tensor
 
 from lyceum.attention import Plan, TreePlan
 from lyceum.component import Component
-from lyceum.engine.cache import Keeper, Store
+from lyceum.engine.cache import Keeper, Pool, Store
 from lyceum.engine.decode import Decoder
 from lyceum.engine.draw import draw, uniform
 from lyceum.engine.plan import DecodePlan
 from lyceum.engine.prefill import PrefillPlan
 from lyceum.engine.prompts import Prompts
 from lyceum.engine.slots import Floats, Groups, Ints, Job, Joining, Slots
+from lyceum.engine.stops import ends_in_new
 from lyceum.policy import Policy, token_outputs
 from lyceum.types import Continuation, Request, Sampling
 
@@ -40,7 +41,8 @@ class EmbeddedConfig(Component, room="engine"):
     prefill_tokens: int = Field(16384, ge=1)
     """Prompt tokens computed in one forward, at least one request's."""
     share_prompt_tokens: int = Field(48, ge=1)
-    """Prompts at least this long (tokens) are stored once for their group; shorter ones are copied, which is faster."""
+    """Prompts at least this long (tokens) are stored once for a group of eight samples; shorter ones are copied, which
+    is faster. What counts is the tokens that it saves: for two samples a prompt must be seven times as long."""
     keep_tokens: int = Field(1 << 17, ge=0)
     """Tokens whose cache is kept for callers that continue from inner nodes."""
 
@@ -66,6 +68,11 @@ class Occupancy:
     drawn: int = 0  # tokens drawn, over all samples
     prefilled: int = 0  # prompt tokens computed
 
+    @property
+    def tokens(self) -> int:
+        """That went through the model."""
+        return self.computed + self.prefilled
+
 
 class EmbeddedEngine:
     """Implements :class:`lyceum.types.Engine`.
@@ -88,8 +95,11 @@ class EmbeddedEngine:
     def _reset(self) -> None:
         shape, dtype, device = self.policy.cache_shape, self.policy.causal.dtype, self.policy.device
         self._slots, self._store = Slots(), Store(shape, dtype, device)
-        self._prompts, self._keeper = Prompts(shape, dtype, device), Keeper(self.config.keep_tokens)
-        self._distributions: list[Sampling] = []
+        self._prompts = Prompts(shape, dtype, device)
+        self._keeper = Keeper(self.config.keep_tokens, Pool(shape, dtype, device))
+        self._distributions: dict[tuple[float, int, float, float], Sampling] = {}
+        # What entries of the store behind the live slots still hold: a path that is gone on with at once stays there.
+        self._left: dict[tuple[int, ...], int] = {}
         self._plan: DecodePlan | None = None  # of the slots as they are; None once they changed
         self._decoder: Decoder | None = None
         self._answered = True  # since callers last had their turn
@@ -133,6 +143,7 @@ class EmbeddedEngine:
         if isinstance(weights, dict):
             self.policy.module.load_state_dict(weights)
         self._keeper.clear()
+        self._left = {}
         self.version = version
 
     # The pump ------------------------------------------------------------------------------------------------------
@@ -206,37 +217,64 @@ class EmbeddedEngine:
 
     def _prefill(self, jobs: list[Job]) -> None:
         """Compute the prefixes of these requests but for their last token, which the next step feeds."""
-        plan = PrefillPlan([job.request.prefix[:-1] for job in jobs], self._keeper, self.policy.cache_shape)
+        plan = PrefillPlan([job.request.prefix[:-1] for job in jobs], self._keeper)
         if len(plan.tokens):
             device = self.policy.device
             tokens, position = torch.tensor(plan.tokens, device=device), torch.tensor(plan.position, device=device)
             self._hidden(tokens, position, plan.to(device), furthest=max(plan.position))
             self.occupancy.prefilled += len(plan.tokens)
-        joining = []
-        self._store.reserve(len(self._slots) + len(jobs), max(len(job.request.prefix) for job in jobs))
+        joining: list[Joining] = []
+        own: list[int] = []
+        may_share = self._may_share()
         for j, job in enumerate(jobs):
             length, sampling = len(job.request.prefix), job.request.sampling
-            key, value = plan.cache(j)
             shared, cached = -1, length - 1
-            if length > self.config.share_prompt_tokens and job.left > 1 and self._may_share():
-                shared, cached = self._prompts.add(key, value), 0
+            if may_share and length * (job.left - 1) >= 7 * self.config.share_prompt_tokens:
+                shared, cached = self._prompts.add(plan.whole(j)), 0
             else:
-                self._store.put(len(self._slots) + j, key, value)
-            kept = plan.keep_new(j, self._keeper) if job.request.keep else None
+                own.append(j)
             limit = min(sampling.max_completion_tokens, self.policy.context_length - length)
-            joining.append(Joining(job, cached, shared, kept, limit, self._distribution(sampling)))
-        self._slots.join(joining)
+            joining.append(Joining(job, cached, shared, limit, self._distribution(sampling)))
+        have = len(self._slots)
+        self._store.reserve(have + len(jobs), max(len(job.request.prefix) for job in jobs))
+        entry, there = self._entries(jobs, own)
+        plan.fill(self._store, [(entry[j], j) for j in own if j not in there])
+        plan.keep([j for j, job in enumerate(jobs) if job.request.keep])
+        self._slots.join([joining[j] for j in sorted(range(len(jobs)), key=entry.__getitem__)])
+        self._forget_left()
         self._plan = None
+
+    def _entries(self, jobs: list[Job], own: list[int]) -> tuple[list[int], set[int]]:
+        """Entries of the store behind the live slots for as many requests, and which requests' prefixes stand there.
+
+        Args:
+            own: the requests whose slots hold their whole prefix.
+        """
+        have = len(self._slots)
+        entry = [-1] * len(jobs)
+        free = dict.fromkeys(range(have, have + len(jobs)))
+        for j in own if self._left else ():
+            left = self._left.get(tuple(jobs[j].request.prefix[:-1]), -1)
+            if left in free:
+                entry[j] = left
+                del free[left]
+        there = {j for j in own if entry[j] >= 0}
+        rest = iter(free)
+        return [next(rest) if at < 0 else at for at in entry], there
+
+    def _forget_left(self) -> None:
+        """Entries that live slots have taken."""
+        self._left = {path: entry for path, entry in self._left.items() if entry >= len(self._slots)}
 
     def _may_share(self) -> bool:
         return getattr(self.policy.causal.config.get_text_config(), "sliding_window", None) is None
 
     def _distribution(self, sampling: Sampling) -> int:
         """Index of a distribution: of settings that say how a token is drawn, whatever else they say."""
-        drawn = Sampling(**sampling.model_dump(include={"temperature", "top_k", "top_p", "min_p"}))
-        if drawn not in self._distributions:
-            self._distributions.append(drawn)
-        return self._distributions.index(drawn)
+        how = (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p)
+        if how not in self._distributions:
+            self._distributions[how] = sampling
+        return list(self._distributions).index(how)
 
     # Stepping ------------------------------------------------------------------------------------------------------
 
@@ -269,6 +307,7 @@ class EmbeddedEngine:
         slots, device = self._slots, logits.device
         uniforms = uniform(slots.seed, slots.count[slots.member_slot].astype(np.uint64))
         token, logprob = np.empty(slots.members, np.int64), np.empty((2, slots.members), np.float32)
+        distributions = list(self._distributions.values())
         for kind in slots.distributions:
             rows, members, place = None, slice(None), None if slots.alone else slots.member_slot
             if len(slots.distributions) > 1:
@@ -279,7 +318,7 @@ class EmbeddedEngine:
                 logits if rows is None else logits[torch.from_numpy(rows).to(device)],
                 None if place is None else torch.from_numpy(place).to(device),
                 torch.from_numpy(uniforms[members]).to(device),
-                self._distributions[kind],
+                distributions[kind],
             )
             token[members] = drawn.token.cpu().numpy()
             logprob[0, members] = drawn.behaviour_logprob.cpu().numpy()
@@ -299,6 +338,7 @@ class EmbeddedEngine:
         for g, finish in finished.items():
             live[g] = False
             self._finish(groups, g, (int(token[g]), float(behaviour[g]), float(model[g])), finish)
+        self._keep(np.unique(groups.slot[~live]))
         place = self._regroup(groups, live)
         if len(place):
             slots.append(place, token[live], behaviour[live], model[live])
@@ -321,14 +361,15 @@ class EmbeddedEngine:
 
     def _stopped(self, slot: int, token: int) -> bool:
         job = self._slots.job[slot]
-        stops = job.request.sampling.stop
+        request, stops = job.request, job.request.sampling.stop
         if token in job.stop_ids or not stops:
             return token in job.stop_ids
         # A stop string may end inside a token and begin as many tokens earlier as it has bytes.
-        longest = max(len(stop.encode()) for stop in stops)
-        tail = self.policy.decode([*self._slots.drawn(slot)[-(longest + 3) :], token])
-        last = self.policy.decode([token])
-        return any(stop in tail[-(len(stop) + len(last)) :] for stop in stops)
+        reach = max(len(stop.encode()) for stop in stops) + 3
+        drawn = self._slots.drawn(slot)[-reach:]
+        if written := min(request.written, reach - len(drawn)):
+            drawn = [*request.prefix[-written:], *drawn]
+        return ends_in_new(self.policy.decode(drawn), self.policy.decode([*drawn, token]), stops)
 
     def _finish(self, groups: Groups, group: int, last: tuple[int, float, float], finish: str) -> None:
         slots, slot = self._slots, int(groups.slot[group])
@@ -340,17 +381,32 @@ class EmbeddedEngine:
             job.results[member] = Continuation(
                 list(tokens), [*behaviour, last[1]], [*model, last[2]], list(version), finish
             )
-        kept, kept_until, cached = slots.kept[slot], int(slots.kept_until[slot]), int(slots.cached[slot])
-        # Without the run above it (evicted meanwhile), what was drawn would be found as the beginning of a prompt.
-        findable = kept is not None or len(job.request.prefix) == 1
-        if job.request.keep and findable and cached > kept_until:
-            # What is cached: the prefix's last token and all drawn ones but the last.
-            run = (int(job.request.prefix[-1]), *drawn)
-            self._keeper.keep(kept, run, *self._store.part(slot, slice(kept_until, cached)))
         job.left -= len(members)
         if job.left == 0 and not job.future.done():
             job.future.set_result([result for result in job.results if result is not None])
             self._answered = True
+
+    def _keep(self, ended: Ints) -> None:
+        """Keep what is cached of slots of which samples ended: the prefix and all drawn tokens but the last."""
+        slots = self._slots
+        entry, place, pool = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        for slot in ended.tolist():
+            request = slots.job[slot].request
+            if not request.keep:
+                continue
+            # The prompt that it shares is not its own to give: where that was let go, nothing below can be found.
+            elsewhere = int(slots.position[slot] - slots.cached[slot])
+            path = (*request.prefix, *slots.drawn(slot))
+            if not elsewhere:
+                self._left[path] = slot
+            at, added = self._keeper.add(path, least=elsewhere)
+            entry.append(np.full(len(added), slot))
+            place.append(at - elsewhere + np.arange(len(added)))
+            pool.append(added)
+        if len(pool) > 1:
+            read = self._store.read(np.concatenate(entry), np.concatenate(place))
+            self._keeper.pool.write(np.concatenate(pool), read)
+            self._keeper.trim()
 
     def _regroup(self, groups: Groups, live: NDArray[np.bool_]) -> Ints:
         """Every live group becomes a slot with its cache; returns where each is."""
@@ -361,6 +417,7 @@ class EmbeddedEngine:
             self._store.reserve(len(slots), longest)
             self._store.copy(source.tolist(), target.tolist(), longest)
         self._prompts.release(slots)
+        self._forget_left()
         self._plan = None
         return place
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
+import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from lyceum.attention import TreePlan
-from lyceum.engine.cache import Keeper, Kept
+from lyceum.engine.cache import Ints, Keeper, Store, common
 
 
 class PrefillPlan(TreePlan):
@@ -18,72 +21,86 @@ class PrefillPlan(TreePlan):
     before it what both begin with.
     """
 
-    def __init__(self, prefixes: Sequence[Sequence[int]], keeper: Keeper, shape: tuple[int, int, int]) -> None:
-        self._shape = shape
+    def __init__(self, prefixes: Sequence[Sequence[int]], keeper: Keeper) -> None:
+        self._prefixes, self._keeper = prefixes, keeper
         self.tokens: list[int] = []
         self.position: list[int] = []
-        self.keys: list[Tensor] = []
-        self.values: list[Tensor] = []
+        self._keys: list[Tensor] = []
+        self._values: list[Tensor] = []
         self._kept = [keeper.longest(prefix) for prefix in prefixes]
-        self._prefixes = prefixes
-        runs = {id(run): run for found, _ in self._kept for run in found}
-        self._runs = list(runs.values())
-        new_paths: dict[int, list[int]] = {}
-        owned: dict[int, int] = {}
-        before: list[int] = []
-        before_path: list[int] = []
-        before_top: Kept | None = None
-        for j in sorted(range(len(prefixes)), key=lambda j: tuple(prefixes[j])):
-            found, at = self._kept[j]
-            prefix = list(prefixes[j])
-            top = found[-1] if found else None
-            same = 0
-            if top is before_top:
-                same = next((i for i, (x, y) in enumerate(zip(prefix, before, strict=False)) if x != y), len(before))
-            path = before_path[: max(0, same - at)]
-            owned[j] = len(path)
+        """Places in the pool, of the kept beginning of each prefix."""
+        self._new = [np.zeros(0, np.int64) for _ in prefixes]
+        """Which of ``tokens`` follow it."""
+        computed = [j for j, prefix in enumerate(prefixes) if len(self._kept[j]) < len(prefix)]
+        computed.sort(key=lambda j: tuple(prefixes[j]))
+        before: Sequence[int] = ()
+        path = np.zeros(0, np.int64)
+        owned_from: list[int] = []
+        for j in computed:
+            prefix, at = prefixes[j], len(self._kept[j])
+            # What two prefixes have in common beyond what is kept of one is not kept of the other either.
+            path = path[: max(0, common(prefix, before) - at)]
             first = at + len(path)
-            path = path + list(range(len(self.tokens), len(self.tokens) + len(prefix) - first))
+            path = np.concatenate([path, len(self.tokens) + np.arange(len(prefix) - first)])
             self.tokens += prefix[first:]
             self.position += range(first, len(prefix))
-            new_paths[j] = path
-            before, before_path, before_top = prefix, path, top
-        # Kept tokens are numbered behind the new ones.
-        offset, run_index = len(self.tokens), {}
-        for run in self._runs:
-            run_index[id(run)] = list(range(offset, offset + len(run.tokens)))
-            offset += len(run.tokens)
-        self.paths = [
-            torch.tensor([i for run in self._kept[j][0] for i in run_index[id(run)]] + new_paths[j], dtype=torch.long)
-            for j in range(len(prefixes))
-        ]
-        self._new_from = [len(self.paths[j]) - len(new_paths[j]) for j in range(len(prefixes))]
+            self._new[j], before = path, prefix
+            owned_from.append(first)
         if self.tokens:
-            super().__init__(self.paths, [self._new_from[j] + owned[j] for j in range(len(prefixes))])
+            # Kept tokens are numbered behind the new ones.
+            read = np.unique(np.concatenate([self._kept[j] for j in computed]))
+            self._read = torch.from_numpy(read).to(keeper.pool.kv.device)
+            kept = (len(self.tokens) + np.searchsorted(read, self._kept[j]) for j in computed)
+            paths = [np.concatenate([above, self._new[j]]) for above, j in zip(kept, computed, strict=True)]
+            super().__init__([torch.from_numpy(path) for path in paths], owned_from)
 
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float, window: int | None
     ) -> Tensor:
-        kept_keys = [run.key[layer].transpose(0, 1) for run in self._runs]
-        kept_values = [run.value[layer].transpose(0, 1) for run in self._runs]
-        self.keys.append(torch.cat([key, *kept_keys]))
-        self.values.append(torch.cat([value, *kept_values]))
-        return super().attend(layer, query, self.keys[-1], self.values[-1], scale=scale, window=window)
+        self._keys.append(key)
+        self._values.append(value)
+        if len(self._read):
+            kept = self._keeper.pool.kv[layer].index_select(1, self._read)
+            key, value = torch.cat([key, kept[0]]), torch.cat([value, kept[1]])
+        return super().attend(layer, query, key, value, scale=scale, window=window)
 
-    def cache(self, j: int) -> tuple[Tensor, Tensor]:
-        """Keys and values (layer, head, tokens, dim) of prefix j."""
-        if self.keys:
-            path = self.paths[j].to(self.keys[0].device)
-            key, value = (torch.stack([x[path] for x in side]).transpose(1, 2) for side in (self.keys, self.values))
-            return key, value
-        layers, heads, dim = self._shape
-        empty = [torch.zeros(layers, heads, 0, dim)]
-        found = self._kept[j][0]
-        return torch.cat([run.key for run in found] or empty, 2), torch.cat([run.value for run in found] or empty, 2)
+    @cached_property
+    def _computed(self) -> Float[Tensor, "layer 2 n head dim"]:
+        """Of the new tokens."""
+        if not self.tokens:
+            return self._keeper.pool.read(np.zeros(0, np.int64))
+        return torch.stack([torch.stack(pair) for pair in zip(self._keys, self._values, strict=True)])
 
-    def keep_new(self, j: int, keeper: Keeper) -> Kept | None:
-        """Keep what was computed for prefix j; returns the deepest kept run of it."""
-        found, at = self._kept[j]
-        above = found[-1] if found else None
-        key, value = self.cache(j)
-        return keeper.keep(above, tuple(self._prefixes[j][at:]), key[:, :, at:], value[:, :, at:])
+    def _of_new(self, index: Ints) -> Float[Tensor, "layer 2 n head dim"]:
+        return self._computed.index_select(2, torch.from_numpy(index).to(self._computed.device))
+
+    def whole(self, j: int) -> Float[Tensor, "layer 2 n head dim"]:
+        """Keys and values of prefix j."""
+        return torch.cat([self._keeper.pool.read(self._kept[j]), self._of_new(self._new[j])], 2)
+
+    def fill(self, store: Store, into: Sequence[tuple[int, int]]) -> None:
+        """Write prefixes to entries of a store that has room for them: (entry, prefix)."""
+        if not into:
+            return
+        entries = np.array([entry for entry, _ in into])
+        kept, new = [self._kept[j] for _, j in into], [self._new[j] for _, j in into]
+        at, count = np.array([len(places) for places in kept]), np.array([len(index) for index in new])
+        store.write(np.repeat(entries, at), ranges(at), self._keeper.pool.read(np.concatenate(kept)))
+        store.write(np.repeat(entries, count), np.repeat(at, count) + ranges(count), self._of_new(np.concatenate(new)))
+
+    def keep(self, which: Sequence[int]) -> None:
+        """Keep the prefixes ``which``. Not before all others were read: what was kept may go for them."""
+        places, index = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        for j in which:
+            if len(self._new[j]):
+                at, added = self._keeper.add(self._prefixes[j])
+                places.append(added)
+                index.append(self._new[j][at - len(self._kept[j]) :])
+        self._keeper.pool.write(np.concatenate(places), self._of_new(np.concatenate(index)))
+        self._keeper.trim()
+
+
+def ranges(count: Ints) -> Ints:
+    """0 .. count-1 of each, one after the other."""
+    ends = np.cumsum(count)
+    return np.arange(ends[-1]) - np.repeat(ends - count, count)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from lyceum.engine.cache import Store
@@ -22,10 +23,10 @@ class Prompts:
     def __len__(self) -> int:
         return len(self._length)
 
-    def add(self, key: Tensor, value: Tensor) -> int:
-        """Keys and values (layer, head, tokens, dim) of a prompt; returns its entry."""
-        self._store.put(len(self), key, value)
-        self._length.append(key.shape[2])
+    def add(self, kv: Float[Tensor, "layer 2 n head dim"]) -> int:
+        """Keys and values of a prompt; returns its entry."""
+        self._store.put(len(self), kv)
+        self._length.append(kv.shape[2])
         return len(self) - 1
 
     def release(self, slots: Slots) -> None:

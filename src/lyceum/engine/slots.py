@@ -13,10 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lyceum.engine.cache import Kept
+from lyceum.engine.cache import Ints
 from lyceum.types import Continuation, Request
 
-Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
 
@@ -40,8 +39,6 @@ class Joining:
     """Tokens of its prefix in the slot's own cache."""
     shared: int
     """Entry of the shared prompt, -1 for none."""
-    kept: Kept | None
-    """Deepest kept run of the prefix."""
     limit: int
     """Most tokens that are drawn."""
     distribution: int
@@ -67,14 +64,12 @@ class Slots:
     count: Ints  # tokens drawn since the request's prefix
     limit: Ints  # most of them
     distribution: Ints
-    kept_until: Ints  # how many of the slot's own cached tokens are in ``kept``
     strings: Ints  # 1 where the request has stop strings
 
-    _COLUMNS = ("token", "position", "cached", "shared", "count", "limit", "distribution", "kept_until", "strings")
+    _COLUMNS = ("token", "position", "cached", "shared", "count", "limit", "distribution", "strings")
 
     def __init__(self) -> None:
         self.job: list[Job] = []
-        self.kept: list[Kept | None] = []
         self._set_columns(np.zeros((len(self._COLUMNS), 0), np.int64))
         # What each slot drew, one row a slot.
         self._drawn: Ints = np.zeros((0, 0), np.int64)
@@ -114,13 +109,12 @@ class Slots:
         rows = [
             (
                 j.job.request.prefix[-1], len(j.job.request.prefix) - 1, j.cached, j.shared, 0, j.limit,
-                j.distribution, j.cached if j.job.request.keep else 0, bool(j.job.request.sampling.stop),
+                j.distribution, bool(j.job.request.sampling.stop),
             )
             for j in joining
         ]  # fmt: skip
         have = len(self)
         self.job += [j.job for j in joining]
-        self.kept += [j.kept for j in joining]
         self._set_columns(np.concatenate([self._columns, np.array(rows, np.int64).T], 1))
         self._reserve(len(self), 1)
         left = [j.job.left for j in joining]
@@ -192,7 +186,6 @@ class Slots:
         origin[place] = slot
         self._set_columns(self._columns[:, origin])
         self.job = [self.job[a] for a in origin.tolist()]
-        self.kept = [self.kept[a] for a in origin.tolist()]
         if len(source):
             length = int(self.count.max())
             self._reserve(n, length)

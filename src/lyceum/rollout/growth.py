@@ -15,14 +15,22 @@ from lyceum.types import Context, Sampling
 
 
 async def extend_all(
-    context: Context, asked: Iterable[tuple[Node, int, Sampling]], *, keep: bool = True
+    context: Context,
+    asked: Iterable[tuple[Node, int, Sampling]],
+    *,
+    keep: bool | Callable[[Node, Sampling], bool] = True,
 ) -> list[list[Node]]:
     """Continue many nodes at once, ``(node, continuations, sampling)`` each, so that they share the engine's batch.
 
+    Args:
+        keep: whether the new children will be continued in turn, of all or of each node.
     Returns:
         The new children of each node, in the order asked for.
     """
-    return await gather(context.extend(node, n, sampling, keep=keep) for node, n, sampling in asked)
+    return await gather(
+        context.extend(node, n, sampling, keep=keep if isinstance(keep, bool) else keep(node, sampling))
+        for node, n, sampling in asked
+    )
 
 
 def together(asked: Iterable[tuple[Node, int]]) -> list[tuple[Node, int]]:

@@ -20,7 +20,7 @@ from lyceum.rollout.growth import (
     repeats,
     together,
 )
-from lyceum.rollout.steps import write_texts
+from lyceum.rollout.steps import PARTIAL, write_texts
 from lyceum.tree import Node, Tree
 from lyceum.types import Context, Rollout, Sampling, Task
 
@@ -92,7 +92,8 @@ class Segments(Component, room="rollout"):
                 break
             rounds += 1
             requests = [(node, n, at_most(self.sampling, min(limit, self._left(node)))) for node, n in together(asked)]
-            reached = [child for children in await extend_all(context, requests) for child in children]
+            drawn = await extend_all(context, requests, keep=self._may_go_on)
+            reached = [child for children in drawn for child in children]
             still = [node for node in reached if not self._finished(node, context)]
             ended = [node for node in reached if "finished" in node.stats]
             finished += ended
@@ -111,11 +112,12 @@ class Segments(Component, room="rollout"):
 
     def _finished(self, node: Node, context: Context) -> bool:
         """Whether a path ends with this segment, and if so the reason noted on it."""
-        write_texts([node], context.decode, terminal=False)
+        write_texts([node], context.decode, terminal=True)
         reason = self.why_finished(node, context)
         if reason is not None:
-            write_texts([node], context.decode, terminal=True)
             node.stats["finished"] = reason
+        elif node.text.endswith(PARTIAL):
+            write_texts([node], context.decode, terminal=False)
         return reason is not None
 
     def why_finished(self, node: Node, context: Context) -> Reason | None:
@@ -134,6 +136,13 @@ class Segments(Component, room="rollout"):
         if self.depth is not None and self._depth(node) >= self.depth:
             return "depth"
         return None
+
+    def _may_go_on(self, node: Node, sampling: Sampling) -> bool:
+        """Whether something may be drawn below these segments: not below the last tokens of a path.
+
+        Where a path is cut back inside them, for its least likely token, they are computed again up to there.
+        """
+        return sampling.max_completion_tokens < self._left(node)
 
     def _depth(self, node: Node) -> int:
         return math.ceil(drawn_below(node) / self.segment_tokens)

@@ -13,6 +13,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from lyceum.engine.stops import ends_in_new
 from lyceum.tree import Node
 from lyceum.types import Context, Sampling
 
@@ -84,15 +85,17 @@ async def grow(
     and after ``depth_left`` nodes. What ends for want of tokens or depth has the finish ``length``, as a whole
     completion would have: a step that ends at a separator there is no finished answer.
     """
-    before = node.completion_tokens
-    left = sampling.max_completion_tokens - len(before)
+    before, text = node.completion_tokens, node.completion
+    left = min(sampling.max_completion_tokens - len(before), context.room(node))
     limit = min(steps.tokens, left)
     separators = tuple(text for text in steps.separators if text not in sampling.stop)
     asked = sampling.model_copy(update={"max_completion_tokens": limit, "stop": (*sampling.stop, *separators)})
     grown: list[Grown] = []
     for drawn in await context.extend(node, n, asked, keep=True):
-        # With a separator in it the engine ended it there, unless the sampling's own stop came in the same token.
-        at_separator = any(text in drawn.text for text in separators) and not _ends(drawn.text, sampling.stop)
+        # Where a separator ends in it the engine ended it there, unless the sampling's own stop came in the same token.
+        # Either may have begun in the step above, which a limit cut off.
+        now = context.decode([*before, *drawn.tokens])
+        at_separator = ends_in_new(text, now, separators) and not ends_in_new(text, now, sampling.stop)
         stopped = drawn.finish == "stop" and not at_separator
         full = len(drawn.tokens) >= left or (drawn.finish == "length" and len(drawn.tokens) < limit)
         nodes = split(drawn, steps.cuts(drawn.model_logprob)[: depth_left - 1])
@@ -103,10 +106,6 @@ async def grow(
         write_texts(nodes, context.decode, terminal=terminal)
         grown.append(Grown(nodes, terminal))
     return grown
-
-
-def _ends(text: str, stops: Sequence[str]) -> bool:
-    return any(stop in text for stop in stops)
 
 
 def split(node: Node, cuts: Sequence[int]) -> list[Node]:

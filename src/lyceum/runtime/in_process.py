@@ -187,7 +187,9 @@ class TaskContext:
         number, self._requests = self._requests, self._requests + 1
         self._returns = keep
         seeds = [self.seed("sample", number, i) for i in range(n)]
-        request = Request(node.path_tokens(), seeds, sampling or Sampling(), keep, order=(self._key[2], number))
+        sampling = sampling or Sampling()
+        written = len(node.completion_tokens) if sampling.stop else 0
+        request = Request(node.path_tokens(), seeds, sampling, keep, order=(self._key[2], number), written=written)
         drawn = await self._runtime.engine.extend(request)
         self.version = self._runtime.engine.version
         sampled = sum(len(continuation.tokens) for continuation in drawn)

@@ -11,7 +11,7 @@ import torch
 from lyceum.evaluate.statistics import level_order
 from lyceum.forest import Forest
 from lyceum.tree import Tree
-from lyceum.types import Credited, Origin
+from lyceum.types import Credited, Engine, Origin
 
 
 def rollout_figures(trees: Sequence[Tree], dropped: Sequence[Tree], forest: Forest) -> dict[str, Any]:
@@ -44,6 +44,15 @@ def rollout_figures(trees: Sequence[Tree], dropped: Sequence[Tree], forest: Fore
         for name, value in (leaf.grade.parts if leaf.grade else {}).items():
             parts.setdefault(name, []).append(value)
     return figures | {f"reward/part/{name}": fmean(values) for name, values in parts.items()}
+
+
+def tokens_computed(engine: Engine) -> int:
+    """Tokens that went through the model since the engine was built: what is shared once, and what was kept not at all.
+
+    0 of an engine that does not say.
+    """
+    occupancy = getattr(engine, "occupancy", None)
+    return 0 if occupancy is None else occupancy.tokens
 
 
 def mean_solved(trees: Sequence[Tree]) -> float | None:

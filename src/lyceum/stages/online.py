@@ -14,7 +14,7 @@ from lyceum.forest import Forest, build_forest
 from lyceum.reward.base import allow_code, combine
 from lyceum.runtime.in_process import InProcess
 from lyceum.stages.ending import Ending, Until
-from lyceum.stages.figures import mean_abs_advantage, mean_solved, rollout_figures
+from lyceum.stages.figures import mean_abs_advantage, mean_solved, rollout_figures, tokens_computed
 from lyceum.stages.session import Session
 from lyceum.tree import Tree
 from lyceum.types import Credited, Curriculum, Grader, Guidance, Sampling, TaskSource
@@ -107,6 +107,14 @@ class Online(Component, room="stages"):
     def sampling(self) -> Sampling:
         return getattr(self.rollout, "sampling", Sampling())
 
+    def with_budget(self, tokens: int, *, keep_steps: bool) -> Online:
+        """The stage with as many steps as tokens may last for at most, one a trajectory; it ends with them."""
+        steps = self.steps
+        if not keep_steps and getattr(self.learner, "schedule", "constant") == "constant":
+            samples = getattr(self.rollout, "samples", 1)
+            steps = max(steps, math.ceil(tokens / (self.tasks_per_step * samples)))
+        return self.model_copy(update={"max_tokens": tokens, "steps": steps})
+
     def build(self, session: Session) -> OnlineRun:
         return OnlineRun(self, session)
 
@@ -117,7 +125,7 @@ class OnlineRun:
     def __init__(self, settings: Online, session: Session) -> None:
         self.settings, self.session = settings, session
         self.steps = settings.steps
-        self.step = 0
+        self.step = self.computed = 0
         self.sampled_before = session.counts.tokens_sampled
         self.ending = Ending(settings.until)
         seed = session.seed + 7919 * session.stage  # each stage draws its own
@@ -165,6 +173,7 @@ class OnlineRun:
         settings, session = self.settings, self.session
         kept: list[Tree] = []
         dropped: list[Tree] = []
+        before = tokens_computed(self.engine)
         for wave in range(1 if settings.collect.keep == "all" else settings.collect.max_waves):
             tasks = self.curriculum.draw(settings.tasks_per_step - len(kept))
             with session.run.timed("generate"):
@@ -177,6 +186,7 @@ class OnlineRun:
                 (kept if settings.collect.keeps(tree) else dropped).append(tree)
             if len(kept) >= settings.tasks_per_step:
                 break
+        self.computed = tokens_computed(self.engine) - before
         return kept, dropped
 
     def flatten(self, trees: list[Tree]) -> Forest:
@@ -218,6 +228,8 @@ class OnlineRun:
         session.counts.ungraded += int(figures["ungraded"])
         figures |= {name: getattr(session.counts, name) for name in ("tokens_sampled", "tokens_trained")}
         figures["skipped_steps"] = self.learner.skipped_steps
+        if self.computed:
+            figures["tokens_computed/step"] = self.computed
         if session.exam and session.due(self.step, session.exam.every, self.steps):
             await session.evaluate(self.engine, figures)
         session.run.record(step, {"stage": settings.kind, **figures})
