@@ -15,9 +15,13 @@ NEEDED = {
     "scaffold": {"exempt": 0.0},
     "rubric-scaffold": {"order": "listed"},
     "seele": {"rounds": 2},
+    "good-prefixes": {"pool": 4},
     "search-where-hard": {"direct": {"kind": "flat", "samples": 2, "sampling": {"max_completion_tokens": 4}}},
 }
 """What a component cannot do without, or what two steps of four tasks are too few for."""
+
+WITH = {"good-prefixes": ["begun"]}
+"""Guides that a curriculum cannot do without."""
 
 PAIRS = [(curriculum, "scaffold") for curriculum in kinds("curriculum")]
 PAIRS += [("self-evolving", guide) for guide in kinds("guidance") if guide != "scaffold"]
@@ -31,7 +35,7 @@ def test_every_curriculum_and_every_guide_run_together(curriculum, guide, tmp_pa
         "steps": 2,
         "tasks_per_step": 4,
         "curriculum": {"kind": curriculum, **NEEDED.get(curriculum, {})},
-        "guidance": [{"kind": guide, **NEEDED.get(guide, {})}],
+        "guidance": [*WITH.get(curriculum, ()), {"kind": guide, **NEEDED.get(guide, {})}],
         "rollout": {"kind": "flat", "samples": 2, "sampling": {"max_completion_tokens": 4}},
     }
     recipe = {"model": "scratch", "tasks": {"kind": "chain", "levels": [1, 2, 3]}, "evaluate": {"n": 0}}

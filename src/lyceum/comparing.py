@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,11 +146,7 @@ def with_budget(recipe: Recipe, tokens: int, *, keep_steps: bool) -> Recipe:
             )
         share = tokens - given if place == len(recipe.stages) - 1 else tokens * stage.steps // all_steps
         given += share
-        steps = stage.steps
-        if not keep_steps and getattr(stage.learner, "schedule", "constant") == "constant":
-            samples = getattr(stage.rollout, "samples", 1)
-            steps = max(steps, math.ceil(share / (stage.tasks_per_step * samples)))
-        stages.append(stage.model_copy(update={"max_tokens": max(1, share), "steps": steps}))
+        stages.append(stage.with_budget(max(1, share), keep_steps=keep_steps))
     return recipe.model_copy(update={"stages": tuple(stages)})
 
 

@@ -3,7 +3,7 @@
 ::
 
     runs/NAME/recipe.yaml  summary.json  metrics.jsonl  examples.json  report.html
-              rollouts/  checkpoints/  model/  tensorboard/
+              rollouts/  checkpoints/  model/  value/  tensorboard/
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ class Run:
         self.path = path
         self.checkpoints = path / "checkpoints"
         self.model = path / "model"
+        self.value = path / "value"
         self.report = path / "report.html"
         self.resumed = resumed
         self.seconds: dict[str, float] = {"checkpoint": 0.0}

@@ -4,7 +4,7 @@ from levelled import Source, assert_resumes, graded
 from tiny_models import plain_model, policy_like
 
 from lyceum.component import RecipeError
-from lyceum.curriculum.prompt_value import PromptValue, ValueModel, chunks, explained_variance, nearest_to
+from lyceum.curriculum.prompt_value import PromptValue, ValueModel, explained_variance, nearest_to
 from lyceum.types import Task
 
 
@@ -93,11 +93,6 @@ def test_a_head_on_the_policy_leaves_it_alone_and_follows_it():
     with torch.no_grad():
         next(ours.backbone.parameters()).mul_(1.5)
     assert values.values(asks("1+1="), 100) != before
-
-
-def test_prompts_are_cut_into_runs_without_losing_any():
-    prompts = [[1] * n for n in (3, 4, 2, 9, 1)]
-    assert [[len(p) for p in run] for run in chunks(prompts, 7)] == [[3, 4], [2], [9], [1]]
 
 
 class Oracle:

@@ -78,12 +78,16 @@ def plan(recipe: Any, *, resume: bool) -> list[Any]:
 
 
 def stage_line(stage: Any) -> str:
-    parts = [f"{stage.kind}: {stage.steps} steps of {stage.tasks_per_step} tasks"]
+    in_rounds = hasattr(stage, "rounds")
+    times = f"{stage.rounds} rounds" if in_rounds else f"{stage.steps} steps"
+    parts = [f"{stage.kind}: {times} of {stage.tasks_per_round if in_rounds else stage.tasks_per_step} tasks"]
     if hasattr(stage, "rollout"):
         parts[0] += f" x {_samples(stage.rollout)}"
+    if in_rounds:
+        parts.append(f"{stage.steps} steps of {stage.traces_per_step} traces" if stage.traces else "no fine-tuning")
     if getattr(stage, "max_tokens", None):
         parts.append(f"at most {stage.max_tokens:,} tokens".replace(",", " "))
-    for slot in ("guidance", "credit", "objective"):
+    for slot in ("guidance", "value", "credit", "objective"):
         value = getattr(stage, slot, None)
         if value:
             kinds = "+".join(part.kind for part in value) if isinstance(value, tuple) else value.kind
@@ -93,8 +97,9 @@ def stage_line(stage: Any) -> str:
 
 
 def _samples(rollout: Any) -> str:
-    """How many trajectories a rollout trains on: ``8 samples``, or of a search ``8 trajectories``."""
-    word = next((word for word in ("samples", "trajectories") if hasattr(rollout, word)), None)
+    """How many trajectories a rollout trains on: ``8 samples``, of a search ``8 trajectories`` or ``20 iterations``."""
+    words = ("samples", "trajectories", "iterations")
+    word = next((word for word in words if getattr(rollout, word, None) is not None), None)
     return "? samples" if word is None else f"{getattr(rollout, word)} {word}"
 
 

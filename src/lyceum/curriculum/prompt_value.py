@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from statistics import fmean
 from typing import Annotated, Any, Literal
@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from lyceum.component import Component, require_keys, slot
 from lyceum.curriculum.base import Around, success
-from lyceum.forest import build_forest
 from lyceum.policy import Policy
-from lyceum.tree import Node, Tree
-from lyceum.types import Curriculum, Grade, Origin, Task, TaskSource
+from lyceum.tree import Tree
+from lyceum.types import Curriculum, Task, TaskSource
+from lyceum.value.packed import PackedPaths, packed
 
 
 class PromptValue(Component, room="curriculum"):
@@ -131,30 +131,25 @@ class ValueModel:
     def values(self, prompts: Sequence[Sequence[Any]], tokens: int) -> list[float]:
         """V of each prompt, given as chat messages; ``tokens`` are forwarded at once."""
         rendered = [self.reader.render(messages) for messages in prompts]
-        return [value for part in chunks(rendered, tokens) for value in self._forward(part).tolist()]
+        return [value for trie in packed(rendered, tokens) for value in self._forward(trie).tolist()]
 
     def regress(self, prompts: Sequence[Sequence[Any]], targets: Sequence[float], tokens: int) -> None:
         """One update of mean_i (V(x_i) - target_i)^2."""
         rendered = [self.reader.render(messages) for messages in prompts]
         self.optimizer.zero_grad(set_to_none=True)
         done = 0
-        for part in chunks(rendered, tokens):
-            target = torch.tensor(targets[done : done + len(part)], device=self.head.weight.device)
-            loss = (self._forward(part) - target).square().sum() / len(rendered)
+        for trie in packed(rendered, tokens):
+            target = torch.tensor(targets[done : done + len(trie.rows)], device=self.head.weight.device)
+            loss = (self._forward(trie) - target).square().sum() / len(rendered)
             loss.backward()
-            done += len(part)
+            done += len(trie.rows)
         self.optimizer.step()
 
-    def _forward(self, prompts: Sequence[list[int]]) -> Float[Tensor, " prompt"]:
-        # A forest of prompts without completions: one packed forward, in which each prompt sees itself alone.
-        trees = [Tree(Task(str(i), ()), [Node(None, tokens, Origin.PROMPT)]) for i, tokens in enumerate(prompts)]
-        for tree in trees:
-            tree.root.grade = Grade(0.0)
-            tree.chosen = [tree.root]
-        forest = build_forest(trees)
+    def _forward(self, prompts: PackedPaths) -> Float[Tensor, " prompt"]:
         with nullcontext() if self.own else torch.no_grad():
-            hidden = self.reader.forest_hidden(forest)
-        return self.head(hidden[forest.leaf.to(hidden.device)].to(self.head.weight.dtype)).squeeze(-1)
+            hidden = prompts.hidden(self.reader.backbone, self.reader.device)
+        last = torch.tensor([row[-1] for row in prompts.rows], device=hidden.device)
+        return self.head(hidden[last].to(self.head.weight.dtype)).squeeze(-1)
 
     def state_dict(self) -> dict[str, Any]:
         return {"parameters": [p.detach() for p in self.parameters], "optimizer": self.optimizer.state_dict()}
@@ -191,15 +186,3 @@ def explained_variance(predicted: Sequence[float], actual: Sequence[float]) -> f
 def _variance(values: Sequence[float]) -> float:
     mean = fmean(values)
     return fmean((value - mean) ** 2 for value in values)
-
-
-def chunks(prompts: Sequence[list[int]], tokens: int) -> Iterator[list[list[int]]]:
-    """The prompts in order, in runs of at most so many tokens (or of one prompt that is longer)."""
-    run: list[list[int]] = []
-    for prompt in prompts:
-        if run and sum(map(len, run)) + len(prompt) > tokens:
-            yield run
-            run = []
-        run.append(prompt)
-    if run:
-        yield run

@@ -128,6 +128,9 @@ class AroundContext:
     async def grade(self, leaves: Sequence[Node]) -> list[Grade]:
         return await self.inner.grade(leaves)
 
+    async def value(self, paths: Sequence[Node]) -> list[float]:
+        return await self.inner.value(paths)
+
     def returning(self) -> AbstractContextManager[None]:
         return self.inner.returning()
 

@@ -160,19 +160,31 @@ def save_policy(policy: Policy, folder: Path) -> None:
 
     It appears whole or not at all: what stood there before stays until the new one is written.
     """
-    partial = folder.with_name(f"{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
     module = policy.causal
     if policy.adapters:
-        cast(Any, policy.module).save_pretrained(partial / "adapter")
         module = cast(Any, copy.deepcopy(policy.module)).merge_and_unload()
+    save_module(module, policy.tokenizer, folder, adapter=cast(Any, policy.module) if policy.adapters else None)
+
+
+def save_module(
+    module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, *, adapter: Any | None = None
+) -> None:
+    """A model whose attention was redirected, and its tokenizer, as a Hugging Face folder; whole or not at all.
+
+    Args:
+        adapter: kept beside in ``adapter/``.
+    """
+    partial = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    if adapter is not None:
+        adapter.save_pretrained(partial / "adapter")
     implementation = module.config._attn_implementation
     module.config._attn_implementation = None  # ours is not known to a fresh process
     try:
         module.save_pretrained(partial)
     finally:
         module.config._attn_implementation = implementation
-    policy.tokenizer.save_pretrained(partial)
+    tokenizer.save_pretrained(partial)
     if folder.exists():
         shutil.rmtree(folder)
     partial.rename(folder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -18,6 +18,9 @@ class Likelihood(Component, room="value"):
 
     Source: BFS-Prover, arXiv:2502.03438, section 3.1, which ranks a path by its exponent (there a token is a tactic).
     """
+
+    reads: ClassVar[bool] = False
+    """Whether it looks at a path's tokens, which then cost something; here the engine has said all there is to know."""
 
     kind: Literal["likelihood"] = "likelihood"
     length_power: float = Field(default=1.0, ge=0, le=1)

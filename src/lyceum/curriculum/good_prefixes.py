@@ -1,0 +1,190 @@
+"""ReST-GRPO: tasks whose samples differ in reward, and beginnings of their best samples as further starting states."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import pstdev
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from lyceum.component import Component, RecipeError, require_keys
+from lyceum.curriculum.base import epoch_order
+from lyceum.guidance.begun import BEGUN
+from lyceum.policy import Policy
+from lyceum.rollout.cutting import step_ends
+from lyceum.rollout.steps import Steps
+from lyceum.runtime.in_process import counter_seed
+from lyceum.tree import Node, Tree
+from lyceum.types import Task, TaskSource
+
+TESTED = "tested"
+"""Column of a task that is only sampled: what it says of the task is used, its samples are not trained on."""
+
+State = tuple[int, list[int]]
+"""A task's number in its source, and the tokens that its completions begin with."""
+
+
+class GoodPrefixes(Component, room="curriculum"):
+    """Rounds of testing and training: tasks are sampled, those whose rewards hardly differ are left out, and the others
+    are trained on from their prompt and from beginnings of their best sample.
+
+    Source: ReST-GRPO, arXiv:2508.19576, section 3.1, and its released code (experiment/process_gen_data.py). There the
+    test is one pass over all data before the training; the whole sample, after which nothing is left to draw, is a
+    starting state there too, and none here.
+    """
+
+    kind: Literal["good-prefixes"] = "good-prefixes"
+    pool: int = Field(default=128, ge=1)
+    """Tasks tested in a round, whole steps of them; their samples are drawn and not trained on."""
+    tests: int = Field(default=5, ge=2)
+    """Samples of a tested task."""
+    spread: float = Field(default=0.05, ge=0)
+    """Least standard deviation of a task's rewards with which it is trained on, in the reward's unit (divided by n)."""
+    accept: float = Field(default=0.9)
+    """Least reward of a task's best sample with which its beginnings are starting states, in the reward's unit."""
+    share: float = Field(default=0.5, gt=0, le=1)
+    """Starting states of a task, as a share of its best sample's beginnings, rounded up (no unit)."""
+    decay: float = Field(default=0.95, gt=0, le=1)
+    """Starting states are drawn, with return, with weights decay^i; the shortest beginning has i = 0."""
+    step: Steps = Steps(by="lines")
+    """Where a beginning may end: at the end of a step."""
+
+    def check(self, stage: Any) -> list[str]:
+        if any(guide.kind == "begun" for guide in stage.guidance):
+            return []
+        return [
+            "guidance: got none of kind 'begun', which curriculum.kind 'good-prefixes' needs for completions to begin "
+            "where it says; allowed: guidance with {kind: begun}"
+        ]
+
+    def build(self, source: TaskSource, *, seed: int, policy: Policy | None = None) -> GoodPrefixesCurriculum:
+        if policy is None:
+            raise ValueError("the curriculum 'good-prefixes' reads samples with the policy's tokenizer; give it one")
+        return GoodPrefixesCurriculum(self, source, policy, seed=seed)
+
+
+class GoodPrefixesCurriculum:
+    """Its state: where it stands in the source, how many tests the round still has, and what waits to be trained on."""
+
+    def __init__(self, settings: GoodPrefixes, source: TaskSource, policy: Policy, *, seed: int) -> None:
+        if not len(source):
+            raise RecipeError("tasks: got an empty source; allowed: at least one task")
+        self.settings, self.source, self.policy, self.seed = settings, source, policy, seed
+        self.position = self.round = 0
+        self.untested = settings.pool
+        self.waiting: list[State] = []
+        self._testing: dict[str, int] = {}  # from a step's draw to its outcomes
+        self._figures: dict[str, float] = {}
+
+    def draw(self, n: int) -> list[Task]:
+        if self.untested > 0:
+            return self.tests(n)
+        states, self.waiting = self.waiting[:n], self.waiting[n:]
+        tasks = [self.begun(index, given) for index, given in states]
+        if not self.waiting:
+            self.round, self.untested = self.round + 1, self.settings.pool
+        return tasks + self.tests(n - len(tasks))
+
+    def tests(self, n: int) -> list[Task]:
+        self.untested -= n
+        return [self._test() for _ in range(n)]
+
+    def _test(self) -> Task:
+        epoch, place = divmod(self.position, len(self.source))
+        index = int(epoch_order(self.seed, epoch, len(self.source))[place])
+        self.position += 1
+        task = self.source[index]
+        self._testing[task.id] = index
+        return replace(task, samples=self.settings.tests, columns={**task.columns, TESTED: True})
+
+    def begun(self, index: int, given: list[int]) -> Task:
+        task = self.source[index]
+        return replace(task, columns={**task.columns, BEGUN: given}) if given else task
+
+    def observe(self, trees: Sequence[Tree]) -> None:
+        tested = [tree for tree in trees if TESTED in tree.task.columns]
+        found = [states for tree in tested if (states := self.states_of(tree))]
+        self.waiting += [(self._testing[id], given) for id, given in (state for states in found for state in states)]
+        self._testing = {}
+        if tested and self.untested <= 0:
+            order = np.random.default_rng([self.seed, self.round]).permutation(len(self.waiting))
+            self.waiting = [self.waiting[int(i)] for i in order]
+            if not self.waiting:  # nothing to train on: go on testing
+                self.round, self.untested = self.round + 1, self.settings.pool
+        self._figures = {
+            "round": float(self.round),
+            "tested/tasks": float(len(tested)),
+            "kept/tasks": float(len(found)),
+            "waiting/states": float(len(self.waiting)),
+        }
+
+    def states_of(self, tree: Tree) -> list[tuple[str, list[int]]]:
+        """What a tested task is trained on from: nothing, its prompt (no tokens given), and beginnings."""
+        settings, graded = self.settings, list(tree.graded_with_outcome())
+        if not graded or not differs([outcome for _, _, outcome in graded], settings.spread):
+            return []
+        states: list[tuple[str, list[int]]] = [(tree.task.id, [])]
+        best, _, outcome = max(graded, key=lambda each: each[2])
+        if outcome >= settings.accept:
+            states += [(tree.task.id, given) for given in self.beginnings(tree.task, best)]
+        return states
+
+    def beginnings(self, task: Task, best: Node) -> list[list[int]]:
+        tokens = best.completion_tokens
+        logprob = [value for node in best.path()[1:] for value in node.model_logprob]
+        ends = step_ends(tokens, logprob, self.settings.step, self.policy.decode)[:-1]
+        seed = counter_seed("good-prefixes", self.seed, self.round, task.id)
+        return [tokens[:end] for end in drawn(ends, self.settings.share, self.settings.decay, seed)]
+
+    def weight(self, tree: Tree) -> float:
+        return 0.0 if TESTED in tree.task.columns else 1.0
+
+    def figures(self) -> dict[str, float]:
+        return self._figures
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "seed": self.seed,
+            "tasks": len(self.source),
+            "round": self.round,
+            "position": self.position,
+            "untested": self.untested,
+            "waiting": [[index, list(given)] for index, given in self.waiting],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        require_keys("curriculum.good-prefixes", given=state, needed=self.state_dict())
+        if state["tasks"] != len(self.source):
+            raise RecipeError(
+                f"tasks: got {len(self.source)} tasks, but the saved run had {state['tasks']}; "
+                "allowed: the tasks that the run began with, or a new run"
+            )
+        self.seed, self.round, self.position = int(state["seed"]), int(state["round"]), int(state["position"])
+        self.untested = int(state["untested"])
+        self.waiting = [(int(index), list(given)) for index, given in state["waiting"]]
+
+
+def differs(rewards: Sequence[float], spread: float) -> bool:
+    """Whether a task's rewards have at least this standard deviation: sqrt(mean (r - mean r)^2) >= spread.
+
+    Source:
+        ReST-RL, arXiv:2508.19576, section 3.1 (0.05).
+    """
+    return pstdev(rewards) >= spread
+
+
+def drawn(ends: Sequence[int], share: float, decay: float, seed: int) -> list[int]:
+    """ceil(share n) of n ends, with return, the i-th with weight decay^i.
+
+    Source:
+        ReST-RL, arXiv:2508.19576, section 3.1; released code (utils/sample_utils.py).
+    """
+    if not ends:
+        return []
+    weights = decay ** np.arange(len(ends))
+    chosen = np.random.default_rng(seed).choice(len(ends), math.ceil(share * len(ends)), p=weights / weights.sum())
+    return [ends[int(i)] for i in chosen]

@@ -1,0 +1,298 @@
+"""Tree search led by a value model: MCTS* of ReST-MCTS*, and VM-MCTS of ReST-RL."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from lyceum.component import Component
+from lyceum.rollout.cutting import step_ends
+from lyceum.rollout.steps import Steps, grow, split, write_texts
+from lyceum.rollout.value_tree import Place, back_up_children, back_up_sum, hide, move, outcomes, smoothed_uct, ucb
+from lyceum.tree import Node, Tree
+from lyceum.types import Context, Rollout, Sampling, Task
+
+
+class ValueMCTS(Component, room="rollout"):
+    """Steps that a value model believes in are gone on with; the verifier is asked when the search is over.
+
+    Source: ``simulate: greedy`` is MCTS*, arXiv:2406.03816, section 3.2 and appendix C; ``simulate: completions`` is
+    VM-MCTS, arXiv:2508.19576, section 3.2 and appendix; both with what their released code does. Of equals the first is
+    selected, where the code draws one.
+    """
+
+    kind: Literal["value-mcts"] = "value-mcts"
+    iterations: int = Field(default=20, ge=1)
+    """Times that the search selects, expands, simulates and backs up."""
+    width: int = Field(default=3, ge=1)
+    """Steps drawn below a node at once; of those with the same tokens one is kept."""
+    keep: int | None = Field(default=None, ge=1)
+    """Steps below a node that may be gone on with, those worth most; null takes all."""
+    depth: int = Field(default=64, ge=1)
+    """Most steps of a trajectory; one that is not over there is cut short."""
+    step: Steps = Steps()
+    """How trajectories are cut into steps, by tokens, lines or markers."""
+    sampling: Sampling = Sampling()
+    """How tokens are drawn; ``max_completion_tokens`` is of a whole trajectory."""
+    believe: Literal["value", "outcome"] = "value"
+    """What a step is worth: what the value model says, or what the verifier says of completions drawn through it, for
+    a search that has no value model yet; ``outcome`` goes with ``simulate: completions``."""
+    simulate: Literal["greedy", "completions", "none"] = "greedy"
+    """``greedy`` looks some steps ahead of the best new step, and forgets the way; ``completions`` draws every new step
+    as the first one of a whole completion, which is a trajectory of the tree."""
+    forward_steps: int = Field(default=3, ge=1)
+    """For ``greedy``: steps looked ahead."""
+    forward_width: int = Field(default=1, ge=1)
+    """For ``greedy``: steps drawn at each of them, of which the one worth most is gone on with."""
+    forward_share: float = Field(default=0.5, ge=0, le=1)
+    """For ``greedy``: the new step's worth is this share of the greatest worth met ahead, the rest its own (alpha)."""
+    selection: Literal["ucb", "smoothed"] = "ucb"
+    """How visits count in selection: V + c sqrt(2 ln N / n), steps never visited first, or with both numbers made
+    greater, V + c sqrt((1 + ln N) / (n + smoothing))."""
+    exploration: float = Field(default=0.7, ge=0)
+    """c, in the unit of a value: 0.7 in MCTS*'s code, 0.1 to 0.2 in VM-MCTS's."""
+    unvisited: float = Field(default=1.0, ge=0)
+    """For ``ucb``: added to the value of a step that was never visited."""
+    smoothing: float = Field(default=0.1, gt=0)
+    """For ``smoothed``: visits added to each step's own."""
+    enough: float | None = Field(default=None, ge=0, le=1)
+    """The search ends when it selects a finished path worth at least this; null goes through all iterations, as for
+    gathering."""
+
+    def build(self) -> Rollout:
+        return self.roll
+
+    def check(self, stage: Any) -> list[str]:
+        lines: list[str] = []
+        if self.step.by == "entropy":
+            lines.append(
+                "rollout.step.by: got 'entropy' with rollout.kind 'value-mcts'; allowed: tokens, lines, marker"
+            )
+        if self.believe == "outcome" and self.simulate != "completions":
+            lines.append(
+                f"rollout.believe: got 'outcome' with rollout.simulate {self.simulate!r}, which finishes no path on "
+                "the way; allowed: rollout.simulate 'completions', or rollout.believe 'value'"
+            )
+        if self.believe == "value" and getattr(stage, "value", None) is None:
+            lines.append(
+                "rollout.kind: got 'value-mcts', but the stage has no value model to ask; allowed: a stage with "
+                "`value`, or rollout.believe 'outcome' with rollout.simulate 'completions'"
+            )
+        if self.believe == "outcome" and self.keep is not None:
+            lines.append(
+                f"rollout.keep: got {self.keep} with rollout.believe 'outcome', where new steps are not told apart; "
+                "allowed: null"
+            )
+        tokens = min(self.sampling.max_completion_tokens, self.depth * self.step.tokens)
+        limit = getattr(stage, "max_tokens_per_task", None)
+        if limit is not None and limit < tokens:
+            lines.append(
+                f"max_tokens_per_task: got {limit}, but one path of rollout.kind 'value-mcts' may be {tokens} tokens "
+                f"long; allowed: {tokens} or more, or a smaller rollout.sampling.max_completion_tokens"
+            )
+        return lines
+
+    async def roll(self, task: Task, context: Context) -> Tree:
+        by = CompletionSearch if self.simulate == "completions" else GreedySearch
+        search = by(self, context, context.tree(task))
+        with context.returning():
+            await search.run()
+            return await search.finish()
+
+
+class ValueSearch:
+    """What both searches share: selection, what may be drawn, and the end."""
+
+    def __init__(self, settings: ValueMCTS, context: Context, tree: Tree) -> None:
+        self.settings, self.context, self.tree = settings, context, tree
+        self.root = Place(tree.root)
+        self.ends: list[Node] = []
+        self.iterations, self.ended = 0, "iterations"
+
+    async def run(self) -> None:
+        while self.iterations < self.settings.iterations:
+            place = self.select()
+            enough = self.settings.enough
+            if enough is not None and place.terminal and place.value >= enough:
+                self.ended = "enough"
+                return
+            if not place.terminal and not self.affordable(place, self.settings.width):
+                self.ended = "tokens"
+                return
+            await self.visit(place)
+            self.iterations += 1
+
+    async def visit(self, place: Place) -> None:
+        """Expand, simulate and back up."""
+        raise NotImplementedError
+
+    def select(self) -> Place:
+        """From the prompt down the best steps to one that was not expanded."""
+        place = self.root
+        while place.children:
+            place = self.best(place)
+        return place
+
+    def best(self, place: Place) -> Place:
+        return max((child for child in place.children if not child.hidden), key=self.score)
+
+    def score(self, place: Place) -> float:
+        settings, above = self.settings, place.above
+        assert above is not None
+        if settings.selection == "ucb":
+            return ucb(place.value, place.visits, above.visits, settings.exploration, unvisited=settings.unvisited)
+        return smoothed_uct(place.value, place.visits, above.visits, settings.exploration, settings.smoothing)
+
+    def left(self, node: Node) -> int:
+        """Tokens that a trajectory through the node may still have."""
+        left = self.settings.sampling.max_completion_tokens - len(node.completion_tokens)
+        return min(left, self.context.room(node))
+
+    def affordable(self, place: Place, wanted: int) -> int:
+        """How many draws below a step the budget allows."""
+        longest = self.left(place.node)
+        if self.settings.simulate != "completions":
+            longest = min(longest, self.settings.step.tokens)
+        return min(wanted, self.context.budget_left // longest)
+
+    async def finish(self) -> Tree:
+        """The tree with its values and its graded trajectories."""
+        if not self.ends:
+            await self.complete()
+        waiting = [leaf for leaf in self.ends if leaf.grade is None]
+        if waiting:
+            await self.context.grade(waiting)
+        for place in self.root.walk():
+            place.node.stats |= {"visits": place.visits, "value": round(place.value, 6)}
+            if place.above is not None:
+                place.node.value = place.value
+        self.tree.chosen = self.ends
+        places = self.root.walk()
+        self.tree.record["value-mcts"] = {
+            "ended": self.ended,
+            "iterations": self.iterations,
+            "steps": len(places) - 1,
+            "ends": len(self.ends),
+        }
+        return self.tree
+
+    async def complete(self) -> None:
+        """A search that ends without a finished path draws the rest of the most valued one."""
+        leaves = [place for place in self.root.walk() if not place.children and not place.hidden]
+        best = max(leaves, key=lambda place: place.value)
+        left = min(self.left(best.node), self.context.budget_left)
+        if left <= 0:
+            return
+        sampling = self.settings.sampling.model_copy(update={"max_completion_tokens": left})
+        (drawn,) = await self.context.extend(best.node, 1, sampling)
+        write_texts([drawn], self.context.decode, terminal=True)
+        self.ends.append(drawn)
+
+
+class GreedySearch(ValueSearch):
+    """MCTS*: a node is worth the mean of its children, each weighted by its visits."""
+
+    async def visit(self, place: Place) -> None:
+        if not place.terminal:
+            await self.expand(place)
+            if place.children and self.settings.simulate == "greedy":
+                await self.look_ahead(self.best(place))
+        back_up_children(place)
+
+    async def expand(self, place: Place) -> None:
+        settings = self.settings
+        count = self.affordable(place, settings.width)
+        grown = await grow(
+            self.context, place.node, count, settings.step, settings.sampling, depth_left=settings.depth - place.depth
+        )
+        seen: set[tuple[int, ...]] = set()
+        for one in grown:
+            (node,) = one.nodes
+            if tuple(node.tokens) in seen:
+                place.node.children.remove(node)
+                continue
+            seen.add(tuple(node.tokens))
+            place.add(node, terminal=one.terminal)
+        self.ends += [child.node for child in place.children if child.terminal]
+        values = await self.context.value([child.node for child in place.children])
+        for child, value in zip(place.children, values, strict=True):
+            child.value = value
+        hide(place.children, settings.keep)
+
+    async def look_ahead(self, place: Place) -> None:
+        """Move a new step's worth towards the greatest worth met on a greedy way ahead, which leaves no trace."""
+        settings = self.settings
+        best, at, depth = 0.0, place.node, place.depth
+        terminal = place.terminal
+        for _ in range(0 if terminal else settings.forward_steps):
+            count = self.affordable(Place(at), settings.forward_width)
+            if not count or depth >= settings.depth:
+                break
+            ahead = await grow(
+                self.context, at, count, settings.step, settings.sampling, depth_left=settings.depth - depth
+            )
+            nodes = [one.nodes[-1] for one in ahead]
+            values = await self.context.value(nodes)
+            chosen = max(range(len(nodes)), key=values.__getitem__)
+            best, at, depth = max(best, values[chosen]), nodes[chosen], depth + 1
+            if ahead[chosen].terminal:
+                break
+        if not terminal:
+            place.value = (1 - settings.forward_share) * place.value + settings.forward_share * best
+        place.visits += 1
+        place.node.children.clear()
+
+
+class CompletionSearch(ValueSearch):
+    """VM-MCTS: a node is worth the mean of all that was backed up through it."""
+
+    async def visit(self, place: Place) -> None:
+        visits, total = self.worth_of(place) if place.terminal else await self.expand(place)
+        back_up_sum(place, visits, total)
+
+    def worth_of(self, place: Place) -> tuple[int, float]:
+        """What a finished path that was selected again is worth once more."""
+        if self.settings.believe == "value":
+            return 1, place.value
+        return outcomes([place.node])
+
+    async def expand(self, place: Place) -> tuple[int, float]:
+        """Completions whose first steps are the children; how many values that gives, and their sum."""
+        settings, context = self.settings, self.context
+        count = self.affordable(place, settings.width)
+        asked = settings.sampling.model_copy(update={"max_completion_tokens": self.left(place.node)})
+        drawn = await context.extend(place.node, count, asked, keep=True)
+        new: dict[tuple[int, ...], Place] = {}
+        times: list[Place] = []
+        ends: list[Node] = []
+        for completion in drawn:
+            at = step_ends(completion.tokens, completion.model_logprob, settings.step, context.decode)[0]
+            last_step = place.depth + 1 >= settings.depth
+            whole = at == len(completion.tokens) or last_step
+            chain = split(completion, [] if whole else [at])
+            write_texts(chain, context.decode, terminal=True)
+            key = (*chain[0].tokens, -1) if whole else tuple(chain[0].tokens)
+            child = new.get(key)
+            if child is None:
+                child = new[key] = place.add(chain[0], terminal=whole)
+            elif whole:
+                place.node.children.remove(chain[0])
+            else:
+                move(chain[1], child.node)
+            ends.append(child.node if whole else chain[-1])
+            times.append(child)
+        fresh = list(dict.fromkeys(ends))
+        self.ends += fresh
+        if settings.believe == "outcome":
+            await context.grade(fresh)
+            return outcomes(ends)
+        values = await context.value([*(child.node for child in place.children), *fresh])
+        for child, value in zip(place.children, values, strict=False):
+            child.value = value
+        for leaf, value in zip(fresh, values[len(place.children) :], strict=True):
+            leaf.value = value
+        for child in times:
+            child.visits, child.total = child.visits + 1, child.total + child.value
+        hide(place.children, settings.keep)
+        return len(times), sum(child.value for child in times)

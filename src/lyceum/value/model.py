@@ -1,0 +1,344 @@
+"""A transformer that reads paths: a token classifier with one label, TRL's format of process reward models."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, cast
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+from transformers import AutoModelForTokenClassification, AutoTokenizer, PreTrainedModel
+
+from lyceum.component import Component, RecipeError, require_keys
+from lyceum.curriculum.prompt_value import explained_variance
+from lyceum.models.load import save_module
+from lyceum.policy import Policy, redirect_attention
+from lyceum.runtime.in_process import counter_seed
+from lyceum.tree import Node
+from lyceum.value.packed import packed
+
+Over = Literal["end", "last", "min", "product"]
+Loss = Literal["mse", "bce"]
+
+
+class PathModel(Component, room="value"):
+    """A Hugging Face token classifier; the sigmoid of its logit is what a path is worth.
+
+    Source: the value model of ReST-MCTS*, arXiv:2406.03816, section 3.3 (there a linear head without a sigmoid, on the
+    last token); models with a label for each step, as TRL trains them, are read by ``over``.
+    """
+
+    trainable: ClassVar[bool] = True
+
+    kind: Literal["model"] = "model"
+    path: str | None = None
+    """Folder or hub name of a ``*ForTokenClassification`` model with one label, or two of which the second means right,
+    and the policy's own vocabulary; null copies the policy's body, under a new head that says 0.5 of every path."""
+    over: Over = "end"
+    """Which logits count: that of the path's last token, or those at the ends of its steps: the last one, the least, or
+    the product of all."""
+    separator: str = ""
+    """Token, as text, that ends a step; with an empty text every node of the tree is one."""
+    loss: Loss = "mse"
+    """How it learns: squared error of the sigmoid (the papers' choice), or cross-entropy."""
+    lr: float = Field(default=3e-6, gt=0)
+    """AdamW's learning rate; 3e-6 in the authors' code."""
+    epochs: int = Field(default=2, ge=1)
+    """Passes over the examples of a round."""
+    batch: int = Field(default=64, ge=1)
+    """Paths of one update."""
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    """Gradients longer than this are scaled down to it."""
+    micro_batch_tokens: int = Field(default=8192, ge=1)
+    """Unique tokens forwarded at once; neither values nor gradients depend on it, the memory does."""
+
+    def check(self, stage: Any) -> list[str]:
+        lines = [] if self.path is None else wrong_folder(self.path)
+        if self.separator and self.over == "end":
+            lines.append(
+                f"value.separator: got {self.separator!r} with value.over 'end', which reads the last token alone; "
+                "allowed: last, min or product with it"
+            )
+        return lines
+
+    def build(self, policy: Policy, *, seed: int) -> PathValues:
+        return PathValues(self, policy, seed=seed)
+
+
+class PathValues:
+    """Its state: the classifier, its optimiser, and how often it was updated."""
+
+    def __init__(self, settings: PathModel, policy: Policy, *, seed: int) -> None:
+        self.settings, self.tokenizer, self.seed = settings, policy.tokenizer, seed
+        model = copied(policy) if settings.path is None else loaded(settings.path, policy)
+        try:
+            redirect_attention(model)
+        except NotImplementedError as error:
+            raise RecipeError(f"value.path: {error}") from error
+        self.model, self.head = model, head_of(model)
+        self.body = cast(nn.Module, getattr(model, model.base_model_prefix))
+        self.parameters = list(model.parameters())
+        self.optimizer = torch.optim.AdamW(self.parameters, lr=settings.lr, weight_decay=0.0)
+        self.updates = self.skipped = 0
+        self.separators = separators(settings.separator, policy)
+
+    @torch.no_grad()
+    def __call__(self, paths: Sequence[Node]) -> list[float]:
+        tokens = [path.path_tokens() for path in paths]
+        places = [self.places(path, ids) for path, ids in zip(paths, tokens, strict=True)]
+        parts = self._logits(tokens, places)
+        return [worth(logits, self.settings.over) for part in parts for logits in part]
+
+    def places(self, path: Node, tokens: Sequence[int]) -> list[int]:
+        """Which of a path's tokens are asked: its last, or the ends of its steps, where it has any."""
+        end = len(tokens) - 1
+        if self.settings.over == "end":
+            return [end]
+        root, *below = path.path()
+        ends, at = [], len(root.tokens)
+        if self.separators is None:
+            for node in below:
+                at += len(node.tokens)
+                ends.append(at - 1)
+        else:
+            ends = [i for i in range(at, end + 1) if tokens[i] in self.separators]
+            if path.finish == "stop" and ends[-1:] != [end]:
+                ends.append(end)  # the last step of a finished path ends with it
+        return ends or [end]
+
+    def _logits(
+        self, paths: Sequence[Sequence[int]], places: Sequence[Sequence[int]]
+    ) -> Iterator[tuple[Float[Tensor, " place"], ...]]:
+        """Of each run of paths that were forwarded together: the logits at the places of each path."""
+        done = 0
+        for trie in packed(paths, self.settings.micro_batch_tokens):
+            asked = places[done : done + len(trie.rows)]
+            where = [row[at] for row, of_row in zip(trie.rows, asked, strict=True) for at in of_row]
+            hidden = trie.hidden(self.body, self.model.device)
+            z = self.head(hidden[torch.tensor(where, device=hidden.device)]).float()
+            # Of two labels the softmax of the second is the sigmoid of their difference.
+            logit = z[:, 0] if z.shape[1] == 1 else z[:, 1] - z[:, 0]
+            yield logit.split([len(of_row) for of_row in asked])
+            done += len(trie.rows)
+
+    def fit(self, examples: Sequence[tuple[Sequence[int], float]]) -> dict[str, float]:
+        """Regress what paths' last tokens say on what the paths are worth.
+
+        Args:
+            examples: (token ids from the prompt's first on, worth in 0 .. 1) of each path.
+        """
+        for _, target in examples:
+            if not 0 <= target <= 1:
+                raise ValueError(f"a path's worth is {target}; allowed: 0 to 1")
+        if not examples:
+            return {"paths": 0.0}
+        figures = {"paths": float(len(examples))} | self._foreseen(examples)
+        losses: list[float] = []
+        for epoch in range(self.settings.epochs):
+            of_epoch = 0.0
+            order = self._order(len(examples), epoch)
+            for start in range(0, len(order), self.settings.batch):
+                chosen = order[start : start + self.settings.batch]
+                of_epoch += self._update([examples[i] for i in chosen]) * len(chosen) / len(order)
+            losses.append(of_epoch)
+        figures |= {"updates": float(self.updates), "skipped": float(self.skipped)}
+        return figures | {"loss/first": losses[0], "loss/last": losses[-1]}
+
+    @torch.no_grad()
+    def _foreseen(self, examples: Sequence[tuple[Sequence[int], float]]) -> dict[str, float]:
+        """How much of what paths turned out to be worth was said before any of it was learnt."""
+        paths, targets = [list(path) for path, _ in examples], [target for _, target in examples]
+        parts = self._logits(paths, [[len(path) - 1] for path in paths])
+        explained = explained_variance([worth(logits, "end") for part in parts for logits in part], targets)
+        return {} if explained is None else {"explained-variance": explained}
+
+    def _order(self, n: int, epoch: int) -> list[int]:
+        generator = torch.Generator().manual_seed(counter_seed("value", self.seed, self.updates, epoch))
+        return torch.randperm(n, generator=generator).tolist()
+
+    def _update(self, batch: Sequence[tuple[Sequence[int], float]]) -> float:
+        # Sorted, so that paths of one tree stand beside each other and share their beginnings.
+        batch = sorted(batch, key=lambda example: tuple(example[0]))
+        paths = [path for path, _ in batch]
+        target = torch.tensor([target for _, target in batch], device=self.model.device)
+        self.optimizer.zero_grad(set_to_none=True)
+        total, done = 0.0, 0
+        for logits in self._logits(paths, [[len(path) - 1] for path in paths]):
+            of_part = target[done : done + len(logits)]
+            loss = path_loss(torch.cat(logits), of_part, self.settings.loss).sum() / len(batch)
+            loss.backward()
+            total, done = total + float(loss.detach()), done + len(logits)
+        norm = nn.utils.clip_grad_norm_(self.parameters, self.settings.max_grad_norm)
+        if math.isfinite(total) and bool(norm.isfinite()):
+            self.optimizer.step()
+        else:
+            self.skipped += 1
+        self.updates += 1
+        return total
+
+    def save(self, folder: Path) -> None:
+        """A Hugging Face folder: ``{kind: model, path: FOLDER}`` and ``AutoModelForTokenClassification`` load it."""
+        save_module(self.model, self.tokenizer, folder)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "parameters": [p.detach() for p in self.parameters],
+            "optimizer": self.optimizer.state_dict(),
+            "updates": self.updates,
+            "skipped": self.skipped,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        require_keys("value.model", given=state, needed=self.state_dict())
+        if len(state["parameters"]) != len(self.parameters):
+            raise ValueError(f"value.model: {len(state['parameters'])} tensors saved, {len(self.parameters)} are here")
+        with torch.no_grad():
+            for parameter, saved in zip(self.parameters, state["parameters"], strict=True):
+                parameter.copy_(saved)
+        self.optimizer.load_state_dict(dict(state["optimizer"]))
+        self.updates, self.skipped = int(state["updates"]), int(state["skipped"])
+
+
+def worth(logits: Float[Tensor, " step"], over: Over) -> float:
+    """v = sigmoid(z) of the last, or the least or the product of all of them; in 0 .. 1.
+
+    Args:
+        logits: z at the ends of a path's steps, in order; a single one with ``end``.
+    Source:
+        Let's Verify Step by Step, arXiv:2305.20050, appendix F (least and product).
+    """
+    said = torch.sigmoid(logits)
+    match over:
+        case "end" | "last":
+            return float(said[-1])
+        case "min":
+            return float(said.min())
+        case "product":
+            return float(said.prod())
+
+
+def path_loss(logits: Float[Tensor, " p"], target: Float[Tensor, " p"], loss: Loss) -> Float[Tensor, " p"]:
+    """(sigmoid(z) - t)^2, or -t ln sigmoid(z) - (1 - t) ln(1 - sigmoid(z)) in nats.
+
+    Args:
+        target: t, in 0 .. 1.
+    Source:
+        ReST-MCTS*, arXiv:2406.03816, section 3.3 (squared error).
+    """
+    if loss == "mse":
+        return (torch.sigmoid(logits) - target).square()
+    return nn.functional.binary_cross_entropy_with_logits(logits, target, reduction="none")
+
+
+def copied(policy: Policy) -> PreTrainedModel:
+    """The policy's body as it is now, adapters merged, under a head that says 0.5 of everything.
+
+    Raises:
+        RecipeError: transformers has no token classifier of this architecture.
+    """
+    source = copy.deepcopy(policy.module)
+    causal = cast(PreTrainedModel, cast(Any, source).merge_and_unload() if policy.adapters else source)
+    config = copy.deepcopy(causal.config)
+    config.num_labels, config._attn_implementation = 1, None
+    try:
+        with torch.random.fork_rng(devices=[]):  # what is drawn here is overwritten
+            model = AutoModelForTokenClassification.from_config(config, trust_remote_code=False)
+    except ValueError as error:
+        raise RecipeError(
+            f"value.path: got null, but transformers has no token classifier of {type(causal).__name__}; "
+            "allowed: the folder of one, or another value.kind"
+        ) from error
+    body = cast(nn.Module, getattr(causal, causal.base_model_prefix))
+    cast(nn.Module, getattr(model, model.base_model_prefix)).load_state_dict(body.state_dict())
+    head = head_of(model)
+    # Zero: nothing random needs a seed, and nothing is known of any path yet.
+    nn.init.zeros_(head.weight)
+    if head.bias is not None:
+        nn.init.zeros_(head.bias)
+    return cast(Any, model).to(device=policy.device, dtype=causal.dtype).requires_grad_(True).eval()
+
+
+def loaded(path: str, policy: Policy) -> PreTrainedModel:
+    """A token classifier that reads the policy's own tokens.
+
+    Raises:
+        RecipeError: it cannot be loaded, is no token classifier, or has another vocabulary than the policy.
+    """
+    lines = wrong_folder(path)
+    if lines:
+        raise RecipeError(lines)
+    place = Path(path).expanduser()
+    folder = str(place) if place.exists() else path
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        model, said = AutoModelForTokenClassification.from_pretrained(
+            folder, dtype=policy.causal.dtype, trust_remote_code=False, output_loading_info=True
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise RecipeError(f"value.path: {path} cannot be loaded: {error}") from error
+    if said["missing_keys"]:
+        raise RecipeError(
+            f"value.path: {path} has no weights for {', '.join(sorted(said['missing_keys']))}: it is no trained token "
+            "classifier; allowed: a folder that a run left as value/, or a process reward model"
+        )
+    if tokenizer.get_vocab() != policy.tokenizer.get_vocab():
+        raise RecipeError(
+            f"value.path: the tokenizer of {path} is not the policy's, whose tokens it would read; allowed: a model "
+            "trained with the policy's vocabulary, such as the value/ that a run of this policy left"
+        )
+    return cast(Any, model).to(policy.device).eval()
+
+
+def wrong_folder(path: str) -> list[str]:
+    """What is wrong with a local folder, as far as its config tells; nothing of what may be a hub's name."""
+    place = Path(path).expanduser()
+    allowed = "allowed: the folder of a model *ForTokenClassification, owner/name of a hub, or null"
+    if not place.exists():
+        local = path.startswith((".", "/", "~")) or path.count("/") != 1
+        return [f"value.path: no folder {path}; {allowed}"] if local else []
+    try:
+        config = json.loads((place / "config.json").read_text("utf-8"))
+        named = list(config.get("architectures") or ())
+    except (OSError, ValueError, AttributeError) as error:
+        return [f"value.path: {path} is no model folder: {error}; {allowed}"]
+    if not any(str(name).endswith("ForTokenClassification") for name in named):
+        return [f"value.path: {path} holds {', '.join(map(str, named)) or 'no architecture'}; {allowed}"]
+    return []
+
+
+def head_of(model: PreTrainedModel) -> nn.Linear:
+    """The layer that makes labels of hidden states.
+
+    Raises:
+        RecipeError: it is not to be found, has more than two labels, or the model's attention looks ahead.
+    """
+    head = getattr(model, "score", None) or getattr(model, "classifier", None)
+    if not isinstance(head, nn.Linear) or head.out_features > 2:
+        said = head.out_features if isinstance(head, nn.Linear) else "no linear head"
+        raise RecipeError(f"value.path: {type(model).__name__} has {said} labels; allowed: 1, or 2 (wrong, right)")
+    if any(getattr(module, "is_causal", True) is False for module in model.modules()):
+        raise RecipeError(
+            f"value.path: {type(model).__name__} lets tokens see those after them, so that a path's worth would not "
+            "be its own; allowed: a causal model (Llama, Qwen, Mistral, ...)"
+        )
+    return head
+
+
+def separators(text: str, policy: Policy) -> frozenset[int] | None:
+    """Tokens that hold a separator; None where there is none.
+
+    Raises:
+        RecipeError: no token of the vocabulary holds it.
+    """
+    if not text:
+        return None
+    found = frozenset(i for i in policy.tokenizer.get_vocab().values() if text in policy.decode([i]))
+    if not found:
+        raise RecipeError(f"value.separator: no token of the policy's vocabulary holds {text!r}")
+    return found

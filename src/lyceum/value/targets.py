@@ -1,0 +1,114 @@
+"""What a finished tree says that its unfinished paths are worth: targets for a value model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from statistics import fmean
+from typing import Literal
+
+from lyceum.guidance.base import is_right
+from lyceum.tree import Node, Tree
+
+Targets = Literal["process", "mean-outcome"]
+Examples = list[tuple[list[int], float]]
+"""(token ids from the prompt's first on, worth in 0 .. 1) of each path."""
+
+
+def examples_of(tree: Tree, targets: Targets) -> Examples:
+    """The tree's paths under its own prompt with what they are worth, each path once, in the order of the tree."""
+    found: dict[tuple[int, ...], float] = {}
+    for node, value in TARGETS[targets](tree).items():
+        found.setdefault(tuple(node.path_tokens()), value)
+    return [(list(path), value) for path, value in found.items()]
+
+
+def process_values(tree: Tree) -> dict[Node, float]:
+    """Worth of each step, from how far it is from a right answer; nothing where the tree has no right answer.
+
+        v_0 = 0 at the prompt,  v_k = max(v_{k-1} + w_k, 0),  w_k = (1 - v_{k-1}) / (m_k + 1) * (1 - 2 r_k)
+
+    A step that leads to a right answer has r_k = 0, and m_k steps are left from it to the nearest one. A step that does
+    not has r_k = 1, and its m_k + 1 is that of the nearest step above it that does: m steps are left from there. Only
+    steps on the way to a graded end have a value, since nothing is known of the others.
+
+    Returns:
+        Step -> v in 0 .. 1, exactly 1 at a right end; the prompt itself is left out.
+    Source:
+        ReST-MCTS*, arXiv:2406.03816, equations 1 and 2, section 3.3; what stands for r_k and for m_k below a wrong
+        step: the authors' code (MCTS/base.py, get_full_value_samples_vm).
+    """
+    left = _steps_left(tree)
+    values: dict[Node, float] = {}
+    if tree.root not in left:
+        return values
+    graded = _with_graded_end(tree.root)
+    stack = [(tree.root, 0.0, left[tree.root])]
+    while stack:
+        node, value, distance = stack.pop()
+        if node is not tree.root:
+            values[node] = value
+        for child in reversed(node.children):
+            if child in left:
+                stack.append((child, step_value(value, left[child] + 1, right=True), left[child]))
+            elif child in graded:
+                # Below a wrong step the distance stays that of the last right one, as if one had to go back to it.
+                stack.append((child, step_value(value, distance + 1, right=False), distance))
+    return values
+
+
+def step_value(above: float, steps: int, *, right: bool) -> float:
+    """v_k = max(v_{k-1} + (1 - v_{k-1}) / (m_k + 1) * (1 - 2 r_k), 0).
+
+    Args:
+        above: v_{k-1}, in 0 .. 1.
+        steps: m_k + 1: the steps left, this one counted.
+        right: whether r_k is 0.
+    Returns:
+        v_k in 0 .. 1: 1 for the last right step (m_k = 0), never more than above for a wrong one.
+    Source:
+        ReST-MCTS*, arXiv:2406.03816, equations 1 and 2.
+    """
+    return max(above + (1 - above) / steps * (1 if right else -1), 0.0)
+
+
+def mean_outcomes(tree: Tree) -> dict[Node, float]:
+    """Worth of each step: the mean of what the graded ends below it got, each end counted once, cut to 0 .. 1.
+
+    Source:
+        ReST-RL, arXiv:2508.19576, section 3.2: an expanded state's mean reward and a completion's own.
+    """
+    values: dict[Node, float] = {}
+    for node in tree.root.walk():
+        outcomes = [end.grade.outcome for end in node.walk() if end.grade and end.grade.outcome is not None]
+        if outcomes and node is not tree.root:
+            values[node] = min(1.0, max(0.0, fmean(outcomes)))
+    return values
+
+
+TARGETS: Mapping[Targets, Callable[[Tree], dict[Node, float]]] = {
+    "process": process_values,
+    "mean-outcome": mean_outcomes,
+}
+
+
+def _steps_left(tree: Tree) -> dict[Node, int]:
+    """Of each node that leads to a right end: steps from it to the nearest one; 0 for a right end itself."""
+    left: dict[Node, int] = {}
+    for node in tree.root.walk():
+        at: Node | None = node if is_right(node) else None
+        steps = 0
+        while at is not None and left.get(at, steps + 1) > steps:
+            left[at] = steps
+            at, steps = at.parent, steps + 1
+    return left
+
+
+def _with_graded_end(root: Node) -> set[Node]:
+    """Nodes below which, or at which, a trajectory was graded."""
+    found: set[Node] = set()
+    for node in root.walk():
+        at: Node | None = node if node.grade is not None and node.grade.outcome is not None else None
+        while at is not None and at not in found:
+            found.add(at)
+            at = at.parent
+    return found

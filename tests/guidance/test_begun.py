@@ -1,0 +1,37 @@
+import asyncio
+import sys
+from pathlib import Path
+
+from lyceum.guidance.begun import Begun
+from lyceum.rollout.flat import Flat
+from lyceum.types import Origin, Task
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "rollout"))
+from tree_fakes import FakeTreeContext
+
+
+def roll(columns):
+    context = FakeTreeContext(lambda text: text == "baa")
+    guide = Begun().build(None, seed=0)
+    rollout = guide(Flat.model_validate({"samples": 2, "sampling": {"max_completion_tokens": 4}}).build())
+    tree = asyncio.run(rollout(Task("t", (), columns=columns), context))
+    guide.observe([tree])
+    return tree, context, guide.figures()
+
+
+def test_completions_begin_with_what_is_given_and_it_is_graded_and_not_trained():
+    tree, context, figures = roll({"begun": [2]})  # "b"
+    assert context.asked == [("b", 2, 4)]
+    assert [leaf.completion for leaf in tree.trajectories] == ["baa", "bba"]
+    assert [leaf.grade.outcome for leaf in tree.trajectories] == [1.0, 0.0]
+    assert {node.origin for node in tree.root.children} == {Origin.HINT}
+    assert tree.solved == 0.5
+    assert tree.solved_unaided is None  # of what the policy does by itself it says nothing
+    assert figures == {"groups/begun": 1, "tokens/given": 1, "correct/begun": 0.5}
+
+
+def test_other_tasks_are_rolled_out_as_they_are():
+    tree, context, figures = roll({})
+    assert context.asked == [("", 2, 4)]
+    assert figures == {"groups/begun": 0}
+    assert tree.solved_unaided == 0.5

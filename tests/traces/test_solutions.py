@@ -1,0 +1,88 @@
+import pytest
+from tiny_models import plain_model, policy_like
+
+from lyceum.forest import build_forest
+from lyceum.traces.base import Trace, as_tree
+from lyceum.traces.solutions import Solutions
+from lyceum.tree import Node, Tree
+from lyceum.types import Grade, Origin, Task
+
+
+def decode(tokens):
+    return "".join(map(chr, tokens))
+
+
+def tree_of(*leaves, id="t"):
+    """(text, outcome, value) of each trajectory."""
+    tree = Tree(Task(id, ({"role": "user", "content": id},)), [Node(None, [0], Origin.PROMPT)])
+    for text, outcome, value in leaves:
+        leaf = tree.root.add([ord(c) for c in text], Origin.POLICY, text)
+        leaf.finish, leaf.value = "stop", value
+        leaf.grade = Grade(outcome) if outcome is not None else Grade.ungraded("no verdict")
+    return tree
+
+
+def texts(settings, *trees):
+    return [trace.text for trace in settings.build()(trees, decode)]
+
+
+TREE = tree_of(
+    ("abcd", 1.0, 0.2), ("ab", 1.0, 0.9), ("abcd", 1.0, 0.2), ("b", 0.0, 1.0), ("a", None, 1.0), ("abc", 1.0, None)
+)
+
+
+def test_right_trajectories_each_once():
+    # The wrong one, the one without a verdict and the second draw of the same text are left out.
+    assert texts(Solutions()) == []
+    assert texts(Solutions(), TREE) == ["ab", "abc", "abcd"]
+
+
+def test_the_shortest_or_the_most_valued_of_a_task():
+    assert texts(Solutions(per_task=2), TREE, tree_of(("xy", 1.0, 0.5), id="u")) == ["ab", "abc", "xy"]
+    assert texts(Solutions(per_task=2, choose="most-valued"), TREE) == ["ab", "abcd"]
+    assert texts(Solutions(choose="most-valued"), TREE) == ["ab", "abcd", "abc"]  # without a value: last
+
+
+def test_a_draw_is_of_all_and_the_same_every_time():
+    drawn = {
+        texts(Solutions(per_task=1, choose="random"), tree_of(("ab", 1, 0), ("xyz", 1, 0), id=str(i)))[0]
+        for i in range(20)
+    }
+    assert drawn == {"ab", "xyz"}
+    settings = Solutions(per_task=2, choose="random")
+    assert texts(settings, TREE) == texts(settings, TREE)
+
+
+def test_what_stands_under_a_hint_alone_is_left_out():
+    tree = tree_of(("ab", 1.0, None))
+    hinted = tree.add_prompt([9]).add([ord("x")], Origin.POLICY, "x")
+    hinted.finish, hinted.grade = "stop", Grade(1.0)
+    assert texts(Solutions(), tree) == ["ab"]
+    tree.graft(hinted, tree.root)
+    assert texts(Solutions(), tree) == ["x", "ab"]
+
+
+def test_of_a_tree_that_trains_on_nothing_nothing_is_taken():
+    # What search-where-hard leaves out as too easy.
+    tree = tree_of(("ab", 1.0, None))
+    tree.chosen = []
+    assert texts(Solutions(), tree) == []
+
+
+def test_a_trace_comes_back_from_plain_values():
+    (trace,) = Solutions(per_task=1).build()([TREE], decode)
+    assert trace == Trace("t", ({"role": "user", "content": "t"},), "ab", (97, 98))
+    assert Trace.from_state(trace.state_dict()) == trace
+    with pytest.raises(ValueError, match="state lacks"):
+        Trace.from_state({"task": "t"})
+
+
+@pytest.mark.parametrize("tokens", [None, (20, 21, 1)])
+def test_a_trace_is_a_teachers_trajectory_below_its_prompt(tokens):
+    policy = policy_like(plain_model())
+    trace = Trace("t", ({"role": "user", "content": "1+1="},), "1+1=2", tokens)
+    forest = build_forest([as_tree(trace, policy)])
+    (row,) = forest.rows().index
+    written = list(tokens or policy.encode("1+1=2"))
+    assert forest.token[row].tolist() == policy.render(trace.messages) + written
+    assert forest.trainable(forest.rows(), (Origin.TEACHER,)).sum() == len(written)
