@@ -1,0 +1,244 @@
+"""Best-first search (BFS-Prover): the frontier's likeliest path is gone on with, its length taken into account."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import Field
+
+from lyceum.component import Component
+from lyceum.guidance.base import is_right
+from lyceum.rollout.steps import Grown, Steps, grow
+from lyceum.runtime.in_process import gather
+from lyceum.tree import Node, Tree
+from lyceum.types import Context, Rollout, Sampling, Task
+
+
+class BestFirst(Component, room="rollout"):
+    """A frontier of unfinished nodes, of which the best are expanded, each once, until something is proved.
+
+    Source: BFS-Prover, arXiv:2502.03438, section 3. There a step is a tactic, which a proof assistant runs or refuses;
+    here steps are text, nothing is refused before the end, and a finished trajectory that is wrong is a dead end.
+    """
+
+    kind: Literal["best-first"] = "best-first"
+    trajectories: int | None = Field(default=8, ge=1)
+    """Finished trajectories after which the search ends, where the curriculum does not say how many samples; null
+    leaves the end to ``until_right`` and the budgets."""
+    until_right: bool = True
+    """End with the first right trajectory, as a prover does; otherwise go on to the number of them."""
+    width: int = Field(default=2, ge=1)
+    """Steps drawn below a node; of those with the same tokens one is kept."""
+    at_once: int = Field(default=1, ge=1)
+    """Nodes expanded in a round, the best of the frontier: more of them fill the engine's batch, 1 is strictly
+    best-first."""
+    rank: Literal["likelihood", "value"] = "likelihood"
+    """What is best: the likeliest path, or the one that the stage's value model holds to be worth most."""
+    alpha: float = Field(default=0.5, ge=0, le=1)
+    """For ``likelihood``: the sum of log-probabilities is divided by the length to this power (no unit); 0 ranks by the
+    path's likelihood, which long paths lose, 1 by the mean of a step."""
+    length: Literal["steps", "tokens"] = "steps"
+    """What length counts: nodes below the prompt, as in the paper, or their tokens."""
+    depth: int = Field(default=64, ge=1)
+    """Most nodes of a trajectory, the prompt not counted; one that is not over there is wrong."""
+    step: Steps = Steps()
+    """How trajectories are cut into nodes."""
+    sampling: Sampling = Sampling()
+    """How tokens are drawn; ``max_completion_tokens`` is of a whole trajectory."""
+    max_nodes: int | None = Field(default=None, ge=1)
+    """Most nodes of a tree; null sets no bound beside the tokens that a task may sample. The last round may pass it
+    where ``step`` cuts draws into several nodes."""
+
+    def build(self) -> Rollout:
+        return self.roll
+
+    def check(self, stage: Any) -> list[str]:
+        """Budgets that do not hold one path of full length, a search that nothing ends, a value that nobody says."""
+        steps = self.step.longest_path(self.sampling, self.depth)
+        tokens = min(self.sampling.max_completion_tokens, steps * self.step.tokens)
+        limit = getattr(stage, "max_tokens_per_task", None)
+        lines: list[str] = []
+        if limit is not None and limit < tokens:
+            lines.append(
+                f"max_tokens_per_task: got {limit}, but one path of rollout.kind 'best-first' may be {tokens} tokens "
+                f"long; allowed: {tokens} or more, or a smaller rollout.sampling.max_completion_tokens"
+            )
+        if self.max_nodes is not None and self.max_nodes < steps:
+            lines.append(
+                f"rollout.max_nodes: got {self.max_nodes}, but one path may have {steps} nodes; "
+                f"allowed: {steps} or more, or a smaller rollout.depth"
+            )
+        if self.trajectories is None and self.max_nodes is None and limit is None:
+            lines.append(
+                "rollout.trajectories: got null, and nothing else ends a search that finds nothing; allowed: a number, "
+                "or null with rollout.max_nodes or max_tokens_per_task"
+            )
+        if self.rank == "value" and getattr(stage, "value", None) is None:
+            lines.append(
+                "rollout.rank: got 'value', but the stage has no value model; allowed: 'likelihood', or a stage with "
+                "`value`"
+            )
+        return lines
+
+    async def roll(self, task: Task, context: Context) -> Tree:
+        search = BestFirstSearch(self, context, context.tree(task), task.samples or self.trajectories)
+        with context.returning():
+            await search.run()
+        return search.finish()
+
+
+@dataclass(frozen=True, eq=False)
+class Open:
+    """A node that can be gone on with.
+
+    Attributes:
+        depth: nodes below the prompt, itself included.
+        logprob: of all tokens below the prompt, in nats, of the untempered model.
+        tokens: how many they are.
+    """
+
+    node: Node
+    depth: int = 0
+    logprob: float = 0.0
+    tokens: int = 0
+
+    def below(self, node: Node) -> Open:
+        return Open(node, self.depth + 1, self.logprob + sum(node.model_logprob), self.tokens + len(node.tokens))
+
+
+class BestFirstSearch:
+    """One task's search."""
+
+    def __init__(self, settings: BestFirst, context: Context, tree: Tree, wanted: int | None) -> None:
+        self.settings, self.context, self.tree, self.wanted = settings, context, tree, wanted
+        self.frontier: list[tuple[float, int, Open]] = []
+        self.finished: list[Node] = []
+        self.seen: set[tuple[int, ...]] = set()
+        self.nodes = self.expansions = self.rounds = self.pushed = 0
+        self.ended = "exhausted"
+
+    async def run(self) -> None:
+        await self.push([Open(self.tree.root)])
+        while not self.is_done() and self.frontier:
+            asked = self.affordable()
+            if not asked:
+                break
+            grown = await gather(self.grow(place, count) for place, count in asked)
+            self.rounds += 1
+            fresh: list[Open] = []
+            ends: list[Node] = []
+            for (place, _), steps in zip(asked, grown, strict=True):
+                self.add(place, steps, fresh, ends)
+            if ends:
+                await self.context.grade(ends)
+                self.finished += ends
+            await self.push(fresh)
+
+    def is_done(self) -> bool:
+        if self.settings.until_right and any(is_right(leaf) for leaf in self.finished):
+            self.ended = "solved"
+        elif self.wanted is not None and len(self.finished) >= self.wanted:
+            self.ended = "trajectories"
+        return self.ended != "exhausted"
+
+    def affordable(self) -> list[tuple[Open, int]]:
+        """The best nodes with the steps to draw below each, as far as the budgets reach; notes one that allows none."""
+        settings = self.settings
+        tokens = self.context.budget_left
+        nodes = None if settings.max_nodes is None else settings.max_nodes - self.nodes
+        asked: list[tuple[Open, int]] = []
+        while self.frontier and len(asked) < settings.at_once:
+            place = self.frontier[0][-1]
+            longest = min(settings.step.tokens, settings.sampling.max_completion_tokens - place.tokens)
+            count = min(settings.width, tokens // longest, settings.width if nodes is None else nodes)
+            if count <= 0:
+                if not asked:
+                    self.ended = "tokens" if tokens < longest else "nodes"
+                break
+            heapq.heappop(self.frontier)
+            asked.append((place, count))
+            tokens -= count * longest
+            nodes = None if nodes is None else nodes - count
+        return asked
+
+    async def grow(self, place: Open, count: int) -> list[Grown]:
+        settings = self.settings
+        place.node.stats["expanded"] = self.expansions
+        self.expansions += 1
+        return await grow(
+            self.context, place.node, count, settings.step, settings.sampling, depth_left=settings.depth - place.depth
+        )
+
+    def add(self, place: Open, steps: Sequence[Grown], fresh: list[Open], ends: list[Node]) -> None:
+        """Sort a node's new steps into what can be gone on with and what has ended; drop what was drawn before."""
+        for one in steps:
+            if self.is_known(one.nodes[-1]):
+                place.node.children.remove(one.nodes[0])
+                continue
+            above = place
+            for node in one.nodes:
+                above = above.below(node)
+                self.nodes += 1
+                if node is not one.nodes[-1]:
+                    # Two draws that were cut may begin alike: one of their first parts is enough to branch from.
+                    if not self.is_known(node):
+                        fresh.append(above)
+                elif one.terminal:
+                    ends.append(node)
+                else:
+                    fresh.append(above)
+
+    def is_known(self, node: Node) -> bool:
+        """Whether a node ends in a text, token by token, at which another one ended before; notes it."""
+        path = tuple(node.completion_tokens)
+        known = path in self.seen
+        self.seen.add(path)
+        return known
+
+    async def push(self, places: Sequence[Open]) -> None:
+        """Put nodes into the frontier: the best first, of equals the one drawn first."""
+        for place, score in zip(places, await self.scores(places), strict=True):
+            place.node.stats["score"] = round(score, 6)
+            heapq.heappush(self.frontier, (-score, self.pushed, place))
+            self.pushed += 1
+
+    async def scores(self, places: Sequence[Open]) -> list[float]:
+        settings = self.settings
+        if settings.rank == "value":
+            return await self.context.value([place.node for place in places]) if places else []
+        return [
+            path_score(place.logprob, place.depth if settings.length == "steps" else place.tokens, settings.alpha)
+            for place in places
+        ]
+
+    def finish(self) -> Tree:
+        self.tree.chosen = self.finished
+        self.tree.record["best-first"] = {
+            "ended": self.ended,
+            "rounds": self.rounds,
+            "expansions": self.expansions,
+            "nodes": self.nodes,
+            "open": len(self.frontier),
+            "finished": len(self.finished),
+            "right": sum(is_right(leaf) for leaf in self.finished),
+            "ungraded": sum(leaf.grade is None or leaf.grade.outcome is None for leaf in self.finished),
+        }
+        return self.tree
+
+
+def path_score(logprob: float, length: int, alpha: float) -> float:
+    """How promising it is to go on with a path: the greater the better, never above 0.
+
+        score(s_L) = sum_{t < L} log p(a_t | s_t) / L^alpha;  0 for the prompt
+
+    Args:
+        logprob: the sum over the path's steps, in nats.
+        length: L, the number of steps.
+        alpha: 0 ranks by likelihood, which falls with every step; the nearer to 1, the less depth is punished.
+    Source:
+        BFS-Prover, arXiv:2502.03438, equation 1.
+    """
+    return logprob / length**alpha if length else 0.0
