@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lyceum.api import compare, evaluate, load_model, recipes, train
+    from lyceum.api import compare, evaluate, load_model, recipes, search, train
     from lyceum.component import RecipeError
     from lyceum.recipe import Recipe, load_recipe
     from lyceum.stages.session import Interrupted
@@ -25,6 +25,7 @@ __all__ = [
     "load_model",
     "load_recipe",
     "recipes",
+    "search",
     "train",
 ]
 
@@ -38,7 +39,7 @@ _PLACES = {
     "load_recipe": "lyceum.recipe",
     "recipes": "lyceum.api",
 }
-_CALLABLE_MODULES = ("evaluate", "train")
+_CALLABLE_MODULES = ("evaluate", "search", "train")
 """Modules that are called like the function of their name in ``lyceum.api`` (see ``lyceum.callable_module``)."""
 
 

@@ -20,8 +20,7 @@ from typing import Any, Literal
 
 import yaml
 
-from lyceum import progress
-from lyceum.comparing import Plan, plan
+from lyceum import comparing, progress
 from lyceum.component import RecipeError
 from lyceum.evaluate.compare import Comparison
 from lyceum.evaluate.measure import Accuracy, Measurement, model_settings
@@ -32,6 +31,8 @@ from lyceum.noise import quiet
 from lyceum.policy import Policy
 from lyceum.recipe import Overrides, Recipe, load_recipe
 from lyceum.recipe_files import read_raw, recipe_names
+from lyceum.search.found import Found
+from lyceum.search.plan import Plan
 from lyceum.train import train as run_recipe
 from lyceum.trained import Trained
 
@@ -123,6 +124,60 @@ def evaluate(
         return measurement.run()
 
 
+def search(
+    model: Any = "base",
+    tasks: Any = None,
+    overrides: Overrides = (),
+    *,
+    strategies: Sequence[Any] = ("all",),
+    sizes: Sequence[int] = (1, 4, 16),
+    value: Any = "likelihood",
+    tokens: Sequence[float] = (),
+    n: int = 200,
+    reward: Any = None,
+    seed: int = 0,
+    output: Path | str | None = None,
+    progress: progress.Mode = "auto",
+    **keys: Any,
+) -> Found:
+    """Test-time search: what a model answers after so many trajectories, chosen without the verifier, and its cost.
+
+    Args:
+        model, tasks, overrides, n, reward, seed: as for :func:`evaluate`.
+        strategies: ``greedy``, ``best-of-n``, ``majority``, ``weighted-majority``, ``beam``, ``dvts``, ``mcts``,
+            ``value-mcts``, or ``all``; also with settings (``{"kind": "beam", "width": 2}``).
+        sizes: trajectories that a strategy finishes for a task.
+        value: what ranks trajectories and steps where a strategy does: a kind of the room ``value``, a trained one's
+            folder, or None.
+        tokens: budgets a task at which strategies are compared; by default some that all of them have reached.
+        output: a folder for search.json, search.png and every answer; the same call goes on where it was stopped.
+        keys: as for :func:`evaluate`; also ``KIND.KEY`` of a strategy, ``step.KEY`` of all that go step by step, and
+            ``value.KEY``.
+    Returns:
+        ``found["cells"]``: accuracy, tokens and seconds of each strategy at each size; ``found["at_equal_tokens"]``.
+    Raises:
+        RecipeError: something cannot work; no model was loaded.
+        Interrupted: stopped by Ctrl-C between two cells.
+    """
+    loaded = model if isinstance(model, Policy) else None
+    given = [*overrides, *_overrides(keys, None, None, None if reward is None else reward_settings(reward), None)]
+    planned = Plan.of(
+        "base" if loaded else model,
+        tasks,
+        given,
+        strategies=[strategies] if isinstance(strategies, str) else strategies,
+        sizes=sizes,
+        value=value,
+        tokens=tokens,
+        n=n,
+        seed=seed,
+        output=output,
+        loaded=loaded,
+    )
+    with _displayed(progress), Interrupts() as interrupts:
+        return planned.run(interrupts.interrupted)
+
+
 def compare(
     recipes: Sequence[str],
     overrides: Overrides = (),
@@ -153,11 +208,13 @@ def compare(
     """
     own = {label: [*_overrides(dict(values), None, None, None, None)] for label, values in (each or {}).items()}
     shared = [*overrides, *_overrides(keys, model, tasks, reward, None)]
-    planned = plan(recipes, shared, own, seeds=seeds, tokens=tokens, name=name, output=output)
+    planned = comparing.plan(recipes, shared, own, seeds=seeds, tokens=tokens, name=name, output=output)
     return run_plan(planned, progress=progress)
 
 
-def run_plan(planned: Plan, *, progress: progress.Mode = "auto", began: Callable[[str], None] | None = None) -> Any:
+def run_plan(
+    planned: comparing.Plan, *, progress: progress.Mode = "auto", began: Callable[[str], None] | None = None
+) -> Any:
     """Run what a comparison still lacks, and compare."""
     with _displayed(progress), Interrupts() as interrupts:
         return planned.run(interrupts.interrupted, began)

@@ -97,6 +97,89 @@ def evaluate(
 
 
 @app.command()
+def search(
+    model: Annotated[str, typer.Argument(help="base, a model's folder, a hub name, a .gguf file, or a run's folder.")],
+    keys: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...",
+            help="Further settings: tasks.levels=[7,8]; of one strategy beam.width=2, of all that go step by step "
+            "step.by=lines, of the value model value.length_power=0.5 (see: lyceum components strategy).",
+        ),
+    ] = None,
+    tasks: Annotated[
+        str | None,
+        typer.Option(
+            help="A kind (chain), reasoning-gym:NAME, a .jsonl or .parquet file, or a hub dataset; "
+            "by default those of the run."
+        ),
+    ] = None,
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="greedy, best-of-n, majority, weighted-majority, beam, dvts, mcts, value-mcts, or all; may be given "
+            "several times."
+        ),
+    ] = None,
+    sizes: Annotated[str, typer.Option(help="Trajectories that a strategy finishes for each task.")] = "1,4,16",
+    value: Annotated[
+        str,
+        typer.Option(
+            help="What ranks trajectories and steps: a kind (likelihood: the model's own), "
+            "the folder of a trained value or process model, or none."
+        ),
+    ] = "likelihood",
+    tokens: Annotated[
+        str | None,
+        typer.Option(
+            help="Budgets a task at which accuracy is compared, such as 200,800, interpolated between the sizes; "
+            "by default four that all strategies have reached."
+        ),
+    ] = None,
+    n: Annotated[int, typer.Option("--n", help="At most so many tasks.")] = 200,
+    temperature: Annotated[float | None, typer.Option(help="Of what is sampled.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Of what is sampled.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Longest completion, in tokens.")] = None,
+    reward: Annotated[
+        str | None, typer.Option(help="What grades afterwards: a kind; by default what the tasks bring along.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of tasks and samples.")] = 0,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Folder for search.json, search.png and every answer; the same command goes on from it."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Search for answers at test time: accuracy against tokens spent, every strategy side by side.
+
+    A strategy grows a tree of trajectories and chooses one of them by votes, by likelihood or by a value model, never
+    by the verifier, which only says afterwards what was right. A size is how many trajectories it finishes for a task.
+    Tokens spent are those fed to the model (what is shared, once), and those that a value model read.
+
+    For example: lyceum search runs/demo --strategy all --sizes 1,4,16 --output search
+    """
+    from lyceum.cli.search import command
+
+    named: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "max_completion_tokens": max_tokens}
+    sampling = {key: value for key, value in named.items() if value is not None}
+    command(
+        model,
+        tasks,
+        keys or [],
+        sampling,
+        strategies=strategy or ["all"],
+        sizes=sizes,
+        value=value,
+        tokens=tokens,
+        n=n,
+        reward=reward,
+        seed=seed,
+        output=output,
+        as_json=json,
+    )
+
+
+@app.command()
 def compare(
     words: Annotated[
         list[str],

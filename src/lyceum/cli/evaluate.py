@@ -62,11 +62,12 @@ def command(
             out.show(f"written to {output}")
 
 
-def numbers(text: str) -> list[int]:
+def numbers(text: str, option: str = "--k") -> list[int]:
     """``1,8,64`` as numbers."""
     from lyceum.component import RecipeError
 
     try:
         return [int(part) for part in text.replace(" ", "").split(",")]
     except ValueError:
-        raise RecipeError(f"--k: got {text!r}; allowed: numbers with commas between them, such as 1,8,64") from None
+        allowed = "numbers with commas between them, such as 1,8,64"
+        raise RecipeError(f"{option}: got {text!r}; allowed: {allowed}") from None

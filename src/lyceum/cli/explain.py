@@ -14,7 +14,7 @@ from pydantic_core import PydanticUndefined
 
 ROOMS = (
     *("tasks", "reward", "stages", "curriculum", "guidance", "rollout"),
-    *("credit", "objective", "learner", "engine"),
+    *("value", "traces", "credit", "objective", "learner", "engine", "strategy"),
 )
 BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<", "min_length": "at least", "max_length": "at most"}
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
 from lyceum.evaluate.compare import Comparison
 from lyceum.evaluate.intervals import Interval
 from lyceum.evaluate.statistics import level_order
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, told apart with every common colour blindness; their yellow is too pale for a line on white.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -39,8 +44,8 @@ def table(comparison: Comparison) -> Table:
             _share(figures.final),
             _points(figures.gain),
             _points(figures.difference.interval) if figures.difference else "",
-            _count(figures.tokens_sampled),
-            _count(figures.tokens_trained),
+            count(figures.tokens_sampled),
+            count(figures.tokens_trained),
             "-" if figures.seconds is None else f"{figures.seconds:,.0f}",
             ratio if figures.curve else "-",
         )
@@ -62,30 +67,19 @@ def levels_table(comparison: Comparison) -> Table:
 
 def plot(comparison: Comparison, path: Path) -> Path:
     """Held-out accuracy against tokens sampled, one line a recipe, its seeds' range as a band; written to ``path``."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter
-
-    figure = Figure(figsize=(8, 4.8), dpi=150, layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = accuracy_figure("tokens sampled", "held-out accuracy")
     ends: list[tuple[float, float, str, str]] = []
     for i, figures in enumerate(comparison.recipes):
         if not figures.curve:
             continue
-        colour, dash = PALETTE[i % len(PALETTE)], _DASHES[i // len(PALETTE) % len(_DASHES)]
+        colour, dash = line_style(i)
         tokens, mean, low, high = zip(*figures.curve, strict=True)
         if len(figures.seeds) > 1:
             axes.fill_between(tokens, low, high, color=colour, alpha=0.15, linewidth=0)
         axes.plot(tokens, mean, dash, color=colour, linewidth=2, marker="o", markersize=3.5)
         ends.append((tokens[-1], mean[-1], figures.recipe, colour))
-    axes.set_xlabel("tokens sampled")
-    axes.set_ylabel("held-out accuracy")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _count(x)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{100 * y:.0f} %"))
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color="#dddddd", linewidth=0.7)
-    axes.set_axisbelow(True)
     axes.set_xlim(left=0)
-    _label_ends(axes, ends)
+    label_ends(axes, ends)
     most = max(len(figures.seeds) for figures in comparison.recipes)
     axes.set_title(
         "Held-out accuracy against tokens sampled" + ("; band: lowest to highest seed" if most > 1 else ""),
@@ -97,7 +91,29 @@ def plot(comparison: Comparison, path: Path) -> Path:
     return path
 
 
-def _label_ends(axes, ends: list[tuple[float, float, str, str]]) -> None:
+def accuracy_figure(tokens: str, accuracy: str) -> tuple[Figure, Axes]:
+    """An empty figure of accuracy against tokens, and its axes, with these names."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter
+
+    figure = Figure(figsize=(8, 4.8), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_xlabel(tokens)
+    axes.set_ylabel(accuracy)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: count(x)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{100 * y:.0f} %"))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#dddddd", linewidth=0.7)
+    axes.set_axisbelow(True)
+    return figure, axes
+
+
+def line_style(i: int) -> tuple[str, str]:
+    """Colour and dashes of the i-th line."""
+    return PALETTE[i % len(PALETTE)], _DASHES[i // len(PALETTE) % len(_DASHES)]
+
+
+def label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
     """Names at the lines' right ends, pushed apart where they would overlap."""
     if not ends:
         return
@@ -131,7 +147,7 @@ def _points(interval: Interval | None) -> str:
     return f"{100 * interval.mean:+.1f} [{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]"
 
 
-def _count(tokens: float | None) -> str:
+def count(tokens: float | None) -> str:
     if tokens is None:
         return "-"
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):

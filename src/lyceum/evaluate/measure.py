@@ -27,7 +27,7 @@ from lyceum.runtime.in_process import run_async
 from lyceum.stages.session import Exam, Sitting
 from lyceum.train import check_prompts
 from lyceum.tree import Tree
-from lyceum.types import Sampling, TaskSource
+from lyceum.types import Grader, Sampling, Task, TaskSource
 
 MAX_TOKENS = 256
 """Longest completion where neither the caller nor a run's recipe says, in tokens."""
@@ -121,10 +121,7 @@ class Measurement:
     def run(self) -> Accuracy:
         settings = self.recipe.evaluate
         began = time.perf_counter()
-        policy = self.loaded or load_policy(self.recipe.model)
-        with allow_code():
-            grader = combine(self.recipe.reward, self.source)
-        tasks = first_tasks(self.source, settings.n)
+        policy, grader, tasks = self.opened()
         exam = Exam(tasks, grader, self.sampling, settings.samples, self.k, settings.greedy)
         with Progress(len(tasks) * (1 + settings.greedy), title="evaluating", unit="task") as progress:
             done = 0
@@ -137,16 +134,27 @@ class Measurement:
             sitting = run_async(exam.sit(policy, EmbeddedEngine(policy), self.recipe.seed, finished))
         return Accuracy(self._figures(sitting) | {"seconds": round(time.perf_counter() - began, 3)}, sitting.trees)
 
-    def _figures(self, sitting: Sitting) -> dict[str, Any]:
-        leaves = [leaf for tree in sitting.trees for leaf in tree.trajectories]
-        asked = {
+    def opened(self) -> tuple[Policy, Grader, list[Task]]:
+        """The model, loaded, what grades, and the tasks."""
+        policy = self.loaded or load_policy(self.recipe.model)
+        with allow_code():
+            grader = combine(self.recipe.reward, self.source)
+        return policy, grader, first_tasks(self.source, self.recipe.evaluate.n)
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What is measured, on what, and how it is sampled."""
+        return {
             "model": self.recipe.model.path if self.loaded is None else "a loaded model",
             "tasks_from": self.recipe.tasks.model_dump(mode="json"),
             "sampling": self.sampling.model_dump(mode="json"),
             "seed": self.recipe.seed,
         }
+
+    def _figures(self, sitting: Sitting) -> dict[str, Any]:
+        leaves = [leaf for tree in sitting.trees for leaf in tree.trajectories]
         return {
-            **asked,
+            **self.asked,
             **sitting.figures(),
             "levels": by_level(sitting),
             "tokens_sampled": sum(tree.sampled_tokens for tree in [*sitting.trees, *(sitting.greedy or ())]),

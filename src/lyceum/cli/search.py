@@ -1,0 +1,74 @@
+"""``lyceum search``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lyceum.cli.evaluate import numbers
+from lyceum.cli.outcome import STOPPED, Failure
+from lyceum.cli.output import printing
+
+
+def command(
+    model: str,
+    tasks: str | None,
+    keys: Sequence[str],
+    sampling: dict[str, Any],
+    *,
+    strategies: Sequence[str],
+    sizes: str,
+    value: str,
+    tokens: str | None,
+    n: int,
+    reward: str | None,
+    seed: int,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    with printing(as_json) as out:
+        from lyceum import api
+        from lyceum.search.show import equal_table, levels_table, table
+        from lyceum.stages.session import Interrupted
+
+        try:
+            found = api.search(
+                model,
+                tasks,
+                keys,
+                strategies=[name for given in strategies for name in given.replace(" ", "").split(",")],
+                sizes=numbers(sizes, "--sizes"),
+                value=value,
+                tokens=[] if tokens is None else numbers(tokens, "--tokens"),
+                n=n,
+                reward=reward,
+                seed=seed,
+                output=output,
+                progress=out.progress,
+                **sampling,
+            )
+        except (Interrupted, KeyboardInterrupt):
+            kept = "nothing was kept; with --output the same command goes on where it was stopped"
+            if output is not None:
+                kept = f"what is finished stays in {output}; the same command goes on from there"
+            more = {} if output is None else {"path": str(output)}
+            raise Failure(STOPPED, [kept], **more) from None
+        figures = found.to_json()
+        out.json(figures | ({} if output is None else {"path": str(output)}))
+        if as_json:
+            return
+        out.show("", table(figures))
+        for further in (levels_table(figures), equal_table(figures)):
+            out.show(*([] if further is None else ["", further]))
+        ungraded = sum(cell["ungraded"] for cell in figures["cells"])
+        if ungraded:
+            out.show("", f"{ungraded} chosen answers could not be graded and are left out:")
+            reasons = {reason for cell in figures["cells"] for reason in cell["reasons_ungraded"]}
+            out.show(*(f"  {reason}" for reason in sorted(reasons)))
+        unanswered = sum(cell["unanswered"] for cell in figures["cells"])
+        if unanswered:
+            out.show("", f"{unanswered} searches finished no trajectory and count as wrong")
+        out.show(*(f"note: {note}" for note in figures["notes"]))
+        if output is not None:
+            out.show("", f"figures  {output / 'search.json'}", f"plot     {output / 'search.png'}")

@@ -1,0 +1,216 @@
+"""Beam search over steps: of all next steps, those whose paths a value model finds best are gone on with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from lyceum.component import Component, kinds
+from lyceum.rollout.steps import Grown, Steps, grow
+from lyceum.runtime.in_process import gather
+from lyceum.tree import Node, Tree
+from lyceum.types import Context, Rollout, Sampling, Task
+
+
+class Beam(Component, room="rollout"):
+    """A search that goes on with the best ``beams`` of ``beams`` x ``width`` next steps, by the stage's value model.
+
+    Source: Snell et al., arXiv:2408.03314, section 5.2 (beam search against a verifier of steps; N = beams x width, M =
+    width there), and the search-and-learn code, of which these are: a path is worth what it is worth after its last
+    step, a finished path leaves the beam and takes no place in it, and ``subtrees`` as many as ``beams`` is diverse
+    verifier tree search, in which each beam goes on with the best of its own next steps alone. Other than there, the
+    search ends once it has its trajectories, and no unfinished path is repeated to fill the beam.
+    """
+
+    kind: Literal["beam"] = "beam"
+    beams: int = Field(default=4, ge=1)
+    """Paths that are gone on with after each step, over all subtrees."""
+    width: int = Field(default=4, ge=1)
+    """Next steps drawn for each of them; of the prompt ``beams`` x ``width``."""
+    subtrees: int = Field(default=1, ge=1)
+    """Independent searches that ``beams`` is shared among: paths are ranked within their own one."""
+    trajectories: int | None = Field(default=None, ge=1)
+    """Finished paths with which a search ends, where the curriculum does not say how many samples; null is ``beams`` x
+    ``width``. A search whose paths end together has a few more."""
+    depth: int = Field(default=64, ge=1)
+    """Most nodes of a path, the prompt not counted; one that is not over there is cut."""
+    step: Steps = Steps()
+    """How paths are cut into steps. With ``entropy`` a step is all that was drawn at once, of several nodes."""
+    sampling: Sampling = Sampling()
+    """How tokens are drawn; ``max_completion_tokens`` is of a whole path."""
+    distinct: bool = True
+    """Keep one of unfinished paths with the same tokens, so that no two beams are the same."""
+
+    @model_validator(mode="after")
+    def _beams_are_shared_out(self) -> Beam:
+        if self.beams % self.subtrees:
+            raise ValueError(f"subtrees: got {self.subtrees} with beams {self.beams}; allowed: a divisor of beams")
+        return self
+
+    def build(self) -> Rollout:
+        return self.roll
+
+    def check(self, stage: Any) -> list[str]:
+        """No value model, or budgets that do not hold one path of full length."""
+        lines: list[str] = []
+        if stage.value is None:
+            lines.append(
+                f"value: got none, but rollout.kind 'beam' ranks paths by it; allowed: {', '.join(kinds('value'))}"
+            )
+        steps = self.step.longest_path(self.sampling, self.depth)
+        tokens = min(self.sampling.max_completion_tokens, steps * self.step.tokens)
+        limit = getattr(stage, "max_tokens_per_task", None)
+        if limit is not None and limit < tokens:
+            lines.append(
+                f"max_tokens_per_task: got {limit}, but one path of rollout.kind 'beam' may be {tokens} tokens long; "
+                f"allowed: {tokens} or more, or a smaller rollout.sampling.max_completion_tokens"
+            )
+        return lines
+
+    async def roll(self, task: Task, context: Context) -> Tree:
+        tree = context.tree(task)
+        search = Search(self, context, tree, task.samples or self.trajectories or self.beams * self.width)
+        with context.returning():
+            await search.run()
+        tree = search.finish()
+        await context.grade(tree.trajectories)
+        return tree
+
+
+@dataclass
+class Subtree:
+    """One of the independent searches of a tree: its open paths, the best first, and how many are to be finished."""
+
+    open: list[Node]
+    wanted: int
+    finished: int = 0
+    drawn: list[Grown] = field(default_factory=list)
+
+    @property
+    def is_done(self) -> bool:
+        return not self.open or self.finished >= self.wanted
+
+
+class Search:
+    """One task's search."""
+
+    def __init__(self, settings: Beam, context: Context, tree: Tree, wanted: int) -> None:
+        self.settings, self.context, self.tree = settings, context, tree
+        shares = evenly(wanted, settings.subtrees)
+        self.subtrees = [Subtree([tree.root], share) for share in shares if share]
+        self.finished: list[Node] = []
+        self.rounds = self.drawn = self.dropped = 0
+        self.ended = "finished"
+
+    async def run(self) -> None:
+        while going := [subtree for subtree in self.subtrees if not subtree.is_done]:
+            asked = self.affordable(self.asked(going))
+            if not asked:
+                self.ended = "budget"
+                self.cut(going)
+                return
+            await self.draw(asked)
+            await self.rank(going)
+            self.rounds += 1
+
+    def asked(self, going: Sequence[Subtree]) -> list[tuple[Subtree, Node, int]]:
+        """(subtree, path, next steps) of a round; from the prompt on, one request draws for all of them."""
+        settings = self.settings
+        first = settings.beams // settings.subtrees * settings.width
+        return [
+            (subtree, node, first if node is self.tree.root else settings.width)
+            for subtree in going
+            for node in subtree.open
+        ]
+
+    def affordable(self, asked: Sequence[tuple[Subtree, Node, int]]) -> list[tuple[Subtree, Node, int]]:
+        """The same with fewer next steps for every path, or for fewer paths, where the task's budget is short."""
+        settings = self.settings
+        longest = max(min(settings.step.tokens, self.left(node)) for _, node, _ in asked)
+        steps = self.context.budget_left // longest
+        if steps >= sum(n for _, _, n in asked):
+            return list(asked)
+        shares = evenly(steps, len(asked))
+        return [
+            (subtree, node, min(n, share)) for (subtree, node, n), share in zip(asked, shares, strict=True) if share
+        ]
+
+    def left(self, node: Node) -> int:
+        return self.settings.sampling.max_completion_tokens - len(node.completion_tokens)
+
+    async def draw(self, asked: Sequence[tuple[Subtree, Node, int]]) -> None:
+        """Next steps of all paths at once, so that they share the engine's batch."""
+        settings = self.settings
+        # Subtrees begin at the same prompt, below which the engine computes what one request's samples draw alike once.
+        together: dict[Node, list[tuple[Subtree, int]]] = {}
+        for subtree, node, n in asked:
+            together.setdefault(node, []).append((subtree, n))
+        found = await gather(
+            grow(
+                self.context,
+                node,
+                sum(n for _, n in shares),
+                settings.step,
+                settings.sampling,
+                depth_left=settings.depth - (len(node.path()) - 1),
+            )
+            for node, shares in together.items()
+        )
+        for shares, grown in zip(together.values(), found, strict=True):
+            for subtree, n in shares:
+                subtree.drawn += grown[:n]
+                grown = grown[n:]
+                self.drawn += n
+
+    async def rank(self, going: Sequence[Subtree]) -> None:
+        """Finished paths leave the beam; of the others the best stay in it."""
+        ends = [one.nodes[-1] for subtree in going for one in subtree.drawn]
+        for node, value in zip(ends, await self.context.value(ends), strict=True):
+            node.value = value
+        for subtree in going:
+            still: list[Node] = []
+            for one in subtree.drawn:
+                end = one.nodes[-1]
+                if one.terminal:
+                    self.finished.append(end)
+                    subtree.finished += 1
+                else:
+                    still.append(end)
+            subtree.open = self.best(still, self.settings.beams // self.settings.subtrees)
+            subtree.drawn = []
+
+    def best(self, paths: Sequence[Node], n: int) -> list[Node]:
+        """The n paths worth most, of equals those drawn first."""
+        distinct: dict[Any, Node] = {}
+        for number, node in enumerate(paths):
+            distinct.setdefault(tuple(node.path_tokens()) if self.settings.distinct else number, node)
+        self.dropped += max(0, len(paths) - n)
+        return sorted(distinct.values(), key=lambda node: -(node.value or 0.0))[:n]
+
+    def cut(self, going: Sequence[Subtree]) -> None:
+        """Paths that the budget ends stay as long as they are."""
+        for subtree in going:
+            for node in subtree.open:
+                if node is not self.tree.root:
+                    node.finish = "length"
+                    self.finished.append(node)
+
+    def finish(self) -> Tree:
+        self.tree.chosen = list(self.finished)
+        self.tree.record["beam"] = {
+            "ended": self.ended,
+            "rounds": self.rounds,
+            "drawn": self.drawn,
+            "dropped": self.dropped,
+            "finished": len(self.finished),
+        }
+        return self.tree
+
+
+def evenly(total: int, places: int) -> list[int]:
+    """Whole shares that differ by at most one, the larger ones first."""
+    each, rest = divmod(total, places)
+    return [each + (place < rest) for place in range(places)]

@@ -1,0 +1,143 @@
+"""One strategy at one size: what it chose for each task, what that cost, and the folder that keeps it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lyceum.component import RecipeError
+from lyceum.evaluate.intervals import Interval, share_interval
+from lyceum.evaluate.statistics import level_order
+from lyceum.files import atomic_write
+
+ASKED = "asked.json"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Figures of a strategy at a size; the three lists run along the tasks, costs are means over tasks.
+
+    Attributes:
+        settings: of the strategy, as a recipe would write them.
+        right: whether the chosen answer is right; None where it could not be graded.
+        any_right: whether any trajectory is right, as only a verifier could have chosen; None where none was graded.
+        levels: of the tasks, None where they have none.
+        tokens_sampled: drawn.
+        tokens_computed: fed to the policy, prompts among them; what samples share is computed once.
+        tokens_valued: of the paths that the value model read, each as often as it was asked about anew.
+        trajectories: finished.
+        seconds: of all tasks together, from the first token to the choice; grading is not part of it.
+        unanswered: tasks for which no trajectory was finished; they count as wrong.
+        reasons: why answers could not be graded -> how often.
+    """
+
+    strategy: str
+    size: int
+    settings: dict[str, Any]
+    right: list[bool | None]
+    any_right: list[bool | None]
+    levels: list[str | None]
+    tokens_sampled: float
+    tokens_computed: float
+    tokens_valued: float
+    trajectories: float
+    seconds: float
+    unanswered: int
+    reasons: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return f"{self.strategy}-{self.size}"
+
+    @property
+    def tokens_spent(self) -> float:
+        """Computed by the policy and read by the value model."""
+        return self.tokens_computed + self.tokens_valued
+
+    def figures(self, seed: int = 0) -> dict[str, Any]:
+        """As in search.json; shares with ``mean``, ``low``, ``high``."""
+        at_levels = sorted({level for level in self.levels if level is not None}, key=level_order)
+        return {
+            "strategy": self.strategy,
+            "size": self.size,
+            "accuracy": share(self.right, seed),
+            "pass_oracle": share(self.any_right, seed),
+            "by_level": {
+                level: share([r for r, of in zip(self.right, self.levels, strict=True) if of == level], seed)
+                for level in at_levels
+            },
+            "tokens_spent": round(self.tokens_spent, 3),
+            "tokens_sampled": round(self.tokens_sampled, 3),
+            "tokens_computed": round(self.tokens_computed, 3),
+            "tokens_valued": round(self.tokens_valued, 3),
+            "trajectories": round(self.trajectories, 3),
+            "seconds": round(self.seconds, 3),
+            "tasks": len(self.right),
+            "ungraded": sum(verdict is None for verdict in self.right),
+            "unanswered": self.unanswered,
+            "reasons_ungraded": self.reasons,
+            "notes": self.notes,
+            "settings": self.settings,
+        }
+
+
+def share(verdicts: Sequence[bool | None], seed: int = 0) -> dict[str, float] | None:
+    """Share that is right with its 95 % interval, the ungraded left out; None where nothing was graded."""
+    graded = [float(verdict) for verdict in verdicts if verdict is not None]
+    return share_interval(graded, seed=seed).to_json() if graded else None
+
+
+def interval(found: Mapping[str, float] | None) -> Interval | None:
+    return None if found is None else Interval.from_json(found)
+
+
+class Folder:
+    """What a search leaves: a cell is done once its .json is there, which is written last."""
+
+    def __init__(self, path: Path, asked: Mapping[str, Any]) -> None:
+        """
+        Raises:
+            RecipeError: the path is a file, or holds a search of something else.
+        """
+        self.path, self.asked = path, json.loads(json.dumps(asked, default=str))
+        if path.exists() and not path.is_dir():
+            raise RecipeError(f"output: {path} is a file; allowed: a folder, or a new name")
+        if (path / ASKED).is_file():
+            before = json.loads((path / ASKED).read_text("utf-8"))
+            keys = [key for key in {**before, **self.asked} if before.get(key) != self.asked.get(key)]
+            if keys:
+                raise RecipeError(
+                    f"output: {path} holds a search with {key} {before.get(key)}, now {self.asked.get(key)}; "
+                    "allowed: the same, or another folder"
+                    for key in keys
+                )
+
+    def done(self, name: str, settings: Mapping[str, Any]) -> Cell | None:
+        """The finished cell of that name; None where it is not.
+
+        Raises:
+            RecipeError: it was searched with other settings.
+        """
+        file = self.path / f"{name}.json"
+        if not file.is_file():
+            return None
+        found = Cell(**json.loads(file.read_text("utf-8")))
+        now = json.loads(json.dumps(settings))
+        if found.settings != now:
+            differ = [key for key in {**found.settings, **now} if found.settings.get(key) != now.get(key)]
+            was = ", ".join(f"{key} {found.settings.get(key)} and now {now.get(key)}" for key in differ)
+            raise RecipeError(f"output: {file} was searched with {was}; allowed: the same, or another folder")
+        return found
+
+    def write(self, cell: Cell, answers: Sequence[Mapping[str, Any]]) -> None:
+        """Answers first: the figures say that they are whole."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        if not (self.path / ASKED).is_file():
+            atomic_write(self.path / ASKED, json.dumps(self.asked, indent=2) + "\n")
+        lines = "".join(json.dumps(answer, default=str) + "\n" for answer in answers)
+        atomic_write(self.path / f"{cell.name}.jsonl", lines)
+        atomic_write(self.path / f"{cell.name}.json", json.dumps(asdict(cell), indent=1) + "\n")

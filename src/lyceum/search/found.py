@@ -1,0 +1,64 @@
+"""What a search found: figures of every cell, accuracy at equal tokens, notes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lyceum.files import atomic_write
+from lyceum.search.cells import Cell
+from lyceum.search.equal import at_equal_tokens, usual_budgets
+
+
+@dataclass(frozen=True)
+class Found:
+    """``figures``: ``cells`` (each strategy at each size), ``at_equal_tokens``, ``notes``, and what was asked."""
+
+    figures: dict[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.figures[name]
+
+    def to_json(self) -> dict[str, Any]:
+        return self.figures
+
+    @classmethod
+    def of(cls, asked: Mapping[str, Any], cells: Sequence[Cell], tokens: Sequence[float], *, seconds: float) -> Found:
+        """
+        Args:
+            asked: model, tasks, sampling, seed, value.
+            cells: in the order of their sizes.
+            tokens: budgets to compare at; none leaves the choice to :func:`usual_budgets`.
+        """
+        seed = int(asked["seed"])
+        curves: dict[str, list[Cell]] = {}
+        for cell in cells:
+            curves.setdefault(cell.strategy, []).append(cell)
+        budgets = list(tokens) or usual_budgets(curves)
+        equal = at_equal_tokens(curves, budgets, seed)
+        notes = list(dict.fromkeys(f"{cell.name}: {note}" for cell in cells for note in cell.notes))
+        for row in equal:
+            least = min(cell.tokens_spent for cell in cells)
+            if row["tokens"] < least:
+                notes.append(
+                    f"{row['tokens']:.0f} tokens a task are fewer than any search spent ({least:.0f} the least)"
+                )
+        figures = {
+            **asked,
+            "cells": [cell.figures(seed) for cell in cells],
+            "at_equal_tokens": equal,
+            "notes": notes,
+            "seconds": round(seconds, 3),
+        }
+        return cls(figures)
+
+    def write(self, folder: Path) -> list[Path]:
+        """search.json and search.png in ``folder``."""
+        from lyceum.search.show import plot
+
+        folder.mkdir(parents=True, exist_ok=True)
+        atomic_write(folder / "search.json", json.dumps(self.figures, indent=2) + "\n")
+        return [folder / "search.json", plot(self.figures, folder / "search.png")]

@@ -1,0 +1,185 @@
+"""A search that can be run: strategies, sizes, values and folder checked before any model is loaded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lyceum.component import Component, RecipeError
+from lyceum.evaluate.measure import Measurement
+from lyceum.policy import Policy
+from lyceum.progress import Progress
+from lyceum.recipe import Overrides
+from lyceum.rollout.steps import Steps
+from lyceum.runtime.in_process import run_async
+from lyceum.search.asked import Asked
+from lyceum.search.cells import Cell, Folder
+from lyceum.search.found import Found
+from lyceum.search.run import Grown, Valued, grow, measure
+from lyceum.stages.session import Interrupted
+from lyceum.strategy.base import Growth
+from lyceum.tree import Tree
+from lyceum.types import Grader, Task
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a rollout's check reads of a stage."""
+
+    value: Component | None
+    max_tokens_per_task: int | None = None
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A cell to come, or one that a folder has already."""
+
+    strategy: Any
+    size: int
+    growth: Growth
+    done: Cell | None
+
+    @property
+    def name(self) -> str:
+        return f"{self.strategy.kind}-{self.size}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Made by :meth:`of`, which refuses what cannot work."""
+
+    measurement: Measurement
+    asked: Asked
+    cells: list[Planned]
+    folder: Folder | None
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        tasks: Any,
+        overrides: Overrides,
+        *,
+        strategies: Sequence[Any],
+        sizes: Sequence[int],
+        value: Any,
+        tokens: Sequence[float],
+        n: int,
+        seed: int,
+        output: Path | str | None,
+        loaded: Policy | None = None,
+    ) -> Plan:
+        asked, rest = Asked.of(strategies, sizes, value, tokens, overrides)
+        measurement = Measurement.of(model, tasks, rest, k=(1,), n=n, samples=1, greedy=False, seed=seed, loaded=loaded)
+        terms = Terms(asked.value)
+        if lines := asked.check(terms):
+            raise RecipeError(lines)
+        folder = None
+        if output is not None:
+            # As far as trees and answers depend on them; the budgets to compare at may change.
+            told = measurement.asked | {
+                "n": n,
+                "reward": [part.model_dump(mode="json") for part in measurement.recipe.reward],
+                "value": None if asked.value is None else asked.value.model_dump(mode="json"),
+            }
+            folder = Folder(Path(output).expanduser(), told)
+        cells: list[Planned] = []
+        for size, strategy in [
+            (size, strategy)
+            for size in asked.sizes
+            for strategy in asked.strategy
+            if strategy.scales or size == asked.sizes[0]
+        ]:
+            size = size if strategy.scales else 1
+            growth = strategy.growth(size, measurement.sampling)
+            lines += [f"{strategy.kind}: {line}" for line in getattr(growth, "check", lambda _: [])(terms)]
+            name, settings = f"{strategy.kind}-{size}", strategy.model_dump(mode="json")
+            cells.append(Planned(strategy, size, growth, None if folder is None else folder.done(name, settings)))
+        if lines:
+            raise RecipeError(list(dict.fromkeys(lines)))
+        return cls(measurement, asked, cells, folder)
+
+    def run(self, interrupted: Callable[[], bool]) -> Found:
+        """Search what is not done, and tell of all.
+
+        Args:
+            interrupted: asked between cells.
+        Raises:
+            Interrupted: after a cell; those that are done stay in the folder.
+        """
+        at = time.perf_counter()
+        cells = [planned.done for planned in self.cells if planned.done is not None]
+        if len(cells) < len(self.cells):
+            policy, grader, tasks = self.measurement.opened()
+            cells = run_async(self._search(policy, grader, tasks, interrupted))
+        told = self.measurement.asked | {
+            "value": None if self.asked.value is None else self.asked.value.model_dump(mode="json")
+        }
+        found = Found.of(told, cells, self.asked.tokens, seconds=time.perf_counter() - at)
+        if self.folder is not None:
+            found.write(self.folder.path)
+        return found
+
+    async def _search(
+        self, policy: Policy, grader: Grader, tasks: list[Task], interrupted: Callable[[], bool]
+    ) -> list[Cell]:
+        cells: list[Cell] = []
+        grown: dict[tuple[int, str], Grown] = {}
+        missing = [planned for planned in self.cells if planned.done is None]
+        settings = self.asked.value
+        values = None if settings is None else settings.build(policy, seed=self.measurement.recipe.seed)
+        with Progress(len(missing) * len(tasks), title="searching", unit="task") as progress:
+            for planned in self.cells:
+                if planned.done is not None:
+                    cells.append(planned.done)
+                    continue
+                before = sum(cell.done is None for cell in self.cells[: len(cells)])
+                if interrupted():
+                    raise Interrupted(before)
+                key = (planned.size, f"{type(planned.growth).__name__} {planned.growth.model_dump_json()}")
+                if key not in grown:
+                    # Strategies that sample alike stand next to one another; trees of other sizes are not needed again.
+                    grown = {known: of for known, of in grown.items() if known[0] == planned.size}
+                    value = Valued(values, reads=getattr(settings, "reads", True))
+                    done = counter(progress, planned.name, before * len(tasks), len(tasks))
+                    seed = self.measurement.recipe.seed
+                    grown[key] = await grow(planned.growth, policy, tasks, value, seed=seed, done=done)
+                progress.phase(f"grading {planned.name}")
+                of_strategy = planned.strategy.model_dump(mode="json")
+                cell, answers = await measure(planned.strategy, planned.size, grown[key], grader, of_strategy)
+                cell.notes.extend(notes(planned.growth, grown[key].trees))
+                if self.folder is not None:
+                    self.folder.write(cell, answers)
+                cells.append(cell)
+                progress.step((before + 1) * len(tasks))
+        return cells
+
+
+def counter(progress: Progress, name: str, before: int, total: int) -> Callable[[Tree], None]:
+    """To be called with each finished tree of a cell, which follows on so many of other cells."""
+    finished = 0
+
+    def done(_: Tree) -> None:
+        nonlocal finished
+        finished += 1
+        progress.phase(name, finished, total)
+        progress.step(before + finished)
+
+    progress.phase(name, 0, total)
+    return done
+
+
+def notes(growth: Growth, trees: Sequence[Tree]) -> list[str]:
+    """What a reader of the figures should know."""
+    found: list[str] = []
+    settings = getattr(growth, "search", growth)
+    step = getattr(settings, "step", None)
+    if isinstance(step, Steps) and step.separators:
+        texts = (leaf.completion for tree in trees for leaf in tree.trajectories)
+        if not any(separator in text for text in texts for separator in step.separators):
+            names = ", ".join(map(repr, step.separators))
+            found.append(f"no trajectory has {names} in it: every step but the last is {step.tokens} tokens long")
+    return found

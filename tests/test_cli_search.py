@@ -1,0 +1,75 @@
+"""``lyceum search`` as a command: what it prints, writes and refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lyceum.cli import main
+
+TINY = ["search", "scratch", "--tasks", "chain", "tasks.levels=[1,2]", "--n", "4", "--max-tokens", "8"]
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_search_shows_strategies_side_by_side_and_writes_figures_plot_and_answers(capsys, tmp_path):
+    argv = [*TINY, "--sizes", "1,2", "--strategy", "majority,beam", "--strategy", "greedy", "--output", "found"]
+    assert main(argv) == 0
+    out = capsys.readouterr().out
+    for word in ("majority", "beam", "greedy", "pass@n", "accuracy by level", "accuracy at equal tokens"):
+        assert word in out
+    assert "plot     found/search.png" in out
+    assert len((tmp_path / "found/majority-2.jsonl").read_text().splitlines()) == 4
+    assert main([*argv, "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["path"] == "found"
+    assert figures["value"] == {"kind": "likelihood", "length_power": 1.0}
+    assert [(cell["strategy"], cell["size"]) for cell in figures["cells"]] == [
+        ("majority", 1), ("beam", 1), ("greedy", 1), ("majority", 2), ("beam", 2),
+    ]  # fmt: skip
+
+
+def test_ctrl_c_says_how_to_go_on(capsys, monkeypatch):
+    asked = iter([False, True])
+    monkeypatch.setattr("lyceum.interrupts.Interrupts.interrupted", lambda self: next(asked, False))
+    argv = [*TINY, "--strategy", "majority", "--sizes", "1,2", "--output", "found", "--json"]
+    assert main(argv) == 130
+    document = json.loads(capsys.readouterr().out)
+    assert document["error"] == ["what is finished stays in found; the same command goes on from there"]
+    assert document["path"] == "found"
+    assert main(argv) == 0
+    assert [cell["size"] for cell in json.loads(capsys.readouterr().out)["cells"]] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (
+            ["--strategy", "beem"],
+            "strategy: got 'beem' (did you mean 'beam'?); allowed: all, beam, best-of-n, dvts, gre",
+        ),
+        (["--sizes", "1,many"], "--sizes: got '1,many'; allowed: numbers with commas between them"),
+        (["--sizes", "0"], "sizes.0: got 0"),
+        (["--tokens", "few"], "--tokens: got 'few'"),
+        (
+            ["--value", "none"],
+            "value: got none, but beam, best-of-n, dvts, mcts, value-mcts, weighted-majority read values",
+        ),
+        (["--value", "no-such-folder"], "value: got 'no-such-folder'; allowed: none, likelihood"),
+        (["--n", "0"], "n: got 0; allowed: 1 or more"),
+        (["beam.widht=3"], "strategy.0.widht: unknown key (did you mean 'width'?)"),
+        (["tasks.levls=[1]"], "tasks.levls: unknown key (did you mean 'levels'?)"),
+        (["--tasks", "empty.jsonl"], "empty.jsonl"),
+    ],
+)
+def test_what_cannot_work_is_said_before_a_model_loads(argv, said, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("lyceum.evaluate.measure.load_policy", lambda *_: pytest.fail("a model was loaded"))
+    (tmp_path / "empty.jsonl").write_text("")
+    assert main(["search", "scratch", "--tasks", "chain", *argv, "--output", "found"]) == 2
+    out, err = capsys.readouterr()
+    assert said in " ".join((out + err).split())
+    assert not (tmp_path / "found").exists()
