@@ -1,11 +1,12 @@
-"""Tree rollouts against flat ones: the same number of trajectories from fewer tokens, and what each strategy finds.
+"""Tree rollouts against flat ones: fewer tokens for as many trajectories, what each strategy finds, what is learnt.
 
-    python benchmarks/trees.py --out trees.json [--quick] [--models small smollm2] [--parts leaves strategies]
+    python benchmarks/trees.py --out trees.json [--quick] [--models small smollm2] [--suites leaves strategies learn]
 
 ``leaves``: trees of segments whose every node branches in two, against as many flat samples of the same length. The end
 of sequence ends nothing there and tokens are drawn hot, so that flat samples part at once and all lengths are known;
-generation and one optimiser step are timed apart, in turns. ``strategies``: the rollout of each recipe on the ladder's
-tasks, with the same model, tasks and seed.
+generation and one optimiser step are timed apart, in turns. ``strategies``: every kind of rollout on the tasks of the
+ladder, with the same model and seeds. ``learn``: DeepSearch and its ablations against GRPO, runs as of ``lyceum
+compare``, which stay in ``.cache/trees`` and are not run again; ``--fresh`` begins anew.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+import trees_learn
 from common import alternate, arguments, base_folder, machine, say, smollm2, table, write
 from layout import stepper
 
@@ -32,6 +34,7 @@ DEFINITIONS = {
     "of them, as a share of the most in any step of either",
     "right": "share of right trajectories",
     "distinct_right": "right completions of a task that differ in their text, mean over tasks",
+    "low, high": "95 % interval of a mean over seeds (Student); each seed has tasks of its own",
     "pass@k": "chance that one of k trajectories of a task is right, unbiased where they are independent; those of a "
     "tree are not, and it is then the chance for k of its leaves",
     "with_gradient": "share of tasks whose trajectories do not all have the same reward",
@@ -40,7 +43,15 @@ DEFINITIONS = {
 }
 
 STRATEGIES = ("grpo", "treepo", "latr", "cure", "treerl", "deepsearch")
-"""Recipes whose first stage's rollout is compared; one that a checkout does not have is left out and named."""
+"""Recipes whose first stage's rollout is compared; kinds of rollout that none of them has follow with ``OTHERS``."""
+STEPS = {"by": "marker", "markers": ["=", "-", "+"], "tokens": 16}
+"""A step of a chain: an operand or a result."""
+OTHERS: dict[str, dict[str, Any]] = {
+    "beam": {"beams": 4, "width": 2, "step": STEPS},
+    "best-first": {"until_right": False, "width": 4, "step": STEPS},
+    "value-mcts": {"iterations": 8, "step": STEPS},
+}
+"""Settings of kinds without a recipe here, beside what all have: 8 trajectories (where one can ask), 80 tokens."""
 K = (1, 2, 4, 8)
 
 
@@ -61,15 +72,17 @@ class Shape:
 def main() -> None:
     parser = arguments(__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--models", nargs="+", choices=("small", "smollm2"), default=["small", "smollm2"])
-    parser.add_argument("--parts", nargs="+", choices=("leaves", "strategies"), default=["leaves", "strategies"])
+    suites = ("leaves", "strategies", "learn")
+    parser.add_argument("--suites", nargs="+", choices=suites, default=list(suites), help="which parts to run")
     parser.add_argument("--pairs", type=int, help="repetitions of each side that count")
+    trees_learn.add_options(parser)
     options = parser.parse_args()
     import torch
 
     torch.set_num_threads(options.threads)
     result: dict[str, Any] = {"benchmark": "trees", "quick": options.quick, "definitions": DEFINITIONS}
     result |= {"machine": machine(), "leaves": [], "strategies": [], "skipped": {}}
-    if "leaves" in options.parts:
+    if "leaves" in options.suites:
         for name in options.models:
             small = name == "small"
             folder = base_folder(options.base) if small else smollm2(options.smollm2)
@@ -77,10 +90,13 @@ def main() -> None:
             for shape in shapes(small, options.quick):
                 result["leaves"].append({"model": name} | same_leaves(folder, shape, pairs, hot=3.0 if small else 1.5))
                 write(result, options.out)
-    if "strategies" in options.parts:
-        strategies(base_folder(options.base), 16 if options.quick else 320, result)
+    if "strategies" in options.suites:
+        strategies(base_folder(options.base), 16 if options.quick else 160, 2 if options.quick else 5, result)
         write(result, options.out)
     show(result)
+    if "learn" in options.suites:
+        trees_learn.learn(options, result)
+        write(result, options.out)
 
 
 def shapes(small: bool, quick: bool) -> list[Shape]:
@@ -239,35 +255,74 @@ def ratios(tree: Sequence[float], flat: Sequence[float]) -> dict[str, Any]:
 # What each strategy finds --------------------------------------------------------------------------------------------
 
 
-def strategies(folder: Path, tasks: int, result: dict[str, Any]) -> None:
-    """The rollout of each recipe's first stage on the same tasks of the ladder."""
+def strategies(folder: Path, tasks: int, seeds: int, result: dict[str, Any]) -> None:
+    """Every kind of rollout on the same tasks of the ladder, as its recipe has it where there is one."""
     from lyceum.component import RecipeError
     from lyceum.models.load import ModelSettings, load_policy
     from lyceum.recipe import load_recipe
+    from lyceum.tasks.chain import Chain
 
     policy = load_policy(ModelSettings(path=str(folder), device="cpu"))
+    rollouts: dict[str, Any] = {}
     for name in STRATEGIES:
         try:
-            recipe = load_recipe(name, [])
+            rollouts[name] = load_recipe(name, []).stages[0].rollout
         except RecipeError as error:
             result["skipped"][name] = error.lines[0]
-            continue
-        source = recipe.tasks.build("train", 0)
-        rollout = recipe.stages[0].rollout
-        row = {"recipe": name, "rollout": rollout.kind, "tasks": tasks}
-        row |= found(policy, rollout, [source[i] for i in range(tasks)], source.grader())
-        say(f"{name}: {row['right']:.2f} right, {row['computed_per_trajectory']:.1f} tokens computed a trajectory")
+    rollouts |= without_recipe({rollout.kind for rollout in rollouts.values()})
+    source = Chain.model_validate({}).build("train", 0)
+    for name, rollout in rollouts.items():
+        row: dict[str, Any] = {"strategy": name, "rollout": rollout.kind, "tasks": tasks, "seeds": seeds}
+        of_seed = [
+            found(policy, rollout, [source[seed * tasks + i] for i in range(tasks)], source.grader(), seed=seed)
+            for seed in range(seeds)
+        ]
+        row |= {figure: over_seeds([of[figure] for of in of_seed]) for figure in of_seed[0]}
+        say(
+            f"{name}: {row['right']['mean']:.2f} right, "
+            f"{row['computed_per_trajectory']['mean']:.1f} tokens computed a trajectory"
+        )
         result["strategies"].append(row)
 
 
-def found(policy: Any, rollout: Any, tasks: Sequence[Any], grader: Any) -> dict[str, Any]:
+def without_recipe(have: set[str]) -> dict[str, Any]:
+    """Rollouts of all other kinds, by kind."""
+    from lyceum.component import kinds
+    from lyceum.types import Sampling
+
+    rollouts: dict[str, Any] = {}
+    for kind, settings in kinds("rollout").items():
+        if kind not in have:
+            shared = {"trajectories": 8, "samples": 8, "sampling": Sampling(max_completion_tokens=80)}
+            given = {name: value for name, value in shared.items() if name in settings.model_fields}
+            rollouts[kind] = settings.model_validate(given | OTHERS.get(kind, {}))
+    return rollouts
+
+
+def over_seeds(values: Sequence[float | None]) -> dict[str, float] | None:
+    """Mean and interval; None where a seed has no such figure."""
+    from lyceum.evaluate.intervals import mean_over_seeds
+
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None
+    of = mean_over_seeds(known)
+    return {"mean": round(of.mean, 4), "low": round(of.low, 4), "high": round(of.high, 4)}
+
+
+def found(policy: Any, rollout: Any, tasks: Sequence[Any], grader: Any, *, seed: int) -> dict[str, float | None]:
     from lyceum.engine.embedded import EmbeddedEngine
     from lyceum.evaluate.statistics import pass_at_k
     from lyceum.runtime.in_process import InProcess, run_async
+    from lyceum.value.likelihood import Likelihood
 
     engine = EmbeddedEngine(policy)
+    # For the kinds that ask: no model of its own, so that nothing was trained for any strategy.
+    value = Likelihood().build(policy, seed=seed)
     began = time.perf_counter()
-    trees = run_async(InProcess(policy, engine, grader, seed=0).run(tasks, rollout.build(), key="bench"))
+    trees = run_async(
+        InProcess(policy, engine, grader, seed=seed, value=value).run(tasks, rollout.build(), key="bench")
+    )
     seconds = time.perf_counter() - began
     graded = [[(leaf, bool(grade.verdict)) for leaf, grade, _ in tree.graded_with_outcome()] for tree in trees]
     rewards = [{outcome for _, _, outcome in tree.graded_with_outcome()} for tree in trees]
@@ -277,15 +332,15 @@ def found(policy: Any, rollout: Any, tasks: Sequence[Any], grader: Any) -> dict[
         f"pass@{k}": [pass_at_k(len(of), c, k) for of, c in zip(graded, right, strict=True) if len(of) >= k] for k in K
     }
     return {
-        "trajectories_per_task": round(count / len(trees), 3),
-        "right": round(sum(right) / max(1, count), 4),
-        "distinct_right": round(fmean(len({leaf.completion for leaf, v in of if v}) for of in graded), 4),
-        **{name: round(fmean(values), 4) if values else None for name, values in at.items()},
-        "with_gradient": round(fmean(len(of) > 1 for of in rewards), 4),
-        "computed_per_trajectory": round(total_computed(engine) / max(1, count), 3),
-        "sampled_per_trajectory": round(sum(tree.sampled_tokens for tree in trees) / max(1, count), 3),
-        "completion_tokens": round(fmean(len(leaf.completion_tokens) for of in graded for leaf, _ in of), 3),
-        "seconds": round(seconds, 3),
+        "trajectories_per_task": count / len(trees),
+        "right": sum(right) / max(1, count),
+        "distinct_right": fmean(len({leaf.completion for leaf, v in of if v}) for of in graded),
+        **{name: fmean(values) if values else None for name, values in at.items()},
+        "with_gradient": fmean(len(of) > 1 for of in rewards),
+        "computed_per_trajectory": total_computed(engine) / max(1, count),
+        "sampled_per_trajectory": sum(tree.sampled_tokens for tree in trees) / max(1, count),
+        "completion_tokens": fmean(len(leaf.completion_tokens) for of in graded for leaf, _ in of),
+        "seconds": seconds,
     }
 
 
@@ -315,28 +370,25 @@ def show(result: Mapping[str, Any]) -> None:
             ],
         )
     if result["strategies"]:
-        columns = ("recipe (rollout)", "trajectories", "right", "distinct right", *(f"pass@{k}" for k in K))
+        columns = ("strategy (rollout)", "trajectories", "right", "distinct right", *(f"pass@{k}" for k in K))
         columns += ("with gradient", "computed / trajectory", "drawn / trajectory", "seconds")
+        names = ("trajectories_per_task", "right", "distinct_right", *(f"pass@{k}" for k in K), "with_gradient")
+        names += ("computed_per_trajectory", "sampled_per_trajectory", "seconds")
         table(
-            "rollout strategies on the ladder",
+            "rollout strategies on the ladder, mean over seeds and half its 95 % interval",
             columns,
             [
-                (
-                    f"{row['recipe']} ({row['rollout']})",
-                    f"{row['trajectories_per_task']:.1f}",
-                    f"{row['right']:.2f}",
-                    f"{row['distinct_right']:.2f}",
-                    *("-" if row[f"pass@{k}"] is None else f"{row[f'pass@{k}']:.2f}" for k in K),
-                    f"{row['with_gradient']:.2f}",
-                    f"{row['computed_per_trajectory']:.1f}",
-                    f"{row['sampled_per_trajectory']:.1f}",
-                    f"{row['seconds']:.1f}",
-                )
+                (f"{row['strategy']} ({row['rollout']})", *(with_interval(row[name]) for name in names))
                 for row in result["strategies"]
             ],
         )
-    for name, reason in result["skipped"].items():
-        print(f"left out: {name}: {reason}")
+
+
+def with_interval(of: Mapping[str, float] | None) -> str:
+    if of is None:
+        return "-"
+    digits = 1 if of["mean"] >= 10 else 2
+    return f"{of['mean']:.{digits}f} ± {(of['high'] - of['low']) / 2:.{digits}f}"
 
 
 if __name__ == "__main__":
