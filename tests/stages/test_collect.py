@@ -80,7 +80,7 @@ class Run(OnlineRun):
         self.sampled_before = 0
         self.curriculum = SimpleNamespace(draw=lambda n: [None] * n)
         self.rollout = None
-        self.runtime = self
+        self.runtime = self.engine = self
 
     async def run(self, tasks, rollout, **_):
         self.waves += 1
