@@ -31,6 +31,15 @@ DEFINITIONS = {
     "guide": "figures of search-where-hard, mean over steps: tasks searched, found easy, with cached solutions (hits)",
 }
 
+SETTINGS = {
+    "ladder": ("chains of 1 to 8 operations, as shipped", "chain"),
+    "hard": (
+        "chains of 8 to 10 operations alone, of which the base solves one sample in a hundred",
+        "{kind: chain, levels: [8, 9, 10]}",
+    ),
+}
+"""Name -> what it is, tasks. DeepSearch is made for the second: where direct samples mostly fail."""
+
 ABLATIONS = (
     ("no-global-selection", ("rollout.selection=uct-from-root",)),
     ("no-entropy-guidance", ("rollout.negative=random",)),
@@ -53,29 +62,42 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--tokens", type=int, default=120_000, help="learn: sampled tokens of a run")
     parser.add_argument("--longer", type=int, default=3, help="learn: times as many for grpo-longer")
     parser.add_argument("--lr", type=float, default=1e-4, help="learn: of every arm")
+    parser.add_argument(
+        "--settings", nargs="+", choices=tuple(SETTINGS), default=list(SETTINGS), help="learn: whose tasks"
+    )
 
 
-def suites(args: Any) -> list[Suite]:
+def suites(setting: str, args: Any) -> list[Suite]:
     """All arms at one budget; GRPO alone at a larger one."""
+    about, tasks = SETTINGS[setting]
     main = Suite(
-        "learn",
-        "chains of 1 to 8 operations, as shipped",
+        f"learn-{setting}",
+        about,
         15_000 if args.quick else args.tokens,
         1 if args.quick else args.seeds,
-        (f"model={args.base}", "tasks=chain", f"learner.lr={args.lr}"),
+        (f"model={args.base}", f"tasks={tasks}", f"learner.lr={args.lr}"),
         ARMS[:2] if args.quick else ARMS,
         ("evaluate.n=160", "evaluate.samples=4", "evaluate.k=[1,4]", "evaluate.greedy=false", "evaluate.every=4"),
     )
-    longer = replace(main, name="learn-longer", tokens=args.longer * main.tokens, arms=(("grpo-longer", "grpo", ()),))
+    longer = replace(
+        main, name=f"learn-{setting}-longer", tokens=args.longer * main.tokens, arms=(("grpo-longer", "grpo", ()),)
+    )
     return [main, longer]
 
 
 def learn(args: Any, result: dict[str, Any]) -> None:
     if args.fresh:
         shutil.rmtree(HERE, ignore_errors=True)
+    result["learn"] = {"definitions": DEFINITIONS, "settings": {}}
+    for setting in args.settings:
+        result["learn"]["settings"][setting] = learn_setting(setting, args)
+
+
+def learn_setting(setting: str, args: Any) -> dict[str, Any]:
+    result: dict[str, Any] = {}
     rows: list[dict[str, Any]] = []
     curves: dict[str, list[Curve]] = {}
-    for suite in suites(args):
+    for suite in suites(setting, args):
         found = run_suite(suite, args, HERE)
         folders = folders_of(planned(suite, args, HERE))
         for row in found.pop("rows"):
@@ -84,10 +106,10 @@ def learn(args: Any, result: dict[str, Any]) -> None:
             row |= {"tokens_computed": round(fmean(of[-1][0] for of in curves[row["recipe"]]))}
             row |= {"steps": fmean(len(run.metrics) for run in runs), "guide": guide([run.metrics for run in runs])}
             rows.append(row)
-        result.setdefault("learn", {})[suite.name] = found
-    result["learn"] |= {"definitions": DEFINITIONS, "rows": rows}
+        result[suite.name] = found
     compare_computed(rows, curves)
-    show(rows)
+    show(setting, rows)
+    return result | {"rows": rows}
 
 
 Curve = list[tuple[float, float]]
@@ -159,7 +181,7 @@ def over(tokens: float | None, own: float | None) -> float | None:
     return None if tokens is None or not own else round(tokens / own, 4)
 
 
-def show(rows: Sequence[Mapping[str, Any]]) -> None:
+def show(setting: str, rows: Sequence[Mapping[str, Any]]) -> None:
     def share(value: float | None) -> str:
         return "-" if value is None else f"{value:.2f}"
 
@@ -168,12 +190,12 @@ def show(rows: Sequence[Mapping[str, Any]]) -> None:
 
     levels = list(rows[0]["final"]["by_level"])
     table(
-        "learn: held-out accuracy in %, tokens in thousands; computed tokens to grpo's final and best, over its own",
-        ["arm", "final", "at equal computed", *levels[3:], "sampled", "computed", "to final", "to best", "seconds"],
+        f"{setting}: held-out accuracy in %, thousands of tokens; computed tokens to grpo's final and best over its",
+        ["arm", "final", "at equal computed", *levels[-5:], "sampled", "computed", "to final", "to best", "seconds"],
         [
             [
                 row["recipe"], percent(row["final"]["overall"]), percent(row["at_equal_computed"]),
-                *(f"{100 * row['final']['by_level'][level]['mean']:.0f}" for level in levels[3:]),
+                *(f"{100 * row['final']['by_level'][level]['mean']:.0f}" for level in levels[-5:]),
                 f"{row['tokens_sampled'] / 1000:.0f}", f"{row['tokens_computed'] / 1000:.0f}",
                 share(row["computed_to_target"]), share(row["computed_to_best"]), row["seconds"],
             ]
