@@ -113,6 +113,7 @@ def shapes(small: bool, quick: bool) -> list[Shape]:
 
 def same_leaves(folder: Path, shape: Shape, pairs: int, *, hot: float) -> dict[str, Any]:
     """Tokens and seconds of both ways to as many trajectories of one length."""
+    from lyceum.garbage import only_new
     from lyceum.models.load import ModelSettings, load_policy
     from lyceum.rollout.flat import Flat
     from lyceum.rollout.segments import Segments
@@ -127,7 +128,8 @@ def same_leaves(folder: Path, shape: Shape, pairs: int, *, hot: float) -> dict[s
         "tree": Side(policy, tree, shape),
         "flat": Side(policy, Flat(samples=shape.leaves, sampling=sampling), shape),
     }
-    seconds = dict(zip(sides, alternate(*(side.generate for side in sides.values()), pairs=pairs), strict=True))
+    with only_new():  # as in a run
+        seconds = dict(zip(sides, alternate(*(side.generate for side in sides.values()), pairs=pairs), strict=True))
     generated = ratios(*seconds.values())
     forests = {name: side.forest() for name, side in sides.items()}
     train = {name: train_step(policy, forest) for name, forest in forests.items()}

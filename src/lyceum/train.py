@@ -11,6 +11,7 @@ from lyceum.callable_module import callable_as
 from lyceum.component import RecipeError
 from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.evaluate.run import first_tasks
+from lyceum.garbage import only_new
 from lyceum.models.limits import context_of
 from lyceum.models.load import load_policy, load_tokenizer, save_policy
 from lyceum.progress import Progress
@@ -133,7 +134,7 @@ async def _train(
         grader, exam_grader = combine(recipe.reward, source), combine(recipe.reward, exam_source)
     found = run.restore()
     total = sum(stage.steps for stage in recipe.stages)
-    with Progress(total, done=found[0] if found else 0, title=recipe.name) as progress:
+    with Progress(total, done=found[0] if found else 0, title=recipe.name) as progress, only_new():
         exam = _exam(recipe, exam_source, exam_grader)
         session = Session(
             policy, run, progress, source, grader, exam, recipe.seed, interrupted, recipe.checkpoint_every

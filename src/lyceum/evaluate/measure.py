@@ -17,6 +17,7 @@ from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.evaluate.run import first_tasks, results_of
 from lyceum.evaluate.statistics import level_order, summarise
 from lyceum.files import atomic_write
+from lyceum.garbage import only_new
 from lyceum.models.limits import context_of
 from lyceum.models.load import BASE, SCRATCH, ModelSettings, load_policy, load_tokenizer
 from lyceum.policy import Policy
@@ -123,7 +124,7 @@ class Measurement:
         began = time.perf_counter()
         policy, grader, tasks = self.opened()
         exam = Exam(tasks, grader, self.sampling, settings.samples, self.k, settings.greedy)
-        with Progress(len(tasks) * (1 + settings.greedy), title="evaluating", unit="task") as progress:
+        with Progress(len(tasks) * (1 + settings.greedy), title="evaluating", unit="task") as progress, only_new():
             done = 0
 
             def finished(_: Tree) -> None:

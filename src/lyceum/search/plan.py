@@ -10,6 +10,7 @@ from typing import Any
 
 from lyceum.component import Component, RecipeError
 from lyceum.evaluate.measure import Measurement
+from lyceum.garbage import only_new
 from lyceum.policy import Policy
 from lyceum.progress import Progress
 from lyceum.recipe import Overrides
@@ -131,7 +132,7 @@ class Plan:
         missing = [planned for planned in self.cells if planned.done is None]
         settings = self.asked.value
         values = None if settings is None else settings.build(policy, seed=self.measurement.recipe.seed)
-        with Progress(len(missing) * len(tasks), title="searching", unit="task") as progress:
+        with Progress(len(missing) * len(tasks), title="searching", unit="task") as progress, only_new():
             for planned in self.cells:
                 if planned.done is not None:
                     cells.append(planned.done)
