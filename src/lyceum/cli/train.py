@@ -133,10 +133,11 @@ def close(output: Output, run: Any) -> None:
     if chosen is not None:
         output.show("", chosen)
     output.show("", *cost_lines(summary), "")
-    quoted = shlex.quote(str(run.path))
+    quoted, value = shlex.quote(str(run.path)), run.path / "value"
     output.show(
         f"report  {run.report}",
         f"model   {run.model}   (AutoModelForCausalLM.from_pretrained)",
+        *([f"value   {value}   (lyceum search {quoted} --value {shlex.quote(str(value))})"] if value.is_dir() else []),
         f"next    lyceum eval {quoted} --k 1,8,64",
         f"        lyceum view {quoted} --open",
     )
