@@ -22,6 +22,15 @@ LOOKED_AT = 1000
 _NO_NAMES = ("", "nan", "NaN")
 
 
+def require_same_tasks(saved: int, source: TaskSource) -> None:
+    """Raise RecipeError where a saved curriculum was drawing from another number of tasks."""
+    if saved != len(source):
+        raise RecipeError(
+            f"tasks: got {len(source)} tasks, but the saved run had {saved}; "
+            "allowed: the tasks that the run began with, or a new run"
+        )
+
+
 @lru_cache(maxsize=2)  # one epoch at a time, or two where a draw crosses from one into the next
 def epoch_order(seed: int, epoch: int, size: int) -> np.ndarray:
     """The order of an epoch's tasks: every index once."""
@@ -103,11 +112,7 @@ class TasksByCategory:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         require_keys("curriculum", given=state, needed=self.state_dict())
-        if state["tasks"] != len(self.source):
-            raise RecipeError(
-                f"tasks: got {len(self.source)} tasks, but the saved run had {state['tasks']}; "
-                "allowed: the tasks that the run began with, or a new run"
-            )
+        require_same_tasks(state["tasks"], self.source)
         self.seed, self.position = int(state["seed"]), int(state["position"])
         self.waiting = {name: deque(queue) for name, queue in state["waiting"].items()}
 

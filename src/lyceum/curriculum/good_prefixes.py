@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from lyceum.component import Component, RecipeError, require_keys
-from lyceum.curriculum.base import epoch_order
+from lyceum.curriculum.base import epoch_order, require_same_tasks
 from lyceum.guidance.begun import BEGUN
 from lyceum.policy import Policy
 from lyceum.rollout.cutting import step_ends
@@ -158,11 +158,7 @@ class GoodPrefixesCurriculum:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         require_keys("curriculum.good-prefixes", given=state, needed=self.state_dict())
-        if state["tasks"] != len(self.source):
-            raise RecipeError(
-                f"tasks: got {len(self.source)} tasks, but the saved run had {state['tasks']}; "
-                "allowed: the tasks that the run began with, or a new run"
-            )
+        require_same_tasks(state["tasks"], self.source)
         self.seed, self.round, self.position = int(state["seed"]), int(state["round"]), int(state["position"])
         self.untested = int(state["untested"])
         self.waiting = [(int(index), list(given)) for index, given in state["waiting"]]

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from lyceum.component import Component, RecipeError, require_keys
-from lyceum.curriculum.base import epoch_order, success
+from lyceum.curriculum.base import epoch_order, require_same_tasks, success
 from lyceum.policy import Policy
 from lyceum.tree import Tree
 from lyceum.types import Task, TaskSource
@@ -108,10 +108,6 @@ class HardFilterCurriculum:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         require_keys("curriculum.hard-filter", given=state, needed=self.state_dict())
-        if state["tasks"] != len(self.source):
-            raise RecipeError(
-                f"tasks: got {len(self.source)} tasks, but the saved run had {state['tasks']}; "
-                "allowed: the tasks that the run began with, or a new run"
-            )
+        require_same_tasks(state["tasks"], self.source)
         self.seed, self.round, self.position = int(state["seed"]), int(state["round"]), int(state["position"])
         self.joined, self.active, self.easy = int(state["joined"]), list(state["active"]), dict(state["easy"])

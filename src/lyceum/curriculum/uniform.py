@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from lyceum.component import Component, RecipeError, require_keys
-from lyceum.curriculum.base import epoch_order
+from lyceum.curriculum.base import epoch_order, require_same_tasks
 from lyceum.policy import Policy
 from lyceum.tree import Tree
 from lyceum.types import Curriculum, Task, TaskSource
@@ -54,9 +54,5 @@ class UniformCurriculum:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         require_keys("curriculum.uniform", given=state, needed=self.state_dict())
-        if state["tasks"] != len(self.source):
-            raise RecipeError(
-                f"tasks: got {len(self.source)} tasks, but the saved run had {state['tasks']}; "
-                "allowed: the tasks that the run began with, or a new run"
-            )
+        require_same_tasks(state["tasks"], self.source)
         self.seed, self.position = state["seed"], state["position"]

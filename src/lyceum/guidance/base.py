@@ -38,6 +38,20 @@ class Guide:
         require_keys("guidance", given=state, needed=self.state_dict())
 
 
+class TaskGuide(Guide):
+    """A guide whose help with one task is a method, ``roll``."""
+
+    def __call__(self, rollout: Rollout) -> Rollout:
+        async def guided(task: Task, context: Context) -> Tree:
+            return await self.roll(rollout, task, context)
+
+        return guided
+
+    async def roll(self, rollout: Rollout, task: Task, context: Context) -> Tree:
+        """One task's guided rollout."""
+        raise NotImplementedError
+
+
 def ladder_of(task: Task) -> list[Hint]:
     """The task's hints, from abstract to concrete; empty where it has none."""
     return list(task.columns.get("hints") or ())

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from lyceum.component import Component
-from lyceum.guidance.base import Guide, Hint, check_solutions, failed, fits, solution_to_give, take_over
+from lyceum.guidance.base import Hint, TaskGuide, check_solutions, failed, fits, solution_to_give, take_over
 from lyceum.tree import Tree
 from lyceum.types import Context, Rollout, Task, TaskSource
 
@@ -42,18 +42,12 @@ class GHPO(Component, room="guidance"):
         check_solutions("guidance.ghpo", source, allow_leaks=self.allow_leaks)
 
 
-class GHPOGuide(Guide):
+class GHPOGuide(TaskGuide):
     """Without a state: which tasks are hard is found anew in each step."""
 
     def __init__(self, settings: GHPO, source: TaskSource) -> None:
         self.settings, self.source = settings, source
         self._figures: dict[str, float] = {}
-
-    def __call__(self, rollout: Rollout) -> Rollout:
-        async def guided(task: Task, context: Context) -> Tree:
-            return await self.roll(rollout, task, context)
-
-        return guided
 
     def hints(self, task: Task) -> list[tuple[float, Hint]]:
         """What each share gives. A share that gives nothing, or no more than the one before, is left out."""

@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import Field
 
 from lyceum.component import Component, RecipeError
-from lyceum.guidance.base import CHECKED, AroundContext, Guide, Hint, fits, leaks, prompt_with
+from lyceum.guidance.base import CHECKED, AroundContext, Hint, TaskGuide, fits, leaks, prompt_with
 from lyceum.tasks.rubric import Criterion, rubric_hint, rubric_of
 from lyceum.tree import Node, Tree
 from lyceum.types import Context, Rollout, Sampling, Task, TaskSource
@@ -56,18 +56,12 @@ class RubricScaffold(Component, room="guidance"):
             )
 
 
-class RubricScaffoldGuide(Guide):
+class RubricScaffoldGuide(TaskGuide):
     """Without a state: what is shown follows from the sample's place and the stage's progress."""
 
     def __init__(self, settings: RubricScaffold, source: TaskSource) -> None:
         self.settings, self.source = settings, source
         self._figures: dict[str, float] = {}
-
-    def __call__(self, rollout: Rollout) -> Rollout:
-        async def guided(task: Task, context: Context) -> Tree:
-            return await self.roll(rollout, task, context)
-
-        return guided
 
     async def roll(self, rollout: Rollout, task: Task, context: Context) -> Tree:
         criteria = criteria_to_show(task, allow_leaks=self.settings.allow_leaks)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from lyceum.component import Component, require_keys
-from lyceum.guidance.base import Guide, Hint, check_ladders, failed, fits, is_right, ladder_of, take_over
+from lyceum.guidance.base import Hint, TaskGuide, check_ladders, failed, fits, is_right, ladder_of, take_over
 from lyceum.tasks.solution import levels_of
 from lyceum.tree import Node, Tree
 from lyceum.types import Context, Rollout, Task, TaskSource
@@ -61,19 +61,13 @@ class Scaffold(Component, room="guidance"):
         check_ladders("guidance.scaffold", source, allow_leaks=self.allow_leaks, tiers=self.tiers)
 
 
-class ScaffoldGuide(Guide):
+class ScaffoldGuide(TaskGuide):
     """Climbs, and remembers how often each task failed in a row where ``stalled_after`` asks for it."""
 
     def __init__(self, settings: Scaffold, source: TaskSource) -> None:
         self.settings, self.source = settings, source
         self.failures: dict[str, int] = {}
         self._figures: dict[str, float] = {}
-
-    def __call__(self, rollout: Rollout) -> Rollout:
-        async def guided(task: Task, context: Context) -> Tree:
-            return await self.roll(rollout, task, context)
-
-        return guided
 
     async def roll(self, rollout: Rollout, task: Task, context: Context) -> Tree:
         settings = self.settings

@@ -8,7 +8,15 @@ from typing import Any, Literal
 from pydantic import Field
 
 from lyceum.component import Component, require_keys
-from lyceum.guidance.base import AroundContext, Guide, check_solutions, fits, is_right, prompt_with, solution_to_give
+from lyceum.guidance.base import (
+    AroundContext,
+    TaskGuide,
+    check_solutions,
+    fits,
+    is_right,
+    prompt_with,
+    solution_to_give,
+)
 from lyceum.guidance.item_response import fit
 from lyceum.tasks.solution import Solution
 from lyceum.tree import Node, Tree
@@ -46,19 +54,13 @@ class Seele(Component, room="guidance"):
         check_solutions("guidance.seele", source, allow_leaks=self.allow_leaks)
 
 
-class SeeleGuide(Guide):
+class SeeleGuide(TaskGuide):
     """Remembers with which share each task's next group begins."""
 
     def __init__(self, settings: Seele, source: TaskSource) -> None:
         self.settings, self.source = settings, source
         self.shares: dict[str, float] = {}
         self._figures: dict[str, float] = {}
-
-    def __call__(self, rollout: Rollout) -> Rollout:
-        async def guided(task: Task, context: Context) -> Tree:
-            return await self.roll(rollout, task, context)
-
-        return guided
 
     async def roll(self, rollout: Rollout, task: Task, context: Context) -> Tree:
         solution = solution_to_give(self.source, task, allow_leaks=self.settings.allow_leaks)

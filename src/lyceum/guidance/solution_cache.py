@@ -11,7 +11,7 @@ from pydantic import Field
 
 from lyceum.component import Component, require_keys, slot
 from lyceum.curriculum.hard_filter import DIRECT
-from lyceum.guidance.base import Guide, is_right
+from lyceum.guidance.base import TaskGuide, is_right
 from lyceum.tree import Node, Tree
 from lyceum.types import Context, Continuation, Origin, Rollout, Task, TaskSource
 
@@ -59,7 +59,7 @@ class SearchWhereHard(Component, room="guidance"):
         return SolutionCache(self)
 
 
-class SolutionCache(Guide):
+class SolutionCache(TaskGuide):
     """Its state: the cached solutions, by task."""
 
     def __init__(self, settings: SearchWhereHard) -> None:
@@ -67,12 +67,6 @@ class SolutionCache(Guide):
         self.direct: Rollout = settings.direct.build()
         self.solutions: dict[str, list[Solution]] = {}
         self._figures: dict[str, float] = {}
-
-    def __call__(self, rollout: Rollout) -> Rollout:
-        async def guided(task: Task, context: Context) -> Tree:
-            return await self.roll(rollout, task, context)
-
-        return guided
 
     async def roll(self, rollout: Rollout, task: Task, context: Context) -> Tree:
         # Read here and changed in ``observe`` alone: what a task gets does not depend on who is done first.

@@ -60,15 +60,7 @@ class Beam(Component, room="rollout"):
             lines.append(
                 f"value: got none, but rollout.kind 'beam' ranks paths by it; allowed: {', '.join(kinds('value'))}"
             )
-        steps = self.step.longest_path(self.sampling, self.depth)
-        tokens = min(self.sampling.max_completion_tokens, steps * self.step.tokens)
-        limit = getattr(stage, "max_tokens_per_task", None)
-        if limit is not None and limit < tokens:
-            lines.append(
-                f"max_tokens_per_task: got {limit}, but one path of rollout.kind 'beam' may be {tokens} tokens long; "
-                f"allowed: {tokens} or more, or a smaller rollout.sampling.max_completion_tokens"
-            )
-        return lines
+        return lines + self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth)
 
     async def roll(self, task: Task, context: Context) -> Tree:
         tree = context.tree(task)

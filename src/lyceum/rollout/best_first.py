@@ -57,20 +57,8 @@ class BestFirst(Component, room="rollout"):
 
     def check(self, stage: Any) -> list[str]:
         """Budgets that do not hold one path of full length, a search that nothing ends, a value that nobody says."""
-        steps = self.step.longest_path(self.sampling, self.depth)
-        tokens = min(self.sampling.max_completion_tokens, steps * self.step.tokens)
         limit = getattr(stage, "max_tokens_per_task", None)
-        lines: list[str] = []
-        if limit is not None and limit < tokens:
-            lines.append(
-                f"max_tokens_per_task: got {limit}, but one path of rollout.kind 'best-first' may be {tokens} tokens "
-                f"long; allowed: {tokens} or more, or a smaller rollout.sampling.max_completion_tokens"
-            )
-        if self.max_nodes is not None and self.max_nodes < steps:
-            lines.append(
-                f"rollout.max_nodes: got {self.max_nodes}, but one path may have {steps} nodes; "
-                f"allowed: {steps} or more, or a smaller rollout.depth"
-            )
+        lines = self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth, self.max_nodes)
         if self.trajectories is None and self.max_nodes is None and limit is None:
             lines.append(
                 "rollout.trajectories: got null, and nothing else ends a search that finds nothing; allowed: a number, "

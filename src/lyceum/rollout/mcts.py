@@ -74,21 +74,7 @@ class MCTS(Component, room="rollout"):
 
     def check(self, stage: Any) -> list[str]:
         """Budgets that do not hold one path of full length at a width of 1."""
-        steps = self.step.longest_path(self.sampling, self.depth)
-        tokens = min(self.sampling.max_completion_tokens, steps * self.step.tokens)
-        lines: list[str] = []
-        limit = getattr(stage, "max_tokens_per_task", None)
-        if limit is not None and limit < tokens:
-            lines.append(
-                f"max_tokens_per_task: got {limit}, but one path of rollout.kind 'mcts' may be {tokens} tokens long; "
-                f"allowed: {tokens} or more, or a smaller rollout.sampling.max_completion_tokens"
-            )
-        if self.max_nodes is not None and self.max_nodes < steps:
-            lines.append(
-                f"rollout.max_nodes: got {self.max_nodes}, but one path may have {steps} nodes; "
-                f"allowed: {steps} or more, or a smaller rollout.depth"
-            )
-        return lines
+        return self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth, self.max_nodes)
 
     async def roll(self, task: Task, context: Context) -> Tree:
         search = Search(self, context, context.tree(task), task.samples or self.trajectories)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -56,6 +56,26 @@ class Steps(BaseModel):
     def longest_path(self, sampling: Sampling, depth: int) -> int:
         """Most steps of a path: ``depth``, or fewer where steps of a fixed length use all tokens up before."""
         return min(depth, -(-sampling.max_completion_tokens // self.tokens)) if self.by == "tokens" else depth
+
+    def too_small_for_a_path(
+        self, kind: str, stage: Any, sampling: Sampling, depth: int, max_nodes: int | None = None
+    ) -> list[str]:
+        """A line for each budget of a search that does not hold one path of full length."""
+        steps = self.longest_path(sampling, depth)
+        tokens = min(sampling.max_completion_tokens, steps * self.tokens)
+        limit = getattr(stage, "max_tokens_per_task", None)
+        lines: list[str] = []
+        if limit is not None and limit < tokens:
+            lines.append(
+                f"max_tokens_per_task: got {limit}, but one path of rollout.kind '{kind}' may be {tokens} tokens long; "
+                f"allowed: {tokens} or more, or a smaller rollout.sampling.max_completion_tokens"
+            )
+        if max_nodes is not None and max_nodes < steps:
+            lines.append(
+                f"rollout.max_nodes: got {max_nodes}, but one path may have {steps} nodes; "
+                f"allowed: {steps} or more, or a smaller rollout.depth"
+            )
+        return lines
 
     def cuts(self, model_logprob: Sequence[float]) -> list[int]:
         """Places inside a draw where it is cut, in tokens from its beginning."""

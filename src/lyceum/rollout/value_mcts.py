@@ -84,14 +84,7 @@ class ValueMCTS(Component, room="rollout"):
                 f"rollout.keep: got {self.keep} with rollout.believe 'outcome', where new steps are not told apart; "
                 "allowed: null"
             )
-        tokens = min(self.sampling.max_completion_tokens, self.depth * self.step.tokens)
-        limit = getattr(stage, "max_tokens_per_task", None)
-        if limit is not None and limit < tokens:
-            lines.append(
-                f"max_tokens_per_task: got {limit}, but one path of rollout.kind 'value-mcts' may be {tokens} tokens "
-                f"long; allowed: {tokens} or more, or a smaller rollout.sampling.max_completion_tokens"
-            )
-        return lines
+        return lines + self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth)
 
     async def roll(self, task: Task, context: Context) -> Tree:
         by = CompletionSearch if self.simulate == "completions" else GreedySearch

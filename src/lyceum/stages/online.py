@@ -11,13 +11,13 @@ from pydantic import Field, model_validator
 
 from lyceum.component import Component, require_keys, slot
 from lyceum.forest import Forest, build_forest
-from lyceum.reward.base import allow_code, combine
 from lyceum.runtime.in_process import InProcess
 from lyceum.stages.ending import Ending, Until
 from lyceum.stages.figures import mean_abs_advantage, mean_solved, rollout_figures, tokens_computed
+from lyceum.stages.sampling import SamplingRun
 from lyceum.stages.session import Session
 from lyceum.tree import Tree
-from lyceum.types import Credited, Curriculum, Grader, Guidance, Sampling, TaskSource
+from lyceum.types import Credited, Curriculum, Guidance, Sampling, TaskSource
 
 
 class Collect(Component):
@@ -119,7 +119,7 @@ class Online(Component, room="stages"):
         return OnlineRun(self, session)
 
 
-class OnlineRun:
+class OnlineRun(SamplingRun):
     """The loop and its state."""
 
     def __init__(self, settings: Online, session: Session) -> None:
@@ -149,12 +149,6 @@ class OnlineRun:
             max_tokens_per_task=settings.max_tokens_per_task,
             value=self.value,
         )
-
-    def _grader(self) -> Grader:
-        if self.settings.reward is None:
-            return self.session.grader
-        with allow_code():  # what the recipe names was asked about when it was loaded
-            return combine(self.settings.reward, self.session.source)
 
     async def run(self) -> None:
         session = self.session
@@ -238,28 +232,6 @@ class OnlineRun:
         if settings.max_tokens is not None:
             session.progress.total = session.first_step + self._expected_steps(settings.max_tokens)
         session.progress.step(step, figures)
-
-    def beliefs(self) -> dict[str, float]:
-        """What curriculum and guidance say of themselves."""
-        figures = {f"curriculum/{name}": value for name, value in self.curriculum.figures().items()}
-        for settings, guide in zip(self.settings.guidance, self.guidance, strict=True):
-            figures |= {f"guidance/{settings.kind}/{name}": value for name, value in guide.figures().items()}
-        return figures
-
-    @property
-    def progress(self) -> float:
-        """Share of the stage that is done, by steps or by tokens, whichever is further."""
-        limit = self.settings.max_tokens
-        return min(1.0, max(self.step / self.steps, 0.0 if limit is None else self._sampled / limit))
-
-    @property
-    def _sampled(self) -> int:
-        """Tokens that this stage has sampled."""
-        return self.session.counts.tokens_sampled - self.sampled_before
-
-    def _spent(self) -> bool:
-        limit = self.settings.max_tokens
-        return limit is not None and self._sampled >= limit
 
     def _expected_steps(self, max_tokens: int) -> int:
         """How many steps the budget will last for, at the mean of those so far."""

@@ -18,9 +18,9 @@ from pydantic import Field, model_validator
 from lyceum.component import Component, require_keys, slot
 from lyceum.forest import build_forest
 from lyceum.guidance.base import is_right
-from lyceum.reward.base import allow_code, combine
 from lyceum.runtime.in_process import InProcess, gather
 from lyceum.stages.figures import rollout_figures, tokens_computed
+from lyceum.stages.sampling import SamplingRun
 from lyceum.stages.session import Session
 from lyceum.traces.base import Trace, Traces, as_tree
 from lyceum.tree import Tree
@@ -123,7 +123,7 @@ def _can_learn(settings: Any) -> bool:
     return getattr(settings, "trainable", False)
 
 
-class SearchAndDistilRun:
+class SearchAndDistilRun(SamplingRun):
     """The loop and its state: what a round found is in it as soon as the round's first step is done."""
 
     def __init__(self, settings: SearchAndDistil, session: Session) -> None:
@@ -146,14 +146,10 @@ class SearchAndDistilRun:
             settings.traces.check_policy(session.policy)
         self.trace: Traces | None = None if settings.traces is None else settings.traces.build()
         self.traces: list[Trace] = []
-        grader = session.grader
-        if settings.reward is not None:
-            with allow_code():  # what the recipe names was asked about when it was loaded
-                grader = combine(settings.reward, session.source)
         self.runtime = InProcess(
             session.policy,
             self.engine,
-            grader,
+            self._grader(),
             seed=self.seed,
             max_tokens_per_task=settings.max_tokens_per_task,
             value=self.value,
@@ -290,13 +286,6 @@ class SearchAndDistilRun:
             session.progress.total = session.first_step + min(self.steps, max(self.step, last))
         session.progress.step(step, figures)
 
-    def beliefs(self) -> dict[str, float]:
-        """What curriculum and guidance say of themselves."""
-        figures = {f"curriculum/{name}": value for name, value in self.curriculum.figures().items()}
-        for settings, guide in zip(self.settings.guidance, self.guidance, strict=True):
-            figures |= {f"guidance/{settings.kind}/{name}": value for name, value in guide.figures().items()}
-        return figures
-
     # Rounds are told by the step alone: which one is under way, and that its search is done where a step of it is. ---
 
     def end_of(self, number: int) -> int:
@@ -312,20 +301,6 @@ class SearchAndDistilRun:
     def begin(self) -> int:
         """The step with which that round begins."""
         return self.end_of(self.round - 1)
-
-    @property
-    def progress(self) -> float:
-        """Share of the stage that is done, by steps or by tokens, whichever is further."""
-        limit = self.settings.max_tokens
-        return min(1.0, max(self.step / self.steps, 0.0 if limit is None else self._sampled / limit))
-
-    @property
-    def _sampled(self) -> int:
-        return self.session.counts.tokens_sampled - self.sampled_before
-
-    def _spent(self) -> bool:
-        limit = self.settings.max_tokens
-        return limit is not None and self._sampled >= limit
 
     def state_dict(self) -> dict[str, Any]:
         return {
