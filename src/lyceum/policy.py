@@ -5,8 +5,7 @@ Nothing here is a model of our own: the weights, layers and files are transforme
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -80,14 +79,6 @@ class Policy:
     def adapters(self) -> bool:
         """Whether peft adapters are what is trained."""
         return isinstance(self.module, PeftModel)
-
-    @contextmanager
-    def without_adapters(self) -> Iterator[None]:
-        """The model as it was before its adapters."""
-        if not isinstance(self.module, PeftModel):
-            raise ValueError("the policy has no adapters to leave out")
-        with self.module.disable_adapter():
-            yield
 
     def render(self, messages: Sequence[Any]) -> list[int]:
         """Prompt tokens of chat messages, by the tokenizer's own chat template."""

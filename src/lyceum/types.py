@@ -108,7 +108,8 @@ class Grade:
         correct: whether the answer is right, apart from any shaping; None where there is no such notion.
         steps: (end, reward) of each judged step; ``end`` counts the completion's tokens up to the step's end.
         parts: the named summands of ``outcome``, before weighting, for the record.
-        reason: why there is no outcome. A task that cannot be graded is counted, never scored 0.
+        reason: why there is no outcome, or why a part of weight 0, which is only recorded, gave none. A task that
+            cannot be graded is counted, never scored 0.
     """
 
     outcome: float | None
@@ -329,7 +330,9 @@ class TrainableValue(ValueModel, Protocol):
 
 
 Grader = Callable[[Task, Sequence["Node"]], Awaitable[list[Grade]]]
-"""Trajectories of one task in, a grade for each, in order. It sees the set, since a reward may depend on all of it."""
+"""Trajectories of one task in, a grade for each, in order. It sees the set, since a reward may depend on all of it.
+
+It must not wait for the run's own engine, which may be waiting for these very grades."""
 
 
 class Curriculum(Protocol):

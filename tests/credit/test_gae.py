@@ -66,9 +66,10 @@ def test_process_rewards_fall_on_the_last_written_token_of_their_segment(forest_
 def test_process_and_outcome_rewards_add_up(forest_with_tool):
     forest = forest_with_tool.with_columns(old_value=torch.zeros(7))
     # values 0, lambda 1: each token's advantage is what is still to come: 1/4 + (1 - 1/2), then 1/2
-    target = GAE(lam=1.0, whiten=False).build()(forest).advantage
+    target = GAE(lam=1.0, whiten=False, process_coefficient=1.0).build()(forest).advantage
     torch.testing.assert_close(target, torch.tensor([[0, 0.75, 0.5, 0, 0, 0.5, 0.5]]))
-    without = GAE(lam=1.0, whiten=False, process_coefficient=0).build()(forest).advantage
+    # Unasked, steps that a task happens to judge change nothing: PPO and GRPO are paid for the same.
+    without = GAE(lam=1.0, whiten=False).build()(forest).advantage
     torch.testing.assert_close(without, torch.tensor([[0.0, 1, 1, 0, 0, 1, 1]]))
 
 

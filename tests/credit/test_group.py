@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from lyceum.credit.group import GroupRelative, group_relative
 from lyceum.credit.leave_one_out import LeaveOneOut, leave_one_out
@@ -88,8 +89,13 @@ def test_settings_reach_the_mathematics(forest_of):
         (GroupRelative(eps=1.0), 0.75 / (3**0.5 / 4 + 1)),
         (LeaveOneOut(), 1.0),
         (Reinforce(constant=0.5), 0.5),
-        (Reinforce(baseline="batch-mean", constant=0.5), 0.75),
+        (Reinforce(baseline="batch-mean"), 0.75),
     ]
     for settings, expected in of_the_solved:
         advantage = settings.build()(forest).advantage
         torch.testing.assert_close(advantage[3], torch.tensor([0.0, expected]))
+
+
+def test_a_constant_that_the_baseline_does_not_read_is_refused():
+    with pytest.raises(ValidationError, match=r"constant: got 0.5 with baseline 'batch-mean', which does not read it"):
+        Reinforce(baseline="batch-mean", constant=0.5)

@@ -5,6 +5,7 @@ from functools import cache
 
 import pytest
 import torch
+from pydantic import ValidationError
 from random_trees import random_trees
 from tiny_models import plain_model, policy_like
 from transformers import AutoModelForCausalLM
@@ -257,6 +258,26 @@ def with_adapters(seed=0):
     return Policy(_with_adapters(module, settings), policy_like(plain_model()).tokenizer)
 
 
+def test_the_reference_is_the_stages_start_where_an_earlier_stage_trained_the_adapters(tmp_path):
+    # The model without its adapters is another policy by then: its KL at the start would not be 0, and a penalty would
+    # undo what the earlier stage taught.
+    policy, needs = with_adapters(), frozenset({"reference_logprob", "old_logprob"})
+    learner(policy=policy, lr=0.05).step(forest(), credited(7), PPOClip().build())
+    trained = learner(policy=policy, needs=needs, lr=0.05)
+    start = trained.annotate(forest(), needs).columns
+    torch.testing.assert_close(start["reference_logprob"], start["old_logprob"], rtol=0, atol=0)
+    trained.step(forest(), credited(), PPOClip().build())
+    now = trained.annotate(forest(), needs).columns
+    torch.testing.assert_close(now["reference_logprob"], start["reference_logprob"], rtol=0, atol=0)
+    assert not torch.allclose(now["old_logprob"], start["old_logprob"], atol=1e-3)
+    # A resumed run makes its learner from other adapters.
+    saved = checkpoint.save(tmp_path, 1, trained.state_dict())
+    other = learner(policy=with_adapters(seed=3), needs=needs, lr=0.05)
+    other.load_state_dict(checkpoint.load(saved))
+    again = other.annotate(forest(), needs).columns
+    assert same_bits([again[name] for name in sorted(needs)], [now[name] for name in sorted(needs)])
+
+
 def test_only_adapters_are_trained_and_the_model_without_them_is_the_reference(tmp_path):
     policy = with_adapters()
     trained = learner(policy=policy, needs=frozenset({"reference_logprob"}), lr=0.05)
@@ -327,6 +348,40 @@ def test_a_value_head_learns_its_targets():
     assert losses[0] == pytest.approx(2.0)  # (0 - 2)^2 / 2
     assert losses[-1] < 0.05
     assert len(trained.parameters) == 2 + len(list(trained.policy.module.parameters()))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_value_head_learns_beside_a_model_in_half_precision(dtype):
+    trained = learner(plain_model().to(dtype), needs=frozenset({"value", "old_value"}), lr=1e-3)
+    annotated = trained.annotate(forest(), frozenset({"old_value"}))
+    figures = trained.step(annotated, credited(), PPOClip(value_coefficient=1.0).build())
+    assert math.isfinite(figures["value_loss"])
+    head = trained.value_head.weight
+    assert head.dtype == torch.float32
+    assert (head != 0).any()
+
+
+def test_weights_in_half_precision_are_warned_of_and_adapters_on_them_are_not(caplog):
+    learner(plain_model(), autocast="bfloat16")
+    module = _with_adapters(plain_model().to(torch.bfloat16), ModelSettings(path="scratch", lora=LoraSettings(rank=2)))
+    learner(policy=Policy(module, policy_like(plain_model()).tokenizer))  # peft keeps adapters in float32
+    assert not caplog.records
+    learner(plain_model().to(torch.bfloat16), lr=1e-6)
+    assert "trained in bfloat16, which rounds small changes away (lr is 1e-06)" in caplog.text
+
+
+@pytest.mark.parametrize("betas", [(1.0, 0.9), (0.9, -0.1)])
+def test_decay_rates_that_adamw_cannot_take_are_refused_with_the_recipe(betas):
+    with pytest.raises(ValidationError):
+        LocalConfig(betas=betas)
+
+
+@pytest.mark.parametrize("updates", [1, 2, 3, 4, 5, 9])
+def test_a_step_has_as_many_updates_as_asked_for_or_as_there_are_groups(updates):
+    some = replace(forest(), group=torch.arange(forest().n_rows) % 5)
+    dealt = learner(updates_per_step=updates)._update_rows(some, 0)
+    assert len(dealt) == min(updates, 5), "torch.chunk makes 3 parts of 5 groups where 4 are asked for"
+    assert torch.cat(dealt).sort().values.tolist() == list(range(some.n_rows))
 
 
 def test_each_epoch_deals_whole_groups_out_to_its_updates():

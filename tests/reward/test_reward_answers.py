@@ -71,6 +71,14 @@ def test_exact_compares_text_up_to_white_space():
     assert outcomes(Exact(), task(["4", "four"]), "four", "five") == [1.0, 0.0]
 
 
+def test_any_of_several_right_answers_is_right():
+    assert outcomes(Number(), task(["1/2", 7]), "0.5", "7.0", "2") == [1.0, 1.0, 0.0]
+    assert outcomes(Choice(), task(["A", 2]), "(A)", "(B)", "(C)") == [1.0, 0.0, 1.0]
+    # One that no verifier of numbers can read says that the data is not what it should be.
+    for part in (Number(), Choice()):
+        assert "of task 't/1' is no" in (grades(part, task(["B", "1", "Paris"]), "1")[0].reason or "")
+
+
 def test_a_task_without_an_answer_is_ungraded():
     for part in (Exact(), Number(), Choice()):
         [grade] = grades(part, task(None), "42")

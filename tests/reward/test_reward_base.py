@@ -52,6 +52,13 @@ def test_a_part_that_raises_leaves_the_trajectory_ungraded_with_its_name():
     assert grade.reason == "Says: LookupError: no oracle today"
 
 
+def test_a_part_that_is_only_recorded_leaves_the_outcome_alone_where_it_fails():
+    [grade] = grades([Exact(), Says(weight=0)], task(), "42")
+    assert (grade.outcome, grade.correct) == (1.0, True)
+    assert grade.parts == {"exact": 1.0}
+    assert grade.reason == "Says: LookupError: no oracle today"
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_an_outcome_that_is_no_finite_number_is_ungraded_and_never_zero(value: float):
     [grade] = grades([Says(grade=Grade(value))], task(), "42")

@@ -145,6 +145,26 @@ def test_trl_functions_log_and_see_the_policys_version():
     assert second.stats == {"log": {"progress": 0.1, "first": "c"}}
 
 
+def test_async_trl_functions_get_messages_too():
+    assert outcomes(trl("trl_async_chat", conversational=True), task(solution="4"), "4", "5") == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("part", "line"),
+    [
+        (trl("trl_length", "trl_boxed"), f"reward.function: '{FILE}:trl_boxed' asks for 'ground_truth'"),
+        (Verl(function=f"{FILE}:verl_more"), f"reward.function: '{FILE}:verl_more' asks for 'penalty'; allowed: data_"),
+        (Verl(function=FILE, kwargs={"bonus": 1}), "reward.kwargs: got bonus, which '" + FILE + "' does not take"),
+    ],
+)
+def test_a_trl_or_verl_function_that_cannot_be_called_is_named_before_anything_runs(part, line: str):
+    # Otherwise every completion of the run is ungraded.
+    with pytest.raises(RecipeError) as error:
+        combine([part], Source(task()))
+    assert line in str(error.value)
+    assert combine([Verl(function=f"{FILE}:verl_more", kwargs={"penalty": 1})], Source(task()))
+
+
 def test_trl_functions_must_grade_every_completion():
     assert "1 rewards for 2 completions" in (grades(trl("trl_short"), task(), "a", "b")[0].reason or "")
 

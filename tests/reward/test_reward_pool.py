@@ -154,6 +154,14 @@ def test_math_means_the_same_and_need_not_read_the_same():
     assert boxed("$x$") == "$x$"
 
 
+def test_math_takes_any_of_several_right_answers():
+    # As one text, ['4', '5'] is nothing that a completion could equal: all were wrong.
+    assert [grade.outcome for grade in grades(Math(workers=1), task(["4", "5"]), r"\boxed{5}", "4", "6")] == [1, 1, 0]
+    [grade] = grades(Math(workers=1), task(["4", ""]), "4")
+    assert "cannot read the answer ''" in (grade.reason or "")
+    assert "no answer to compare with" in (grades(Math(workers=1), task([]), "4")[0].reason or "")
+
+
 def test_math_without_an_answer_to_read_is_ungraded():
     [grade] = grades(Math(workers=1), task(""), "2")
     assert "cannot read the answer" in (grade.reason or "")

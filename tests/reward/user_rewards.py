@@ -76,6 +76,12 @@ async def trl_async(prompts, completions, **kwargs):
     return [1.0 if completion else 0.0 for completion in completions]
 
 
+async def trl_async_chat(prompts, completions, solution, **kwargs):
+    await asyncio.sleep(0.01)
+    assert [prompt[-1]["role"] for prompt in prompts] == ["user"] * len(solution)
+    return [float(completion[0]["content"] == right) for completion, right in zip(completions, solution, strict=True)]
+
+
 def trl_logs(prompts, completions, trainer_state, log_extra=None, log_metric=None, **kwargs):
     log_extra("first", [completion[:1] for completion in completions])
     log_metric("progress", trainer_state.global_step / trainer_state.max_steps)
@@ -94,3 +100,7 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None):
 
 def verl_plain(data_source, solution_str, ground_truth, extra_info=None, bonus=0.0):
     return bonus + (data_source == "gsm8k") + extra_info["index"]
+
+
+def verl_more(solution_str, ground_truth, penalty):
+    return float(solution_str == ground_truth) - penalty

@@ -82,6 +82,21 @@ def test_the_demonstration_of_any_chain_is_right_in_every_step(chain):
         ("37+8=45-2=43+5=48#84", False, [1, 1, 1, 0]),
         # The right answer after wrong steps is right, and its steps are still wrong.
         ("37+8=46-2=44+5=49#48", True, [0, 1, 1, 0]),
+        # A way back behind the first "=": 55 was a slip, 55-2 was left without a result, and 45 takes the place of 55.
+        ("37+8=55-2=?1:45-2=43+5=48#48", True, [0, 1, 1, 1, 1]),
+        # The wrong turn was followed to its end before it was left: the operations behind the way back are no surplus.
+        ("37+8=55-2=53+5=58?1:45-2=43+5=48#48", True, [0, 1, 1, 1, 1, 1, 1]),
+        # Back behind the second "=" alone, where the slip was; then twice, to a number that is no better.
+        ("37+8=45-2=42+5=47?2:43+5=48#48", True, [1, 0, 1, 1, 1, 1]),
+        ("37+8=45-2=42?2:41+5=46?2:43+5=48#48", True, [1, 0, 0, 1, 1, 1, 1]),
+        # Back behind the "=" that was left without a result.
+        ("37+8=45-2=?2:43+5=48#48", True, [1, 1, 1, 1]),
+        # From the beginning: its number is the chain's own, and no step.
+        ("37+8=55-2=53?0:37+8=45-2=43+5=48#48", True, [0, 1, 1, 1, 1, 1]),
+        # A way back to what was never written changes nothing, and is no right step.
+        ("37+8=45?3:48#48", True, [1, 0, 0]),
+        # An operation without its result was not done.
+        ("37+8=45-2=43+5=#48", True, [1, 1, 0]),
         # A correction before anything was written.
         ("37!45#48", True, [0, 0]),
         ("", False, []),
@@ -130,7 +145,12 @@ def test_tokens_that_are_not_characters_leave_the_steps_out():
     assert result.steps == ()
 
 
-@given(chains, st.text("0123456789+-=!#", max_size=40))
+def test_a_number_of_thousands_of_digits_is_wrong_and_no_error():
+    # Python refuses to read it; one such completion would leave its whole group without grades.
+    assert judge_steps(TASK, f"37+8={'1' * 5000}!{'1' * 5000}{'1' * 5000}:{'1' * 5000}+{'1' * 5000}=1") != []
+
+
+@given(chains, st.text("0123456789+-=!#?:", max_size=40))
 def test_any_text_is_judged_without_an_error_and_in_order(chain, text):
     judged = judge_steps(make_task("t", *chain), text)
     ends = [end for end, _ in judged]

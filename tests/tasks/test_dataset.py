@@ -68,6 +68,18 @@ def test_rows_become_tasks_with_the_answer_after_its_mark(path: str):
     assert "question" not in task.columns
 
 
+def test_each_of_several_answers_stands_after_its_mark(tmp_path: Path):
+    # As one text, the list's own brackets and quotes would be part of the last answer.
+    file = tmp_path / "several.jsonl"
+    rows = [{"question": f"Which? {i}", "answer": ["so #### 1", f"or #### {i}"]} for i in range(20)]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    source = gsm8k(str(file)).build("train", 0)
+    assert source[0].answer == ["1", source[0].messages[0]["content"].removeprefix("Which? ")]
+    file.write_text("\n".join(json.dumps({**row, "answer": ["#### 1", "2"]}) for row in rows))
+    settings = {"path": str(file), "columns": {"prompt": "question"}, "answer_after": "####"}
+    assert "has nothing after '####' in column 'answer'" in message(settings)
+
+
 def test_a_rubric_is_a_column_of_its_own(tmp_path: Path):
     rubric = [{"criterion": "names a unit", "points": 2, "contains": "kg"}]
     file = tmp_path / "rubrics.jsonl"

@@ -97,6 +97,47 @@ def test_settings_that_the_dataset_refuses_are_named():
         ReasoningGym(dataset="chain_sum", config={"min_terms": 5, "max_terms": 2}).build("train", 0)
 
 
+def test_an_answer_that_the_verifier_cannot_read_is_wrong():
+    # This one reads whole numbers and raises at anything else. Ungraded, what a model writes at first would teach it
+    # nothing.
+    source = ReasoningGym(dataset="prime_factorization").build("train", 0)
+    right, word = ask(source, source[0], f"<answer>{source[0].answer}</answer>", "<answer>none</answer>")
+    assert (right.outcome, right.correct) == (1.0, True)
+    assert (word.outcome, word.correct) == (0.0, False)
+
+
+def test_a_verifier_that_fails_on_the_entry_itself_grades_nothing(monkeypatch):
+    import reasoning_gym.arithmetic.prime_factorization as module
+
+    def fail(self, answer):
+        raise ValueError("broken")
+
+    monkeypatch.setattr(module.PrimeFactorizationDataset, "_normalize_answer", fail)
+    with pytest.raises(ValueError, match="broken"):
+        checker("prime_factorization", {}, "test", 10)({"try": 0, "index": 0, "answer": "2"})
+
+
+def test_a_verifier_that_finds_everything_right_is_refused():
+    with pytest.raises(ValidationError) as error:
+        ReasoningGym(dataset="game_of_life_halting")
+    assert explain(error.value, ReasoningGym) == [
+        "dataset: got 'game_of_life_halting', whose verifier in reasoning-gym finds any answer right; allowed: "
+        "another dataset"
+    ]
+
+
+def test_a_groups_entry_is_made_once(monkeypatch):
+    import reasoning_gym.arithmetic.chain_sum as module
+
+    made = []
+    make = module.ChainSumDataset.__getitem__
+    monkeypatch.setattr(module.ChainSumDataset, "__getitem__", lambda self, i: (made.append(i), make(self, i))[1])
+    check = checker("chain_sum", SUMS, "test", 10)
+    for index in (3, 3, 4, 4, 3):
+        check({"try": 0, "index": index, "answer": "1"})
+    assert made == [3, 4, 3]
+
+
 def test_a_verifier_that_raises_is_ungraded():
     source = sums().build("train", 0)
     task = source[0].with_messages(source[0].messages, entry=[0, "nowhere"])

@@ -16,7 +16,13 @@ from lyceum.types import Credit, Credited
 
 
 class GAE(CreditSettings, room="credit"):
-    """Each token against what the value head expected before it."""
+    """Each token against what the value head expected before it.
+
+    A completion that its length limit cut off ends there like any other: its grade is its reward, and no value is put
+    in the place of what it might still have said. The limit is part of these tasks, and a grader has judged the cut
+    completion under it; a value on top would pay for writing on past the limit. TRL's PPO, verl and OpenRLHF do the
+    same (a bootstrap was proposed to TRL, pull request 1536, and not taken in); AReaL bootstraps, and drops the grade.
+    """
 
     gives_value_target: ClassVar[bool] = True
 
@@ -27,8 +33,9 @@ class GAE(CreditSettings, room="credit"):
     """How far errors of the value head are seen through: 0 trusts the next value, 1 only the rewards (no unit)."""
     whiten: bool = True
     """Bring the advantages of the step to mean 0 and standard deviation 1; value targets stay as they are."""
-    process_coefficient: float = 1.0
-    """Multiplies process rewards, which are earned at the end of their step; 0 ignores them."""
+    process_coefficient: float = 0.0
+    """Multiplies process rewards, which are earned at the end of their step; 0 leaves the outcome alone, as PPO and the
+    credits of groups have it. Some tasks judge every step of themselves: their sum can outweigh the answer."""
 
     @property
     def needs(self) -> frozenset[str]:

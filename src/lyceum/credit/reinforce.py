@@ -7,6 +7,7 @@ from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
+from pydantic import model_validator
 from torch import Tensor
 
 from lyceum.credit.base import CreditSettings, OutcomeCredit, group_centred
@@ -21,6 +22,15 @@ class Reinforce(CreditSettings, room="credit"):
     """What is taken off each outcome: ``constant``, or the mean outcome of the step."""
     constant: float = 0.0
     """The baseline in the reward's unit, where baseline is ``constant``."""
+
+    @model_validator(mode="after")
+    def _constant_where_used(self) -> Reinforce:
+        if self.constant and self.baseline != "constant":
+            raise ValueError(
+                f"constant: got {self.constant} with baseline {self.baseline!r}, which does not read it; allowed: "
+                "0, or baseline 'constant'"
+            )
+        return self
 
     def build(self) -> Credit:
         constant = self.constant if self.baseline == "constant" else None

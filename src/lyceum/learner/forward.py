@@ -86,7 +86,8 @@ def row_outputs(
     if "value" in needs:
         if value_head is None:
             raise ValueError("values are needed, and there is no value head")
-        value = value_head(before_hidden).squeeze(-1).float()
+        # The head is in float32 whatever the model is in, so that it learns from small changes.
+        value = value_head(before_hidden.float()).squeeze(-1).float()
     where = wanted.to(device)
     spread = place[wanted].to(device)
 

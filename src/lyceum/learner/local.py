@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+import logging
 import math
 import time
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Annotated, Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -22,7 +23,10 @@ from lyceum.objective.base import aggregate_weights
 from lyceum.policy import Policy
 from lyceum.types import Batch, Credited, Objective, Origin
 
-ANNOTATIONS = frozenset({"old_logprob", "reference_logprob", "old_value"})
+log = logging.getLogger(__name__)
+
+
+Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Diverged(RuntimeError):
@@ -35,7 +39,7 @@ class LocalConfig(Component, room="learner"):
     kind: Literal["local"] = "local"
     lr: float = Field(default=1e-6, gt=0)
     """Peak learning rate."""
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Decay, Decay] = (0.9, 0.999)
     """AdamW's decay rates of the first and second moment."""
     eps: float = Field(default=1e-8, gt=0)
     """Added to the root of the second moment."""
@@ -50,7 +54,8 @@ class LocalConfig(Component, room="learner"):
     max_grad_norm: float = Field(default=1.0, gt=0)
     """Gradients longer than this are scaled down to it."""
     updates_per_step: int = Field(default=1, ge=1)
-    """Optimiser updates that each step's forest is split into, by whole groups. 1 is on-policy."""
+    """Optimiser updates that each step's forest is split into, by whole groups; as many as there are groups where those
+    are fewer. 1 is on-policy."""
     epochs: int = Field(default=1, ge=1)
     """Passes over each step's forest."""
     micro_batch_tokens: int = Field(default=4096, ge=1)
@@ -98,11 +103,24 @@ class LocalLearner:
         self.policy, self.config, self.total_steps = policy, config, total_steps
         self.value_head = self._make_value_head() if needs & {"value", "old_value"} else None
         self.reference = self._make_reference() if "reference_logprob" in needs else None
+        # An earlier stage may have trained the adapters: the reference is the policy of this stage's start, not the
+        # model without them.
+        self.reference_adapters = (
+            [p.detach().clone() for p in self._adapters()] if "reference_logprob" in needs and policy.adapters else None
+        )
         parameters = [p for p in policy.module.parameters() if p.requires_grad]
         parameters += list(self.value_head.parameters()) if self.value_head else []
         self.parameters = parameters
         decayed = [p for p in parameters if p.dim() >= 2]
         plain = [p for p in parameters if p.dim() < 2]
+        half = {p.dtype for p in parameters} & {torch.bfloat16, torch.float16}
+        if half:
+            log.warning(
+                "model.dtype: weights are trained in %s, which rounds small changes away (lr is %g); to compute in "
+                "bfloat16 and learn in float32: model.dtype=float32 learner.autocast=bfloat16",
+                ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in half)),
+                config.lr,
+            )
         self.optimizer = torch.optim.AdamW(
             [{"params": decayed, "weight_decay": config.weight_decay}, {"params": plain, "weight_decay": 0.0}],
             lr=config.lr,
@@ -114,7 +132,9 @@ class LocalLearner:
         self.bad_steps = 0
         self.skipped_steps = 0
         if config.gradient_checkpointing:
-            policy.causal.gradient_checkpointing_enable({"use_reentrant": False})
+            # Its name before transformers 5.23, which warns of it.
+            old: Any = policy.causal.gradient_checkpointing_enable
+            getattr(policy.causal, "activation_checkpointing_enable", old)({"use_reentrant": False})
             policy.causal.enable_input_require_grads()
 
     def _make_value_head(self) -> nn.Linear:
@@ -126,12 +146,29 @@ class LocalLearner:
         return head
 
     def _make_reference(self) -> Policy | None:
-        """A frozen copy of the policy as it is now. With adapters none is needed: the model without them is it."""
+        """A frozen copy of the policy as it is now. With adapters a copy of those is enough."""
         if self.policy.adapters:
             return None
         module = copy.deepcopy(self.policy.module)
         module.requires_grad_(False)
         return Policy(module, self.policy.tokenizer)
+
+    def _adapters(self) -> list[nn.Parameter]:
+        return [p for p in self.policy.module.parameters() if p.requires_grad]
+
+    @contextmanager
+    def _reference_policy(self) -> Iterator[Policy]:
+        """The policy as it was when this learner was made."""
+        if self.reference is not None:
+            yield self.reference
+            return
+        assert self.reference_adapters is not None
+        now = [p.detach().clone() for p in self._adapters()]
+        _copy(self.reference_adapters, self._adapters())
+        try:
+            yield self.policy
+        finally:
+            _copy(now, self._adapters())
 
     # Before credit -------------------------------------------------------------------------------------------------
 
@@ -145,8 +182,8 @@ class LocalLearner:
         if needs & {"old_logprob", "old_value"}:
             columns |= self._columns(self.policy, forest, value="old_value" in needs)
         if "reference_logprob" in needs:
-            with self.policy.without_adapters() if self.reference is None else nullcontext():
-                of_reference = self._columns(self.reference or self.policy, forest, value=False)
+            with self._reference_policy() as reference:
+                of_reference = self._columns(reference, forest, value=False)
             columns["reference_logprob"] = of_reference["old_logprob"]
         return forest.with_columns(**{name: columns[name] for name in columns if name in needs})
 
@@ -196,8 +233,9 @@ class LocalLearner:
             return [torch.arange(forest.n_rows)]
         groups = forest.group.unique()
         order = groups[torch.randperm(len(groups), generator=torch.Generator().manual_seed(self.updates + epoch))]
-        parts = order.chunk(self.config.updates_per_step)
-        return [torch.isin(forest.group, part).nonzero().squeeze(1) for part in parts]
+        # tensor_split and not chunk, which makes 3 parts of 5 groups where 4 are asked for.
+        parts = order.tensor_split(self.config.updates_per_step)
+        return [torch.isin(forest.group, part).nonzero().squeeze(1) for part in parts if len(part)]
 
     def _update(
         self, forest: Forest, rows: Int[Tensor, " r"], credited: Credited, objective: Objective, total: _Sums
@@ -319,7 +357,7 @@ class LocalLearner:
             "updates": self.updates,
             "bad_steps": self.bad_steps,
             "skipped_steps": self.skipped_steps,
-            "reference": self.reference.module.state_dict() if self.reference else None,
+            "reference": self.reference.module.state_dict() if self.reference else self.reference_adapters,
         }
         return state
 
@@ -327,14 +365,20 @@ class LocalLearner:
         require_keys("learner", given=state, needed=self.state_dict())
         if len(state["parameters"]) != len(self.parameters):
             raise ValueError(f"learner: {len(state['parameters'])} tensors saved, {len(self.parameters)} are trained")
-        with torch.no_grad():
-            for parameter, saved in zip(self.parameters, state["parameters"], strict=True):
-                parameter.copy_(saved)
+        _copy(state["parameters"], self.parameters)
         self.optimizer.load_state_dict(dict(state["optimizer"]))
         self.updates = int(state["updates"])
         self.bad_steps, self.skipped_steps = int(state["bad_steps"]), int(state["skipped_steps"])
         if self.reference is not None:
             self.reference.module.load_state_dict(state["reference"])
+        elif self.reference_adapters is not None:
+            _copy(state["reference"], self.reference_adapters)
+
+
+def _copy(values: Sequence[Tensor], into: Sequence[Tensor]) -> None:
+    with torch.no_grad():
+        for place, value in zip(into, values, strict=True):
+            place.copy_(value)
 
 
 class _Sums:

@@ -5,20 +5,27 @@ from __future__ import annotations
 import copy
 import json
 import shutil
+import struct
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
 import transformers
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from lyceum.component import RecipeError, nearest
 from lyceum.models.scratch import build_scratch
+from lyceum.noise import quiet
 from lyceum.policy import Policy
 
 BASE, SCRATCH = "base", "scratch"
+
+UNREADABLE = (OSError, ValueError, KeyError, struct.error, SafetensorError)
+"""What the libraries raise over files that are not what their names say."""
 
 
 class LoraSettings(BaseModel):
@@ -42,13 +49,17 @@ class ModelSettings(BaseModel):
     path: str = BASE
     """``base`` (the small model in this package), ``scratch`` (it, untrained), a folder, a hub name, a .gguf file."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """Of the weights that are trained."""
+    """Of the weights that are trained. Half precision rounds small changes away, nearly all at a learning rate of
+    1e-6: to compute in bfloat16 and learn in float32 there is ``learner.autocast``."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto takes a GPU where there is one."""
     chat_template: str | None = None
     """File with a Jinja chat template, for models that come without one."""
+    chat_template_kwargs: dict[str, str | bool | int | float] = {}
+    """What the template is told beside the messages, such as ``{enable_thinking: false}`` of Qwen3. It becomes part of
+    the template that the trained model is saved with."""
     lora: LoraSettings | None = None
-    """Adapters to train in place of the weights; none by default."""
+    """Adapters to train in place of the weights: true, or rank, alpha, target_modules; none by default."""
     trust_remote_code: bool = False
     """Run Python code that comes with the model. Off unless you trust its authors."""
     seed: int = 0
@@ -59,14 +70,23 @@ class ModelSettings(BaseModel):
     def _bare_path(cls, value: Any) -> Any:
         return {"path": value} if isinstance(value, str) else value
 
+    @field_validator("lora", mode="before")
+    @classmethod
+    def _lora_on_or_off(cls, value: Any) -> Any:
+        """``lora=true`` is its defaults."""
+        return ({} if value else None) if isinstance(value, bool) else value
+
 
 def check_model(settings: ModelSettings) -> None:
     """Refuse what cannot be loaded, before anything is.
 
     Raises:
-        RecipeError: a path that is not there, a folder without a model or without a tokenizer, a missing template.
+        RecipeError: a path that is not there, a folder without a model or without a tokenizer, a missing template or
+            GPU.
     """
     path = settings.path
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise RecipeError("model.device: got 'cuda', but torch finds no GPU on this machine; allowed: auto, cpu")
     if settings.chat_template is not None and not Path(settings.chat_template).is_file():
         raise RecipeError(f"model.chat_template: no file {settings.chat_template}")
     if path in (BASE, SCRATCH):
@@ -76,7 +96,7 @@ def check_model(settings: ModelSettings) -> None:
         if not place.is_file():
             raise RecipeError(f"model.path: no file {path}")
         return
-    if not place.exists():
+    if not path or not place.exists():
         looks_local = path.startswith((".", "/", "~")) or path.count("/") != 1
         if looks_local:
             known = f"{BASE}, {SCRATCH}, a folder, owner/name of a hub, a .gguf file"
@@ -86,10 +106,13 @@ def check_model(settings: ModelSettings) -> None:
         raise RecipeError(f"model.path: {path} is a file; allowed: a model folder, or a .gguf file")
     config = place / "config.json"
     if not config.is_file():
-        raise RecipeError(f"model.path: {path} has no config.json, so it is no Hugging Face model folder")
+        meant = f" (did you mean {str(place / 'model')!r}?)" if (place / "model" / "config.json").is_file() else ""
+        raise RecipeError(f"model.path: {path} has no config.json, so it is no Hugging Face model folder{meant}")
     names = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json")
     if not any((place / name).is_file() for name in names):
         raise RecipeError(f"model.path: {path} has no tokenizer ({', '.join(names[:2])}); save it beside the model")
+    if not any(place.glob("*.safetensors")) and not any(place.glob("*.bin")):
+        raise RecipeError(f"model.path: {path} has no weights (model.safetensors)")
     try:
         json.loads(config.read_text())
     except ValueError as error:
@@ -109,7 +132,7 @@ def load_tokenizer(settings: ModelSettings) -> PreTrainedTokenizerBase:
         folder, extra = _source(settings)
         try:
             tokenizer = AutoTokenizer.from_pretrained(folder, **extra)
-        except (OSError, ValueError, KeyError) as error:
+        except UNREADABLE as error:
             raise RecipeError(f"model.path: the tokenizer of {settings.path} cannot be loaded: {error}") from error
     if settings.chat_template is not None:
         tokenizer.chat_template = Path(settings.chat_template).read_text()
@@ -118,11 +141,28 @@ def load_tokenizer(settings: ModelSettings) -> PreTrainedTokenizerBase:
             f"model.chat_template: {settings.path} comes without a chat template; give a file with one "
             "(for a base model, one that prints each message's content will do)"
         )
+    if settings.chat_template_kwargs:
+        tokenizer.chat_template = _told(tokenizer.chat_template, settings.chat_template_kwargs)
     if tokenizer.eos_token_id is None:
         raise RecipeError(f"model.path: the tokenizer of {settings.path} has no end-of-sequence token")
     return tokenizer
 
 
+def _told(template: Any, kwargs: Mapping[str, Any]) -> str:
+    """The template with these names set at its top.
+
+    Raises:
+        RecipeError: there are several templates, or a name is none.
+    """
+    if not isinstance(template, str):
+        raise RecipeError("model.chat_template_kwargs: the model has several chat templates; give model.chat_template")
+    if wrong := [name for name in kwargs if not name.isidentifier()]:
+        raise RecipeError(f"model.chat_template_kwargs: got the name {wrong[0]!r}; allowed: letters, digits and '_'")
+    # JSON's values are Jinja's, and a text stays one whatever stands in it.
+    return "".join(f"{{%- set {name} = {json.dumps(value)} -%}}" for name, value in kwargs.items()) + template
+
+
+@quiet()
 def load_policy(settings: ModelSettings) -> Policy:
     """Load model and tokenizer.
 
@@ -139,7 +179,7 @@ def load_policy(settings: ModelSettings) -> Policy:
         extra |= _unpacked() if "gguf_file" in extra else {}
         try:
             module = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, settings.dtype), **extra)
-        except (OSError, ValueError, KeyError) as error:
+        except UNREADABLE as error:
             raise RecipeError(f"model.path: {settings.path} cannot be loaded: {error}") from error
     quantizer = getattr(module, "hf_quantizer", None)
     if quantizer is not None:
@@ -166,6 +206,7 @@ def save_policy(policy: Policy, folder: Path) -> None:
     save_module(module, policy.tokenizer, folder, adapter=cast(Any, policy.module) if policy.adapters else None)
 
 
+@quiet()
 def save_module(
     module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, *, adapter: Any | None = None
 ) -> None:

@@ -48,8 +48,9 @@ def combine(parts: Sequence[RewardPart], source: TaskSource) -> Grader:
         outcome = sum_p weight_p * part_p
 
     A trajectory is correct where every part that has a notion of correctness says so. A part that abstains, raises or
-    gives no finite number leaves the trajectory ungraded: a sum that lacks a summand is another reward. Parts that
-    shape (``after_verdict``) are asked when the others have answered.
+    gives no finite number leaves the trajectory ungraded: a sum that lacks a summand is another reward. One of weight 0
+    is no summand: it is then missing from the record, with the reason. Parts that shape (``after_verdict``) are asked
+    when the others have answered.
 
     Raises:
         RecipeError: there is no part, or none but those that shape.
@@ -99,20 +100,23 @@ def part_names(parts: Sequence[RewardPart]) -> list[str]:
 
 def add_up(grades: Mapping[str, Grade], weights: Sequence[float]) -> Grade:
     """One grade from the named grades of a trajectory's parts, in the order of ``weights``."""
-    reasons = [f"{name}: {grade.reason or 'no outcome'}" for name, grade in grades.items() if grade.outcome is None]
-    if reasons:
-        return Grade.ungraded("; ".join(reasons))
+    silent = {name: grade.reason or "no outcome" for name, grade in grades.items() if grade.outcome is None}
+    reason = "; ".join(f"{name}: {why}" for name, why in silent.items()) or None
+    if reason and any(weight for name, weight in zip(grades, weights, strict=True) if name in silent):
+        return Grade.ungraded(reason)
     outcome = 0.0
     named: dict[str, float] = {}
     steps: dict[int, float] = {}
     for (name, grade), weight in zip(grades.items(), weights, strict=True):
-        assert grade.outcome is not None
+        if grade.outcome is None:
+            continue
         outcome += weight * grade.outcome
         named[name] = grade.outcome
         named.update({f"{name}/{inner}": value for inner, value in grade.parts.items()})
         for end, reward in grade.steps:
             steps[end] = steps.get(end, 0.0) + weight * reward
-    return Grade(outcome, verdict_of(list(grades.values())), steps=tuple(sorted(steps.items())), parts=named)
+    right = verdict_of(list(grades.values()))
+    return Grade(outcome, right, steps=tuple(sorted(steps.items())), parts=named, reason=reason)
 
 
 async def _ask(grader: Callable[..., Any], task: Task, leaves: Sequence[Node], *further: Any) -> list[Grade]:
@@ -150,6 +154,12 @@ def each(score: Callable[[Task, Node], Grade]) -> Grader:
         return grades
 
     return grade
+
+
+def right_answers(task: Task) -> list[Any]:
+    """The answers that count as right: the task's own, or each of a list of them. Empty where it has none."""
+    answers = list(task.answer) if isinstance(task.answer, list | tuple) else [task.answer]
+    return [] if any(answer is None for answer in answers) else answers
 
 
 def verdict(right: bool) -> Grade:

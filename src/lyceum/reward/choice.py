@@ -7,14 +7,14 @@ from typing import Any, Literal
 
 from pydantic import field_validator
 
-from lyceum.reward.base import RewardPart, each, verdict
+from lyceum.reward.base import RewardPart, each, right_answers, verdict
 from lyceum.reward.extract import WHOLE, Extract
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task, TaskSource
 
 
 class Choice(RewardPart):
-    """1 where the extracted letter is the task's, else 0. A task's answer is a letter, or the number of one from 0."""
+    """1 where the extracted letter is the task's, or one of several, else 0. A letter may be its number, from 0."""
 
     kind: Literal["choice"] = "choice"
     extract: Extract = WHOLE
@@ -33,12 +33,12 @@ class Choice(RewardPart):
         return each(self.score)
 
     def score(self, task: Task, leaf: Node) -> Grade:
-        expected = letter_of(task.answer, self.letters)
-        if expected is None:
+        expected = [letter_of(answer, self.letters) for answer in right_answers(task)]
+        if not expected or None in expected:
             return Grade.ungraded(f"the answer {task.answer!r} of task {task.id!r} is none of {self.letters}")
         found = self.extract(leaf.completion) or ""
         chosen = chosen_letter(found, self.letters) if self.extract.form == "whole" else letter_of(found, self.letters)
-        return verdict(chosen == expected)
+        return verdict(chosen in expected)
 
 
 def letter_of(answer: Any, letters: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from lyceum.reward.base import RewardPart, each, verdict
+from lyceum.reward.base import RewardPart, each, right_answers, verdict
 from lyceum.reward.extract import WHOLE, Extract
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task, TaskSource
@@ -23,11 +23,11 @@ class Exact(RewardPart):
         return each(self.score)
 
     def score(self, task: Task, leaf: Node) -> Grade:
-        accepted = task.answer if isinstance(task.answer, list | tuple) else [task.answer]
-        if not accepted or any(answer is None for answer in accepted):
+        answers = right_answers(task)
+        if not answers:
             return Grade.ungraded(f"task {task.id!r} has no answer to compare with")
         found = self.extract(leaf.completion)
-        return verdict(found is not None and any(same_text(found, str(a), case=self.case) for a in accepted))
+        return verdict(found is not None and any(same_text(found, str(a), case=self.case) for a in answers))
 
 
 def same_text(left: str, right: str, *, case: bool) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from lyceum.reward.base import RewardPart, verdict
+from lyceum.reward.base import RewardPart, right_answers, verdict
 from lyceum.reward.extract import WHOLE, Extract
 from lyceum.reward.pool import WorkerError, shared_pool
 from lyceum.tree import Node
@@ -19,7 +19,7 @@ FACTORY = "lyceum.reward.math:checker"
 
 
 class Math(RewardPart):
-    """1 where math-verify finds the completion's answer equal to the task's, else 0.
+    """1 where math-verify finds the completion's answer equal to the task's, or to one of several, else 0.
 
     It runs in processes of its own with a time limit that ends them: math-verify's own limit is a signal, which needs
     the main thread and does not interrupt the computation of 9**9**9**9.
@@ -45,12 +45,13 @@ class Math(RewardPart):
         )
 
         async def one(task: Task, leaf: Node) -> Grade:
-            if task.answer is None:
+            answers = right_answers(task)
+            if not answers:
                 return Grade.ungraded(f"task {task.id!r} has no answer to compare with")
             found = self.extract(leaf.completion)
             if found is None:
                 return verdict(False)
-            job = {"answer": str(task.answer), "found": found, "search": self.extract.form == "whole"}
+            job = {"answers": list(map(str, answers)), "found": found, "search": self.extract.form == "whole"}
             try:
                 return verdict(await pool.run(job))
             except WorkerError as error:
@@ -63,17 +64,17 @@ class Math(RewardPart):
 
 
 def checker() -> Callable[[dict[str, Any]], bool]:
-    """What a worker does: compares ``found`` with ``answer``; ``search`` where ``found`` is a text to search first."""
+    """What a worker does: compares ``found`` with ``answers``; ``search`` where ``found`` is a text to search first."""
     from math_verify import parse, verify
 
     logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns of limits that are off, as they are meant to be
 
     def check(job: dict[str, Any]) -> bool:
-        answer = parse(boxed(job["answer"]), parsing_timeout=0)
-        if not answer:
-            raise ValueError(f"math-verify cannot read the answer {job['answer']!r}")
+        answers = [parse(boxed(answer), parsing_timeout=0) for answer in job["answers"]]
+        if not all(answers):
+            raise ValueError(f"math-verify cannot read the answer {job['answers'][answers.index([])]!r}")
         found = parse(job["found"] if job["search"] else boxed(job["found"]), parsing_timeout=0)
-        return bool(verify(answer, found, timeout_seconds=0))
+        return any(verify(answer, found, timeout_seconds=0) for answer in answers)
 
     return check
 

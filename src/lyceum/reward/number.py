@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from lyceum.reward.base import RewardPart, each, verdict
+from lyceum.reward.base import RewardPart, each, right_answers, verdict
 from lyceum.reward.extract import WHOLE, Extract
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task, TaskSource
@@ -25,7 +25,7 @@ _NUMBER = re.compile(
 
 
 class Number(RewardPart):
-    """1 where the last number of the extracted answer is the task's, within a tolerance, else 0."""
+    """1 where the last number of the extracted answer is the task's, or one of several, within a tolerance, else 0."""
 
     kind: Literal["number"] = "number"
     extract: Extract = WHOLE
@@ -39,11 +39,15 @@ class Number(RewardPart):
         return each(self.score)
 
     def score(self, task: Task, leaf: Node) -> Grade:
-        expected = to_number(task.answer)
-        if expected is None:
+        answers = right_answers(task)
+        expected = [number for answer in answers if (number := to_number(answer)) is not None]
+        if not answers or len(expected) < len(answers):
             return Grade.ungraded(f"the answer {task.answer!r} of task {task.id!r} is no number")
         found = last_number(self.extract(leaf.completion) or "")
-        return verdict(found is not None and close(found, expected, self.tolerance, self.relative_tolerance))
+        return verdict(found is not None and any(self._close(found, number) for number in expected))
+
+    def _close(self, found: Decimal, expected: Decimal) -> bool:
+        return close(found, expected, self.tolerance, self.relative_tolerance)
 
 
 def to_number(answer: Any) -> Decimal | None:

@@ -11,12 +11,15 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from lyceum.reward.base import describe
-from lyceum.reward.code import CodePart, accepted, to_float
+from lyceum.reward.code import CodePart, accepted, check_parameters, to_float
 from lyceum.reward.function import prompt_text
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task, TaskSource
 
 PREPARE = "lyceum.reward.trl:prepare"
+
+OFFERED = ("trainer_state", "log_extra", "log_metric")
+"""What TRL gives beside the columns."""
 
 _RESERVED = ("prompt", "completion", "prompts", "completions", "completion_ids")
 
@@ -59,12 +62,15 @@ class Trl(CodePart):
         names = function_names(self.function)
         weights = self.function_weights or (1.0,) * len(names)
         chat = getattr(source, "conversational", False) if self.conversational is None else self.conversational
+        given = {**arguments(source[0], (), chat=chat), **dict.fromkeys(OFFERED)}
+        for spec, (function, _) in zip(self.function, callers, strict=True):
+            check_parameters(function, given, spec=spec, key="reward.function")
 
         async def ask(number: int, task: Task, leaves: Sequence[Node]) -> list[float | None]:
             function, call = callers[number]
             job = {
                 "arguments": accepted(function, arguments(task, leaves, chat=chat)),
-                "extras": list(accepted(function, {"trainer_state": 0, "log_extra": 0, "log_metric": 0})),
+                "extras": list(accepted(function, dict.fromkeys(OFFERED))),
                 "count": len(leaves),
                 "global_step": max((version for leaf in leaves for version in leaf.version), default=0),
                 "max_steps": self.max_steps,

@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from lyceum.component import RecipeError
 from lyceum.reward.base import describe
-from lyceum.reward.code import CodePart, abstained, accepted, to_float
+from lyceum.reward.code import CodePart, abstained, accepted, check_parameters, to_float
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task, TaskSource
 
@@ -33,6 +34,14 @@ class Verl(CodePart):
     def build(self, source: TaskSource) -> Grader:
         function, call = self.caller(self.function, PREPARE, key="reward.function", default_name="compute_score")
 
+        given = {**arguments(source[0], None), **self.kwargs}
+        check_parameters(function, given, spec=self.function, key="reward.function")
+        if unread := sorted(set(self.kwargs) - set(accepted(function, self.kwargs))):
+            raise RecipeError(
+                f"reward.kwargs: got {', '.join(unread)}, which {self.function!r} does not take; allowed: its "
+                "parameters"
+            )
+
         async def one(task: Task, leaf: Node) -> Grade:
             try:
                 answer = await call({**accepted(function, arguments(task, leaf)), **self.kwargs})
@@ -51,14 +60,14 @@ class Verl(CodePart):
         return grade
 
 
-def arguments(task: Task, leaf: Node) -> dict[str, Any]:
+def arguments(task: Task, leaf: Node | None) -> dict[str, Any]:
     """verl's four keywords for one trajectory; ``extra_info`` has the two entries that verl itself adds."""
     model, extra = task.columns.get("reward_model"), task.columns.get("extra_info")
     truth = model["ground_truth"] if isinstance(model, Mapping) and "ground_truth" in model else task.answer
     info = {**(extra if isinstance(extra, Mapping) else {}), "num_turns": None, "rollout_reward_scores": {}}
     return {
         "data_source": task.columns.get("data_source", task.provenance),
-        "solution_str": leaf.completion,
+        "solution_str": "" if leaf is None else leaf.completion,
         "ground_truth": truth,
         "extra_info": info,
     }

@@ -1,7 +1,8 @@
 """Chained arithmetic: one operation after another, each result checkable by itself.
 
 ``37+8-2+5=`` is answered ``37+8=45-2=43+5=48#48``: every operation with its result, then the answer after ``#``.
-A written result may be taken back: ``37+8=55!45-2=43...`` puts 45 in the place of 55. All results are modulo 100.
+A written result may be taken back: ``37+8=55!45-2=43...`` puts 45 in the place of 55; and so may all behind some ``=``:
+``37+8=55-2=53?1:45-2=43...`` keeps what stands up to the first one. All results are modulo 100.
 The level is the number of operations, so that difficulty is known, graded, and has no end.
 """
 
@@ -26,8 +27,11 @@ from lyceum.types import Grade, Grader, Task
 MODULUS = 100
 LARGEST_OPERAND = 9
 HELDOUT_ONE_IN = 10
+LONGEST_NUMBER = 100
+"""Digits of a written number that are read."""
 
-_WRITTEN = re.compile(r"([+-]\d+)=(\d+)|!(\d+)|#(\d+)")
+# An operation may stand without a result: a wrong turn may be left there.
+_WRITTEN = re.compile(r"([+-]\d+)=(\d*)|!(\d+)|(\d+):(\d+)|#(\d+)")
 
 
 class Chain(Component, room="tasks"):
@@ -224,26 +228,50 @@ def grade(task: Task, leaf: Node) -> Grade:
 
 
 def judge_steps(task: Task, text: str) -> list[tuple[int, float]]:
-    """(end in characters, 1.0 right or 0.0 wrong) of each written result, correction and answer in ``text``."""
+    """(end in characters, 1.0 right or 0.0 wrong) of each written result, correction, way back and answer in ``text``.
+
+    A way back, ``2:43``, is judged by its number, the new result behind the second ``=``; what it leaves counts no more
+    for what follows. ``0:37`` begins the chain again and is no step.
+    """
     operations: Sequence[int] = task.columns["operations"]
-    before = value = int(task.columns["start"])
-    done = 0
+    values = [int(task.columns["start"])]  # and the result of each operation that was done, as it was written
+    without_result = False
     judged: list[tuple[int, float]] = []
+
+    def is_right(done: int, result: int) -> bool:
+        return 0 < done <= len(operations) and result == (values[done - 1] + operations[done - 1]) % MODULUS
+
     for found in _WRITTEN.finditer(text):
-        operation, result, correction, answer = found.groups()
+        operation, result, correction, kept, renewed, answer = found.groups()
+        done = len(values) - 1
         if answer is not None:
-            judged.append((found.end(), float(done == len(operations) and answer == str(value))))
+            judged.append((found.end(), float(done == len(operations) and answer == str(values[-1]))))
             break
+        if result == "":
+            without_result = True
+            continue
         if correction is not None:
-            value = int(correction)
-            right = 0 < done <= len(operations) and value == (before + operations[done - 1]) % MODULUS
+            right = is_right(done, _number(correction))
+            values[-1] = _number(correction)
+        elif kept is not None:
+            place = _number(kept)
+            if place == 0:
+                values, without_result = values[:1], False
+                continue
+            right = place <= done + without_result and is_right(place, _number(renewed))
+            if place <= done + without_result:
+                values = [*values[:place], _number(renewed)]
         else:
-            before, value = value, int(result)
-            right = done < len(operations) and int(operation) == operations[done]
-            right = right and value == (before + operations[done]) % MODULUS
-            done += 1
+            right = is_right(done + 1, _number(result)) and _number(operation) == operations[done]
+            values.append(_number(result))
+        without_result = False
         judged.append((found.end(), float(right)))
     return judged
+
+
+def _number(digits: str) -> int:
+    # Python refuses to read some thousands of digits; no result has more than two.
+    return int(digits[:LONGEST_NUMBER])
 
 
 def _token_ends(leaf: Node) -> list[int] | None:

@@ -232,8 +232,8 @@ def _check_row(settings: Dataset, row: Mapping[str, Any], index: int, name: str)
                 f"tasks.{key}: row {index} of {name!r} holds {kind_of(value)} in column {column!r}; allowed: {allowed}"
             )
     if settings.answer_after is not None and columns.answer is not None:
-        value = _cell(row, columns.answer)
-        if after_last(str(value), settings.answer_after) is None:
+        answers = _listed(_cell(row, columns.answer))
+        if any(after_last(str(answer), settings.answer_after) is None for answer in answers):
             raise RecipeError(
                 f"tasks.answer_after: row {index} of {name!r} has nothing after {settings.answer_after!r} in column "
                 f"{columns.answer!r}; allowed: a mark that every answer has, or null"
@@ -265,7 +265,10 @@ def _answer(settings: Dataset, row: Mapping[str, Any]) -> Any:
     if settings.columns.answer is None:
         return None
     answer = _cell(row, settings.columns.answer)
-    return answer if settings.answer_after is None else after_last(str(answer), settings.answer_after)
+    mark = settings.answer_after
+    if mark is None:
+        return answer
+    return [after_last(str(one), mark) for one in answer] if isinstance(answer, list) else after_last(str(answer), mark)
 
 
 def _solution(text: str) -> dict[str, str]:

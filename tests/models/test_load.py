@@ -1,0 +1,30 @@
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from lyceum.component import RecipeError
+from lyceum.models.load import ModelSettings, check_model, load_tokenizer
+
+
+def test_a_gpu_that_is_not_there_is_refused_before_anything_is_loaded(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(RecipeError, match=r"model.device: got 'cuda', but .* no GPU .*; allowed: auto, cpu"):
+        check_model(ModelSettings(device="cuda"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    check_model(ModelSettings(device="cuda"))
+
+
+def test_what_a_chat_template_is_told_stays_with_the_model(tmp_path):
+    template = tmp_path / "template.jinja"
+    template.write_text(
+        "{{ messages[0].content }}{% if thinking is defined and not thinking %}/no{% endif %}{{ mark }}"
+    )
+    told = {"thinking": False, "mark": '%}"'}  # a text with all that could end the place it is written in
+    settings = ModelSettings(path="scratch", chat_template=str(template), chat_template_kwargs=told)
+    tokenizer = load_tokenizer(settings)
+    assert tokenizer.apply_chat_template([{"role": "user", "content": "1+1="}], tokenize=False) == '1+1=/no%}"'
+    tokenizer.save_pretrained(tmp_path / "saved")
+    saved = AutoTokenizer.from_pretrained(tmp_path / "saved")
+    assert saved.apply_chat_template([{"role": "user", "content": "1+1="}], tokenize=False) == '1+1=/no%}"'
+    with pytest.raises(RecipeError, match="got the name 'not a name'"):
+        load_tokenizer(ModelSettings(path="scratch", chat_template_kwargs={"not a name": 1}))
