@@ -35,5 +35,13 @@ def test_what_was_helped_counts_as_solved_and_not_as_solved_unaided():
     tree.chosen = [*own, under_hint, grafted, teacher]
     assert tree.solved == 3 / 5
     assert tree.solved_unaided == 0
+    # Both failures have given way: they stay failures. Else the mean over tasks would leave out those that failed.
     tree.chosen = [under_hint]
-    assert tree.solved_unaided is None
+    assert (tree.solved, tree.solved_unaided) == (1, 0)
+    assert tree.unaided == own
+
+
+def test_nothing_is_known_of_what_the_policy_does_unaided_where_all_had_help():
+    tree = a_tree()
+    tree.chosen = [drawn(tree.add_prompt([5, 9]), True)]
+    assert (tree.solved, tree.solved_unaided) == (1, None)

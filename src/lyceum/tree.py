@@ -5,7 +5,7 @@ A finished set of trees is laid flat as a :class:`lyceum.forest.Forest`, which i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -65,6 +65,11 @@ class Node:
         self.children.append(child)
         return child
 
+    def detach(self) -> None:
+        """Take this node, and all below it, from where it hangs: below a prompt that a guide chose, it may be."""
+        assert self.parent is not None
+        self.parent.children.remove(self)
+
     def path(self) -> list[Node]:
         """From the prompt down to this node."""
         nodes: list[Node] = [self]
@@ -91,6 +96,16 @@ class Node:
             node = stack.pop()
             yield node
             stack.extend(reversed(node.children))
+
+
+def is_right(leaf: Node) -> bool:
+    """Whether a graded leaf is right; False for one without an outcome.
+
+    Right or wrong is the grader's verdict where it gives one, and an outcome above 0 where it gives none.
+    """
+    if leaf.grade is None or leaf.grade.outcome is None:
+        return False
+    return leaf.grade.outcome > 0 if leaf.grade.verdict is None else leaf.grade.verdict
 
 
 @dataclass(eq=False)
@@ -141,20 +156,21 @@ class Tree:
     @property
     def solved(self) -> float | None:
         """Share of graded trajectories that are right; None where no grader says."""
-        return self._share_right(unaided=False)
+        return _share(leaf.grade.verdict for leaf in self.graded if leaf.grade is not None)
+
+    @property
+    def unaided(self) -> list[Node]:
+        """What the policy wrote by itself under the task's own prompt, with an outcome: no hint, no teacher.
+
+        Whether it is trained or not: where a guide has put something in the place of a failure, that was a failure.
+        """
+        ended = [node for node in self.root.walk() if node.grade is not None and node.grade.outcome is not None]
+        return [leaf for leaf in ended if not self._was_helped(leaf)]
 
     @property
     def solved_unaided(self) -> float | None:
-        """The same of what the policy wrote by itself under the task's own prompt: no hint, no teacher."""
-        return self._share_right(unaided=True)
-
-    def _share_right(self, *, unaided: bool) -> float | None:
-        verdicts = [
-            grade.verdict
-            for leaf, grade, _ in self.graded_with_outcome()
-            if grade.verdict is not None and not (unaided and self._was_helped(leaf))
-        ]
-        return sum(verdicts) / len(verdicts) if verdicts else None
+        """Share of ``unaided`` that is right; None where no grader says, or nothing was written unaided."""
+        return _share(leaf.grade.verdict for leaf in self.unaided if leaf.grade is not None)
 
     def _was_helped(self, leaf: Node) -> bool:
         root, *written = leaf.path()
@@ -182,3 +198,8 @@ class Tree:
     def replace(self, old: Node, new: Node) -> None:
         """Train on ``new`` in the place of ``old``; ``new`` may stand under another prompt of this tree."""
         self.chosen = [new if leaf is old else leaf for leaf in self.trajectories]
+
+
+def _share(verdicts: Iterable[bool | None]) -> float | None:
+    known = [verdict for verdict in verdicts if verdict is not None]
+    return sum(known) / len(known) if known else None

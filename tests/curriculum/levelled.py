@@ -42,6 +42,15 @@ def graded(task: Task, verdicts: Sequence[object], advantage: float = 0.0) -> Tr
     return Tree(task, [root], sampled_tokens=len(verdicts), mean_abs_advantage=advantage)
 
 
+def rescued(task: Task, verdicts: Sequence[object], own: object = False) -> Tree:
+    """A tree whose own trajectories gave way to others of these verdicts, written under a hint."""
+    tree = graded(task, [own] * len(verdicts))
+    hinted = graded(task, verdicts)
+    tree.chosen = hinted.trajectories
+    tree.roots += hinted.roots
+    return tree
+
+
 def tree_of(level: object, verdicts: Sequence[object] = (True, False), advantage: float = 0.0, id: str = "t") -> Tree:
     return graded(Task(id, (), "", {"level": level}), verdicts, advantage)
 

@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from levelled import Source, assert_resumes, graded, ids
+from levelled import Source, assert_resumes, graded, ids, rescued
 
 from lyceum.component import RecipeError
 from lyceum.curriculum.hard_filter import DIRECT, HardFilter
@@ -32,6 +32,16 @@ def test_direct_samples_count_and_not_a_searchs_trajectories():
     trees[0].record[DIRECT] = 0.0  # a search solved it, four plain samples did not
     curriculum.observe(trees)
     assert ids(curriculum, 1) == [tasks[0].id]
+
+
+def test_a_task_that_a_hint_made_easy_is_still_hard():
+    # GHPO trains on the hinted group in the place of one that failed: three of four right, and none without help.
+    curriculum = HardFilter(least=1).build(Source(2), seed=0)
+    curriculum.observe([rescued(t, [True, True, True, False]) for t in curriculum.draw(2)])
+    assert curriculum.figures()["easy/found"] == 0
+    # The same with a reward that says neither right nor wrong: 0.1 without help, 0.9 with it.
+    curriculum.observe([rescued(t, [0.9, 0.9], own=0.1) for t in curriculum.draw(2)])
+    assert curriculum.figures()["easy/found"] == 0
 
 
 def test_what_was_not_graded_stays():

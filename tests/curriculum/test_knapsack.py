@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from levelled import Source, assert_resumes, graded
+from levelled import Source, assert_resumes, graded, rescued
 
 from lyceum.component import RecipeError
 from lyceum.curriculum.knapsack import Knapsack, Rates, allocate, need, solve, value
@@ -186,3 +186,11 @@ def test_the_rollouts_own_number_must_be_the_same():
 def test_floors_above_the_mean_are_refused():
     with pytest.raises(RecipeError, match=r"always_solved: got 9, but samples is 8; allowed: 2 to 8"):
         load_recipe("knapsack", ["curriculum.always_solved=9"])
+
+
+def test_what_was_right_under_a_hint_says_nothing_of_what_a_task_needs():
+    # Eight failures, and the eight hinted successes that were trained in their place: never solved, not always.
+    curriculum = build(by=None)
+    (task,) = curriculum.draw(1)
+    curriculum.observe([rescued(task, [True] * 8)])
+    assert curriculum.rate(task) == 0

@@ -1,5 +1,6 @@
 import pytest
 from levelled import Source, assert_resumes, tree_of
+from tiny_models import plain_model, policy_like
 
 from lyceum.component import RecipeError
 from lyceum.curriculum.shrinking_budget import ShrinkingBudget, token_budget
@@ -62,3 +63,12 @@ def test_a_resumed_run_draws_what_the_first_would_have():
         first.draw(5)
         first.observe([])
     assert_resumes(first, build(2, every_steps=2), [tree_of(1)])
+
+
+def test_a_template_that_the_vocabulary_cannot_write_is_refused():
+    policy = policy_like(plain_model())
+    settings = ShrinkingBudget(template="Höchstens {token_budget} – nicht mehr")
+    with pytest.raises(RecipeError, match=r"curriculum.template: got 'Höchstens .*the model's vocabulary has no ö –"):
+        settings.build(Source(60), seed=0, policy=policy)
+    ShrinkingBudget().build(Source(60), seed=0, policy=policy)
+    ShrinkingBudget(template=None).build(Source(60), seed=0, policy=policy)

@@ -382,6 +382,25 @@ def test_scores_are_a_plain_forwards(name):
         torch.testing.assert_close(torch.tensor(got[1:]), torch.as_tensor(expected), rtol=1e-4, atol=1e-5)
 
 
+def test_what_is_scored_at_once_has_a_limit_as_prompts_have():
+    # 3 + 2 fit into 6, the next 4 do not; 9 are one request; 4 + 2 again fit. All at once would be 24.
+    policy = policy_like(plain_model())
+    served, hidden, sizes = EmbeddedEngine(policy, EmbeddedConfig(prefill_tokens=6)), policy.hidden, []
+
+    def noted(token, *rest):
+        sizes.append(len(token))
+        return hidden(token, *rest)
+
+    policy.hidden = noted
+    paths = [[5, 6, 7], [8, 9], [5, 6, 7, 8], [9] * 9, [4, 5, 6, 7], [8, 9]]
+
+    async def all_of_them():
+        return await asyncio.gather(*(served.score(path) for path in paths))
+
+    assert [len(scores) for scores in asyncio.run(all_of_them())] == [3, 2, 4, 9, 4, 2]
+    assert sizes == [5, 4, 9, 6]
+
+
 def test_nothing_to_score_or_too_much_is_refused():
     for path, said in (([], "nothing to score"), ([5] * 257, "257 tokens to score exceed the model's context of 256")):
         with pytest.raises(ValueError, match=said):

@@ -35,3 +35,16 @@ def test_other_tasks_are_rolled_out_as_they_are():
     assert context.asked == [("", 2, 4)]
     assert figures == {"groups/begun": 0}
     assert tree.solved_unaided == 0.5
+
+
+def test_no_space_is_lost_behind_what_is_given():
+    # Tokenizers of Llama's kind write a space before each word and none before the first of what they decode.
+    class Words(FakeTreeContext):
+        def decode(self, tokens):
+            return " ".join(super(Words, self).decode([token]) for token in tokens if token)
+
+    context = Words(lambda text: True, length=1000)
+    flat = Flat.model_validate({"samples": 1, "sampling": {"max_completion_tokens": 3}})
+    rollout = Begun().build(None, seed=0)(flat.build())
+    tree = asyncio.run(rollout(Task("t", (), columns={"begun": [2]}), context))
+    assert tree.trajectories[0].completion == "b a a a"

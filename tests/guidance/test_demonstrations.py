@@ -18,6 +18,12 @@ END = 1
 class Context:
     """Characters are tokens; the verifier is the chain's own."""
 
+    def __init__(self, limit=1000):
+        self.limit = limit
+
+    def room(self, node):
+        return self.limit - len(node.path_tokens())
+
     def encode(self, text):
         return [ord(c) for c in text] + [END]
 
@@ -28,7 +34,7 @@ class Context:
         return grades
 
 
-def guided(*texts, task=TASK, **settings):
+def guided(*texts, task=TASK, limit=1000, **settings):
     """The tree of rollouts that wrote these texts, guided, and what the guide says of it."""
 
     async def rollout(task, context):
@@ -41,7 +47,7 @@ def guided(*texts, task=TASK, **settings):
         return tree
 
     guide = Demonstrations(**settings).build(Chain().build("train", 0), seed=0)
-    tree = asyncio.run(guide(rollout)(task, Context()))
+    tree = asyncio.run(guide(rollout)(task, Context(limit)))
     guide.observe([tree])
     return tree, guide.figures()
 
@@ -106,3 +112,10 @@ def test_the_end_of_sequence_belongs_to_what_is_learnt():
 def test_tasks_without_demonstrations_are_refused_before_a_model_loads():
     with pytest.raises(RecipeError, match="no column 'demonstration', which guidance 'demonstrations'"):
         Demonstrations().check_tasks([Task("t", ())])
+
+
+def test_a_demonstration_for_which_the_context_has_no_room_is_left_out():
+    # A prompt of 2 tokens, 10 of the demonstration and its end: 13 hold it, 12 do not.
+    assert guided(WRONG, limit=13)[1]["groups/guided"] == 1
+    _, figures = guided(WRONG, limit=12)
+    assert (figures["groups/guided"], figures["left_out/too_long"]) == (0, 1)

@@ -3,7 +3,7 @@ from guidance_fakes import FakeContext, Source, ask
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lyceum.component import RecipeError
+from lyceum.component import RecipeError, kinds
 from lyceum.guidance.base import (
     AroundContext,
     Guide,
@@ -15,6 +15,8 @@ from lyceum.guidance.base import (
     prompt_with,
     solution_to_give,
 )
+from lyceum.guidance.solution_cache import noted
+from lyceum.stages.online import Online
 from lyceum.tree import Node, Tree
 from lyceum.types import Context, Grade, Origin
 
@@ -136,3 +138,43 @@ def test_a_guide_changes_nothing_of_itself():
     assert guide.figures() == guide.state_dict() == {}
     with pytest.raises(ValueError, match=r"unknown"):
         guide.load_state_dict({"x": 1})
+
+
+@pytest.mark.parametrize("kind", kinds("guidance"))
+def test_a_guide_says_nothing_of_tasks_that_another_one_around_it_kept_to_itself(kind):
+    # search-where-hard samples easy tasks and those with cached solutions by itself: inner guides are not asked.
+    guide = kinds("guidance")[kind]().build(Source(ask()), seed=0)
+    guide.observe([noted(tree_of(Grade(1.0)), 1.0, "direct")])
+    figures = guide.figures()
+    assert all(figures.get(name, 0) == 0 for name in ("groups/failed", "groups/guided", "without_hints/tasks"))
+
+
+def stage_with(guide, rollout):
+    needed = {"beam": {"value": "likelihood"}, "value-mcts": {"value": "likelihood"}}.get(rollout, {})
+    return Online.model_validate({"guidance": [guide], "rollout": rollout, **needed})
+
+
+@pytest.mark.parametrize("rollout", ["beam", "best-first", "look-ahead", "mcts", "segments", "value-mcts"])
+@pytest.mark.parametrize(
+    ("guide", "because"),
+    [
+        ({"kind": "begun"}, "count twice"),
+        ({"kind": "seele"}, "grades a round's trajectories"),
+        ({"kind": "rubric-scaffold"}, "first piece alone"),
+    ],
+)
+def test_rollouts_that_draw_pieces_are_refused_where_a_guide_needs_whole_trajectories(guide, because, rollout):
+    (line,) = stage_with(guide, rollout).check()
+    assert line.startswith(f"rollout.kind: got '{rollout}', which draws trajectories piece by piece, with guidance")
+    assert because in line
+    assert line.endswith("allowed: critical-tokens, flat")
+
+
+@pytest.mark.parametrize("rollout", ["flat", "critical-tokens"])
+@pytest.mark.parametrize("guide", ["begun", "seele", "rubric-scaffold"])
+def test_rollouts_that_draw_whole_trajectories_go_with_every_guide(guide, rollout):
+    assert stage_with({"kind": guide}, rollout).check() == []
+
+
+def test_pieces_below_a_prompt_that_shows_the_criteria_see_them():
+    assert stage_with({"kind": "rubric-scaffold", "treatment": "hinted"}, "mcts").check() == []

@@ -1,4 +1,5 @@
 import asyncio
+from dataclasses import replace
 
 import pytest
 import torch
@@ -54,6 +55,7 @@ def test_a_group_that_fails_is_trained_on_what_was_written_under_the_hint_below_
         len(node.tokens) for root in tree.roots for node in root.children if not node.grafted
     )
     counts = {"groups/failed": 1, "groups/guided": 1, "groups/rescued": 1, "without_hints/tasks": 0}
+    counts["too_long/hints"] = 0
     assert figures == counts | {"correct/guided": 0.5, "correct/unguided": 0}
 
 
@@ -123,3 +125,11 @@ def test_what_each_way_of_keeping_trains():
 def test_tasks_without_hints_of_the_tiers_are_refused_before_a_model_loads():
     with pytest.raises(RecipeError, match="oracle"):
         HintedSamples(tiers=("oracle",)).check_tasks(SOURCE)
+
+
+def test_a_hint_for_which_the_context_has_no_room_is_left_out_and_counted():
+    # The engine refuses a prompt that fills the context; a long hint is no reason to lose a run.
+    task = replace(TASK, columns={**TASK.columns, "hints": [{"tier": "solution", "text": "9" * 5000}]})
+    _, tree, figures = rolled(lambda prompt, i: False, task=task)
+    assert [root.text for root in tree.roots] == [BARE]
+    assert (figures["groups/failed"], figures["groups/guided"], figures["too_long/hints"]) == (1, 0, 1)

@@ -7,6 +7,8 @@ from guidance_fakes import RIGHT, FakeContext, Source, ask, flat, prompt_of
 from lyceum.component import RecipeError
 from lyceum.guidance.rubric_scaffold import RubricScaffold, share_shown
 from lyceum.tasks.chain import Chain, make_task
+from lyceum.tree import Node, Tree
+from lyceum.types import Continuation, Grade, Origin
 
 RUBRIC = [{"criterion": f"c{i}", "points": i - 1} for i in range(4)]  # the first takes a point off
 TASK = ask(rubric=RUBRIC)
@@ -129,3 +131,38 @@ def test_what_was_shown_and_what_it_earned_is_told():
         # the last of five, right, and five of the task without a rubric, wrong
         "outcome/without": 1 / 6,
     }
+
+
+def test_a_trajectory_of_steps_counts_as_shown_what_its_first_step_was():
+    guide = RubricScaffold(treatment="hinted").build(Source(TASK), seed=0)
+    tree = Tree(TASK, [Node(None, [1], Origin.PROMPT)])
+    for shown, outcome in ((2, 1.0), (0, 0.0)):
+        step = tree.root.add_drawn(Continuation([2], [-1.0], [-1.0], [0], "length"))
+        step.stats["criteria"] = shown
+        leaf = step.add_drawn(Continuation([3], [-1.0], [-1.0], [0], "stop"))
+        leaf.grade = Grade(outcome)
+    guide.observe([tree])
+    figures = guide.figures()
+    assert (figures["outcome/with_criteria"], figures["outcome/without"]) == (1.0, 0.0)
+
+
+def test_a_request_that_fails_leaves_none_of_the_others_behind():
+    cancelled = []
+
+    class Failing(FakeContext):
+        async def extend(self, node, n, sampling=None, *, keep=False):
+            if node.text == "Q":
+                raise OSError("the engine is gone")
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.append(node.text)
+                raise
+
+    async def run():
+        guide = RubricScaffold(order="listed").build(Source(TASK), seed=0)
+        with pytest.raises(OSError, match="the engine is gone"):
+            await guide(flat(3))(TASK, Failing(progress=0.0))
+        return len(cancelled)
+
+    assert asyncio.run(run()) == 2, "both samples that were shown criteria"

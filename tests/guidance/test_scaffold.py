@@ -235,3 +235,20 @@ def test_ladders_that_leak_are_refused_unless_allowed():
         Scaffold().check_tasks(Source(leaky))
     Scaffold(allow_leaks=True).check_tasks(Source(leaky))
     Scaffold(tiers=("knowledge", "solution")).check_tasks(Source(ask("Q", answer="7", hints=LADDER[:3])))
+
+
+def test_levels_that_are_tried_at_once_share_the_tasks_budget():
+    # 7 tokens: 4 samples take one each, 3 are left for 5 levels: the lowest three, a token each.
+    context = FakeContext(budget=7)
+    roll(context, search="together")
+    assert context.asked == [("Q", 4), *((level, 1) for level in LEVELS[:3])]
+
+    class Notes(FakeContext):
+        async def extend(self, node, n, sampling=None, *, keep=False):
+            self.longest = [*getattr(self, "longest", []), sampling.max_completion_tokens]
+            return await super().extend(node, n, sampling, keep=keep)
+
+    # 54 tokens: 50 are left, 10 for each of the five, where each alone would take all that is left.
+    context = Notes(budget=54)
+    roll(context, search="together")
+    assert context.longest == [13] + [10] * 5

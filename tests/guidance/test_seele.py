@@ -136,6 +136,7 @@ def test_tasks_without_a_solution_are_drawn_at_once_and_counted():
     assert context.asked == [("R", 16)]
     guide.observe([tree])
     assert guide.figures() == {"without_hints/tasks": 1}
+    assert guide.state_dict() == {"shares": {}}
     with pytest.raises(RecipeError, match=r"guidance.seele: none of the tasks has a solution"):
         Seele().check_tasks(Source(ask("R")))
 

@@ -194,3 +194,15 @@ def test_direct_samples_and_search_draw_alike():
         RecipeError, match=r"direct.sampling.temperature: got 1.0, but rollout.sampling.temperature is 0.7"
     ):
         load_recipe("deepsearch", ["rollout.sampling.temperature=0.7"])
+
+
+def test_all_samples_of_an_easy_task_stand_under_its_own_prompt():
+    # Two test it, two more make up the group. Under a second prompt the latter would count as helped, and be no
+    # solutions to imitate: of 2 right of 4 the share would be 1 of 2.
+    tree = roll(guide(easy="train"), Found(), FakeContext({"Q": [RIGHT, WRONG, RIGHT, WRONG]}))
+    assert [leaf.path()[0] is tree.root for leaf in tree.trajectories] == [True] * 4
+    assert tree.root.children == tree.trajectories
+    assert len(tree.roots) == 1
+    assert tree.solved_unaided == tree.solved == 0.5
+    tree = roll(guide(easy="train"), Found(), FakeContext({"Q": [RIGHT, WRONG, RIGHT, RIGHT]}))
+    assert tree.solved_unaided == 0.75

@@ -124,6 +124,17 @@ def test_what_the_budget_ends_stays_as_long_as_it_is():
     assert tree.trajectories[0].grade.verdict is False
 
 
+def test_a_subtree_for_which_the_budget_holds_no_step_keeps_its_path():
+    # Two subtrees of one beam draw 2 + 2 tokens and keep a b each; the fifth token is the first one's. Then nothing is
+    # left: the second one's b is as much a path that the budget ended as what became of the first one's.
+    context = Valuing(lambda text: text.count("b"), length=10, budget=5)
+    tree = search(context, beams=2, width=2, subtrees=2, distinct=False)
+    assert asked(context) == [("", 4), ("b", 1)]
+    assert sorted(texts(tree)) == ["b", "ba"]
+    assert {leaf.finish for leaf in tree.trajectories} == {"length"}
+    assert tree.record["beam"]["ended"] == "budget"
+
+
 def test_a_budget_that_holds_no_step_gives_no_trajectory():
     tree = search(Valuing(lambda text: 0.5, budget=0))
     assert texts(tree) == []

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tree_fakes import FakeTreeContext
+from tree_fakes import ElsewhereContext, FakeTreeContext
 
 from lyceum.component import RecipeError
 from lyceum.guidance.base import is_right
@@ -216,3 +216,12 @@ def test_impossible_settings_are_refused():
     with pytest.raises(RecipeError, match=r"rollout\.rank: got 'value', but the stage has no value model"):
         load_recipe("grpo", ["rollout={kind: best-first, rank: value}"])
     load_recipe("grpo", ["rollout={kind: best-first, rank: value}", "value=likelihood"])
+
+
+def test_what_was_drawn_twice_is_dropped_from_the_prompt_that_a_guide_chose():
+    # Every draw is a, then the end: one of each two goes, wherever it hangs.
+    context = ElsewhereContext(lambda text: True, letters=(1,), length=1)
+    tree = search(context, until_right=False)
+    assert tree.root.children == []
+    assert [node.text for node in tree.roots[1].children] == ["a"]
+    assert [leaf.completion for leaf in tree.trajectories] == ["a"]

@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 from scripted_context import ScriptedContext, assert_whole, policy, roll, texts
 
 from lyceum.forest import build_forest
+from lyceum.guidance.begun import FromBeginning
 from lyceum.rollout.critical_tokens import CriticalTokens, most_uncertain
 from lyceum.types import Origin, Sampling
 
@@ -127,3 +128,22 @@ def test_the_group_is_complete_and_every_row_ends_in_what_the_policy_wrote(seed,
     assert forest.n_rows == samples
     assert forest.trainable(forest.rows()).any(1).all()
     assert_whole(tree)
+
+
+def test_both_rounds_share_the_tasks_budget():
+    # 4 samples of 6 tokens would take 24. Of 12 each may take 3: the first one abc, and (12 - 3) // 3 = 3 for each of
+    # the three that are written anew.
+    context = ScriptedContext(write, budget=12)
+    tree = roll(critical(), context)
+    assert [longest for _, _, longest, _ in context.asked] == [3, 3]
+    assert texts(tree.chosen) == ["abc", "abxy", "abxy", "abxy"]
+    assert context.budget_left >= 0
+
+
+def test_what_somebody_else_wrote_is_not_critical():
+    # Below the given "gh" the policy wrote "a$", both of them sure; with places for 20 the given h would be among them.
+    given, settings = [ord("g"), ord("h")], critical(samples=2, regenerated=1, candidates=20)
+    for seed in range(8):
+        context = FromBeginning(ScriptedContext(lambda text, nth, sampling: "a$", seed=seed), given)
+        tree = roll(settings, context)
+        assert tree.record["critical_tokens"]["places"] == [2]

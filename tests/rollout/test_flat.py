@@ -10,8 +10,9 @@ from lyceum.types import Continuation, Grade, Origin, Sampling, Task
 class Context:
     """Notes what is asked of it; grades by number of the sample."""
 
-    def __init__(self):
+    def __init__(self, budget_left=1 << 62):
         self.asked = []
+        self.budget_left = budget_left
 
     def tree(self, task):
         return Tree(task, [Node(None, [1, 2], Origin.PROMPT)])
@@ -32,6 +33,15 @@ def test_a_flat_group_is_one_extension_of_the_prompt_graded_as_a_set():
     assert context.asked == [(tree.root, 3, sampling)]
     assert [leaf.tokens for leaf in tree.trajectories] == [[10], [11], [12]]
     assert [leaf.grade.outcome for leaf in tree.graded] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("budget", "longest"), [(40, 8), (20, 6), (2, 1), (0, 1)])
+def test_the_samples_of_a_group_share_the_tasks_budget(budget, longest):
+    # 40 // 3 is more than the 8 asked for; 20 // 3 = 6, where each one's own 8 would take 24 of 20; a group that has
+    # begun has a token each.
+    context = Context(budget)
+    asyncio.run(Flat(samples=3, sampling=Sampling(max_completion_tokens=8)).build()(Task("t", ()), context))
+    assert [(n, sampling.max_completion_tokens) for _, n, sampling in context.asked] == [(3, longest)]
 
 
 def test_no_samples_is_refused():

@@ -169,3 +169,20 @@ def test_the_group_is_complete_whatever_the_tree_did(seed, samples, limit):
     assert all(not leaf.children and leaf.grade is not None for leaf in tree.chosen)
     assert all(len(leaf.completion_tokens) <= min(8, limit - 1) for leaf in tree.chosen)
     assert_whole(tree)
+
+
+def fork_for_good(text):
+    """Two openings, and then their own letter without an end."""
+    return {"x": 0.5, "y": 0.4} if not text else {text[0]: 0.9, "w": 0.1}
+
+
+@pytest.mark.parametrize("budget", [0, 1, 5, 11, 21, 22, 24, 30, 44, 60, 200])
+def test_a_short_budget_shortens_paths_and_is_not_passed(budget):
+    # Branching takes up to 2 * (3 + 8) = 22 tokens to each look-ahead; below that nothing branches, and samples share
+    # what there is, a token each at least.
+    context = ScriptedContext(policy(fork_for_good), budget=budget)
+    tree = roll(looking(samples=2, longest=40), context)
+    assert tree.record["look_ahead"]["opened"] == (budget >= 22)
+    assert len(tree.chosen) == 2
+    assert context.budget_left >= min(0, budget - 2)
+    assert_whole(tree)

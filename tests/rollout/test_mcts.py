@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tree_fakes import FakeTreeContext
+from tree_fakes import ElsewhereContext, FakeTreeContext
 
 from lyceum.component import RecipeError
 from lyceum.recipe import load_recipe
@@ -226,3 +226,12 @@ def test_budgets_smaller_than_one_path_are_refused():
     assert "rollout.max_nodes: got 9, but one path may have 10 nodes" in few.check(SimpleNamespace())[0]
     with pytest.raises(RecipeError, match="max_tokens_per_task: got 20"):
         load_recipe("deepsearch", ["max_tokens_per_task=20"])
+
+
+def test_what_was_drawn_twice_is_dropped_from_the_prompt_that_a_guide_chose():
+    # Every draw is a, then the end: one of each two goes, wherever it hangs.
+    context = ElsewhereContext(lambda text: True, letters=(1,), length=1)
+    tree = search(context, distinct=True, trajectories=2)
+    assert tree.root.children == []
+    assert [node.text for node in tree.roots[1].children] == ["a"]
+    assert [leaf.completion for leaf in tree.trajectories] == ["a"]

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from tree_fakes import END, FakeTreeContext
 
-from lyceum.rollout.steps import Steps, grow, split, write_texts
+from lyceum.rollout.steps import Steps, cut_off, grow, split, write_texts
 from lyceum.tree import Node
-from lyceum.types import Continuation, Origin, Sampling, Task
+from lyceum.types import Continuation, Grade, Origin, Sampling, Task
 
 
 def grown(context, steps, *, n=1, sampling=None, depth_left=9, node=None):
@@ -128,15 +128,30 @@ def test_depth_bounds_the_nodes_of_a_cut_draw():
     assert one.terminal
 
 
-def test_a_split_node_keeps_its_place():
+def test_a_split_node_ends_the_chain_that_takes_its_place():
     root = Node(None, [9], Origin.PROMPT)
-    node = root.add_drawn(Continuation([1, 2, 3], [-1.0, -2.0, -3.0], [-1.5, -2.5, -3.5], [7, 7, 8], "stop"))
-    first, second = split(node, [2])
-    assert first is node
-    assert root.children == [first]
-    assert first.children == [second]
-    assert (first.tokens, first.behaviour_logprob, first.version) == ([1, 2], [-1.0, -2.0], [7, 7])
-    assert (second.tokens, second.model_logprob, second.version, second.finish) == ([3], [-3.5], [8], "stop")
+    before, node, after = (
+        root.add_drawn(Continuation([1, 2, 3, 4], [-1.0] * 3 + [-2.0], [-1.5] * 4, [7, 7, 8, 8], "stop")) for _ in "123"
+    )
+    # What a guide or a grader has said of the whole stays with its end, and is not said of its parts.
+    node.grade, node.stats = Grade(1.0, True), {"criteria": 2}
+    first, second, third = split(node, [2, 3])
+    assert third is node
+    assert root.children == [before, first, after]
+    assert (first.children, second.children, third.children) == ([second], [third], [])
+    assert (first.tokens, first.behaviour_logprob, first.version) == ([1, 2], [-1.0, -1.0], [7, 7])
+    assert (second.tokens, second.version, second.finish) == ([3], [8], "length")
+    assert (third.tokens, third.behaviour_logprob, third.version, third.finish) == ([4], [-2.0], [8], "stop")
+    assert [part.grade is None for part in (first, second, third)] == [True, True, False]
+    assert [part.stats for part in (first, second, third)] == [{}, {}, {"criteria": 2}]
+
+
+@pytest.mark.parametrize("tokens", [0, 4])
+def test_a_cut_at_a_nodes_end_is_refused(tokens):
+    root = Node(None, [9], Origin.PROMPT)
+    node = root.add_drawn(Continuation([1, 2, 3, 4], [-1.0] * 4, [-1.0] * 4, [7] * 4, "stop"))
+    with pytest.raises(ValueError, match=f"before token {tokens} of a node of 4"):
+        cut_off(node, tokens)
 
 
 def test_texts_add_up_where_tokens_decoded_alone_do_not():

@@ -4,7 +4,7 @@ import asyncio
 import math
 
 import pytest
-from tree_fakes import FakeTreeContext
+from tree_fakes import ElsewhereContext, FakeTreeContext
 
 from lyceum.recipe import load_recipe
 from lyceum.rollout.value_mcts import GreedySearch, ValueMCTS
@@ -208,3 +208,17 @@ def test_what_cannot_work_is_refused():
     budget = load_recipe("rest-mcts", ["max_tokens_per_task=100"]).stages[0]
     assert ValueMCTS(sampling={"max_completion_tokens": 100}).check(budget) == []
     assert "may be 101 tokens long" in ValueMCTS(sampling={"max_completion_tokens": 101}).check(budget)[0]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"simulate": "none"}, {"simulate": "completions"}, {"simulate": "completions", "depth": 1}],
+    ids=["steps", "completions", "completions of one step"],
+)
+def test_what_was_drawn_twice_is_dropped_from_the_prompt_that_a_guide_chose(settings):
+    # Every draw is a, then the end: one of each two goes, wherever it hangs.
+    context = ElsewhereContext(lambda text: True, letters=(1,), length=1)
+    tree = search(context, iterations=3, **settings)
+    assert tree.root.children == []
+    assert [node.completion for node in tree.roots[1].children] == ["a"]
+    assert {leaf.completion for leaf in tree.trajectories} == {"a"}

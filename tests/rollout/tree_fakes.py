@@ -78,3 +78,19 @@ class FakeTreeContext:
     @property
     def budget_left(self):
         return self.budget - self.sampled
+
+
+class ElsewhereContext(FakeTreeContext):
+    """As a guide's context: what is drawn below a task's prompt stands below another one, with a hint."""
+
+    def tree(self, task):
+        tree = super().tree(task)
+        self.hinted = tree.add_prompt([90, 91], text="?!")
+        self.prompt = tree.root
+        return tree
+
+    async def extend(self, node, n, sampling=None, *, keep=False):
+        return await super().extend(self.hinted if node is self.prompt else node, n, sampling, keep=keep)
+
+    async def value(self, paths):
+        return [0.5 for _ in paths]

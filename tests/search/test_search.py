@@ -235,12 +235,12 @@ def test_no_trajectory_is_a_wrong_answer_and_counted():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"strategies": ["beem"]}, r"strategy: got 'beem' \(did you mean 'beam'\?\); allowed: all, beam, best-of-n"),
+        ({"strategies": ["beem"]}, r"strategy: got 'beem' \(did you mean 'beam'\?\); allowed: all, beam, best-first, "),
         ({"strategies": []}, r"strategy: got none; allowed: all, or any of beam"),
         ({"strategies": [{"kind": "beam", "widht": 2}]}, r"strategy.0.widht: unknown key \(did you mean 'width'\?\)"),
         (
-            {"value": None},
-            r"value: got none, but beam, best-of-n, dvts, mcts, value-mcts, weighted-majority read values",
+            {"value": None, "strategies": ["majority", "beam", "dvts"]},
+            r"value: got none, but beam, dvts read values; allowed: likelihood, model, or strategies that need none",
         ),
         ({"value": None, "strategies": ["mcts"], "mcts.judge": "agreement"}, r"value: got none, but mcts reads values"),
         (
@@ -266,3 +266,8 @@ def test_without_values_strategies_that_need_none_still_run():
     votes = {"mcts.judge": "agreement", "mcts.choose": "majority"}
     found = search(value=None, strategies=["majority", "mcts"], sizes=(2,), **votes)
     assert [cell["tokens_valued"] for cell in found["cells"]] == [0, 0]
+
+
+def test_of_all_strategies_those_that_need_no_values_run_without():
+    found = search(value=None, strategies=["all"], sizes=(2,))
+    assert {cell["strategy"] for cell in found["cells"]} == {"greedy", "majority"}

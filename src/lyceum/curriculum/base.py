@@ -66,11 +66,11 @@ def categories_of(source: TaskSource, by: str) -> list[str]:
 
 
 def success(tree: Tree) -> float | None:
-    """The share of a tree's answers that are right without help, or its mean outcome where no grader says; None
-    without a grade."""
+    """The share of a tree's answers that are right without help, or their mean outcome where no grader says; None
+    where nothing was graded, or all had help."""
     if tree.solved_unaided is not None:
         return tree.solved_unaided
-    outcomes = [outcome for _, _, outcome in tree.graded_with_outcome()]
+    outcomes = [leaf.grade.outcome for leaf in tree.unaided if leaf.grade and leaf.grade.outcome is not None]
     return fmean(outcomes) if outcomes else None
 
 

@@ -122,7 +122,9 @@ class KnapsackCurriculum(Around):
     def observe(self, trees: Sequence[Tree]) -> None:
         granted: dict[str, list[int]] = defaultdict(list)
         for tree in trees:
-            verdicts = [grade.verdict for _, grade, _ in tree.graded_with_outcome() if grade.verdict is not None]
+            # What a guide put in the place of failures says nothing of what the task needs.
+            said = [leaf.grade.verdict for leaf in tree.unaided if leaf.grade is not None]
+            verdicts = [verdict for verdict in said if verdict is not None]
             category = "all" if self.settings.by is None else category_of(tree.task, self.settings.by)
             granted[category].append(tree.task.samples or 0)
             if verdicts:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from lyceum.component import Component, slot
+from lyceum.component import Component, RecipeError, slot
 from lyceum.curriculum.base import Around
 from lyceum.policy import Policy
 from lyceum.reward.token_budget import COLUMN
@@ -51,6 +51,18 @@ class ShrinkingBudget(Component, room="curriculum"):
             self.draws.check_tasks(source)
 
     def build(self, source: TaskSource, *, seed: int, policy: Policy | None = None) -> Curriculum:
+        """
+        Raises:
+            RecipeError: the policy's tokenizer cannot write the template, or the digits of a budget.
+        """
+        if policy is not None and self.template is not None:
+            text = fill(self.template, {COLUMN: "0123456789"})
+            read = policy.decode(policy.encode(text))
+            if missing := [sign for sign in dict.fromkeys(text) if not sign.isspace() and sign not in read]:
+                raise RecipeError(
+                    f"curriculum.template: got {self.template!r}, but the model's vocabulary has no "
+                    f"{' '.join(missing)}; allowed: a text of what it has, or null"
+                )
         return ShrinkingBudgetCurriculum(self, self.draws.build(source, seed=seed, policy=policy))
 
 

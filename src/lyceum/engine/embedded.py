@@ -39,7 +39,7 @@ class EmbeddedConfig(Component, room="engine"):
     max_sequences: int = Field(512, ge=1)
     """Samples drawn at the same time; further requests wait."""
     prefill_tokens: int = Field(16384, ge=1)
-    """Prompt tokens computed in one forward, at least one request's."""
+    """Tokens of prompts, or of what is scored, computed in one forward, at least one request's."""
     share_prompt_tokens: int = Field(48, ge=1)
     """Prompts at least this long (tokens) are stored once for a group of eight samples; shorter ones are copied, which
     is faster. What counts is the tokens that it saves: for two samples a prompt must be seven times as long."""
@@ -426,7 +426,9 @@ class EmbeddedEngine:
     def _score_waiting(self) -> None:
         if not self._scoring:
             return
-        asked = self._scoring
+        # At most so many at once; one that is longer goes alone.
+        ends = itertools.accumulate(len(tokens) for tokens, _ in self._scoring)
+        asked = self._scoring[: max(1, sum(end <= self.config.prefill_tokens for end in ends))]
         device = self.policy.device
         starts = np.cumsum([0] + [len(tokens) for tokens, _ in asked])
         paths = [torch.arange(a, b) for a, b in itertools.pairwise(starts)]
@@ -434,7 +436,7 @@ class EmbeddedEngine:
         position = torch.cat([torch.arange(len(tokens)) for tokens, _ in asked]).to(device)
         hidden = self.policy.hidden(token, position, TreePlan(paths, [0] * len(paths)).to(device))
         logprob = token_outputs(self.policy, hidden[:-1], token[1:]).logprob.tolist()
-        self._scoring, self._answered = [], True
+        self._scoring, self._answered = self._scoring[len(asked) :], True
         for (_, future), a, b in zip(asked, starts[:-1], starts[1:], strict=True):
             if not future.done():
                 future.set_result([0.0, *logprob[a : b - 1]])

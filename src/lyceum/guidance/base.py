@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from types import MappingProxyType
 from typing import Any
 
-from lyceum.component import RecipeError, require_keys
+from lyceum.component import RecipeError, kinds, require_keys
 from lyceum.tasks.solution import Solution, levels_of, solution_of
-from lyceum.tree import Node, Tree
+from lyceum.tree import Node, Tree, is_right
 from lyceum.types import Context, Grade, Message, Origin, Rollout, Sampling, Task, TaskSource
 
 Hint = Mapping[str, str]
@@ -22,6 +23,9 @@ CHECKED = 200
 class Guide:
     """A guide that changes nothing and remembers nothing: what a method overrides is what it is about."""
 
+    _figures: Mapping[str, float] = MappingProxyType({})
+    """Of the step that was observed last: made anew each time."""
+
     def __call__(self, rollout: Rollout) -> Rollout:
         return rollout
 
@@ -29,7 +33,7 @@ class Guide:
         """Finished trees of a step."""
 
     def figures(self) -> dict[str, float]:
-        return {}
+        return dict(self._figures)
 
     def state_dict(self) -> dict[str, Any]:
         return {}
@@ -52,25 +56,34 @@ class TaskGuide(Guide):
         raise NotImplementedError
 
 
+def notes_of(trees: Sequence[Tree], guide: str) -> list[tuple[Tree, Any]]:
+    """The trees that a guide has noted something on, with its notes.
+
+    A guide outside of it may have grown others by itself, as ``search-where-hard`` does.
+    """
+    return [(tree, tree.record[guide]) for tree in trees if guide in tree.record]
+
+
 def ladder_of(task: Task) -> list[Hint]:
     """The task's hints, from abstract to concrete; empty where it has none."""
     return list(task.columns.get("hints") or ())
 
 
 def failed(tree: Tree) -> bool:
-    """Whether every graded trajectory of the tree is wrong, and there is one.
-
-    Right or wrong is the grader's verdict where it gives one, and an outcome of 0 or less where it gives none.
-    """
+    """Whether every graded trajectory of the tree is wrong, and there is one."""
     graded = list(tree.graded_with_outcome())
     return bool(graded) and not any(is_right(leaf) for leaf, _, _ in graded)
 
 
-def is_right(leaf: Node) -> bool:
-    """Whether a graded leaf is right; False for one without an outcome."""
-    if leaf.grade is None or leaf.grade.outcome is None:
-        return False
-    return leaf.grade.outcome > 0 if leaf.grade.verdict is None else leaf.grade.verdict
+def piecewise_lines(guide: str, stage: Any, because: str) -> list[str]:
+    """A line where the stage's rollout is ``piecewise``: where what it draws below a prompt is no whole trajectory."""
+    if not getattr(stage.rollout, "piecewise", False):
+        return []
+    whole = [kind for kind, settings in kinds("rollout").items() if not getattr(settings, "piecewise", False)]
+    return [
+        f"rollout.kind: got {stage.rollout.kind!r}, which draws trajectories piece by piece, with guidance {guide!r}, "
+        f"{because}; allowed: {', '.join(whole)}"
+    ]
 
 
 def prompt_with(tree: Tree, context: Context, source: TaskSource, hint: Hint) -> Node:

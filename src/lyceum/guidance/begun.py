@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
 
 from lyceum.component import Component
-from lyceum.guidance.base import AroundContext, Guide
+from lyceum.guidance.base import AroundContext, TaskGuide, notes_of, piecewise_lines
+from lyceum.rollout.steps import write_texts
 from lyceum.tree import Node, Tree
 from lyceum.types import Context, Guidance, Origin, Rollout, Sampling, Task, TaskSource
 
@@ -23,34 +24,29 @@ class Begun(Component, room="guidance"):
 
     kind: Literal["begun"] = "begun"
 
+    def check(self, stage: Any) -> list[str]:
+        return piecewise_lines(self.kind, stage, "whose beginnings its limits of tokens and depth would count twice")
+
     def build(self, source: TaskSource, *, seed: int) -> Guidance:
         return BegunGuide()
 
 
-class BegunGuide(Guide):
-    """It remembers nothing but the last step's figures."""
+class BegunGuide(TaskGuide):
+    """Without a state: what is given stands in the task."""
 
-    def __init__(self) -> None:
-        self.seen: dict[str, float] = {}
-
-    def __call__(self, rollout: Rollout) -> Rollout:
-        async def guided(task: Task, context: Context) -> Tree:
-            given = task.columns.get(BEGUN)
-            tree = await rollout(task, FromBeginning(context, given) if given else context)
-            tree.record[BEGUN] = len(given or ())
-            return tree
-
-        return guided
+    async def roll(self, rollout: Rollout, task: Task, context: Context) -> Tree:
+        given = task.columns.get(BEGUN)
+        tree = await rollout(task, FromBeginning(context, given) if given else context)
+        tree.record[BEGUN] = len(given or ())
+        return tree
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        given = [tree for tree in trees if tree.record[BEGUN]]
-        self.seen = {"groups/begun": len(given)}
+        given = [(tree, tokens) for tree, tokens in notes_of(trees, BEGUN) if tokens]
+        figures = {"groups/begun": float(len(given))}
         if given:
-            self.seen["tokens/given"] = fmean(tree.record[BEGUN] for tree in given)
-            self.seen["correct/begun"] = fmean(tree.solved or 0.0 for tree in given)
-
-    def figures(self) -> dict[str, float]:
-        return self.seen
+            figures["tokens/given"] = fmean(tokens for _, tokens in given)
+            figures["correct/begun"] = fmean(tree.solved or 0.0 for tree, _ in given)
+        self._figures = figures
 
 
 class FromBeginning(AroundContext):
@@ -66,5 +62,9 @@ class FromBeginning(AroundContext):
         return tree
 
     async def extend(self, node: Node, n: int, sampling: Sampling | None = None, *, keep: bool = False) -> list[Node]:
-        below = node.children[0] if self.tree_of(node) else node
-        return await super().extend(below, n, sampling, keep=keep)
+        if not self.tree_of(node):
+            return await super().extend(node, n, sampling, keep=keep)
+        drawn = await super().extend(node.children[0], n, sampling, keep=keep)
+        for child in drawn:  # decoded alone it may lack the space behind what was given
+            write_texts([child], self.decode, terminal=True)
+        return drawn

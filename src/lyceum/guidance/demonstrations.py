@@ -11,8 +11,8 @@ from pydantic import Field
 
 from lyceum.component import Component
 from lyceum.demonstrations import add_demonstration, demonstration_of, needed_demonstration
-from lyceum.guidance.base import Guide, failed, is_right
-from lyceum.tree import Node, Tree
+from lyceum.guidance.base import TaskGuide, failed, notes_of
+from lyceum.tree import Node, Tree, is_right
 from lyceum.types import Context, Guidance, Rollout, Task, TaskSource
 
 LEFT_OUT = ("missing", "too long", "wrong", "ungraded")
@@ -33,7 +33,7 @@ class Demonstrations(Component, room="guidance"):
     place: Literal["beside", "instead"] = "beside"
     """``beside`` the rollouts, or ``instead`` of as many of them, wrong ones first."""
     max_completion_tokens: int = Field(2048, ge=1)
-    """Longer demonstrations are left out, and counted."""
+    """Longer demonstrations are left out, and counted; so are those for which the model's context has no room."""
 
     def check_tasks(self, source: TaskSource) -> None:
         needed_demonstration(source[0], "guidance 'demonstrations'")
@@ -42,22 +42,18 @@ class Demonstrations(Component, room="guidance"):
         return DemonstrationGuide(self)
 
 
-class DemonstrationGuide(Guide):
+class DemonstrationGuide(TaskGuide):
     """Source: LUFFY, arXiv:2504.14945, and RL-PLUS, arXiv:2508.00222: one row of eight, advantages over all eight."""
 
     def __init__(self, settings: Demonstrations) -> None:
         self.settings = settings
-        self.seen: dict[str, float] = {}
 
-    def __call__(self, rollout: Rollout) -> Rollout:
-        async def guided(task: Task, context: Context) -> Tree:
-            tree = await rollout(task, context)
-            own = tree.solved
-            outcome = await self.help(tree, context) if self.settings.when == "always" or failed(tree) else "not needed"
-            tree.record["demonstrations"] = {"outcome": outcome, "own": own}
-            return tree
-
-        return guided
+    async def roll(self, rollout: Rollout, task: Task, context: Context) -> Tree:
+        tree = await rollout(task, context)
+        own = tree.solved
+        outcome = await self.help(tree, context) if self.settings.when == "always" or failed(tree) else "not needed"
+        tree.record["demonstrations"] = {"outcome": outcome, "own": own}
+        return tree
 
     async def help(self, tree: Tree, context: Context) -> str:
         """Add the task's demonstration where it is right; why not, where not."""
@@ -65,7 +61,7 @@ class DemonstrationGuide(Guide):
         if text is None:
             return "missing"
         tokens, longest = context.encode(text), self.settings.max_completion_tokens
-        if len(tokens) > longest:
+        if len(tokens) > min(longest, context.room(tree.root)):
             return "too long"
         own = tree.trajectories
         leaf = add_demonstration(tree.root, tokens, text, longest)
@@ -79,16 +75,14 @@ class DemonstrationGuide(Guide):
         return "added"
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        records = [tree.record["demonstrations"] for tree in trees]
+        records = [note for _, note in notes_of(trees, "demonstrations")]
         outcomes = Counter(record["outcome"] for record in records)
         own = [record["own"] for record in records if record["own"] is not None]
-        self.seen = {"groups/guided": outcomes["added"]}
-        self.seen |= {f"left_out/{why.replace(' ', '_')}": outcomes[why] for why in LEFT_OUT}
+        figures: dict[str, float] = {"groups/guided": outcomes["added"]}
+        figures |= {f"left_out/{why.replace(' ', '_')}": outcomes[why] for why in LEFT_OUT}
         if own:
-            self.seen["correct/own"] = fmean(own)
-
-    def figures(self) -> dict[str, float]:
-        return self.seen
+            figures["correct/own"] = fmean(own)
+        self._figures = figures
 
 
 def with_demonstration(own: Sequence[Node], leaf: Node, copies: int, place: Literal["beside", "instead"]) -> list[Node]:

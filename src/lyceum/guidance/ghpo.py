@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from lyceum.component import Component
-from lyceum.guidance.base import Hint, TaskGuide, check_solutions, failed, fits, solution_to_give, take_over
+from lyceum.guidance.base import Hint, TaskGuide, check_solutions, failed, fits, notes_of, solution_to_give, take_over
 from lyceum.tree import Tree
 from lyceum.types import Context, Rollout, Task, TaskSource
 
@@ -47,7 +47,6 @@ class GHPOGuide(TaskGuide):
 
     def __init__(self, settings: GHPO, source: TaskSource) -> None:
         self.settings, self.source = settings, source
-        self._figures: dict[str, float] = {}
 
     def hints(self, task: Task) -> list[tuple[float, Hint]]:
         """What each share gives. A share that gives nothing, or no more than the one before, is left out."""
@@ -98,9 +97,9 @@ class GHPOGuide(TaskGuide):
             tree.chosen = trained
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        notes = [tree.record["ghpo"] for tree in trees]
+        notes = [note for _, note in notes_of(trees, "ghpo")]
         refined = [note for note in notes if note["asked"]]
-        self._figures = {
+        figures: dict[str, float] = {
             "groups/failed": sum(note["failed"] for note in notes),
             "groups/cold_start": sum(note["failed"] and note["cold"] for note in notes),
             "groups/guided": len(refined),
@@ -108,9 +107,7 @@ class GHPOGuide(TaskGuide):
             "too_long/hints": sum(note.get("too_long", 0) for note in notes),
         }
         for share in self.settings.shares:
-            self._figures[f"asked/{share:g}"] = sum(share in note["asked"] for note in refined)
-            self._figures[f"solved_at/{share:g}"] = sum(note.get("solved_at") == share for note in refined)
-        self._figures["solved_at/nothing"] = sum(note.get("solved_at") is None for note in refined)
-
-    def figures(self) -> dict[str, float]:
-        return self._figures
+            figures[f"asked/{share:g}"] = sum(share in note["asked"] for note in refined)
+            figures[f"solved_at/{share:g}"] = sum(note.get("solved_at") == share for note in refined)
+        figures["solved_at/nothing"] = sum(note.get("solved_at") is None for note in refined)
+        self._figures = figures

@@ -11,9 +11,9 @@ from typing import Literal
 from pydantic import Field
 
 from lyceum.component import Component
-from lyceum.guidance.base import Guide, Hint, check_ladders, failed, is_right, ladder_of, take_over
+from lyceum.guidance.base import Hint, TaskGuide, check_ladders, failed, fits, ladder_of, notes_of, take_over
 from lyceum.tasks.solution import levels_of
-from lyceum.tree import Node, Tree
+from lyceum.tree import Node, Tree, is_right
 from lyceum.types import Context, Guidance, Rollout, Task, TaskSource
 
 Keep = Literal["group", "right", "both"]
@@ -43,24 +43,20 @@ class HintedSamples(Component, room="guidance"):
         return GuideGRPO(self, source)
 
 
-class GuideGRPO(Guide):
+class GuideGRPO(TaskGuide):
     """Source: Guide-GRPO, arXiv:2506.13923; the authors' code (guide_rl) replaces the whole group, as ``keep: group``
     does."""
 
     def __init__(self, settings: HintedSamples, source: TaskSource) -> None:
         self.settings, self.source = settings, source
-        self.seen: dict[str, float] = {}
 
-    def __call__(self, rollout: Rollout) -> Rollout:
-        async def guided(task: Task, context: Context) -> Tree:
-            with context.returning():
-                tree = await rollout(task, context)
-            tree.record["guide"] = {"outcome": "not needed", "unguided": tree.solved}
-            if failed(tree):
-                tree.record["guide"] |= await self.help(tree, rollout, context)
-            return tree
-
-        return guided
+    async def roll(self, rollout: Rollout, task: Task, context: Context) -> Tree:
+        with context.returning():
+            tree = await rollout(task, context)
+        tree.record["guide"] = {"outcome": "not needed", "unguided": tree.solved}
+        if failed(tree):
+            tree.record["guide"] |= await self.help(tree, rollout, context)
+        return tree
 
     async def help(self, tree: Tree, rollout: Rollout, context: Context) -> dict[str, object]:
         """Sample once more under a hint and choose what is trained; what came of it, for the record."""
@@ -70,6 +66,8 @@ class GuideGRPO(Guide):
         if context.budget_left <= 0:
             return {"outcome": "no budget"}
         hinted = replace(self.source.hinted(tree.task, hint), samples=self.settings.samples or tree.task.samples)
+        if not fits(hinted, context):
+            return {"outcome": "too long"}
         helped = await rollout(hinted, context)
         tree.sampled_tokens += helped.sampled_tokens
         take_over(tree, helped, hint)
@@ -84,23 +82,22 @@ class GuideGRPO(Guide):
         return levels[-1] if levels else None
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        records = [tree.record["guide"] for tree in trees]
+        records = [note for _, note in notes_of(trees, "guide")]
         outcomes = Counter(record["outcome"] for record in records)
         hinted = sum(record.get("hinted", 0) for record in records)
         unguided = [record["unguided"] for record in records if record["unguided"] is not None]
-        self.seen = {
+        figures: dict[str, float] = {
             "groups/failed": len(records) - outcomes["not needed"],
             "groups/guided": outcomes["rescued"] + outcomes["failed"],
             "groups/rescued": outcomes["rescued"],
             "without_hints/tasks": outcomes["no hint"],
+            "too_long/hints": outcomes["too long"],
         }
         if hinted:
-            self.seen["correct/guided"] = sum(record.get("right", 0) for record in records) / hinted
+            figures["correct/guided"] = sum(record.get("right", 0) for record in records) / hinted
         if unguided:
-            self.seen["correct/unguided"] = fmean(unguided)
-
-    def figures(self) -> dict[str, float]:
-        return self.seen
+            figures["correct/unguided"] = fmean(unguided)
+        self._figures = figures
 
 
 def chosen(own: Sequence[Node], guided: Sequence[Node], keep: Keep) -> list[Node]:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from lyceum.component import Component, RecipeError
-from lyceum.guidance.base import CHECKED, AroundContext, Hint, TaskGuide, fits, leaks, prompt_with
+from lyceum.guidance.base import (
+    CHECKED,
+    AroundContext,
+    Hint,
+    TaskGuide,
+    fits,
+    leaks,
+    notes_of,
+    piecewise_lines,
+    prompt_with,
+)
+from lyceum.runtime.in_process import gather
 from lyceum.tasks.rubric import Criterion, rubric_hint, rubric_of
 from lyceum.tree import Node, Tree
 from lyceum.types import Context, Rollout, Sampling, Task, TaskSource
@@ -41,6 +51,12 @@ class RubricScaffold(Component, room="guidance"):
     def build(self, source: TaskSource, *, seed: int) -> RubricScaffoldGuide:
         return RubricScaffoldGuide(self, source)
 
+    def check(self, stage: Any) -> list[str]:
+        if self.treatment == "hinted":
+            return []
+        because = "whose treatment 'unhinted' would show the criteria to the first piece alone"
+        return piecewise_lines(self.kind, stage, because)
+
     def check_tasks(self, source: TaskSource) -> None:
         key = "guidance.rubric-scaffold"
         count = len(source) if hasattr(source, "rows") else min(len(source), CHECKED)
@@ -61,12 +77,13 @@ class RubricScaffoldGuide(TaskGuide):
 
     def __init__(self, settings: RubricScaffold, source: TaskSource) -> None:
         self.settings, self.source = settings, source
-        self._figures: dict[str, float] = {}
 
     async def roll(self, rollout: Rollout, task: Task, context: Context) -> Tree:
         criteria = criteria_to_show(task, allow_leaks=self.settings.allow_leaks)
         if not criteria:
-            return await rollout(task, context)
+            tree = await rollout(task, context)
+            tree.record["rubric-scaffold"] = {"criteria": 0, "shown": []}
+            return tree
         scaffolded = Scaffolded(context, self.settings, self.source, criteria)
         tree = await rollout(task, scaffolded)
         if self.settings.treatment == "unhinted" and tree.chosen is None:
@@ -75,19 +92,17 @@ class RubricScaffoldGuide(TaskGuide):
         return tree
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        notes = [tree.record["rubric-scaffold"] for tree in trees if "rubric-scaffold" in tree.record]
-        self._figures = {"without_hints/tasks": len(trees) - len(notes)}
-        shares = [shown / note["criteria"] for note in notes for shown in note["shown"]]
+        notes = notes_of(trees, "rubric-scaffold")
+        figures: dict[str, float] = {"without_hints/tasks": sum(not note["criteria"] for _, note in notes)}
+        shares = [shown / note["criteria"] for _, note in notes for shown in note["shown"]]
         if shares:
-            self._figures["shown/mean"] = fmean(shares)
+            figures["shown/mean"] = fmean(shares)
         outcomes: dict[str, list[float]] = {"with_criteria": [], "without": []}
         for tree in trees:
             for leaf, _, outcome in tree.graded_with_outcome():
-                outcomes["with_criteria" if leaf.stats.get("criteria") else "without"].append(outcome)
-        self._figures |= {f"outcome/{name}": fmean(values) for name, values in outcomes.items() if values}
-
-    def figures(self) -> dict[str, float]:
-        return self._figures
+                shown = any(node.stats.get("criteria") for node in leaf.path())
+                outcomes["with_criteria" if shown else "without"].append(outcome)
+        self._figures = figures | {f"outcome/{name}": fmean(values) for name, values in outcomes.items() if values}
 
 
 class Scaffolded(AroundContext):
@@ -109,8 +124,8 @@ class Scaffolded(AroundContext):
         for i in range(n):
             places.setdefault(self.fitting(tree.task, self.choose(i, n)), []).append(i)
         prompts = {chosen: self.prompt(tree, chosen) for chosen in places}
-        drawn = await asyncio.gather(
-            *(self.inner.extend(prompts[chosen], len(at), sampling, keep=keep) for chosen, at in places.items())
+        drawn = await gather(
+            self.inner.extend(prompts[chosen], len(at), sampling, keep=keep) for chosen, at in places.items()
         )
         samples = {
             i: leaf

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,10 +12,21 @@ from typing import Any, Literal
 from pydantic import Field
 
 from lyceum.component import Component, require_keys
-from lyceum.guidance.base import Hint, TaskGuide, check_ladders, failed, fits, is_right, ladder_of, take_over
+from lyceum.guidance.base import (
+    AroundContext,
+    Hint,
+    TaskGuide,
+    check_ladders,
+    failed,
+    fits,
+    ladder_of,
+    notes_of,
+    take_over,
+)
+from lyceum.runtime.in_process import gather
 from lyceum.tasks.solution import levels_of
-from lyceum.tree import Node, Tree
-from lyceum.types import Context, Rollout, Task, TaskSource
+from lyceum.tree import Node, Tree, is_right
+from lyceum.types import Context, Rollout, Sampling, Task, TaskSource
 
 
 class Scaffold(Component, room="guidance"):
@@ -67,7 +77,6 @@ class ScaffoldGuide(TaskGuide):
     def __init__(self, settings: Scaffold, source: TaskSource) -> None:
         self.settings, self.source = settings, source
         self.failures: dict[str, int] = {}
-        self._figures: dict[str, float] = {}
 
     async def roll(self, rollout: Rollout, task: Task, context: Context) -> Tree:
         settings = self.settings
@@ -123,16 +132,18 @@ class ScaffoldGuide(TaskGuide):
     async def together(
         self, rollout: Rollout, task: Task, levels: Sequence[Hint], context: Context
     ) -> list[tuple[Hint, Tree]]:
-        if context.budget_left <= 0:
+        levels = levels[: context.budget_left]
+        if not levels:
             return []
-        helped = await asyncio.gather(*(self.attempt(rollout, task, hint, context) for hint in levels))
+        share = context.budget_left // len(levels)
+        helped = await gather(self.attempt(rollout, task, hint, WithShare(context, share)) for hint in levels)
         return list(zip(levels, helped, strict=True))
 
     async def attempt(self, rollout: Rollout, task: Task, hint: Hint, context: Context) -> Tree:
         return await rollout(replace(self.source.hinted(task, hint), samples=1), context)
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        notes = [(tree, tree.record["scaffold"]) for tree in trees]
+        notes = notes_of(trees, "scaffold")
         if self.settings.stalled_after > 1:
             for tree, note in notes:
                 if note["failed"]:
@@ -140,7 +151,7 @@ class ScaffoldGuide(TaskGuide):
                 elif tree.graded:
                     self.failures.pop(tree.task.id, None)
         climbed = [note for _, note in notes if note["asked"]]
-        self._figures = {
+        figures: dict[str, float] = {
             "groups/failed": sum(note["failed"] for _, note in notes),
             "groups/exempt": sum(note["failed"] and note["exempt"] for _, note in notes),
             "groups/guided": len(climbed),
@@ -148,12 +159,10 @@ class ScaffoldGuide(TaskGuide):
             "too_long/hints": sum(note.get("too_long", 0) for _, note in notes),
         }
         for tier in self.settings.tiers:
-            self._figures[f"asked/{tier}"] = sum(note["asked"].get(tier, 0) for note in climbed)
-            self._figures[f"solved_by/{tier}"] = sum(note["solved_by"] == tier for note in climbed)
-        self._figures["solved_by/nothing"] = sum(note["solved_by"] is None for note in climbed)
-
-    def figures(self) -> dict[str, float]:
-        return self._figures
+            figures[f"asked/{tier}"] = sum(note["asked"].get(tier, 0) for note in climbed)
+            figures[f"solved_by/{tier}"] = sum(note["solved_by"] == tier for note in climbed)
+        figures["solved_by/nothing"] = sum(note["solved_by"] is None for note in climbed)
+        self._figures = figures
 
     def state_dict(self) -> dict[str, Any]:
         return {"failures": dict(self.failures)}
@@ -161,6 +170,23 @@ class ScaffoldGuide(TaskGuide):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         require_keys("guidance.scaffold", given=state, needed=self.state_dict())
         self.failures = dict(state["failures"])
+
+
+class WithShare(AroundContext):
+    """A context for one of several rollouts that run at the same time: with a share of the task's budget of its own."""
+
+    def __init__(self, inner: Context, tokens: int) -> None:
+        super().__init__(inner)
+        self.tokens = tokens
+
+    @property
+    def budget_left(self) -> int:
+        return max(0, min(self.tokens, self.inner.budget_left))
+
+    async def extend(self, node: Node, n: int, sampling: Sampling | None = None, *, keep: bool = False) -> list[Node]:
+        drawn = await super().extend(node, n, sampling, keep=keep)
+        self.tokens -= sum(len(child.tokens) for child in drawn)
+        return drawn
 
 
 def success(tree: Tree) -> Node | None:

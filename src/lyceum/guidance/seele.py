@@ -13,13 +13,14 @@ from lyceum.guidance.base import (
     TaskGuide,
     check_solutions,
     fits,
-    is_right,
+    notes_of,
+    piecewise_lines,
     prompt_with,
     solution_to_give,
 )
 from lyceum.guidance.item_response import fit
 from lyceum.tasks.solution import Solution
-from lyceum.tree import Node, Tree
+from lyceum.tree import Node, Tree, is_right
 from lyceum.types import Context, Grade, Rollout, Sampling, Task, TaskSource
 
 
@@ -42,12 +43,14 @@ class Seele(Component, room="guidance"):
         return SeeleGuide(self, source)
 
     def check(self, stage: Any) -> list[str]:
+        lines = piecewise_lines(self.kind, stage, "which grades a round's trajectories before it draws the next")
         samples = getattr(stage.rollout, "samples", None)
         if samples is None or samples >= self.rounds:
-            return []
+            return lines
         return [
+            *lines,
             f"guidance.seele.rounds: got {self.rounds} with rollout.samples {samples}; allowed: at most as many rounds "
-            "as samples (4 of 8 samples each in the paper)"
+            "as samples (4 of 8 samples each in the paper)",
         ]
 
     def check_tasks(self, source: TaskSource) -> None:
@@ -60,12 +63,13 @@ class SeeleGuide(TaskGuide):
     def __init__(self, settings: Seele, source: TaskSource) -> None:
         self.settings, self.source = settings, source
         self.shares: dict[str, float] = {}
-        self._figures: dict[str, float] = {}
 
     async def roll(self, rollout: Rollout, task: Task, context: Context) -> Tree:
         solution = solution_to_give(self.source, task, allow_leaks=self.settings.allow_leaks)
         if solution is None:
-            return await rollout(task, context)
+            tree = await rollout(task, context)
+            tree.record["seele"] = {"rounds": [], "next": None}
+            return tree
         # The first time everything but the last step is given: the worst is assumed of the model.
         start = self.shares.get(task.id, (solution.total - 1) / solution.total)
         rounds = Rounds(context, self.settings, self.source, solution, start)
@@ -75,17 +79,15 @@ class SeeleGuide(TaskGuide):
         return tree
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        notes = [(tree.task.id, tree.record["seele"]) for tree in trees if "seele" in tree.record]
-        self.shares |= {id: note["next"] for id, note in notes}
-        self._figures = {"without_hints/tasks": len(trees) - len(notes)}
+        notes = notes_of(trees, "seele")
+        self.shares |= {tree.task.id: note["next"] for tree, note in notes if note["next"] is not None}
+        figures: dict[str, float] = {"without_hints/tasks": sum(note["next"] is None for _, note in notes)}
         for number in range(self.settings.rounds):
             seen = [note["rounds"][number] for _, note in notes if number < len(note["rounds"])]
             if seen:
-                self._figures[f"share/round_{number + 1}"] = sum(share for share, _ in seen) / len(seen)
-                self._figures[f"accuracy/round_{number + 1}"] = sum(accuracy for _, accuracy in seen) / len(seen)
-
-    def figures(self) -> dict[str, float]:
-        return self._figures
+                figures[f"share/round_{number + 1}"] = sum(share for share, _ in seen) / len(seen)
+                figures[f"accuracy/round_{number + 1}"] = sum(accuracy for _, accuracy in seen) / len(seen)
+        self._figures = figures
 
     def state_dict(self) -> dict[str, Any]:
         return {"shares": dict(self.shares)}

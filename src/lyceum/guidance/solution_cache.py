@@ -11,8 +11,8 @@ from pydantic import Field
 
 from lyceum.component import Component, require_keys, slot
 from lyceum.curriculum.hard_filter import DIRECT
-from lyceum.guidance.base import TaskGuide, is_right
-from lyceum.tree import Node, Tree
+from lyceum.guidance.base import TaskGuide
+from lyceum.tree import Node, Tree, is_right
 from lyceum.types import Context, Continuation, Origin, Rollout, Task, TaskSource
 
 RECORD = "search-where-hard"
@@ -66,7 +66,6 @@ class SolutionCache(TaskGuide):
         self.settings = settings
         self.direct: Rollout = settings.direct.build()
         self.solutions: dict[str, list[Solution]] = {}
-        self._figures: dict[str, float] = {}
 
     async def roll(self, rollout: Rollout, task: Task, context: Context) -> Tree:
         # Read here and changed in ``observe`` alone: what a task gets does not depend on who is done first.
@@ -90,8 +89,13 @@ class SolutionCache(TaskGuide):
         missing = self.group(test.task) - self.settings.tests
         if missing > 0 and context.budget_left > 0:
             more = await self.sample(test.task, missing, context)
+            # Below the one prompt: what stands below another is taken for helped, and for no solution of the task.
             test.chosen = [*test.trajectories, *more.trajectories]
-            test.roots += more.roots
+            for child in list(more.root.children):
+                child.detach()
+                child.parent = test.root
+                test.root.children.append(child)
+            test.roots += more.roots[1:]
             test.sampled_tokens += more.sampled_tokens
         return test
 
@@ -124,7 +128,7 @@ class SolutionCache(TaskGuide):
             del self.solutions[next(iter(self.solutions))]
         of = [tree.record[RECORD] for tree in trees]
         direct = [tree.record[DIRECT] for tree in trees if tree.record[DIRECT] is not None]
-        self._figures = {
+        figures: dict[str, float] = {
             "searched/tasks": sum(note["by"] == "search" for note in of),
             "easy/tasks": sum(note["by"] in ("direct", "dropped") for note in of),
             "used/hits": sum(note["by"] == "cache" for note in of),
@@ -132,7 +136,8 @@ class SolutionCache(TaskGuide):
             "cached/tasks": len(self.solutions),
         }
         if direct:
-            self._figures["solved/direct"] = fmean(direct)
+            figures["solved/direct"] = fmean(direct)
+        self._figures = figures
 
     def keep(self, tree: Tree) -> None:
         """Keep a search's right trajectories, each once, where few of them are right."""
@@ -145,9 +150,6 @@ class SolutionCache(TaskGuide):
         self.solutions.pop(tree.task.id, None)
         if found:
             self.solutions[tree.task.id] = list(found.values())[: self.group(tree.task)]
-
-    def figures(self) -> dict[str, float]:
-        return self._figures
 
     def state_dict(self) -> dict[str, Any]:
         return {"solutions": {id: [dict(one) for one in found] for id, found in self.solutions.items()}}

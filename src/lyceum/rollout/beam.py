@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -24,6 +24,8 @@ class Beam(Component, room="rollout"):
     verifier tree search, in which each beam goes on with the best of its own next steps alone. Other than there, the
     search ends once it has its trajectories, and no unfinished path is repeated to fill the beam.
     """
+
+    piecewise: ClassVar[bool] = True
 
     kind: Literal["beam"] = "beam"
     beams: int = Field(default=4, ge=1)
@@ -72,7 +74,7 @@ class Beam(Component, room="rollout"):
         return tree
 
 
-@dataclass
+@dataclass(eq=False)
 class Subtree:
     """One of the independent searches of a tree: its open paths, the best first, and how many are to be finished."""
 
@@ -100,12 +102,12 @@ class Search:
     async def run(self) -> None:
         while going := [subtree for subtree in self.subtrees if not subtree.is_done]:
             asked = self.affordable(self.asked(going))
+            drawing = [subtree for subtree in going if any(of is subtree for of, _, _ in asked)]
+            self.cut([subtree for subtree in going if subtree not in drawing])
             if not asked:
-                self.ended = "budget"
-                self.cut(going)
                 return
             await self.draw(asked)
-            await self.rank(going)
+            await self.rank(drawing)
             self.rounds += 1
 
     def asked(self, going: Sequence[Subtree]) -> list[tuple[Subtree, Node, int]]:
@@ -183,12 +185,14 @@ class Search:
         return sorted(distinct.values(), key=lambda node: -(node.value or 0.0))[:n]
 
     def cut(self, going: Sequence[Subtree]) -> None:
-        """Paths that the budget ends stay as long as they are."""
+        """Subtrees for which the budget holds no step more end, and their paths stay as long as they are."""
         for subtree in going:
+            self.ended = "budget"
             for node in subtree.open:
                 if node is not self.tree.root:
                     node.finish = "length"
                     self.finished.append(node)
+            subtree.open = []
 
     def finish(self) -> Tree:
         self.tree.chosen = list(self.finished)

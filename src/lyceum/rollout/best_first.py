@@ -5,15 +5,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from lyceum.component import Component
-from lyceum.guidance.base import is_right
 from lyceum.rollout.steps import Grown, Steps, grow
 from lyceum.runtime.in_process import gather
-from lyceum.tree import Node, Tree
+from lyceum.tree import Node, Tree, is_right
 from lyceum.types import Context, Rollout, Sampling, Task
 
 
@@ -23,6 +22,8 @@ class BestFirst(Component, room="rollout"):
     Source: BFS-Prover, arXiv:2502.03438, section 3. There a step is a tactic, which a proof assistant runs or refuses;
     here steps are text, nothing is refused before the end, and a finished trajectory that is wrong is a dead end.
     """
+
+    piecewise: ClassVar[bool] = True
 
     kind: Literal["best-first"] = "best-first"
     trajectories: int | None = Field(default=8, ge=1)
@@ -164,7 +165,7 @@ class BestFirstSearch:
         """Sort a node's new steps into what can be gone on with and what has ended; drop what was drawn before."""
         for one in steps:
             if self.is_known(one.nodes[-1]):
-                place.node.children.remove(one.nodes[0])
+                one.nodes[0].detach()
                 continue
             above = place
             for node in one.nodes:

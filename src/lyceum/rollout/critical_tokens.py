@@ -51,14 +51,15 @@ class CriticalTokens(Component, room="rollout"):
     async def roll(self, task: Task, context: Context) -> Tree:
         tree, samples = context.tree(task), task.samples or self.samples
         n_first = max(1, samples // (1 + self.regenerated))
-        first = await context.extend(tree.root, n_first, self.sampling, keep=True)
+        longest = self.affordable(samples, context)
+        first = await context.extend(tree.root, n_first, at_most(self.sampling, longest), keep=True)
         places = [self.critical_place(leaf, i, context) for i, leaf in enumerate(first)]
         each, more = divmod(samples - n_first, n_first)
         counts = [each + (i < more) for i in range(n_first)]
         drawn = zip(first, places, counts, strict=True)
         beginnings = [(self._beginning(leaf, place, context), count) for leaf, place, count in drawn if count]
         # The second round has the whole length again, as in the authors' code, as far as the context leaves it.
-        longest = self.sampling.max_completion_tokens
+        longest = self.affordable(samples - n_first, context) if samples > n_first else 0
         asked = [
             (node, n, at_most(self.sampling, min(longest, context.room(node)))) for node, n in together(beginnings)
         ]
@@ -70,6 +71,10 @@ class CriticalTokens(Component, room="rollout"):
         await context.grade(tree.chosen)
         return tree
 
+    def affordable(self, samples: int, context: Context) -> int:
+        """Longest continuation with which so many samples have an equal share of what is left of the task's budget."""
+        return min(self.sampling.max_completion_tokens, max(1, context.budget_left // samples))
+
     def critical_place(self, leaf: Node, number: int, context: Context) -> int:
         """Where a sample is written anew: before this token of its completion; 0, the prompt, where none will do.
 
@@ -77,12 +82,15 @@ class CriticalTokens(Component, room="rollout"):
             number: of the sample in its group, by which the draw is told from the others'.
         """
         surprise = [-logprob for logprob in model_logprobs(leaf)]
-        found = most_uncertain(surprise, self._may_be_critical(leaf.completion_tokens, context), self.candidates)
+        found = most_uncertain(surprise, self._may_be_critical(leaf, context), self.candidates)
         return by_counter(context, "critical-token", number).choice(found) if found else 0
 
-    def _may_be_critical(self, tokens: Sequence[int], context: Context) -> list[bool]:
+    def _may_be_critical(self, leaf: Node, context: Context) -> list[bool]:
+        tokens = leaf.completion_tokens
         long_enough = {token: len(context.decode([token]).strip()) >= self.least_characters for token in set(tokens)}
-        return [place > 0 and long_enough[token] for place, token in enumerate(tokens)]
+        # Of what somebody else wrote (a given beginning) nothing says how sure the policy would have been.
+        own = [node.origin is Origin.POLICY for node in leaf.path()[1:] for _ in node.tokens]
+        return [place > 0 and own[place] and long_enough[token] for place, token in enumerate(tokens)]
 
     def _beginning(self, leaf: Node, place: int, context: Context) -> Node:
         if self.prefix == "trained" or not place:

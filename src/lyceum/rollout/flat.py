@@ -7,12 +7,13 @@ from typing import Literal
 from pydantic import Field
 
 from lyceum.component import Component
+from lyceum.rollout.growth import at_most
 from lyceum.tree import Tree
 from lyceum.types import Context, Rollout, Sampling, Task
 
 
 class Flat(Component, room="rollout"):
-    """Independent samples of one prompt, graded together."""
+    """Independent samples of one prompt, graded together; shorter ones where the task's budget is short."""
 
     kind: Literal["flat"] = "flat"
     samples: int = Field(8, ge=1)
@@ -25,6 +26,8 @@ class Flat(Component, room="rollout"):
 
     async def roll(self, task: Task, context: Context) -> Tree:
         tree = context.tree(task)
-        leaves = await context.extend(tree.root, task.samples or self.samples, self.sampling)
+        samples = task.samples or self.samples
+        longest = min(self.sampling.max_completion_tokens, max(1, context.budget_left // samples))
+        leaves = await context.extend(tree.root, samples, at_most(self.sampling, longest))
         await context.grade(leaves)
         return tree

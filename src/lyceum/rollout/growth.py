@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from itertools import pairwise, takewhile
 from random import Random
 from typing import Any
 
-from lyceum.rollout.steps import write_texts
+from lyceum.rollout.steps import cut_off, write_texts
 from lyceum.runtime.in_process import gather
 from lyceum.tree import Node
 from lyceum.types import Context, Sampling
@@ -45,7 +44,7 @@ def together(asked: Iterable[tuple[Node, int]]) -> list[tuple[Node, int]]:
         path = tuple(node.path_tokens())
         count[path] = count.get(path, 0) + n
         if first.setdefault(path, node) is not node and not node.children and node.parent is not None:
-            node.parent.children = [child for child in node.parent.children if child is not node]
+            node.detach()
     return [(node, count[path]) for path, node in first.items()]
 
 
@@ -90,33 +89,15 @@ def end_before(leaf: Node, place: int, decode: Callable[[Sequence[int]], str]) -
 
 
 def split(node: Node, at: int, decode: Callable[[Sequence[int]], str]) -> Node:
-    """Cut a node before its token ``at``: what comes before becomes its parent, which is returned.
+    """Cut a finished node before its token ``at``: what comes before becomes its parent, which is returned.
 
-    The node stays the same object with the rest of its tokens, its children and its grade: paths that end in it stay
-    what they were. Nothing is lost of its text, whatever its tokens decode to one half at a time.
+    Nothing is lost of its text, whatever its tokens decode to one half at a time.
     """
-    if not 0 < at < len(node.tokens) or node.parent is None:
-        raise ValueError(f"got a cut before token {at} of a node of {len(node.tokens)} below a parent; allowed: inside")
-    head = replace(
-        node,
-        tokens=node.tokens[:at],
-        behaviour_logprob=node.behaviour_logprob[:at],
-        model_logprob=node.model_logprob[:at],
-        version=node.version[:at],
-        finish=None if node.finish is None else "length",
-        children=[node],
-        grade=None,
-        value=None,
-        stats={},
-    )
+    head = cut_off(node, at)
     write_texts([head], decode, terminal=False)
     same = (a == b for a, b in zip(head.text, node.text, strict=False))
     head.text = head.text[: sum(takewhile(bool, same))]
-    siblings = node.parent.children
-    siblings[next(i for i, child in enumerate(siblings) if child is node)] = head
-    node.parent, node.text = head, node.text[len(head.text) :]
-    node.tokens, node.version = node.tokens[at:], node.version[at:]
-    node.behaviour_logprob, node.model_logprob = node.behaviour_logprob[at:], node.model_logprob[at:]
+    node.text = node.text[len(head.text) :]
     return head
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -67,6 +67,8 @@ class LookAhead(Component, room="rollout"):
     authors write its first row several times; here its missing rows are samples of their own.
     """
 
+    piecewise: ClassVar[bool] = True
+
     kind: Literal["look-ahead"] = "look-ahead"
     samples: int = Field(8, ge=1)
     """Trajectories a task, where the curriculum does not say how many."""
@@ -80,7 +82,8 @@ class LookAhead(Component, room="rollout"):
     """A branch is dropped whose tokens since it opened have a smaller edit distance to the other path's, divided by
     their number (no unit)."""
     keep_at: str = MATHEMATICAL
-    """A branch stays, however similar, where the other path's token there consists of these characters."""
+    """A branch stays, however similar, where the other path's token there consists of these characters (in the authors'
+    code also where it is white space alone)."""
     branching_tokens: int = Field(512, ge=1)
     """Branches open among this many first tokens of a completion; the rest is sampled."""
     shares: tuple[tuple[float, float], ...] = ((0.0, 1.0),)
@@ -140,7 +143,9 @@ class LookAhead(Component, room="rollout"):
         paths = [Path(root, None)]
         end = min(self.branching_tokens, self.sampling.max_completion_tokens, context.room(root))
         opened = dropped = horizon = 0
-        while horizon < end and any(path.open for path in paths) and context.budget_left > 0:
+        # Every path to the next look-ahead, and a runner-up looked for wherever there is room for a branch.
+        dearest = wanted * (self.look_aheads[0] + self.tries)
+        while horizon < end and any(path.open for path in paths) and context.budget_left >= dearest:
             horizon = min(end, horizon + self.look_aheads[0])
             grew = True
             while grew:
@@ -234,18 +239,22 @@ class LookAhead(Component, room="rollout"):
         return not symbol or any(character not in self.keep_at for character in symbol)
 
     async def _finish(self, root: Node, paths: Sequence[Path], samples: int, context: Context) -> list[Node]:
-        """Sample every open path to its end, and whatever the group lacks from the prompt."""
+        """Sample every open path to its end, and whatever the group lacks from the prompt.
+
+        Each has an equal share of what is left of the task's budget; paths for which none is left stay as they are.
+        """
         limit = self.sampling.max_completion_tokens
         asked, done = [], []
+        share = context.budget_left // max(samples - sum(not path.open for path in paths), 1)
         for path in paths:
-            left = min(limit - path.tokens, context.room(path.tip))
+            left = min(limit - path.tokens, context.room(path.tip), share)
             if path.open and left > 0 and path.tip is not root:
                 asked.append((path.tip, 1, at_most(self.sampling, left)))
             elif path.tip is not root:
                 done.append(path.tip)
         missing = samples - len(asked) - len(done)
         if missing:
-            asked.append((root, missing, self.sampling))
+            asked.append((root, missing, at_most(self.sampling, min(limit, max(1, share)))))
         drawn = [child for children in await extend_all(context, asked, keep=False) for child in children]
         for node in drawn:
             write_texts([node], context.decode, terminal=True)

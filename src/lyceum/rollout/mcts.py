@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -31,6 +31,8 @@ class MCTS(Component, room="rollout"):
     once. Where none of them ends, the search goes on at the most promising of them; where some do, one is backed up,
     and the search goes on where ``selection`` says.
     """
+
+    piecewise: ClassVar[bool] = True
 
     kind: Literal["mcts"] = "mcts"
     trajectories: int = Field(default=8, ge=1)
@@ -134,7 +136,7 @@ class Search:
         for one in grown:
             tokens = tuple(token for node in one.nodes for token in node.tokens)
             if settings.distinct and tokens in at.drawn:
-                at.node.children.remove(one.nodes[0])
+                one.nodes[0].detach()
                 continue
             at.drawn.add(tokens)
             place = at

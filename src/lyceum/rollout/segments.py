@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -37,6 +37,8 @@ class Segments(Component, room="rollout"):
     really drawn between two bounds, which the released script sets where the worker does not read it; and open paths
     that have drawn the same text are one node with the shares of all of them, so that no token is computed twice.
     """
+
+    piecewise: ClassVar[bool] = True
 
     kind: Literal["segments"] = "segments"
     samples: int = Field(16, ge=1)

@@ -14,11 +14,14 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from lyceum.engine.stops import ends_in_new
-from lyceum.tree import Node
+from lyceum.tree import Node, Tree
 from lyceum.types import Context, Sampling
 
 PARTIAL = "\ufffd"
 """What a decoder writes for a character of which some bytes are still to come."""
+
+RUNS = ("tokens", "behaviour_logprob", "model_logprob", "version")
+"""What a node holds one of for each token, or nothing where the policy did not write."""
 
 
 class Steps(BaseModel):
@@ -52,6 +55,14 @@ class Steps(BaseModel):
     @property
     def separators(self) -> tuple[str, ...]:
         return ("\n",) if self.by == "lines" else self.markers
+
+    def unseen_in(self, trees: Sequence[Tree]) -> str | None:
+        """What to tell whoever chose separators of which none ever occurred; None where all is well."""
+        texts = (leaf.completion for tree in trees for leaf in tree.trajectories)
+        if not self.separators or any(separator in text for text in texts for separator in self.separators):
+            return None
+        names = ", ".join(map(repr, self.separators))
+        return f"no trajectory has {names} in it: every step but the last is {self.tokens} tokens long"
 
     def longest_path(self, sampling: Sampling, depth: int) -> int:
         """Most steps of a path: ``depth``, or fewer where steps of a fixed length use all tokens up before."""
@@ -129,34 +140,40 @@ async def grow(
 
 
 def split(node: Node, cuts: Sequence[int]) -> list[Node]:
-    """Cut a drawn node without children into a chain; the first part is the node itself, the last has its finish.
+    """Cut a drawn node into a chain, whose last part is the node itself. Texts are written by who cuts.
 
     Args:
         cuts: rising places inside the node, in tokens.
     """
-    ends = [*cuts, len(node.tokens)]
-    if len(ends) == 1:
-        return [node]
-    whole = replace(node)
-    chain = [node]
-    for start, end in pairwise(ends):
-        part = replace(
-            whole,
-            parent=chain[-1],
-            tokens=whole.tokens[start:end],
-            behaviour_logprob=whole.behaviour_logprob[start:end],
-            model_logprob=whole.model_logprob[start:end],
-            version=whole.version[start:end],
-            finish=whole.finish if end == ends[-1] else "length",
-            children=[],
-            stats={},
-        )
-        chain[-1].children.append(part)
-        chain.append(part)
-    node.finish = "length"
-    for run in (node.tokens, node.behaviour_logprob, node.model_logprob, node.version):
-        del run[ends[0] :]
-    return chain
+    chain: list[Node] = []
+    for start, end in pairwise([0, *cuts]):
+        chain.append(cut_off(node, end - start))
+    return [*chain, node]
+
+
+def cut_off(node: Node, tokens: int) -> Node:
+    """Make a node's first tokens its parent, which is returned.
+
+    The node stays the same object with the rest of its tokens, its children and its grade: paths that end in it stay
+    what they were.
+    """
+    above = node.parent
+    if not 0 < tokens < len(node.tokens) or above is None:
+        raise ValueError(f"got a cut before token {tokens} of a node of {len(node.tokens)}; allowed: inside, no prompt")
+    head = replace(
+        node,
+        finish=None if node.finish is None else "length",
+        children=[node],
+        grade=None,
+        value=None,
+        stats={},
+        **{run: getattr(node, run)[:tokens] for run in RUNS},
+    )
+    above.children[above.children.index(node)] = head
+    node.parent = head
+    for run in RUNS:
+        setattr(node, run, getattr(node, run)[tokens:])
+    return head
 
 
 def write_texts(chain: Sequence[Node], decode: Callable[[Sequence[int]], str], *, terminal: bool) -> None:

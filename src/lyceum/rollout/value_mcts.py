@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -19,8 +19,11 @@ class ValueMCTS(Component, room="rollout"):
 
     Source: ``simulate: greedy`` is MCTS*, arXiv:2406.03816, section 3.2 and appendix C; ``simulate: completions`` is
     VM-MCTS, arXiv:2508.19576, section 3.2 and appendix; both with what their released code does. Of equals the first is
-    selected, where the code draws one.
+    selected, where the code draws one. A path is finished by its end of sequence; MCTS*'s code takes any path worth 0.9
+    for finished. Where VM-MCTS believes the verifier, its code goes on with the first three new steps; here with all.
     """
+
+    piecewise: ClassVar[bool] = True
 
     kind: Literal["value-mcts"] = "value-mcts"
     iterations: int = Field(default=20, ge=1)
@@ -203,7 +206,7 @@ class GreedySearch(ValueSearch):
         for one in grown:
             (node,) = one.nodes
             if tuple(node.tokens) in seen:
-                place.node.children.remove(node)
+                node.detach()
                 continue
             seen.add(tuple(node.tokens))
             place.add(node, terminal=one.terminal)
@@ -270,7 +273,7 @@ class CompletionSearch(ValueSearch):
             if child is None:
                 child = new[key] = place.add(chain[0], terminal=whole)
             elif whole:
-                place.node.children.remove(chain[0])
+                chain[0].detach()
             else:
                 move(chain[1], child.node)
             ends.append(child.node if whole else chain[-1])

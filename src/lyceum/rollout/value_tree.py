@@ -116,7 +116,6 @@ def move(node: Node, above: Node) -> None:
     """Hang what was drawn below one step under another one with the same tokens."""
     same = node.parent
     assert same is not None
-    assert same.parent is not None
-    same.parent.children.remove(same)
+    same.detach()
     node.parent = above
     above.children.append(node)

@@ -237,11 +237,17 @@ class TaskContext:
 
 def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end, also where a loop runs already (a notebook), there in a thread of its own."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _loop_runs():
         return asyncio.run(coroutine)
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, coroutine).result()
+
+
+def _loop_runs() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

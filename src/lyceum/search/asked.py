@@ -49,9 +49,13 @@ class Asked(BaseModel):
             "tokens": tuple(tokens),
         }
         try:
-            return cls.model_validate(raw), rest
+            asked = cls.model_validate(raw)
         except ValidationError as error:
             raise RecipeError(explain(error, cls)) from None
+        if asked.value is None and ALL in strategies:
+            able = tuple(strategy for strategy in asked.strategy if not strategy.reads_values)
+            asked = asked.model_copy(update={"strategy": able})
+        return asked, rest
 
     def check(self, terms: Any) -> list[str]:
         """What of it cannot work together, a line each."""

@@ -58,16 +58,16 @@ class Cell:
         """Computed by the policy and read by the value model."""
         return self.tokens_computed + self.tokens_valued
 
-    def figures(self, seed: int = 0) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
         """As in search.json; shares with ``mean``, ``low``, ``high``."""
         at_levels = sorted({level for level in self.levels if level is not None}, key=level_order)
         return {
             "strategy": self.strategy,
             "size": self.size,
-            "accuracy": share(self.right, seed),
-            "pass_oracle": share(self.any_right, seed),
+            "accuracy": share(self.right),
+            "pass_oracle": share(self.any_right),
             "by_level": {
-                level: share([r for r, of in zip(self.right, self.levels, strict=True) if of == level], seed)
+                level: share([r for r, of in zip(self.right, self.levels, strict=True) if of == level])
                 for level in at_levels
             },
             "tokens_spent": round(self.tokens_spent, 3),
@@ -85,10 +85,10 @@ class Cell:
         }
 
 
-def share(verdicts: Sequence[bool | None], seed: int = 0) -> dict[str, float] | None:
+def share(verdicts: Sequence[bool | None]) -> dict[str, float] | None:
     """Share that is right with its 95 % interval, the ungraded left out; None where nothing was graded."""
     graded = [float(verdict) for verdict in verdicts if verdict is not None]
-    return share_interval(graded, seed=seed).to_json() if graded else None
+    return share_interval(graded).to_json() if graded else None
 
 
 def interval(found: Mapping[str, float] | None) -> Interval | None:

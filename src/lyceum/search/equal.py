@@ -12,7 +12,7 @@ BUDGETS = 4
 """Budgets where nobody names any."""
 
 
-def at_equal_tokens(curves: dict[str, list[Cell]], budgets: Sequence[float], seed: int = 0) -> list[dict[str, Any]]:
+def at_equal_tokens(curves: dict[str, list[Cell]], budgets: Sequence[float]) -> list[dict[str, Any]]:
     """Each strategy's accuracy at each budget.
 
     A strategy of one size has that one's accuracy at every budget from its own tokens on: more tokens do not help it.
@@ -26,13 +26,13 @@ def at_equal_tokens(curves: dict[str, list[Cell]], budgets: Sequence[float], see
     return [
         {
             "tokens": budget,
-            "accuracy": {strategy: accuracy_at(cells, budget, seed) for strategy, cells in curves.items()},
+            "accuracy": {strategy: accuracy_at(cells, budget) for strategy, cells in curves.items()},
         }
         for budget in budgets
     ]
 
 
-def accuracy_at(cells: Sequence[Cell], budget: float, seed: int = 0) -> dict[str, float] | None:
+def accuracy_at(cells: Sequence[Cell], budget: float) -> dict[str, float] | None:
     """Interpolated linearly in the logarithm of the tokens spent between the neighbouring sizes.
 
         a(B) = (1 - w) a(m) + w a(n),  w = ln(B / B_m) / ln(B_n / B_m),  B_m <= B <= B_n
@@ -56,7 +56,7 @@ def accuracy_at(cells: Sequence[Cell], budget: float, seed: int = 0) -> dict[str
     weight = 0.0
     if above.tokens_spent > below.tokens_spent:
         weight = math.log(budget / below.tokens_spent) / math.log(above.tokens_spent / below.tokens_spent)
-    least, most = share(below.right, seed), share(above.right, seed)
+    least, most = share(below.right), share(above.right)
     if least is None or most is None:
         return None
     return {key: (1 - weight) * least[key] + weight * most[key] for key in least}

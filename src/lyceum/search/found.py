@@ -33,13 +33,16 @@ class Found:
             cells: in the order of their sizes.
             tokens: budgets to compare at; none leaves the choice to :func:`usual_budgets`.
         """
-        seed = int(asked["seed"])
         curves: dict[str, list[Cell]] = {}
         for cell in cells:
             curves.setdefault(cell.strategy, []).append(cell)
         budgets = list(tokens) or usual_budgets(curves)
-        equal = at_equal_tokens(curves, budgets, seed)
-        notes = list(dict.fromkeys(f"{cell.name}: {note}" for cell in cells for note in cell.notes))
+        equal = at_equal_tokens(curves, budgets)
+        of_note: dict[str, list[str]] = {}
+        for cell in cells:
+            for note in cell.notes:
+                of_note.setdefault(note, []).append(cell.strategy)
+        notes = [f"{', '.join(dict.fromkeys(strategies))}: {note}" for note, strategies in of_note.items()]
         for row in equal:
             least = min(cell.tokens_spent for cell in cells)
             if row["tokens"] < least:
@@ -48,7 +51,7 @@ class Found:
                 )
         figures = {
             **asked,
-            "cells": [cell.figures(seed) for cell in cells],
+            "cells": [cell.figures() for cell in cells],
             "at_equal_tokens": equal,
             "notes": notes,
             "seconds": round(seconds, 3),

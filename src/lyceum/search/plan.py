@@ -175,12 +175,6 @@ def counter(progress: Progress, name: str, before: int, total: int) -> Callable[
 
 def notes(growth: Growth, trees: Sequence[Tree]) -> list[str]:
     """What a reader of the figures should know."""
-    found: list[str] = []
-    settings = getattr(growth, "search", growth)
-    step = getattr(settings, "step", None)
-    if isinstance(step, Steps) and step.separators:
-        texts = (leaf.completion for tree in trees for leaf in tree.trajectories)
-        if not any(separator in text for text in texts for separator in step.separators):
-            names = ", ".join(map(repr, step.separators))
-            found.append(f"no trajectory has {names} in it: every step but the last is {step.tokens} tokens long")
-    return found
+    step = getattr(getattr(growth, "search", growth), "step", None)
+    note = step.unseen_in(trees) if isinstance(step, Steps) else None
+    return [note] if note else []

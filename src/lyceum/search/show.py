@@ -78,7 +78,8 @@ def equal_table(figures: Mapping[str, Any]) -> Table | None:
     for row in rows:
         found.add_column(count(row["tokens"]), justify="right", no_wrap=True)
     for strategy in by_strategy(figures):
-        found.add_row(strategy, *(share(row["accuracy"][strategy]) for row in rows))
+        # The interval below its figure: four budgets fit 80 columns.
+        found.add_row(strategy, *(share(row["accuracy"][strategy]).replace(" ", "\n", 1) for row in rows))
     return found
 
 
@@ -87,8 +88,11 @@ def plot(figures: Mapping[str, Any], path: Path) -> Path:
 
     The grey line is pass@n of independent samples, where ``majority`` was asked for: the best choice among them.
     """
+    from matplotlib.ticker import LogLocator
+
     figure, axes = accuracy_figure("tokens spent a task (computed, and read for values)", "accuracy")
     axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(LogLocator(base=2, subs=(1.0, 1.5)))  # a narrow range has more than one tick too
     ends: list[tuple[float, float, str, str]] = []
     most = max(cell["tokens_spent"] for cell in figures["cells"])
     for i, (strategy, cells) in enumerate(by_strategy(figures).items()):

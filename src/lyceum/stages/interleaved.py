@@ -9,16 +9,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-import torch
 from pydantic import Field
 
 from lyceum.component import Component, require_keys, slot
-from lyceum.demonstrations import demonstrated, demonstration_of, needed_demonstration
-from lyceum.forest import Forest, build_forest
-from lyceum.guidance.base import failed, is_right
+from lyceum.demonstrations import demonstrated, demonstration_of, imitate, needed_demonstration
+from lyceum.forest import Forest
+from lyceum.guidance.base import failed
 from lyceum.stages.online import Online, OnlineRun
 from lyceum.stages.session import Session
-from lyceum.tree import Tree
+from lyceum.tree import Tree, is_right
 from lyceum.types import Credited, Task, TaskSource
 
 
@@ -121,10 +120,8 @@ class InterleavedRun(OnlineRun):
         """One step on the newest demonstrations of the buffer, which leave it."""
         batch, self.buffer = self.buffer[: self.tuning.batch], self.buffer[self.tuning.batch :]
         self.demonstrations_used += len(batch)
-        with self.session.run.timed("train"):
-            forest = build_forest(self._trees(batch))
-            nothing = Credited(torch.zeros(forest.rows().index.shape))
-            return self.tuner.step(forest, nothing, self.tuning_objective)
+        with self.session.training(self.tuner):
+            return imitate(self.tuner, self._trees(batch), self.tuning_objective)
 
     def _trees(self, batch: Sequence[Mapping[str, Any]]) -> list[Tree]:
         policy, longest = self.session.policy, self.tuning.max_completion_tokens

@@ -152,7 +152,7 @@ class OnlineRun(SamplingRun):
 
     async def run(self) -> None:
         session = self.session
-        while self.step < self.steps and not self._spent() and not self.ending.reached:
+        while not self._ends():
             trees, dropped = await self.collect()
             forest = self.flatten(trees)
             credited, figures = self.learn(forest)
@@ -161,6 +161,9 @@ class OnlineRun(SamplingRun):
             self.observe(trees, dropped, forest, credited)
             await self.record(trees, dropped, forest, credited, figures)
             session.pause(self.step, self.steps, self.state_dict)
+
+    def _ends(self) -> bool:
+        return self.step >= self.steps or self._spent() or self.ending.reached
 
     async def collect(self) -> tuple[list[Tree], list[Tree]]:
         """The step's trees, and those that were sampled and dropped."""
@@ -190,8 +193,7 @@ class OnlineRun(SamplingRun):
     def learn(self, forest: Forest) -> tuple[Credited | None, dict[str, Any]]:
         if not forest.n_rows:
             return None, {}
-        self.session.progress.phase("training")
-        with self.session.run.timed("train"):
+        with self.session.training(self.learner):
             forest = self.learner.annotate(forest, self.needs)
             credited = self.credit(forest)
             return credited, self.learner.step(forest, credited, self.objective)
@@ -217,9 +219,8 @@ class OnlineRun(SamplingRun):
         settings, session = self.settings, self.session
         step = session.first_step + self.step
         figures |= rollout_figures(trees, dropped, forest) | self.beliefs()
-        session.counts.tokens_sampled += sum(tree.sampled_tokens for tree in [*trees, *dropped])
+        self.count([*trees, *dropped])
         session.counts.tokens_trained += int(figures.get("tokens_trained", 0))
-        session.counts.ungraded += int(figures["ungraded"])
         figures |= {name: getattr(session.counts, name) for name in ("tokens_sampled", "tokens_trained")}
         figures["skipped_steps"] = self.learner.skipped_steps
         if self.computed:
@@ -228,7 +229,7 @@ class OnlineRun(SamplingRun):
             await session.evaluate(self.engine, figures)
         session.run.record(step, {"stage": settings.kind, **figures})
         advantage = None if credited is None else credited.advantage
-        session.run.rollouts(step, trees, advantage, session.policy.decode)
+        session.run.rollouts(step, trees, advantage, session.policy.decode, always=self._ends())
         if settings.max_tokens is not None:
             session.progress.total = session.first_step + self._expected_steps(settings.max_tokens)
         session.progress.step(step, figures)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from lyceum.reward.base import allow_code, combine
+from lyceum.rollout.steps import Steps
 from lyceum.stages.session import Session
+from lyceum.tree import Tree
 from lyceum.types import Curriculum, Grader, Guidance
 
 
@@ -33,6 +36,14 @@ class SamplingRun:
         for settings, guide in zip(self.settings.guidance, self.guidance, strict=True):
             figures |= {f"guidance/{settings.kind}/{name}": value for name, value in guide.figures().items()}
         return figures
+
+    def count(self, trees: Sequence[Tree]) -> None:
+        """Add the trees of a step to the run's counts; at the first one, say where its steps never ended."""
+        step = getattr(self.settings.rollout, "step", None)
+        first = self.session.counts.tokens_sampled == self.sampled_before
+        if first and isinstance(step, Steps) and (note := step.unseen_in(trees)):
+            self.session.progress.say(f"rollout.step: {note}")
+        self.session.count(trees)
 
     @property
     def progress(self) -> float:

@@ -16,15 +16,15 @@ import torch
 from pydantic import Field, model_validator
 
 from lyceum.component import Component, require_keys, slot
+from lyceum.demonstrations import imitate
 from lyceum.forest import build_forest
-from lyceum.guidance.base import is_right
 from lyceum.runtime.in_process import InProcess, gather
 from lyceum.stages.figures import rollout_figures, tokens_computed
 from lyceum.stages.sampling import SamplingRun
 from lyceum.stages.session import Session
 from lyceum.traces.base import Trace, Traces, as_tree
-from lyceum.tree import Tree
-from lyceum.types import Credited, Curriculum, Guidance, Sampling, Task, TaskSource, TrainableValue, ValueModel
+from lyceum.tree import Tree, is_right
+from lyceum.types import Curriculum, Guidance, Sampling, Task, TaskSource, TrainableValue, ValueModel
 from lyceum.value.targets import Examples, Targets, examples_of
 
 
@@ -198,8 +198,7 @@ class SearchAndDistilRun(SamplingRun):
             tree.mean_abs_advantage = 0.0  # there are none in fine-tuning
         for room in (self.curriculum, *self.guidance):
             room.observe(trees)
-        session.counts.tokens_sampled += sum(tree.sampled_tokens for tree in trees)
-        session.counts.ungraded += int(figures["ungraded"])
+        self.count(trees)
         figures["tokens_computed/step"] = tokens_computed(self.engine) - computed
         self._found = trees, figures | self.beliefs()
         if self.first is not None and self.traces:
@@ -245,12 +244,10 @@ class SearchAndDistilRun(SamplingRun):
     async def distil(self) -> None:
         """One optimiser step on traces."""
         session = self.session
-        session.progress.phase("training")
         started = time.perf_counter()
-        with session.run.timed("train"):
-            forest = build_forest([as_tree(trace, session.policy) for trace in self.batch()])
-            nothing = Credited(torch.zeros(forest.rows().index.shape))
-            figures: dict[str, Any] = self.learner.step(forest, nothing, self.objective)
+        with session.training(self.learner):
+            trees = [as_tree(trace, session.policy) for trace in self.batch()]
+            figures: dict[str, Any] = imitate(self.learner, trees, self.objective)
         self.step += 1
         await self.engine.load(self.learner.weights(), version=session.first_step + self.step)
         session.counts.tokens_trained += int(figures["tokens_trained"])

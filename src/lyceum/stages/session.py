@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import asdict, dataclass, field, replace
+from operator import itemgetter
 from typing import Any, Protocol
 
-from lyceum.evaluate.run import results_of, sample_tasks
+from lyceum.evaluate.run import reasons_ungraded, results_of, sample_tasks
 from lyceum.evaluate.statistics import TaskResult, summarise
+from lyceum.learner.local import LocalLearner
 from lyceum.policy import Policy
 from lyceum.progress import Progress
 from lyceum.run import Run
 from lyceum.runtime.in_process import InProcess
 from lyceum.tree import Tree
 from lyceum.types import Engine, Grader, Sampling, Task, TaskSource
+
+MAX_REASONS = 8
+"""Reasons for ungraded trajectories that a run tells apart; others are only counted."""
+MAX_NOTHING_GRADED = 3
+"""Steps in a row without a graded trajectory, after which a run stops: it would go on and learn nothing."""
+
+
+class NothingGraded(Exception):
+    """No trajectory of several steps in a row could be graded."""
 
 
 class Interrupted(Exception):
@@ -45,7 +58,7 @@ class Exam:
         if self.greedy:
             at_zero = self.sampling.model_copy(update={"temperature": 0.0})
             greedy = await sample_tasks(runtime, self.tasks, samples=1, sampling=at_zero, key="greedy", done=done)
-        return Sitting(sampled, greedy, self.ks, seed)
+        return Sitting(sampled, greedy, self.ks)
 
 
 @dataclass
@@ -55,7 +68,6 @@ class Sitting:
     trees: list[Tree]
     greedy: list[Tree] | None
     ks: tuple[int, ...]
-    seed: int
 
     @property
     def results(self) -> list[TaskResult]:
@@ -63,22 +75,31 @@ class Sitting:
 
     def figures(self) -> dict[str, Any]:
         greedy = None if self.greedy is None else results_of(self.greedy)
-        return summarise(self.results, self.ks, greedy=greedy, seed=self.seed)
+        return summarise(self.results, self.ks, greedy=greedy)
 
 
 @dataclass
 class Counts:
-    """What a run has cost so far."""
+    """What a run has cost so far, and what was wrong with what it sampled."""
 
     tokens_sampled: int = 0
     tokens_trained: int = 0
+    trajectories: int = 0
+    truncated: int = 0
+    """Of them, those that a limit of tokens cut."""
     ungraded: int = 0
+    reasons_ungraded: dict[str, int] = field(default_factory=dict)
+    """How often, by reason; the first reasons of a run, at most ``MAX_REASONS``."""
+    skipped_steps: int = 0
+    """Updates of which the loss or gradient was not finite."""
+    nothing_graded: int = 0
+    """Steps in a row in which no trajectory could be graded."""
 
-    def state_dict(self) -> dict[str, int]:
-        return dict(vars(self))
+    def state_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
-    def load_state_dict(self, state: Any) -> None:
-        vars(self).update({name: int(state[name]) for name in vars(self)})
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        vars(self).update({name: copy(state[name]) for name in vars(self)})
 
 
 @dataclass
@@ -113,6 +134,33 @@ class Session:
             figures["heldout/low"], figures["heldout/high"] = now["overall"]["low"], now["overall"]["high"]
             figures |= {f"heldout/level/{level}": ci["mean"] for level, ci in now["by_level"].items()}
 
+    def count(self, trees: Sequence[Tree]) -> None:
+        """Add a step's trees to the run's counts. The first of each reason why there is no grade is said at once."""
+        counts = self.counts
+        leaves = [leaf for tree in trees for leaf in tree.trajectories]
+        reasons = reasons_ungraded(trees)
+        counts.tokens_sampled += sum(tree.sampled_tokens for tree in trees)
+        counts.trajectories += len(leaves)
+        counts.truncated += sum(leaf.finish == "length" for leaf in leaves)
+        counts.ungraded += sum(reasons.values())
+        for reason, times in reasons.items():
+            if reason not in counts.reasons_ungraded:
+                if len(counts.reasons_ungraded) == MAX_REASONS:
+                    continue
+                self.progress.say(f"not graded: {reason}")
+            counts.reasons_ungraded[reason] = counts.reasons_ungraded.get(reason, 0) + times
+        graded_none = bool(leaves) and sum(reasons.values()) == len(leaves)
+        counts.nothing_graded = counts.nothing_graded + 1 if graded_none else 0
+
+    @contextmanager
+    def training(self, learner: LocalLearner) -> Iterator[None]:
+        """What the learner does inside is shown, timed, and its skipped updates counted."""
+        self.progress.phase("training")
+        before = learner.skipped_steps
+        with self.run.timed("train"):
+            yield
+        self.counts.skipped_steps += learner.skipped_steps - before
+
     def counter(self, phase: str, total: int) -> Callable[[Tree], None]:
         """Shows a phase's progress: to be called with each finished tree."""
         finished = 0
@@ -134,7 +182,11 @@ class Session:
 
         Raises:
             Interrupted: after the checkpoint of a stop.
+            NothingGraded: so many steps in a row that more of them would be a waste.
         """
+        if self.counts.nothing_graded >= MAX_NOTHING_GRADED:
+            most = max(self.counts.reasons_ungraded.items(), key=itemgetter(1))[0]
+            raise NothingGraded(f"nothing could be graded in {MAX_NOTHING_GRADED} steps in a row: {most}")
         stop = self.interrupted()
         step = self.first_step + done
         if stop or self.due(done, self.checkpoint_every, last):

@@ -6,14 +6,13 @@ import time
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-import torch
 from pydantic import Field
 
 from lyceum.component import Component, require_keys, slot
-from lyceum.demonstrations import demonstrated, needed_demonstration
-from lyceum.forest import Forest, build_forest
+from lyceum.demonstrations import demonstrated, imitate, needed_demonstration
 from lyceum.stages.session import Session
-from lyceum.types import Credited, Sampling, Task, TaskSource
+from lyceum.tree import Tree
+from lyceum.types import Sampling, Task, TaskSource
 
 
 class SupervisedStage(Component, room="stages"):
@@ -68,12 +67,10 @@ class SupervisedRun:
     async def run(self) -> None:
         session = self.session
         while self.step < self.steps:
-            session.progress.phase("training")
             started = time.perf_counter()
-            with session.run.timed("train"):
-                forest = self.demonstrations(self.curriculum.draw(self.settings.tasks_per_step))
-                nothing = Credited(torch.zeros(forest.rows().index.shape))
-                figures: dict[str, Any] = self.learner.step(forest, nothing, self.objective)
+            with session.training(self.learner):
+                trees = self.demonstrations(self.curriculum.draw(self.settings.tasks_per_step))
+                figures: dict[str, Any] = imitate(self.learner, trees, self.objective)
             self.step += 1
             await self.engine.load(self.learner.weights(), version=session.first_step + self.step)
             session.counts.tokens_trained += int(figures["tokens_trained"])
@@ -85,12 +82,10 @@ class SupervisedRun:
             session.progress.step(session.first_step + self.step, figures)
             session.pause(self.step, self.steps, self.state_dict)
 
-    def demonstrations(self, tasks: list[Task]) -> Forest:
+    def demonstrations(self, tasks: list[Task]) -> list[Tree]:
         """One trajectory a task: its prompt, and the demonstration written by a teacher."""
         policy, longest = self.session.policy, self.settings.max_completion_tokens
-        return build_forest(
-            [demonstrated(policy, task, needed_demonstration(task, "stage 'sft'"), longest) for task in tasks]
-        )
+        return [demonstrated(policy, task, needed_demonstration(task, "stage 'sft'"), longest) for task in tasks]
 
     def state_dict(self) -> dict[str, Any]:
         return {

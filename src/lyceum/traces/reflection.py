@@ -10,11 +10,10 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from lyceum.component import Component, RecipeError
-from lyceum.guidance.base import is_right
 from lyceum.policy import Policy
 from lyceum.runtime.in_process import counter_seed
 from lyceum.traces.base import Decode, Trace, Traces
-from lyceum.tree import Node, Tree
+from lyceum.tree import Node, Tree, is_right
 
 STEP = "{step}"
 """Where ``backtrack`` has the number of the step that is gone back to."""

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from statistics import fmean
 from typing import Literal
 
-from lyceum.guidance.base import is_right
-from lyceum.tree import Node, Tree
+from lyceum.tree import Node, Tree, is_right
 
 Targets = Literal["process", "mean-outcome"]
 Examples = list[tuple[list[int], float]]
