@@ -139,6 +139,16 @@ def test_a_name_is_the_function_and_the_module():
     assert all(getattr(lyceum, name) is not None for name in lyceum.__all__)
 
 
+def test_a_model_is_loaded_and_saved_without_a_bar_whoever_asks(capsys, tmp_path):
+    from transformers.utils import logging
+
+    from lyceum.models.load import ModelSettings, load_policy, save_policy
+
+    logging.enable_progress_bar()
+    save_policy(load_policy(ModelSettings()), tmp_path / "model")
+    assert capsys.readouterr().err == ""
+
+
 def test_other_libraries_settings_are_put_back():
     from transformers.utils import logging
 

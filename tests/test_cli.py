@@ -38,7 +38,11 @@ def text_of(renderable) -> str:
 def test_train_shows_its_plan_and_closes_with_what_was_reached_and_where_to_look(capsys, tmp_path):
     assert main(["train", "grpo", *TINY]) == 0
     out, err = capsys.readouterr()
-    for said in ("recipe", "online: 2 steps of 2 tasks x 2 samples, credit group, objective ppo-clip", "runs/grpo"):
+    for said in (
+        "recipe",
+        "online: 2 steps of 2 tasks x 2 samples, completions of at most 8 tokens, credit",
+        "runs/grpo",
+    ):
         assert said in " ".join(out.split())
     for said in ("held-out accuracy, %", "before: wrong", "tokens sampled", "report.html", "lyceum eval runs/grpo"):
         assert said in out
@@ -56,15 +60,79 @@ def test_train_shows_its_plan_and_closes_with_what_was_reached_and_where_to_look
     assert document["path"] == "runs/second"
     assert document["recipe"] == "grpo"
 
+    # Killed before its report was written, it is gone on with for that alone.
+    (tmp_path / "runs/second/report.html").unlink()
+    assert main(["train", "grpo", *TINY, "--name", "second", "--resume", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == document
+    assert (tmp_path / "runs/second/report.html").exists()
+
     assert main(["view", "runs/second"]) == 0
     assert capsys.readouterr().out == "runs/second/report.html\n"
 
 
+def test_a_reward_that_always_fails_stops_the_run_and_says_why(capsys, tmp_path):
+    (tmp_path / "mine.py").write_text("def reward(completion):\n    raise ValueError('my bug')\n")
+    assert main(["train", "grpo", *TINY, "steps=9", "reward=mine.py:reward"]) == 1
+    err = capsys.readouterr().err
+    assert err.count("not graded: function: WorkerError: ValueError: my bug") == 1  # at once, and once
+    assert "nothing could be graded in 3 steps in a row: function: WorkerError: ValueError: my bug" in err
+    assert len((tmp_path / "runs/grpo/metrics.jsonl").read_text().splitlines()) == 3
+
+
+def test_a_run_closes_with_what_was_wrong_with_its_completions(capsys, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "def reward(id):\n    if int(id[-1]) % 2:\n        raise ValueError('odd')\n    return 0.25\n"
+    )
+    assert main(["train", "grpo", *TINY, "reward=mine.py:reward", "tasks_per_step=4", "max_tokens=1"]) == 0
+    out = capsys.readouterr().out
+    assert "2 steps were planned; a stage ended before them" in out
+    assert "100 % of the completions were cut" in out  # of an untrained model
+    ungraded = json.loads((tmp_path / "runs/grpo/summary.json").read_text())["ungraded"]
+    assert 0 < ungraded < 8
+    assert f"could not be graded and were left out:\n        {ungraded} x function: WorkerError: ValueError: odd" in out
+    assert "mean reward [95 % interval]: 0.250" not in out  # one held-out task of two is graded: no interval
+    assert "2 samples have a reward other than 0 and 1" in out
+    # The command that it names works: the folder's recipe could not trust its own code.
+    assert "lyceum eval runs/grpo --k 1,8,64 trust_code=true" in out
+    assert main(["eval", "runs/grpo", "--k", "1", "--n", "2", "trust_code=true"]) == 0
+
+
+def test_steps_that_never_end_are_pointed_out(capsys):
+    # The base model writes no line breaks: mcts by lines is then flat sampling.
+    tiny = [word for word in TINY if word not in ("rollout.samples=2", "model=scratch")]
+    search = ["rollout=mcts", "credit=node-value", "rollout.step.by=lines", "rollout.sampling.max_completion_tokens=16"]
+    assert main(["train", "grpo", *search, *tiny]) == 0
+    assert capsys.readouterr().err.count("rollout.step: no trajectory has '\\n' in it") == 1
+
+
+def test_a_rate_for_the_small_model_is_pointed_out_with_another_one(capsys, tmp_path):
+    from lyceum.models.scratch import build_scratch
+
+    for part in build_scratch():  # any folder is somebody's model
+        part.save_pretrained(tmp_path / "mine")
+    assert main(["train", "grpo", *TINY, "model=mine"]) == 0
+    assert "lr 0.0001 suits the small base model" in capsys.readouterr().out
+    assert main(["train", "grpo", *TINY, "model=mine", "learner.lr=1e-6", "--overwrite"]) == 0
+    assert "suits the small base model" not in capsys.readouterr().out
+
+
 def test_json_is_the_only_thing_on_standard_output_whatever_a_reward_prints(capfd, tmp_path):
-    (tmp_path / "mine.py").write_text("def reward(completion):\n    print('noise')\n    return len(completion) / 8\n")
+    noise = "def reward(completion):\n    print('noise')\n    os.system('echo of a child')\n"
+    (tmp_path / "mine.py").write_text(f"import os\n{noise}    return len(completion) / 8\n")
     part = "reward={kind: function, function: mine.py:reward, processes: 0}"
     assert main(["train", "grpo", *TINY, part, "--json"]) == 0
-    assert json.loads(capfd.readouterr().out)["steps"] == 2
+    out, err = capfd.readouterr()
+    assert json.loads(out)["steps"] == 2
+    assert {"noise", "of a child"} <= set(err.splitlines())
+
+
+def test_nothing_follows_the_json_when_python_exits():
+    # What a library registers to be done then comes after the command.
+    said = "import atexit, os, sys; atexit.register(os.system, 'echo goodbye'); atexit.register(print, 'goodbye')"
+    code = f"{said}; from lyceum.cli import main; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", code, "recipes", "--json"], capture_output=True, text=True, check=True)
+    assert "grpo" in json.loads(done.stdout)
+    assert done.stderr == "goodbye\ngoodbye\n"
 
 
 def test_ctrl_c_leaves_a_checkpoint_and_the_command_that_resumes(capsys, monkeypatch):
@@ -94,11 +162,29 @@ def test_a_second_ctrl_c_ends_at_once_and_tells_where_the_run_stands(capsys, mon
     assert "no checkpoint yet" in document["error"][0]
 
 
+def test_ctrl_c_before_anything_was_begun_says_so(capsys, monkeypatch):
+    def stopped(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lyceum.recipe.load_recipe", stopped)
+    assert main(["train", "grpo", "--json"]) == 130
+    assert json.loads(capsys.readouterr().out) == {"error": ["stopped"]}
+    assert main(["train", "grpo"]) == 130
+    assert capsys.readouterr().err == "stopped: stopped\n"
+
+
 def failing(monkeypatch, error: BaseException):
     def fail(*args, **kwargs):
         raise error
 
     monkeypatch.setattr("lyceum.api.run_recipe", fail)
+
+
+def test_without_a_command_the_help_is_shown(capsys):
+    assert main([]) == 0
+    out, err = capsys.readouterr()
+    assert "Commands:" in out
+    assert not err
 
 
 def test_what_fails_while_running_ends_with_1_and_no_traceback(capsys, monkeypatch):
@@ -126,6 +212,14 @@ def test_a_mistake_of_the_program_keeps_its_traceback(capsys, monkeypatch):
     assert "Traceback" in err
 
 
+def test_a_users_code_that_exits_does_not_end_the_command_in_silence(capsys, tmp_path):
+    (tmp_path / "script.py").write_text("import sys\ndef reward(completion): return 1.0\nsys.exit(0)\n")
+    assert main(["train", "grpo", *TINY, "reward=script.py:reward", "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert json.loads(out)["error"] == ["SystemExit: 0"]
+    assert "script.py" in err
+
+
 def test_eval_gives_every_figure_with_its_interval_by_level(capsys, tmp_path):
     argv = ["eval", "scratch", "--tasks", "chain", "tasks.levels=[1,2]", "--n", "4", "--k", "1,2", "--max-tokens", "8"]
     assert main([*argv, "--json", "--output", "figures.json"]) == 0
@@ -141,8 +235,9 @@ def test_eval_gives_every_figure_with_its_interval_by_level(capsys, tmp_path):
     assert figures["sampling"]["max_completion_tokens"] == 8
     assert main(argv) == 0
     out = capsys.readouterr().out
-    assert "pass@1 = avg@2" in out
+    assert "of 2 samples a task" in out
     assert "greedy" in out
+    assert "…" not in out  # a terminal of 80 columns cuts nothing
     assert "were cut at 8 tokens" in out
 
 
@@ -151,6 +246,8 @@ def test_eval_of_a_file_takes_every_row_and_of_a_run_its_own_tasks(capsys, tmp_p
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     argv = ["--k", "1", "--max-tokens", "4", "--json", "--no-greedy"]
     assert main(["eval", "scratch", "--tasks", "data.jsonl", *argv]) == 0
+    assert json.loads(capsys.readouterr().out)["tasks"] == 30
+    assert main(["eval", "scratch", "tasks=data.jsonl", *argv]) == 0  # as one types it for training
     assert json.loads(capsys.readouterr().out)["tasks"] == 30
     assert main(["eval", "scratch", "--tasks", "data.jsonl", "tasks.heldout_share=0.2", *argv]) == 0
     assert 0 < json.loads(capsys.readouterr().out)["tasks"] < 20

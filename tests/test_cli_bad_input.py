@@ -21,6 +21,7 @@ def no_model_is_loaded(monkeypatch, tmp_path):
     for place in ("lyceum.train", "lyceum.evaluate.measure", "lyceum.api", "lyceum.models.load"):
         monkeypatch.setattr(f"{place}.load_policy", loaded)
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "not-a-folder").write_text("")
 
 
 def refused(capsys, *argv: str) -> str:
@@ -67,6 +68,23 @@ def rows(path: Path, *found: dict) -> str:
         (["steps"], "override: got 'steps'; allowed: key=value"),
         (["trust_code=perhaps"], "trust_code: got 'perhaps'"),
         (["stages.3.steps=1"], "stages.3: got '3'; allowed: 0 to 0"),
+        (["stages={kind: online}", "steps=2"], "stages: got {'kind': 'online'}; allowed: a list, such as"),
+        (
+            ["evaluate.sampling.temprature=1"],
+            "temprature: unknown key (did you mean 'temperature'?); allowed: max_comp",
+        ),
+        (["model.lora.rnak=1"], "model.lora.rnak: unknown key (did you mean 'rank'?)"),
+        (["evaluate.k=[0]"], "evaluate.k.0: got 0"),
+        (["evaluate.samples=1001"], "evaluate.samples: got 1001; input should be less than or equal to 1000"),
+        (["learner.lr=.inf"], "learner.lr: got inf"),
+        (["learner=null"], "learner: got None; allowed: a kind, or a mapping with a kind"),
+        (["guidance=scaffold"], "guidance: got 'scaffold'; allowed: a list"),
+        (["rollout.sampling=5"], "rollout.sampling: got 5; allowed: max_completion_tokens, min_p, stop"),
+        (["model="], "model.path: got ''"),
+        (
+            ["output=not-a-folder"],
+            "output: not-a-folder/grpo cannot be made (Not a directory); allowed: another folder",
+        ),
     ],
 )
 def test_a_wrong_key_names_itself_what_was_given_and_what_is_allowed(capsys, keys, said):
@@ -80,6 +98,28 @@ def test_an_unknown_recipe_names_the_nearest(capsys):
 def test_a_recipe_file_that_is_no_yaml(capsys, tmp_path):
     (tmp_path / "mine.yaml").write_text("steps: [1")
     assert "mine.yaml is not YAML" in refused(capsys, "train", "mine.yaml")
+
+
+def test_a_key_that_stands_twice_is_not_silently_its_last_value(capsys, tmp_path):
+    (tmp_path / "mine.yaml").write_text("extends: grpo\nseed: 1\nsteps: 3\nseed: 2\n")
+    assert "key 'seed' stands twice" in refused(capsys, "train", "mine.yaml")
+
+
+def test_a_recipe_extends_one_recipe(capsys, tmp_path):
+    (tmp_path / "mine.yaml").write_text("extends: [grpo, rloo]\n")
+    assert "extends: mine.yaml says ['grpo', 'rloo']; allowed: one" in refused(capsys, "train", "mine.yaml")
+
+
+def test_a_gpu_that_is_not_there(capsys, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert "model.device: got 'cuda', but torch finds no GPU" in refused(
+        capsys, "train", "grpo", *SMALL, "model.device=cuda"
+    )
+
+
+def test_a_folder_without_a_suffix_is_read_as_a_dataset(capsys, tmp_path):
+    (tmp_path / "questions").mkdir()
+    assert "the folder 'questions' cannot be read" in refused(capsys, "train", "grpo", *SMALL, "tasks=questions")
 
 
 def test_an_empty_dataset(capsys, tmp_path):
@@ -121,6 +161,19 @@ def test_a_model_folder_without_a_tokenizer(capsys, tmp_path, model):
     (folder / "config.json").write_text((model / "config.json").read_text())
     assert "has no tokenizer" in refused(capsys, "train", "grpo", *SMALL, f"model={folder}")
     assert "has no tokenizer" in refused(capsys, "eval", str(folder), "--tasks", "chain")
+
+
+def test_a_models_folder_that_lacks_something_is_refused_by_what_it_lacks(capsys, tmp_path, model):
+    import shutil
+
+    shutil.copytree(model, tmp_path / "run" / "model")
+    said = refused(capsys, "train", "grpo", *SMALL, "model=run")
+    assert "run has no config.json" in said
+    assert "(did you mean 'run/model'?)" in said
+    (tmp_path / "run/model/model.safetensors").unlink()
+    assert "run/model has no weights" in refused(capsys, "train", "grpo", *SMALL, "model=run/model")
+    (tmp_path / "broken.gguf").write_bytes(b"GGUF nonsense")
+    assert "the tokenizer of broken.gguf cannot be" in refused(capsys, "train", "grpo", *SMALL, "model=broken.gguf")
 
 
 def test_a_vocabulary_that_is_larger_than_the_model(capsys, tmp_path, model):
@@ -184,14 +237,36 @@ def test_a_run_that_is_there_is_not_written_over(capsys, tmp_path):
         (["eval", "scratch", "tasks.levls=[1]"], "tasks.levls: unknown key"),
         (["eval", "owner/model"], "tasks: got none, and owner/model is no run that has its own"),
         (["eval", "scratch", "--n", "0"], "n: got 0"),
+        (["eval", "scratch", "--k", "2000"], "samples: got 2000, of each task; allowed: 1000 or fewer"),
+        (["eval", "scratch", "--output", "."], "--output: got '.', but . is a folder; allowed: a file to write"),
+        (["eval", "scratch", "--output", "not-a-folder/f.json"], "not-a-folder is a file; allowed: a file to write"),
+        (["eval", "scratch", "name=x"], "name: unknown key; allowed: model, tasks, reward, trust_code, temperature"),
+        (["eval", "scratch", "tempreature=1"], "tempreature: unknown key (did you mean 'temperature'?)"),
+        (["eval", "scratch", "evaluate.n=3"], "evaluate.n: unknown key; allowed: model"),
+        (["eval", "scratch", "model=base"], "model: got 'base' as a key; allowed: the model's name before the keys"),
+        (["eval", "scratch", "tasks=cliff", "--tasks", "chain"], "tasks: got 'cliff' as a key, and 'chain' before it"),
+        (["eval", "nowhere"], "model.path: got 'nowhere'"),
+        (["compare", "grpo", "--name", "../x"], "name: got '../x'; allowed: letters"),
+        (["compare", "grpo", "grpo@a b"], "label: got 'a b'; allowed: letters"),
         (["compare", "grpo", "rloo", "rolo:steps=2"], "rolo: no such recipe here (did you mean 'rloo'?)"),
         (["compare", "grpo", "--seeds", "0"], "seeds: got 0"),
         (["compare", "grpo", "grpo@easy", "easy:tasks.levels=[1]"], "tasks: recipe 'easy' has levels [1], 'grpo' has"),
         (["compare", "grpo", "sft", "--tokens", "100"], "has a stage of kind 'sft', which samples nothing"),
+        (["compare", "grpo", "output=there"], "output: got 'there' as a recipe's key; allowed: --output DIR"),
+        (["compare", "grpo", "name=x"], "name: got 'x' as a recipe's key; allowed: --name NAME"),
+        (["compare", "grpo", "grpo:label=x"], "grpo:label: got 'x' as a recipe's key; allowed: RECIPE@LABEL"),
+        (
+            ["compare", "grpo", "max_tokens=9", "--tokens", "100"],
+            "max_tokens: got 9 as a recipe's key; allowed: --tokens",
+        ),
+        (
+            ["compare", "grpo", "rloo", "rloo:evaluate.n=4"],
+            "rloo:evaluate.n: got 4 for 'rloo' alone; allowed: evaluate.n=",
+        ),
         (["recipes", "shwo", "grpo"], "recipes: got 'shwo grpo'"),
         (["components", "credits"], "room: got 'credits' (did you mean 'credit'?)"),
         (["components", "credit", "gea"], "kind: got 'gea' (did you mean 'gae'?)"),
-        (["view", "runs/none"], "which is not a folder"),
+        (["view", "runs/none"], "run: runs/none is not a run's folder"),
         (["train"], "Missing argument 'recipe'"),
         (["train", "grpo", "--no-such-option"], "No such option: --no-such-option"),
         (["tran", "grpo"], "No such command 'tran'"),

@@ -50,15 +50,12 @@ def test_ctrl_c_says_how_to_go_on(capsys, monkeypatch):
     [
         (
             ["--strategy", "beem"],
-            "strategy: got 'beem' (did you mean 'beam'?); allowed: all, beam, best-of-n, dvts, gre",
+            "strategy: got 'beem' (did you mean 'beam'?); allowed: all, beam, best-first, best-of-n, ",
         ),
         (["--sizes", "1,many"], "--sizes: got '1,many'; allowed: numbers with commas between them"),
         (["--sizes", "0"], "sizes.0: got 0"),
         (["--tokens", "few"], "--tokens: got 'few'"),
-        (
-            ["--value", "none"],
-            "value: got none, but beam, best-of-n, dvts, mcts, value-mcts, weighted-majority read values",
-        ),
+        (["--value", "none", "--strategy", "beam"], "value: got none, but beam reads values; allowed: likelihood"),
         (["--value", "no-such-folder"], "value: got 'no-such-folder'; allowed: none, likelihood"),
         (["--n", "0"], "n: got 0; allowed: 1 or more"),
         (["beam.widht=3"], "strategy.0.widht: unknown key (did you mean 'width'?)"),

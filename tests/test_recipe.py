@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+import yaml
 
 from lyceum.component import RecipeError
-from lyceum.recipe import apply_overrides, load_recipe, parse, recipe_names, tasks_from_text
+from lyceum.models.load import LoraSettings
+from lyceum.recipe import apply_overrides, load_recipe, parse, read_override, recipe_names, tasks_from_text
 from lyceum.recipe_files import merged, number, read_raw
 from lyceum.run import Run
 from lyceum.train import train
@@ -83,6 +85,26 @@ def test_a_stage_key_reaches_every_stage_that_has_it():
     ]
 
 
+def test_a_stage_that_is_named_alone_or_not_at_all_has_its_keys():
+    raw = {"stages": ["sft", {"tasks_per_step": 2}]}
+    apply_overrides(raw, ["steps=3"])
+    assert raw["stages"] == [{"kind": "sft", "steps": 3}, {"tasks_per_step": 2, "steps": 3}]
+    assert [stage.kind for stage in parse({**raw, "tasks": "chain-demonstrations"}).stages] == ["sft", "online"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "weights"),
+    [
+        (["reward.weight=2"], [("task", 2)]),  # the usual one, which no key names
+        (["reward.0.weight=2"], [("task", 2)]),
+        (["reward=[task, math]", "reward.1.weight=2"], [("task", 1), ("math", 2)]),
+        (["reward=math", "reward.0.weight=2"], [("math", 2)]),
+    ],
+)
+def test_a_part_of_a_reward_has_its_keys_however_it_was_written(overrides, weights):
+    assert [(part.kind, part.weight) for part in load_recipe("grpo", overrides).reward] == weights
+
+
 def test_the_second_of_two_equal_stages_can_be_replaced():
     # list.index finds the first that is equal: it would replace the wrong one.
     raw = {"stages": [{"kind": "online"}, {"kind": "online"}]}
@@ -127,6 +149,27 @@ def test_numbers_as_people_write_them():
     assert load_recipe("grpo", ["learner.lr=1e-4"]).stages[0].learner.lr == 1e-4
 
 
+def test_what_yaml_would_take_for_a_comment_is_a_text_on_the_command_line():
+    # The shell has taken the quotes of answer_after="####", and YAML alone would read nothing at all.
+    assert read_override("tasks.answer_after=####") == ("tasks.answer_after", "####")
+    assert read_override("instruction=Answer after # please") == ("instruction", "Answer after # please")
+    assert read_override("stop=['#', '##']") == ("stop", ["#", "##"])
+    assert read_override("value=null") == ("value", None)
+
+
+def test_a_title_of_its_own_does_not_come_with_another_methods_paper(tmp_path):
+    (tmp_path / "mine.yaml").write_text("extends: grpo\ntitle: Mine\n")
+    (tmp_path / "same.yaml").write_text("extends: grpo\nseed: 3\n")
+    assert load_recipe(str(tmp_path / "mine.yaml")).paper == ""
+    assert load_recipe(str(tmp_path / "same.yaml")).paper == "arXiv:2402.03300"
+
+
+def test_lora_may_be_switched_on_alone():
+    assert load_recipe("grpo", ["model.lora=true"]).model.lora == LoraSettings()
+    assert load_recipe("grpo", ["model.lora=false"]).model.lora is None
+    assert load_recipe("grpo", ["model.lora.rank=4"]).model.lora == LoraSettings(rank=4)
+
+
 def test_a_file_may_extend_the_recipe_of_its_own_name_but_not_itself(tmp_path):
     (tmp_path / "grpo.yaml").write_text("extends: grpo\nseed: 3\n")
     recipe = load_recipe(str(tmp_path / "grpo.yaml"))
@@ -161,10 +204,23 @@ def test_a_run_resumes_under_another_label_or_place_but_not_under_another_method
         Run.start(tmp_path, "grpo", changed.resolved(), resume=True, may_differ=MAY_DIFFER)
 
 
+def test_a_run_that_an_earlier_version_began_goes_on(tmp_path):
+    recipe = load_recipe("grpo", [*TINY, *SHORT, "steps=1", f"output={tmp_path}"])
+    run = train(recipe)
+    (run / "report.html").unlink()
+    written = yaml.safe_load((run / "recipe.yaml").read_text())
+    del written["model"]["chat_template_kwargs"]  # a key that there was not yet
+    (run / "recipe.yaml").write_text(yaml.safe_dump(written))
+    assert train(recipe, resume=True) == run
+    assert (run / "report.html").exists()
+
+
 def test_a_reward_may_be_typed_as_the_place_of_a_function(tmp_path):
     # What a newcomer types for their own reward; a recipe's file alone must not be able to say so.
     (part,) = load_recipe("grpo", ["reward=my_reward.py:score"]).reward
     assert (part.kind, part.function) == ("function", "my_reward.py:score")
+    both = load_recipe("grpo", ["reward=[math, my_reward.py:score]"]).reward
+    assert [part.kind for part in both] == ["math", "function"]
     file = tmp_path / "theirs.yaml"
     file.write_text("extends: grpo\nreward: my_reward.py:score\n")
     with pytest.raises(RecipeError, match="trust_code"):

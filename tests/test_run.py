@@ -88,11 +88,41 @@ def test_tuples_and_small_floats_do_not_make_another_recipe(tmp_path):
 def test_a_finished_run_is_not_written_over(tmp_path):
     with start(tmp_path) as run:
         run.summary({"finished": True})
-    with pytest.raises(RecipeError, match="has finished; allowed: another name, or overwrite=true"):
-        start(tmp_path, resume="auto")
-    # Asked for more steps, it has not.
-    with start(tmp_path, {**RECIPE, "stages": [{"kind": "online", "steps": 9}]}, resume=True, may_differ=FINE) as run:
-        assert run.summary()["finished"] is False
+        run.report.write_text("")
+    for resume in (False, True, "auto"):
+        # What may differ changes nothing that was done: it is finished all the same.
+        for recipe in (RECIPE, {**RECIPE, "stages": [{"kind": "online", "steps": 9}]}):
+            with pytest.raises(RecipeError, match="has finished; allowed: another name, or overwrite=true"):
+                start(tmp_path, recipe, resume=resume, may_differ=FINE)
+
+
+def test_a_finished_run_without_its_report_is_resumed_for_that_alone(tmp_path):
+    with start(tmp_path) as run:
+        run.summary({"finished": True})
+    before = (run.path / "summary.json").read_bytes()
+    with pytest.raises(RecipeError, match=r"lacks nothing but its report; allowed: resume=true .* to write it"):
+        start(tmp_path)
+    for resume in (True, "auto"):
+        with start(tmp_path, resume=resume) as run:
+            assert run.complete
+    assert (run.path / "summary.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("recipe.yaml", "a: [1", "recipe.yaml: not YAML"),
+        ("recipe.yaml", "", "recipe.yaml: holds a NoneType"),
+        ("summary.json", "{", "summary.json: not JSON"),
+        ("summary.json", "[]", "summary.json: got a list"),
+    ],
+)
+def test_a_run_whose_own_files_were_spoilt_is_refused_by_the_files_name(tmp_path, file, content, said):
+    start(tmp_path).close()
+    (tmp_path / "demo" / file).write_text(content)
+    with pytest.raises(RecipeError, match=said):
+        start(tmp_path, resume=True)
+    start(tmp_path, overwrite=True).close()
 
 
 def test_overwriting_removes_the_run_and_nothing_else(tmp_path):
@@ -100,6 +130,7 @@ def test_overwriting_removes_the_run_and_nothing_else(tmp_path):
         run.record(1, {"loss": 1.0})
         run.checkpoint(1, {"a": 1})
         run.summary({"before": 3})
+        run.value.mkdir()  # of a stage that the new run may not have
         (run.path / "notes.txt").write_text("mine")
     with start(tmp_path, {"seed": 7}, overwrite=True) as run:
         assert run.restore() is None
@@ -126,6 +157,7 @@ def test_a_name_stays_inside_the_root(tmp_path, name):
 def test_resuming_nothing_says_so(tmp_path):
     with pytest.raises(RecipeError, match="there is no run in"):
         start(tmp_path, resume=True)
+    assert list(tmp_path.iterdir()) == []
     with start(tmp_path, resume="auto") as run:
         assert not run.resumed
 

@@ -30,7 +30,7 @@ from lyceum.models.load import load_policy
 from lyceum.noise import quiet
 from lyceum.policy import Policy
 from lyceum.recipe import Overrides, Recipe, load_recipe
-from lyceum.recipe_files import read_raw, recipe_names
+from lyceum.recipe_files import described_recipes
 from lyceum.search.found import Found
 from lyceum.search.plan import Plan
 from lyceum.train import train as run_recipe
@@ -145,7 +145,7 @@ def search(
     Args:
         model, tasks, overrides, n, reward, seed: as for :func:`evaluate`.
         strategies: ``greedy``, ``best-of-n``, ``majority``, ``weighted-majority``, ``beam``, ``dvts``, ``mcts``,
-            ``value-mcts``, or ``all``; also with settings (``{"kind": "beam", "width": 2}``).
+            ``best-first``, ``value-mcts``, or ``all``; also with settings (``{"kind": "beam", "width": 2}``).
         sizes: trajectories that a strategy finishes for a task.
         value: what ranks trajectories and steps where a strategy does: a kind of the room ``value``, a trained one's
             folder, or None.
@@ -222,11 +222,7 @@ def run_plan(
 
 def recipes() -> dict[str, dict[str, str]]:
     """The recipes that come with lyceum: name -> {title, paper}."""
-    described: dict[str, dict[str, str]] = {}
-    for name in recipe_names():
-        raw = read_raw(name)
-        described[name] = {"title": str(raw.get("title", "")), "paper": str(raw.get("paper", ""))}
-    return described
+    return described_recipes()
 
 
 def recipe_yaml(name: str, overrides: Overrides = ()) -> str:
@@ -239,8 +235,7 @@ def load_model(model: Any = "base", **keys: Any) -> Policy:
 
     ``.module`` is the transformers model, ``.tokenizer`` its tokenizer.
     """
-    with quiet():
-        return load_policy(model_settings(model, keys))
+    return load_policy(model_settings(model, keys))
 
 
 def _overrides(keys: Mapping[str, Any], model: Any, tasks: Any, reward: Any, name: str | None) -> Overrides:

@@ -11,8 +11,9 @@ import yaml
 
 from lyceum.component import RecipeError, nearest
 from lyceum.evaluate.compare import Comparison, compare
-from lyceum.evaluate.run_folder import read_run_folder
+from lyceum.evaluate.run_folder import read_recipe, read_run_folder
 from lyceum.recipe import Overrides, Recipe, load_recipe, read_override
+from lyceum.run import check_name
 from lyceum.train import MAY_DIFFER, check, train
 
 CURVE = 5
@@ -81,12 +82,17 @@ def plan(
     for label in own:
         if label not in labelled:
             raise RecipeError(f"{label}: no such recipe here{nearest(label, labelled)}; allowed: {', '.join(labelled)}")
-    folder = Path(output) / f"compare-{name or '-'.join(labelled)}"
+    refuse_what_a_comparison_decides(shared, own, tokens=tokens)
+    for label in labelled:
+        check_name("label", label)
+    if name is not None:
+        check_name("name", name)
+    folder = Path(output) / f"compare-{'-'.join(labelled) if name is None else name}"
     loaded: list[Recipe] = []
     for label, file in labelled.items():
         given = [*shared, *own.get(label, ())]
         recipe = load_recipe(file, [*given, ("label", label), ("output", str(folder))])
-        steps_given = any(_key(override).rpartition(".")[2] == "steps" for override in given)
+        steps_given = any(read_override(override)[0].rpartition(".")[2] == "steps" for override in given)
         loaded.append(recipe if tokens is None else with_budget(recipe, tokens, keep_steps=steps_given))
     loaded = on_equal_terms(loaded)
     for recipe in loaded:
@@ -97,6 +103,28 @@ def plan(
         for recipe in loaded
     ]
     return Plan(folder, planned, list(labelled))
+
+
+def refuse_what_a_comparison_decides(shared: Overrides, own: Mapping[str, Overrides], *, tokens: int | None) -> None:
+    """Raise RecipeError for keys that a comparison sets itself, so that what was typed would do nothing."""
+    decided = {
+        "output": "--output DIR",
+        "name": "--name NAME, of the comparison's folder",
+        "label": "RECIPE@LABEL",
+        **({} if tokens is None else {"max_tokens": "--tokens alone, or max_tokens without it"}),
+    }
+    lines = []
+    for label, overrides in {"": shared, **own}.items():
+        for override in overrides:
+            key, value = read_override(override)
+            where = f"{label}:{key}" if label else key
+            instead = decided.get(key.rpartition(".")[2] if key.startswith("stages.") else key)
+            if instead is not None:
+                lines.append(f"{where}: got {value!r} as a recipe's key; allowed: {instead}")
+            elif label and key.partition(".")[0] == "evaluate":
+                lines.append(f"{where}: got {value!r} for {label!r} alone; allowed: {key}=... for all, measured alike")
+    if lines:
+        raise RecipeError(lines)
 
 
 def labels_of(recipes: Sequence[str]) -> dict[str, str]:
@@ -183,20 +211,18 @@ def on_equal_terms(recipes: Sequence[Recipe]) -> list[Recipe]:
 def is_finished(recipe: Recipe) -> bool:
     """Whether this very run has been done. Of another recipe in its folder, training refuses to go on."""
     folder = folder_of(recipe)
-    if not (folder / "recipe.yaml").is_file() or not read_run_folder(folder).finished:
+    if not all((folder / name).is_file() for name in ("recipe.yaml", "report.html")):
+        return False
+    if not read_run_folder(folder).finished:
         return False
     # Through YAML and back, as a run writes it: tuples become lists.
-    began = yaml.safe_load((folder / "recipe.yaml").read_text("utf-8"))
+    began = read_recipe(folder)
     here = yaml.safe_load(yaml.safe_dump(recipe.resolved()))
     return all(began.get(key) == here.get(key) for key in {*began, *here} if key not in MAY_DIFFER)
 
 
 def folder_of(recipe: Recipe) -> Path:
     return Path(recipe.output) / recipe.name
-
-
-def _key(override: str | tuple[str, Any]) -> str:
-    return override[0] if isinstance(override, tuple) else read_override(override)[0]
 
 
 def _plain(value: Any) -> Any:

@@ -10,7 +10,7 @@ import difflib
 import importlib
 import pkgutil
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
@@ -29,7 +29,9 @@ class RecipeError(ValueError):
 class Component(BaseModel):
     """Settings of one method: ``class GroupRelative(Component, room="credit")`` with ``kind: Literal["group"]``."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True, allow_inf_nan=False
+    )
 
     room: ClassVar[str] = ""
 
@@ -129,10 +131,16 @@ def _explain_one(detail: ErrorDetails, model: type[BaseModel], above: tuple[Any,
             return lines
         case "kind":
             return [f"{key}.kind: {detail['msg']}"]
+        case "slot" | "room":
+            return [f"{key}: {detail['msg']}"]
         case "extra_forbidden":
             fields = list(_fields_at(model, detail["loc"][:-1]))
             where = str(detail["loc"][-1])
             return [f"{key}: unknown key{nearest(where, fields)}; allowed: {', '.join(sorted(fields))}"]
+        case "tuple_type":
+            return [f"{key}: got {detail['input']!r}; allowed: a list"]
+        case "model_type":
+            return [f"{key}: got {detail['input']!r}; allowed: {', '.join(sorted(_fields_at(model, detail['loc'])))}"]
         case "missing":
             return [f"{key}: missing; it has no default"]
         case "value_error":
@@ -154,8 +162,9 @@ def _fields_at(model: type[BaseModel], loc: tuple[Any, ...]) -> Iterable[str]:
     for part in loc:
         field = model.model_fields.get(part) if isinstance(part, str) else None
         inner = field.annotation if field else None
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            model = inner
+        for each in get_args(inner) or (inner,):  # also one that may be null
+            if isinstance(each, type) and issubclass(each, BaseModel):
+                model = each
     return model.model_fields
 
 

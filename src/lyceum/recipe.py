@@ -15,12 +15,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from lyceum.component import Component, RecipeError, explain, kinds, nearest, slot
 from lyceum.curves import Tracker, missing
+from lyceum.evaluate.statistics import MOST_SAMPLES
 from lyceum.models.load import ModelSettings
 from lyceum.recipe_files import number, read_raw, recipe_names
 from lyceum.reward.base import named_code
 from lyceum.types import Sampling
 
 __all__ = ["Evaluation", "Recipe", "load_recipe", "parse", "read_raw", "recipe_names", "tasks_from_text"]
+
+USUAL_STAGE = "online"
+"""Of settings that name no kind."""
 
 Overrides = Sequence[str | tuple[str, Any]]
 """``key=value`` as on the command line, its value YAML, or (key, value) as Python has it."""
@@ -38,7 +42,7 @@ def tasks_from_text(value: Any) -> Any:
     if colon and kind in known:
         needed = next((name for name, field in known[kind].model_fields.items() if field.is_required()), None)
         return {"kind": value} if needed is None else {"kind": kind, needed: rest}
-    looks_like_data = "/" in value or Path(value).suffix in (".jsonl", ".json", ".parquet")
+    looks_like_data = "/" in value or Path(value).suffix in (".jsonl", ".json", ".parquet") or Path(value).exists()
     return {"kind": "dataset", "path": value} if looks_like_data else {"kind": value}
 
 
@@ -51,9 +55,9 @@ class Evaluation(BaseModel):
     """Tasks to evaluate on; by default the held-out split of the recipe's own."""
     n: int = Field(default=200, ge=0)
     """Held-out tasks; 0 evaluates nothing."""
-    samples: int = Field(default=8, ge=1)
+    samples: int = Field(default=8, ge=1, le=MOST_SAMPLES)
     """Samples of each task."""
-    k: tuple[int, ...] = (1, 8)
+    k: tuple[Annotated[int, Field(ge=1)], ...] = (1, 8)
     """pass@k and maj@k for these k, at most ``samples``."""
     sampling: Sampling | None = None
     """How they are drawn; by default as the last stage trains."""
@@ -93,7 +97,7 @@ class Recipe(BaseModel):
     """Parts of the outcome reward; by default the verifier that the tasks bring along."""
     evaluate: Evaluation = Evaluation()
     """How accuracy is measured."""
-    stages: tuple[Annotated[Any, slot("stages", "online")], ...] = ()
+    stages: tuple[Annotated[Any, slot("stages", USUAL_STAGE)], ...] = ()
     """What is done, in order; each stage trains what the one before it left."""
     checkpoint_every: int = Field(default=20, ge=0)
     """Steps between checkpoints; 0 writes one only when interrupted."""
@@ -113,9 +117,12 @@ class Recipe(BaseModel):
     @classmethod
     def _one_part_alone(cls, value: Any) -> Any:
         """``task``, ``math``, or a function by its place: ``my_reward.py:score``, ``package.module:score``."""
-        if isinstance(value, str) and ":" in value:
-            value = {"kind": "function", "function": value}
-        return (value,) if isinstance(value, (str, Mapping, Component)) else value
+        parts = (value,) if isinstance(value, (str, Mapping, Component)) else value
+        if not isinstance(parts, (list, tuple)):
+            return parts
+        return tuple(
+            {"kind": "function", "function": part} if isinstance(part, str) and ":" in part else part for part in parts
+        )
 
     @field_validator("track")
     @classmethod
@@ -183,30 +190,40 @@ def apply_overrides(raw: dict[str, Any], overrides: Overrides) -> set[str]:
     """Set keys in place. Returns the strings that were given."""
     typed: set[str] = set()
     for override in overrides:
-        key, value = override if isinstance(override, tuple) else read_override(override)
+        key, value = read_override(override)
         # Components come from Python alone, so that whatever they name was given by the user too.
         typed |= {leaf for leaf in _leaves(value) if isinstance(leaf, str)} | set(named_code(value))
         _place(raw, key, value)
     return typed
 
 
-def read_override(text: str) -> tuple[str, Any]:
-    """``key=value`` with YAML on its right; ``key=`` is an empty text."""
-    key, equals, text_of_value = text.partition("=")
+def read_override(override: str | tuple[str, Any]) -> tuple[str, Any]:
+    """``key=value`` with YAML on its right; ``key=`` is an empty text. What comes from Python is a pair already."""
+    if isinstance(override, tuple):
+        return override
+    key, equals, text_of_value = override.partition("=")
     if not equals or not key:
-        raise RecipeError(f"override: got {text!r}; allowed: key=value, such as steps=50 or model=path")
+        raise RecipeError(f"override: got {override!r}; allowed: key=value, such as steps=50 or model=path")
     try:
-        return key, number(yaml.safe_load(text_of_value)) if text_of_value else ""
+        value = yaml.safe_load(text_of_value) if text_of_value else ""
     except yaml.YAMLError as error:
         raise RecipeError(f"{key}: got {text_of_value!r}, which is not YAML: {' '.join(str(error).split())}") from error
+    # There are no comments on a command line: answer_after=#### is a text, whose quotes the shell has taken.
+    is_comment = "#" in text_of_value and text_of_value[0] not in "'\"[{" and isinstance(value, str | None)
+    return key, text_of_value if is_comment else number(value)
 
 
 def _place(raw: dict[str, Any], key: str, value: Any) -> None:
     first, *rest = key.split(".")
     if first in Recipe.model_fields:
+        if first == "reward" and rest:
+            raw["reward"] = _reward_with_keys(raw.get("reward") or "task", one_of_many=rest[0].isdigit())
         _set(raw, [first, *rest], value)
         return
     stages = raw.get("stages") or []
+    if not isinstance(stages, list):
+        raise RecipeError(f"stages: got {stages!r}; allowed: a list, such as [{{kind: online}}]")
+    stages = raw["stages"] = [{"kind": stage} if isinstance(stage, str) else stage for stage in stages]
     known = {name: stage for stage in stages for name in _stage_keys(stage)}
     if first not in known:
         allowed = sorted({*Recipe.model_fields, *known})
@@ -217,7 +234,7 @@ def _place(raw: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _stage_keys(stage: Any) -> set[str]:
-    kind = kinds("stages").get(stage.get("kind", "")) if isinstance(stage, dict) else None
+    kind = kinds("stages").get(stage.get("kind", USUAL_STAGE)) if isinstance(stage, dict) else None
     return set() if kind is None else set(kind.model_fields) - {"kind"}
 
 
@@ -227,7 +244,10 @@ def _set(into: Any, path: list[str], value: Any) -> None:
     for part in path[:-1]:
         where.append(part)
         if isinstance(into, list):
-            into = _item(into, part, where)
+            below = _item(into, part, where)
+            if isinstance(below, str):
+                below = into[int(part)] = _written_out(path[0], below)
+            into = below
         else:
             below = into.get(part)
             if isinstance(below, str):
@@ -253,10 +273,17 @@ def _item(items: list[Any], part: str, where: list[str]) -> Any:
 
 
 def _written_out(part: str, value: str) -> Any:
-    """The mapping for which a string alone stands: a model's path, tasks as one types them, else a kind."""
+    """The mapping for which a string alone stands: a model's path, tasks as one types them, a function, else a kind."""
     if part == "model":
         return {"path": value}
+    if part == "reward" and ":" in value:
+        return {"kind": "function", "function": value}
     return tasks_from_text(value) if part == "tasks" else {"kind": value}
+
+
+def _reward_with_keys(reward: Any, *, one_of_many: bool) -> Any:
+    """A reward into which a key can be set: ``reward.weight`` of one, or ``reward.0.weight`` of several."""
+    return [reward] if one_of_many and not isinstance(reward, list) else reward
 
 
 def _leaves(value: Any) -> list[Any]:

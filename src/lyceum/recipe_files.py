@@ -14,9 +14,27 @@ from lyceum.component import RecipeError, nearest
 SUFFIXES = (".yaml", ".yml")
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that stands twice, of which YAML would silently take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} stands twice", key.start_mark)
+            seen |= {key.value} if isinstance(key, yaml.ScalarNode) else set()
+        return super().construct_mapping(node, deep)
+
+
 def recipe_names() -> list[str]:
     """Names of the recipes that come with the package."""
     return sorted(entry.name.removesuffix(".yaml") for entry in _shipped().iterdir() if entry.name.endswith(".yaml"))
+
+
+def described_recipes() -> dict[str, dict[str, str]]:
+    """Of each of them, {title, paper}."""
+    raw = {name: read_raw(name) for name in recipe_names()}
+    return {name: {key: str(of.get(key, "")) for key in ("title", "paper")} for name, of in raw.items()}
 
 
 def read_raw(name: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -37,7 +55,7 @@ def read_raw(name: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
     if here in above:
         raise RecipeError(f"extends: {' -> '.join((*above, here))} goes in a circle")
     try:
-        raw = yaml.safe_load(source.read_text(encoding="utf-8")) or {}
+        raw = _Loader(source.read_text(encoding="utf-8")).get_single_data() or {}
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise RecipeError(f"recipe: {name} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(raw, dict):
@@ -45,8 +63,13 @@ def read_raw(name: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
     extends = raw.pop("extends", None)
     if extends is None:
         return raw
-    base = str(path.parent / extends) if is_file and str(extends).endswith(SUFFIXES) else str(extends)
-    return merged(read_raw(base, (*above, here)), raw)
+    if not isinstance(extends, str):
+        raise RecipeError(f"extends: {name} says {extends!r}; allowed: one recipe's name, or a .yaml file")
+    base = str(path.parent / extends) if is_file and extends.endswith(SUFFIXES) else extends
+    extended = read_raw(base, (*above, here))
+    if "title" in raw:
+        extended.pop("paper", None)  # what has a title of its own is not that paper's method
+    return merged(extended, raw)
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

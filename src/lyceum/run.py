@@ -29,6 +29,7 @@ from torch import Tensor
 from lyceum import checkpoint
 from lyceum.component import RecipeError, require_keys
 from lyceum.curves import Curves, Tracker, open_curves
+from lyceum.evaluate.run_folder import read_recipe, read_summary
 from lyceum.files import Lock, atomic_write
 from lyceum.machine import versions
 from lyceum.metrics import Metrics, finite
@@ -36,7 +37,7 @@ from lyceum.tree import Tree
 
 _WRITTEN = (
     *("summary.json", "metrics.jsonl", "examples.json", "report.html"),
-    *("rollouts", "checkpoints", "model", "tensorboard", "wandb", ".wandb-id"),
+    *("rollouts", "checkpoints", "model", "value", "tensorboard", "wandb", ".wandb-id"),
     "recipe.yaml",  # last: without it the folder would not be known as a run any more
 )
 
@@ -60,6 +61,7 @@ class Run:
         lock: Lock,
         *,
         resumed: bool,
+        complete: bool,
         curves: Sequence[Curves],
         keep: int,
         rollouts_every: int,
@@ -71,6 +73,8 @@ class Run:
         self.value = path / "value"
         self.report = path / "report.html"
         self.resumed = resumed
+        self.complete = complete
+        """Resumed and found finished: all that it may lack is its report."""
         self.seconds: dict[str, float] = {"checkpoint": 0.0}
         """Spent in each phase since the run began, interruptions left out."""
         self._lock = lock
@@ -94,6 +98,7 @@ class Run:
         resume: bool | Literal["auto"] = False,
         overwrite: bool = False,
         may_differ: Iterable[str] = (),
+        with_defaults: Callable[[dict[str, Any]], dict[str, Any]] = dict,
         keep: int = 2,
         rollouts_every: int = 10,
         max_trajectories: int = 256,
@@ -108,6 +113,7 @@ class Run:
             overwrite: remove the run that is there and begin.
             may_differ: keys in which a resumed run's recipe may differ from the one it began with, because they do not
                 change what was done so far: dotted, ``*`` stands for anything (``stages.*.steps``).
+            with_defaults: fills in what the recipe of a run lacks that an earlier version began.
             keep: checkpoints that stay.
             rollouts_every: :meth:`rollouts` writes on steps that this divides.
             max_trajectories: that it writes on each.
@@ -115,13 +121,22 @@ class Run:
         Raises:
             RecipeError: there is a run and this may not touch it, another process writes it, or nothing to resume.
         """
-        if not re.fullmatch(r"\w[\w.+-]*", name):
-            raise RecipeError(f"name: got {name!r}; allowed: letters, digits, '_', '.', '+' and '-', a letter first")
+        check_name("name", name)
         path = Path(root) / name
+        there = (path / "recipe.yaml").exists()
         foreign = [] if not path.is_dir() else [entry for entry in os.listdir(path) if not entry.startswith(".")]
-        if foreign and not (path / "recipe.yaml").exists():
+        if foreign and not there:
             raise RecipeError(f"name: {path} exists and is not a run (no recipe.yaml); choose another name")
-        path.mkdir(parents=True, exist_ok=True)
+        if resume is True and overwrite:
+            raise RecipeError("resume: got true together with overwrite=true; allowed: one of them")
+        if resume is True and not there:
+            raise RecipeError(
+                f"resume: got true, but there is no run in {path}; allowed: the name of a run, or no resume"
+            )
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError, PermissionError) as error:
+            raise RecipeError(f"output: {path} cannot be made ({error.strerror}); allowed: another folder") from error
         try:
             lock = Lock(path / ".lock")
         except BlockingIOError as error:
@@ -129,15 +144,19 @@ class Run:
                 f"name: {path} is being written by process {error.filename}; wait for it, or choose another name"
             ) from error
         try:
-            resumed = cls._resumes(path, recipe, resume=resume, overwrite=overwrite, may_differ=tuple(may_differ))
+            began = with_defaults(read_recipe(path)) if there and not overwrite else None
+            resumed = cls._resumes(path, began, recipe, resume=resume, may_differ=tuple(may_differ))
             for leftover in (*path.glob(".partial-*"), *path.glob("rollouts/.partial-*")):  # of killed writes
                 leftover.unlink()
             if not resumed:
                 for entry in _WRITTEN:
                     _remove(path / entry)
             limits = {"keep": keep, "rollouts_every": rollouts_every, "max_trajectories": max_trajectories}
-            run = cls(path, lock, resumed=resumed, curves=open_curves(track, path, recipe), **limits)
+            complete = resumed and _is_finished(path)
+            run = cls(path, lock, resumed=resumed, complete=complete, curves=open_curves(track, path, recipe), **limits)
             atomic_write(path / "recipe.yaml", _yaml(recipe))
+            if complete:
+                return run  # its summary tells of what was done, which is nothing now
             now = versions()
             before = run.summary().get("versions", now).get("torch")
             if resumed and before != now["torch"]:
@@ -154,37 +173,41 @@ class Run:
     @staticmethod
     def _resumes(
         path: Path,
+        began: dict[str, Any] | None,
         recipe: Mapping[str, Any],
         *,
         resume: bool | Literal["auto"],
-        overwrite: bool,
         may_differ: tuple[str, ...],
     ) -> bool:
-        """Whether to go on with what is there; raises where that is neither wanted nor possible."""
-        there = (path / "recipe.yaml").exists()
-        if resume is True and overwrite:
-            raise RecipeError("resume: got true together with overwrite=true; allowed: one of them")
-        if resume is True and not there:
-            raise RecipeError(
-                f"resume: got true, but there is no run in {path}; allowed: the name of a run, or no resume"
-            )
-        if not there or overwrite:
+        """Whether to go on with what is there; raises where that is neither wanted nor possible.
+
+        Args:
+            began: recipe of the run that is there; None where there is none, or it is to be replaced.
+        """
+        if began is None:
             return False
-        differing = _differences(yaml.safe_load((path / "recipe.yaml").read_text()), yaml.safe_load(_yaml(recipe)))
+        differing = _differences(began, yaml.safe_load(_yaml(recipe)))
         refused = [
             f"{key}: got {given!r}, but {path} began with {began!r}"
             for key, (began, given) in differing.items()
             if not any(fnmatchcase(key, pattern) for pattern in may_differ)
         ]
-        ways = "another name, or overwrite=true to replace it"
+        ways = "another name, or overwrite=true (--overwrite) to replace it"
         if refused:
             raise RecipeError([*refused, f"name: {path} holds a run of another recipe; allowed: its recipe, {ways}"])
-        if _read_json(path / "summary.json").get("finished") and not differing:
-            raise RecipeError(f"name: {path} has finished; allowed: {ways}")
-        if resume is False:
+        if _is_finished(path):
+            if (path / "report.html").exists():
+                raise RecipeError(f"name: {path} has finished; allowed: {ways}")
+            if resume is False:
+                raise RecipeError(
+                    f"name: {path} lacks nothing but its report; allowed: resume=true (--resume) to write it, {ways}"
+                )
+        elif resume is False:
             saved = checkpoint.latest(path / "checkpoints")
             reached = "no checkpoint yet" if saved is None else f"saved at step {checkpoint.step_of(saved)}"
-            raise RecipeError(f"name: {path} holds a run, {reached}; allowed: resume=true to go on with it, {ways}")
+            raise RecipeError(
+                f"name: {path} holds a run, {reached}; allowed: resume=true (--resume) to go on with it, {ways}"
+            )
         return True
 
     def restore(self) -> tuple[int, dict[str, Any]] | None:
@@ -267,7 +290,7 @@ class Run:
 
     def summary(self, update: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Merge figures into summary.json, ``seconds`` by phase included; gives all of them. Without one, reads."""
-        figures = _read_json(self.path / "summary.json")
+        figures = read_summary(self.path)
         if update is not None:
             figures |= {"seconds": {phase: round(spent, 3) for phase, spent in self.seconds.items()}}
             figures |= update
@@ -325,6 +348,12 @@ class Run:
             raise RuntimeError(f"{self.path} is resumed: call restore() before anything is recorded")
 
 
+def check_name(key: str, name: str) -> None:
+    """Raise RecipeError for what cannot be the name of a folder of ours."""
+    if not re.fullmatch(r"\w[\w.+-]*", name):
+        raise RecipeError(f"{key}: got {name!r}; allowed: letters, digits, '_', '.', '+' and '-', a letter first")
+
+
 def _yaml(recipe: Mapping[str, Any]) -> str:
     return yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True)
 
@@ -346,8 +375,8 @@ def _differences(began: Any, given: Any) -> dict[str, tuple[Any, Any]]:
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def _read_json(file: Path) -> dict[str, Any]:
-    return json.loads(file.read_bytes()) if file.exists() else {}
+def _is_finished(path: Path) -> bool:
+    return bool(read_summary(path).get("finished"))
 
 
 def _remove(path: Path) -> None:

@@ -15,7 +15,7 @@ from lyceum.garbage import only_new
 from lyceum.models.limits import context_of
 from lyceum.models.load import load_policy, load_tokenizer, save_policy
 from lyceum.progress import Progress
-from lyceum.recipe import Recipe
+from lyceum.recipe import Recipe, parse
 from lyceum.reward.base import allow_code, combine
 from lyceum.run import Run
 from lyceum.runtime.in_process import run_async
@@ -48,6 +48,7 @@ def train(
         RecipeError: something cannot work, found before any model was loaded.
         Interrupted: stopped by ``interrupted``.
         Diverged: too many steps in a row were not finite.
+        NothingGraded: nothing could be graded in several steps in a row.
     """
     sources = check(recipe)
     run = Run.start(
@@ -57,13 +58,23 @@ def train(
         resume=resume,
         overwrite=overwrite,
         may_differ=MAY_DIFFER,
+        with_defaults=with_defaults,
         rollouts_every=recipe.rollouts_every,
         track=recipe.track,
     )
     with run:
-        run_async(_train(recipe, run, *sources, interrupted))
+        if not run.complete:
+            run_async(_train(recipe, run, *sources, interrupted))
         write_report(run.path)
     return run.path
+
+
+def with_defaults(written: dict[str, Any]) -> dict[str, Any]:
+    """A resolved recipe as this version resolves it: keys that there were not yet have their defaults."""
+    try:
+        return parse(written).resolved()
+    except RecipeError:
+        return written  # of a version whose keys this one does not know
 
 
 def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:

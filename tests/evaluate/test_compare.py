@@ -9,7 +9,7 @@ from rich.console import Console
 
 from lyceum.component import RecipeError
 from lyceum.evaluate.compare import PAIRED_SEEDS, TASKS_ALONE, compare
-from lyceum.evaluate.compare_show import levels_table, table
+from lyceum.evaluate.compare_show import cost_table, levels_table, table
 from lyceum.evaluate.run_folder import read_run_folder
 
 
@@ -108,7 +108,7 @@ def test_tokens_to_reach_the_first_recipes_final_accuracy(tmp_path):
         ]
     )
     assert [figures.tokens_ratio for figures in found.recipes] == [1.0, pytest.approx(0.45), None]
-    assert "not reached" in _rendered(table(found))
+    assert "not reached" in _rendered(cost_table(found))
 
 
 def test_seeds_that_agree_do_not_hide_the_doubt_over_tasks(tmp_path):
@@ -127,11 +127,20 @@ def test_tables_json_and_plot_are_written(tmp_path):
     found = compare([_run(tmp_path, recipe, seed, 0.5) for recipe in "ab" for seed in range(2)])
     levels = _rendered(levels_table(found))
     assert levels.index(" 2 ") < levels.index(" 10 ")  # by value, not by letter
-    assert "2 k" in _rendered(table(found))
+    assert "2 k" in _rendered(cost_table(found))
+    assert found.sentence.split()[0] in _rendered(table(found))
     written = found.write(tmp_path / "out")
     assert [path.name for path in written] == ["comparison.json", "comparison.png"]
     assert json.loads(written[0].read_text())["recipes"][1]["difference"]["basis"] == PAIRED_SEEDS
     assert written[1].read_bytes().startswith(b"\x89PNG")
+
+
+def test_levels_of_many_recipes_stand_in_columns(tmp_path):
+    found = compare([_run(tmp_path, recipe, 0, 0.5) for recipe in "abcde"])
+    lines = _rendered(levels_table(found)).splitlines()
+    assert [next(line for line in lines if f" {recipe} " in line).split()[3:-1:2] for recipe in "ae"] == [
+        ["40.0", "5.0"]
+    ] * 2
 
 
 def test_a_run_that_is_not_finished_is_refused(tmp_path):

@@ -130,6 +130,16 @@ def test_ungraded_samples_are_counted_and_left_out():
     assert summary["left_out_at"] == {"1": 1, "2": 2}
 
 
+def test_a_reward_that_is_neither_right_nor_wrong_is_graded_all_the_same():
+    # 0.5 says nothing of right or wrong, None that there was no grade: means 0.5 and 0.75, over tasks 0.625
+    first = TaskResult("a", None, [None, None], ["x", "y"], rewards=[0.5, None])
+    second = TaskResult("b", None, [True, None], ["x", "y"], rewards=[1.0, 0.5])
+    summary = summarise([first, second])
+    assert (summary["ungraded"], summary["unjudged"], summary["tasks"]) == (1, 2, 1)
+    assert summary["reward"]["mean"] == pytest.approx(0.625)
+    assert summarise([first])["reward"] is None  # one task has no interval
+
+
 def test_nothing_graded_is_no_figure_and_not_zero():
     summary = summarise([_result("a", 1, [None])], ks=[1])
     assert summary["overall"] is None

@@ -1,4 +1,4 @@
-"""The command line: ``lyceum train``, ``eval``, ``compare``, ``recipes``, ``components``, ``view``.
+"""The command line: ``train``, ``eval``, ``search``, ``compare``, ``hints``, ``recipes``, ``components``, ``view``.
 
 Each command is a function of the Python API with its result printed. What needs a model's library is imported inside
 the commands: ``lyceum --help`` answers at once.

@@ -10,8 +10,8 @@ import typer
 app = typer.Typer(
     name="lyceum",
     help="Reinforcement-learning post-training of reasoning language models: every method a recipe of small parts.",
-    no_args_is_help=True,
     add_completion=False,
+    epilog="Exit codes: 0 done; 1 failed while running; 2 input that cannot be used, nothing was begun; 130 Ctrl-C.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -20,7 +20,10 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, and nothing else there.")]
 Keys = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Changes of the recipe, such as steps=50 objective.clip_high=0.28."),
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="Changes of the recipe, such as steps=50 objective.clip_high=0.28 (all keys: lyceum recipes show RECIPE).",
+    ),
 ]
 
 
@@ -36,6 +39,8 @@ def train(
     """Train a model by a recipe.
 
     For example: lyceum train grpo steps=20 model=path/to/folder tasks=data.jsonl
+
+    Ctrl-C ends it after the running step, with a checkpoint from which --resume goes on; a second one ends it at once.
     """
     from lyceum.cli.train import command
 
@@ -117,8 +122,8 @@ def search(
     strategy: Annotated[
         list[str] | None,
         typer.Option(
-            help="greedy, best-of-n, majority, weighted-majority, beam, dvts, mcts, value-mcts, or all; may be given "
-            "several times."
+            help="greedy, best-of-n, majority, weighted-majority, beam, dvts, best-first, mcts, value-mcts, or all; "
+            "may be given several times."
         ),
     ] = None,
     sizes: Annotated[str, typer.Option(help="Trajectories that a strategy finishes for each task.")] = "1,4,16",
@@ -275,7 +280,10 @@ def recipes(
     words: Annotated[list[str] | None, typer.Argument(metavar="[show NAME [KEY=VALUE]...]")] = None,
     json: Json = False,
 ) -> None:
-    """List the recipes, or show one with every key explained."""
+    """List the recipes, or show one with every key explained.
+
+    For example: lyceum recipes show grpo steps=50
+    """
     from lyceum.cli.recipes import command
 
     command(words or [], as_json=json)
@@ -287,7 +295,10 @@ def components(
     kind: Annotated[str | None, typer.Argument(help="One of the room's components.")] = None,
     json: Json = False,
 ) -> None:
-    """List what can stand in each place of a recipe, with its settings."""
+    """List what can stand in each place of a recipe, with its settings.
+
+    For example: lyceum components credit gae
+    """
     from lyceum.cli.components import command
 
     command(room, kind, as_json=json)

@@ -15,7 +15,7 @@ def command(
     with printing(as_json) as out:
         from lyceum import api
         from lyceum.comparing import plan, split_own
-        from lyceum.evaluate.compare_show import levels_table, table
+        from lyceum.evaluate.compare_show import cost_table, levels_table, table
         from lyceum.stages.session import Interrupted
 
         recipes, shared, own = split_own(words)
@@ -34,5 +34,5 @@ def command(
             return
         if any(figures.by_level for figures in found.recipes):
             out.show("", levels_table(found))
-        out.show("", table(found), *(f"note: {note}" for note in found.notes), "")
+        out.show("", cost_table(found), "", table(found), *(f"note: {note}" for note in found.notes), "")
         out.show(f"figures  {planned.folder / 'comparison.json'}", f"plot     {planned.folder / 'comparison.png'}")

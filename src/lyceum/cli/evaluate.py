@@ -25,8 +25,10 @@ def command(
     as_json: bool,
 ) -> None:
     with printing(as_json) as out:
+        if output is not None:
+            refuse_unwritable(output)  # now, and not when everything was measured
         from lyceum import api
-        from lyceum.cli.show import accuracy_table, count
+        from lyceum.cli.show import accuracy_table, count, reward_lines
 
         found = api.evaluate(
             model,
@@ -47,7 +49,7 @@ def command(
         out.json(figures)
         if as_json:
             return
-        out.show("", accuracy_table(figures))
+        out.show("", accuracy_table(figures), *reward_lines(figures))
         out.show(
             f"{count(figures['tokens_sampled'])} tokens sampled in {figures['seconds']:.1f} s, "
             f"{figures['completion_tokens_mean']:.1f} a completion"
@@ -60,6 +62,18 @@ def command(
             out.show(*(f"  {times} x {reason}" for reason, times in figures["reasons_ungraded"].items()))
         if output is not None:
             out.show(f"written to {output}")
+
+
+def refuse_unwritable(file: Path) -> None:
+    """Raise RecipeError for a file that cannot be written, as far as names tell."""
+    from lyceum.component import RecipeError
+
+    above = next(folder for folder in file.absolute().parents if folder.exists())
+    if file.is_dir() or not above.is_dir():
+        raise RecipeError(
+            f"--output: got {str(file)!r}, but {file if file.is_dir() else above} is "
+            f"{'a folder' if file.is_dir() else 'a file'}; allowed: a file to write"
+        )
 
 
 def numbers(text: str, option: str = "--k") -> list[int]:

@@ -37,15 +37,31 @@ class Failure(Exception):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; gives its exit code."""
-    from lyceum.cli.app import app
+    """Run a command; gives its exit code.
 
+    Args:
+        argv: its words; None takes those of the process, whose last doing this is.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     as_json = "--json" in arguments
+    code = _run(arguments, as_json=as_json)
+    if as_json and argv is None:
+        # Libraries that say goodbye when Python exits (trackio) say it on standard error.
+        with contextlib.suppress(OSError, ValueError):  # closed: nobody reads it
+            _flush()
+            os.dup2(2, 1)
+    return code
+
+
+def _run(arguments: list[str], *, as_json: bool) -> int:
+    from lyceum.cli.app import app
+
     try:
         # typer would print usage errors itself, and could not as JSON.
-        code = app(args=arguments, prog_name="lyceum", standalone_mode=False)
-        sys.stdout.flush()
+        code = app(args=arguments or ["--help"], prog_name="lyceum", standalone_mode=False)
+        if code == STOPPED:  # typer makes this of Ctrl-C, and says nothing
+            raise KeyboardInterrupt
+        _flush()
         return code if isinstance(code, int) else 0
     except BrokenPipeError:
         # Whoever read has enough (``| head``). Python would complain once more when it closes the stream.
@@ -56,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return end.exit_code
     except (KeyboardInterrupt, typer.Abort):
         failure = Failure(STOPPED, ["stopped"])
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a reward's file may end in sys.exit(), which must not end us in silence
         found = failure_of(error)
         if found is None:
             traceback.print_exc()
@@ -66,6 +82,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         failure = found
     say(failure, as_json=as_json)
     return failure.code
+
+
+def _flush() -> None:
+    if sys.stdout is not None:  # None where whoever started the process closed it
+        sys.stdout.flush()
 
 
 def failure_of(error: BaseException) -> Failure | None:
@@ -84,7 +105,12 @@ def failure_of(error: BaseException) -> Failure | None:
         what = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
         advice = "; make room, then go on with --resume" if error.errno in FULL else ""
         return Failure(FAILED, [f"{what}{advice}"])
-    running = ("lyceum.checkpoint:CheckpointError", "lyceum.learner.local:Diverged", "lyceum.reward.pool:WorkerError")
+    running = (
+        "lyceum.checkpoint:CheckpointError",
+        "lyceum.learner.local:Diverged",
+        "lyceum.reward.pool:WorkerError",
+        "lyceum.stages.session:NothingGraded",
+    )
     return Failure(FAILED, [str(error)]) if any(_is(error, known) for known in running) else None
 
 

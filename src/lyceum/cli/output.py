@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -16,8 +17,28 @@ from rich.text import Text
 def printing(as_json: bool) -> Iterator[Output]:
     """Give the command its output. Under ``--json`` whatever else prints (a user's reward) goes to standard error."""
     output = Output(as_json)
-    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+    with _all_to_standard_error() if as_json else contextlib.nullcontext():
         yield output
+    output.close()
+
+
+@contextlib.contextmanager
+def _all_to_standard_error() -> Iterator[None]:
+    """Python's standard output, and the descriptor below it: a child process does not ask Python where to write."""
+    if sys.stdout is not None:  # closed by whoever started the process
+        sys.stdout.flush()
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            kept = os.dup(1)
+        except OSError:  # closed, so that no child can write there either
+            yield
+            return
+        try:
+            os.dup2(2, 1)
+            yield
+        finally:
+            os.dup2(kept, 1)
+            os.close(kept)
 
 
 class _Console(Console):
@@ -28,7 +49,7 @@ class _Console(Console):
 class Output:
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
-        self._stdout = sys.stdout
+        self._document: list[Any] = []
         # Asked of the stream each time, since tests and notebooks replace it.
         self.console = _Console(file=sys.stdout, highlight=False)
 
@@ -37,9 +58,13 @@ class Output:
         return "silent" if self.as_json else "auto"
 
     def json(self, document: Any) -> None:
-        """The document; nothing where people read."""
+        """The document, printed once the command has nothing else to do; nothing where people read."""
         if self.as_json:
-            print(json.dumps(document, indent=2, default=str), file=self._stdout)
+            self._document = [document]
+
+    def close(self) -> None:
+        for document in self._document:
+            print(json.dumps(document, indent=2, default=str))
 
     def show(self, *parts: Any) -> None:
         """Tables and lines; nothing under ``--json``."""

@@ -25,12 +25,9 @@ def show_list(out: Output) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from lyceum.recipe_files import read_raw, recipe_names
+    from lyceum.recipe_files import described_recipes
 
-    found: dict[str, dict[str, str]] = {}
-    for name in recipe_names():
-        raw = read_raw(name)
-        found[name] = {"title": str(raw.get("title", "")), "paper": str(raw.get("paper", ""))}
+    found = described_recipes()
     out.json(found)
     table = Table()
     for head in ("recipe", "what it is", "paper"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -13,6 +14,10 @@ from lyceum.progress import clock
 
 MAX_LINES = 24
 """Of a completion that is shown."""
+MANY_COLUMNS = 4
+"""Figures of a level beside each other, more than which would not fit 80 columns with their intervals."""
+MANY_CUT = 0.2
+"""Share of completions that a limit of tokens cut, above which it is pointed out (no unit)."""
 
 
 def share(interval: Mapping[str, float] | None) -> str:
@@ -37,6 +42,32 @@ def held_out_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table
         both = f"{_mean(greedy)} -> {_mean(greedy_now)}" if greedy or greedy_now else "-"
         found.add_row(str(level), *cells, both, style="bold" if level == "all" else "")
     return found
+
+
+def reward_lines(*sittings: Mapping[str, Any]) -> list[str]:
+    """Mean reward of one evaluation, or before and after, where it is more than the share of right answers."""
+    last = sittings[-1]
+    lines: list[str] = []
+    if all(figures.get("reward") for figures in sittings) and not _is_accuracy(last):
+        means = " -> ".join(amount(figures["reward"]) for figures in sittings)
+        lines.append(f"mean reward [95 % interval]: {means}")
+    if last.get("unjudged"):
+        lines.append(
+            f"{last['unjudged']} samples have a reward other than 0 and 1, which says neither right nor wrong; "
+            "they are left out of the accuracy"
+        )
+    return lines
+
+
+def _is_accuracy(figures: Mapping[str, Any]) -> bool:
+    """Whether the mean reward is the share of right answers and nothing else."""
+    overall = figures.get("overall")
+    return not figures.get("unjudged") and bool(overall) and abs(figures["reward"]["mean"] - overall["mean"]) < 1e-9
+
+
+def amount(interval: Mapping[str, float]) -> str:
+    """``0.615 [0.57, 0.66]``."""
+    return f"{interval['mean']:.3f} [{interval['low']:.2f}, {interval['high']:.2f}]"
 
 
 def change(before: Mapping[str, float] | None, after: Mapping[str, float] | None) -> Text:
@@ -93,20 +124,34 @@ def _cut(text: str) -> str:
 
 
 def _verdict(correct: bool | None) -> str:
-    return {True: "right", False: "wrong", None: "not graded"}[correct]
+    return {True: "right", False: "wrong", None: "no verdict"}[correct]
 
 
-def cost_lines(summary: Mapping[str, Any]) -> list[str]:
-    """Steps, tokens, time by phase, and what went wrong on the way."""
+def cost_lines(summary: Mapping[str, Any], *, planned: int) -> list[str]:
+    """Steps, tokens, time by phase, and what went wrong on the way.
+
+    Args:
+        planned: steps that the recipe asked for.
+    """
     seconds = {phase: float(spent) for phase, spent in (summary.get("seconds") or {}).items()}
     phases = ", ".join(f"{phase} {spent:.1f}" for phase, spent in sorted(seconds.items(), key=lambda item: -item[1]))
     lines = [
         f"cost    {summary.get('steps')} steps, {count(summary.get('tokens_sampled'))} tokens sampled, "
         f"{count(summary.get('tokens_trained'))} trained, {clock(sum(seconds.values()))} ({phases} s)"
     ]
-    for key, what in (("ungraded", "completions could not be graded"), ("skipped_steps", "steps were skipped")):
-        if summary.get(key):
-            lines.append(f"note    {summary[key]} {what}")
+    if summary.get("steps", planned) < planned:
+        lines.append(f"note    {planned} steps were planned; a stage ended before them, by its max_tokens or until")
+    if summary.get("skipped_steps"):
+        lines.append(f"note    {summary['skipped_steps']} updates were skipped, whose loss or gradient was not finite")
+    cut = summary.get("truncated", 0) / max(1, summary.get("trajectories", 0))
+    if cut > MANY_CUT:
+        lines.append(
+            f"note    {100 * cut:.0f} % of the completions were cut before their end; "
+            "rollout.sampling.max_completion_tokens says how long they may be"
+        )
+    if summary.get("ungraded"):
+        lines.append(f"note    {summary['ungraded']} completions could not be graded and were left out:")
+        lines += [f"        {times} x {reason}" for reason, times in (summary.get("reasons_ungraded") or {}).items()]
     return lines
 
 
@@ -115,24 +160,23 @@ def count(number: float | None) -> str:
 
 
 def accuracy_table(figures: Mapping[str, Any]) -> Table:
-    """One row a level: avg@n, greedy, and pass@k and maj@k for every k."""
-    found = Table(title=_asked(figures), title_justify="left")
-    found.add_column("level", no_wrap=True, min_width=5)
-    found.add_column("tasks", justify="right", no_wrap=True, min_width=3)
+    """One row a level: pass@1, greedy, and pass@k and maj@k for every k; intervals stand below where they are many."""
+    tight: dict[str, Any] = {"box": box.SIMPLE_HEAD, "show_edge": False, "pad_edge": False, "padding": (0, 1, 0, 0)}
+    found = Table(title=_asked(figures), title_justify="left", **tight)  # 80 columns hold four figures
+    found.add_column("level", no_wrap=True)
+    found.add_column("tasks", justify="right", no_wrap=True)
     # pass@1 and maj@1 are what avg@n estimates: one column says it.
     columns = [(kind, k) for kind in ("pass_at", "maj_at") for k in figures[kind] if int(k) > 1]
     names = {"pass_at": "pass", "maj_at": "maj"}
-    heads = [
-        f"pass@1 = avg@{figures['samples']}" if figures["samples"] > 1 else "pass@1",
-        *(f"{names[kind]}@{k}" for kind, k in columns),
-    ]
+    heads = ["pass@1", *(f"{names[kind]}@{k}" for kind, k in columns)]
     greedy = figures.get("greedy") is not None
+    apart = "\n" if len(heads) + greedy > MANY_COLUMNS else " "
     for head in [*heads, *(["greedy"] if greedy else [])]:
         found.add_column(head, justify="right", no_wrap=True)
 
     def row(level: str, of: Mapping[str, Any], at_zero: Any, style: str = "") -> None:
-        cells = [share(of["overall"]), *(share(of[kind].get(k)) for kind, k in columns)]
-        found.add_row(level, str(of["tasks"]), *cells, *([share(at_zero)] if greedy else []), style=style)
+        shown = [of["overall"], *(of[kind].get(k) for kind, k in columns), *([at_zero] if greedy else [])]
+        found.add_row(level, str(of["tasks"]), *(share(each).replace(" ", apart, 1) for each in shown), style=style)
 
     for level, of in figures["levels"].items():
         row(level, of, of.get("greedy"))
@@ -142,4 +186,5 @@ def accuracy_table(figures: Mapping[str, Any]) -> Table:
 
 
 def _asked(figures: Mapping[str, Any]) -> str:
-    return f"{figures['model']} on {figures['tasks_from']['kind']}, % [95 % interval]"
+    asked = f"{figures['model']} on {figures['tasks_from']['kind']}"
+    return f"{asked}, % [95 % interval] of {figures['samples']} samples a task"

@@ -5,10 +5,16 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lyceum.cli.outcome import STOPPED, Failure
 from lyceum.cli.output import Output, printing
+
+if TYPE_CHECKING:  # it takes a second, and --help does not need it
+    from lyceum.recipe import Recipe
+
+SMALL_MODELS_LR = 5e-5
+"""Learning rate from which on a whole model that is not the small one is likely to be wrecked (no unit)."""
 
 
 def command(
@@ -32,7 +38,7 @@ def command(
             raise Failure(STOPPED, [*_ended_at_once(folder), again], path=str(folder), resume=again) from None
         output.json({"path": str(run.path), "model": str(run.model), "report": str(run.report), **run.summary})
         if not as_json:
-            close(output, run)
+            close(output, run, loaded)
 
 
 def resume_command(recipe: str, keys: Sequence[str], name: str | None, *, as_json: bool) -> str:
@@ -50,7 +56,7 @@ def _ended_at_once(folder: Path) -> list[str]:
     return [f"{folder} has a checkpoint of step {checkpoint.step_of(saved)}; to go on:"]
 
 
-def plan(recipe: Any, *, resume: bool) -> list[Any]:
+def plan(recipe: Recipe, *, resume: bool) -> list[Any]:
     """What is about to happen, in a few lines."""
     from rich.table import Table
     from rich.text import Text
@@ -74,7 +80,23 @@ def plan(recipe: Any, *, resume: bool) -> list[Any]:
     greedy = " and greedily" if exam.greedy else ""
     row("evaluation", f"{exam.n} held-out tasks, {exam.samples} samples each{greedy}" if exam.n else "none")
     row("output", f"{Path(recipe.output) / recipe.name}{' (resumed)' if resume else ''}")
+    if note := scale_note(recipe):
+        row("note", note)
     return [lines, ""]
+
+
+def scale_note(recipe: Recipe) -> str:
+    """What to look at where a recipe tuned on the small model is given another one; empty where all is well."""
+    from lyceum.models.load import BASE, SCRATCH
+
+    highest = max(stage.learner.lr for stage in recipe.stages)
+    if recipe.model.path in (BASE, SCRATCH) or recipe.model.lora or highest < SMALL_MODELS_LR:
+        return ""
+    return (
+        f"lr {highest:g} suits the small base model; whole models of 0.5B parameters and more are trained at about "
+        "1e-6: learner.lr=1e-6 (or model.lora=true and learner.lr=1e-5). What completions may be as long as: "
+        "rollout.sampling.max_completion_tokens=1024"
+    )
 
 
 def stage_line(stage: Any) -> str:
@@ -85,8 +107,10 @@ def stage_line(stage: Any) -> str:
         parts[0] += f" x {_samples(stage.rollout)}"
     if in_rounds:
         parts.append(f"{stage.steps} steps of {stage.traces_per_step} traces" if stage.traces else "no fine-tuning")
+    if hasattr(stage, "sampling"):
+        parts.append(f"completions of at most {stage.sampling.max_completion_tokens} tokens")
     if getattr(stage, "max_tokens", None):
-        parts.append(f"at most {stage.max_tokens:,} tokens".replace(",", " "))
+        parts.append(f"ends with {stage.max_tokens:,} tokens sampled".replace(",", " "))
     for slot in ("guidance", "value", "credit", "objective"):
         value = getattr(stage, slot, None)
         if value:
@@ -121,23 +145,26 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def close(output: Output, run: Any) -> None:
+def close(output: Output, run: Any, recipe: Recipe) -> None:
     """What was reached, what it looks like, what it cost, where to look next."""
-    from lyceum.cli.show import cost_lines, held_out_table, side_by_side
+    from lyceum.cli.show import cost_lines, held_out_table, reward_lines, side_by_side
+    from lyceum.reward.base import named_code
 
     summary = run.summary
     output.show("")
     if summary.get("before") and summary.get("after"):
-        output.show(held_out_table(summary["before"], summary["after"]))
+        if summary["after"].get("overall"):
+            output.show(held_out_table(summary["before"], summary["after"]))
+        output.show(*reward_lines(summary["before"], summary["after"]))
     chosen = side_by_side(run.examples)
     if chosen is not None:
         output.show("", chosen)
-    output.show("", *cost_lines(summary), "")
+    output.show("", *cost_lines(summary, planned=sum(stage.steps for stage in recipe.stages)), "")
     quoted, value = shlex.quote(str(run.path)), run.path / "value"
     output.show(
         f"report  {run.report}",
         f"model   {run.model}   (AutoModelForCausalLM.from_pretrained)",
         *([f"value   {value}   (lyceum search {quoted} --value {shlex.quote(str(value))})"] if value.is_dir() else []),
-        f"next    lyceum eval {quoted} --k 1,8,64",
+        f"next    lyceum eval {quoted} --k 1,8,64{' trust_code=true' if named_code(recipe) else ''}",
         f"        lyceum view {quoted} --open",
     )

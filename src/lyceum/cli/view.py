@@ -8,9 +8,14 @@ from lyceum.cli.output import printing
 
 
 def command(run: Path, *, open_it: bool, as_json: bool) -> None:
+    from lyceum.component import RecipeError
     from lyceum.view.report import write_report
 
     with printing(as_json) as output:
+        if not (run / "recipe.yaml").is_file():
+            compared = run / "comparison.png"
+            instead = f"; a comparison's plot is {compared}" if compared.is_file() else ""
+            raise RecipeError(f"run: {run} is not a run's folder (no recipe.yaml){instead}")
         report = write_report(run)
         if open_it:
             import webbrowser

@@ -14,6 +14,7 @@ from lyceum.component import RecipeError
 from lyceum.evaluate.intervals import Interval, difference_of_intervals, mean_over_seeds
 from lyceum.evaluate.run_folder import RunFolder, read_run_folder
 from lyceum.evaluate.statistics import level_order
+from lyceum.files import atomic_write
 
 PAIRED_SEEDS = "paired seeds"
 SEPARATE_SEEDS = "seeds, not paired"
@@ -77,7 +78,7 @@ class Comparison:
         from lyceum.evaluate.compare_show import plot
 
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "comparison.json").write_text(json.dumps(self.to_json(), indent=2) + "\n", "utf-8")
+        atomic_write(folder / "comparison.json", json.dumps(self.to_json(), indent=2) + "\n")
         return [folder / "comparison.json", plot(self, folder / "comparison.png")]
 
 
@@ -281,7 +282,8 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _negative(interval: Interval) -> Interval:
-    return Interval(-interval.mean, -interval.high, -interval.low)
+    # Not the sign alone: 0 would be shown as -0.0.
+    return Interval(0.0 - interval.mean, 0.0 - interval.high, 0.0 - interval.low)
 
 
 def _percent(share: float) -> str:

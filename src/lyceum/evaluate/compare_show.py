@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,33 +18,40 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's colours, told apart with every common colour blindness; their yellow is too pale for a line on white.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+MOST_COLUMNS = 4
+"""Recipes beside each other with their intervals: what 80 columns hold."""
 _DASHES = ("-", "--", "-.", ":")
 
 
 def table(comparison: Comparison) -> Table:
-    """One row a recipe. Shares in %, differences in points, each with its 95 % interval."""
+    """What each recipe reached. Shares in %, differences in points, each with its 95 % interval."""
     first = comparison.recipes[0].recipe
     found = Table(title=None, caption=comparison.sentence, caption_justify="left", caption_style="")
     for name in ("recipe", "seeds"):
         found.add_column(name)
-    for name in (
-        "final held-out, %",
-        "gain over before",
-        f"against {first}",
-        "tokens sampled",
-        "tokens trained",
-        "seconds",
-        f"tokens to {first}'s final",
-    ):
+    for name in ("final held-out, %", "gain over before", f"against {first}"):
         found.add_column(name, justify="right")
     for figures in comparison.recipes:
-        ratio = "not reached" if figures.tokens_ratio is None else f"x {figures.tokens_ratio:.2f}"
         found.add_row(
             figures.recipe,
             ", ".join(map(str, figures.seeds)),
             _share(figures.final),
             _points(figures.gain),
             _points(figures.difference.interval) if figures.difference else "",
+        )
+    return found
+
+
+def cost_table(comparison: Comparison) -> Table:
+    """What that cost: means over seeds, and the tokens to where the first recipe ended as a share of its own."""
+    found = Table()
+    found.add_column("recipe")
+    for name in ("tokens sampled", "trained", "seconds", f"tokens to {comparison.recipes[0].recipe}'s final"):
+        found.add_column(name, justify="right")
+    for figures in comparison.recipes:
+        ratio = "not reached" if figures.tokens_ratio is None else f"x {figures.tokens_ratio:.2f}"
+        found.add_row(
+            figures.recipe,
             count(figures.tokens_sampled),
             count(figures.tokens_trained),
             "-" if figures.seconds is None else f"{figures.seconds:,.0f}",
@@ -53,15 +61,28 @@ def table(comparison: Comparison) -> Table:
 
 
 def levels_table(comparison: Comparison) -> Table:
-    """Final held-out accuracy, in %, one row a level and one column a recipe."""
+    """Final held-out accuracy by level, in %: one column a recipe, or one row where recipes are many."""
+    levels = sorted({level for figures in comparison.recipes for level in figures.by_level}, key=level_order)
+    if len(comparison.recipes) > MOST_COLUMNS:
+        return _levels_in_columns(comparison, levels)
     found = Table()
     found.add_column("level")
     for figures in comparison.recipes:
         found.add_column(f"{figures.recipe}, %", justify="right")
-    levels = {level for figures in comparison.recipes for level in figures.by_level}
-    for level in sorted(levels, key=level_order):
+    for level in levels:
         cells = (figures.by_level.get(level) for figures in comparison.recipes)
         found.add_row(level, *("-" if cell is None else _share(cell) for cell in cells))
+    return found
+
+
+def _levels_in_columns(comparison: Comparison, levels: Sequence[str]) -> Table:
+    found = Table(caption="final held-out accuracy by level, %; intervals: comparison.json", caption_justify="left")
+    found.add_column("recipe")
+    for level in levels:
+        found.add_column(level, justify="right", no_wrap=True)
+    for figures in comparison.recipes:
+        cells = (figures.by_level.get(level) for level in levels)
+        found.add_row(figures.recipe, *("-" if cell is None else f"{100 * cell.mean:.1f}" for cell in cells))
     return found
 
 
@@ -94,14 +115,14 @@ def plot(comparison: Comparison, path: Path) -> Path:
 def accuracy_figure(tokens: str, accuracy: str) -> tuple[Figure, Axes]:
     """An empty figure of accuracy against tokens, and its axes, with these names."""
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, PercentFormatter
 
     figure = Figure(figsize=(8, 4.8), dpi=150, layout="constrained")
     axes = figure.add_subplot()
     axes.set_xlabel(tokens)
     axes.set_ylabel(accuracy)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: count(x)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{100 * y:.0f} %"))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#dddddd", linewidth=0.7)
     axes.set_axisbelow(True)

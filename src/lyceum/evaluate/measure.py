@@ -9,26 +9,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
-from lyceum.component import RecipeError, explain, kinds
+from lyceum.component import RecipeError, explain, kinds, nearest
 from lyceum.engine.embedded import EmbeddedEngine
-from lyceum.evaluate.run import first_tasks, results_of
-from lyceum.evaluate.statistics import level_order, summarise
+from lyceum.evaluate.run import first_tasks, reasons_ungraded, results_of
+from lyceum.evaluate.run_folder import read_recipe
+from lyceum.evaluate.statistics import MOST_SAMPLES, level_order, summarise
 from lyceum.files import atomic_write
 from lyceum.garbage import only_new
 from lyceum.models.limits import context_of
-from lyceum.models.load import BASE, SCRATCH, ModelSettings, load_policy, load_tokenizer
+from lyceum.models.load import BASE, SCRATCH, ModelSettings, check_model, load_policy, load_tokenizer
 from lyceum.policy import Policy
 from lyceum.progress import Progress
 from lyceum.recipe import Overrides, Recipe, apply_overrides, check_code, read_override, tasks_from_text
 from lyceum.reward.base import allow_code, combine
 from lyceum.runtime.in_process import run_async
-from lyceum.stages.session import Exam, Sitting
+from lyceum.stages.session import MAX_REASONS, Exam, Sitting
 from lyceum.train import check_prompts
 from lyceum.tree import Tree
 from lyceum.types import Grader, Sampling, Task, TaskSource
+
+KEYS = ("model", "tasks", "reward", "trust_code")
+"""Of a recipe, that say something here too; sampling's come besides."""
 
 MAX_TOKENS = 256
 """Longest completion where neither the caller nor a run's recipe says, in tokens."""
@@ -87,10 +90,18 @@ class Measurement:
         if not ks or ks[0] < 1:
             raise RecipeError(f"k: got {list(k)}; allowed: numbers of 1 or more")
         samples = ks[-1] if samples is None else samples
+        if samples > MOST_SAMPLES:
+            raise RecipeError(f"samples: got {samples}, of each task; allowed: {MOST_SAMPLES} or fewer")
         if samples < ks[-1]:
             raise RecipeError(f"samples: got {samples}, but k is up to {ks[-1]}; allowed: {ks[-1]} or more")
         if n < 1:
             raise RecipeError(f"n: got {n}; allowed: 1 or more")
+        placed = [_placed(override) for override in overrides]
+        for key, value in placed:
+            if key == "tasks":
+                if tasks is not None:
+                    raise RecipeError(f"tasks: got {value!r} as a key, and {tasks!r} before it; allowed: one of them")
+                tasks = value
         raw = _of_run(model) if isinstance(model, (str, Path)) else {"model": model}
         sampling = raw.pop("sampling", {"max_completion_tokens": MAX_TOKENS})
         evaluate = {"n": n, "samples": samples, "k": list(ks), "greedy": greedy, "sampling": sampling}
@@ -101,10 +112,12 @@ class Measurement:
             raw["tasks"] = tasks_from_text(str(tasks) if isinstance(tasks, Path) else tasks)
         elif raw.get("model") in (BASE, SCRATCH):
             raw["tasks"] = {"kind": "chain"}
-        typed = apply_overrides(raw, [_placed(override) for override in overrides])
+        typed = apply_overrides(raw, placed)
         if tasks is not None:
-            raw["tasks"] = whole(raw["tasks"])
+            raw["tasks"] = whole(tasks_from_text(raw["tasks"]))
         if "tasks" not in raw:
+            if loaded is None:
+                check_model(_validated({"model": raw["model"]}).model)
             known = f"{', '.join(kinds('tasks'))}, reasoning-gym:NAME, or a dataset's file or name"
             raise RecipeError(f"tasks: got none, and {model} is no run that has its own; allowed: {known}")
         recipe = _validated(raw)
@@ -161,7 +174,7 @@ class Measurement:
             "tokens_sampled": sum(tree.sampled_tokens for tree in [*sitting.trees, *(sitting.greedy or ())]),
             "completion_tokens_mean": sum(len(leaf.completion_tokens) for leaf in leaves) / max(1, len(leaves)),
             "truncated": sum(leaf.finish == "length" for leaf in leaves) / max(1, len(leaves)),
-            "reasons_ungraded": _reasons(sitting.trees),
+            "reasons_ungraded": dict(list(reasons_ungraded(sitting.trees).items())[:MAX_REASONS]),
         }
 
 
@@ -176,7 +189,7 @@ def by_level(sitting: Sitting) -> dict[str, dict[str, Any]]:
         greedy.setdefault(str(result.level), []).append(result)
     found: dict[str, dict[str, Any]] = {}
     for level in sorted(sampled, key=level_order):
-        figures = summarise(sampled[level], sitting.ks, greedy=greedy.get(level), seed=sitting.seed)
+        figures = summarise(sampled[level], sitting.ks, greedy=greedy.get(level))
         figures.pop("by_level", None)
         if figures.get("greedy"):
             figures["greedy"] = figures["greedy"]["overall"]
@@ -211,7 +224,7 @@ def _of_run(model: str | Path) -> dict[str, Any]:
     if not (folder / "model").is_dir():
         raise RecipeError(f"model: the run {folder} has no model yet; allowed: a run that has finished")
     # Key by key: a run's recipe may say trust_code, and that was said of another command.
-    written = yaml.safe_load((folder / "recipe.yaml").read_text("utf-8"))
+    written = read_recipe(folder)
     known = {key: written[key] for key in ("tasks", "reward") if key in written}
     exam = written.get("evaluate") or {}
     last = (written.get("stages") or [{}])[-1]
@@ -223,12 +236,22 @@ def _of_run(model: str | Path) -> dict[str, Any]:
 
 
 def _placed(override: str | tuple[str, Any]) -> tuple[str, Any]:
-    """Sampling's keys may be named alone: there is only one thing here that samples."""
-    key, value = override if isinstance(override, tuple) else read_override(override)
-    if key in Sampling.model_fields:
-        key = f"evaluate.sampling.{key}"
-    elif key.startswith("sampling."):
-        key = f"evaluate.{key}"
+    """Sampling's keys may be named alone: there is only one thing here that samples.
+
+    Raises:
+        RecipeError: a key of training, or of what is said otherwise; it would do nothing here.
+    """
+    key, value = read_override(override)
+    first = key.partition(".")[0]
+    if first in Sampling.model_fields:
+        return f"evaluate.sampling.{key}", value
+    if first == "sampling":
+        return f"evaluate.{key}", value
+    if key == "model":
+        raise RecipeError(f"model: got {value!r} as a key; allowed: the model's name before the keys, model.KEY")
+    if first not in KEYS:
+        allowed = [*KEYS, *Sampling.model_fields]
+        raise RecipeError(f"{key}: unknown key{nearest(first, allowed)}; allowed: {', '.join(allowed)}")
     return key, value
 
 
@@ -237,13 +260,3 @@ def _validated(raw: Mapping[str, Any]) -> Recipe:
         return Recipe.model_validate(dict(raw))
     except ValidationError as error:
         raise RecipeError(explain(error, Recipe)) from None
-
-
-def _reasons(trees: Sequence[Tree]) -> dict[str, int]:
-    """Why samples could not be graded, the most frequent first."""
-    counted: dict[str, int] = {}
-    for tree in trees:
-        for leaf in tree.trajectories:
-            if leaf.grade is not None and leaf.grade.reason:
-                counted[leaf.grade.reason] = counted.get(leaf.grade.reason, 0) + 1
-    return dict(sorted(counted.items(), key=lambda item: -item[1])[:10])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -45,8 +46,20 @@ def results_of(trees: Sequence[Tree]) -> list[TaskResult]:
         level = tree.task.columns.get("level")
         answers = [vote(leaf.completion) for leaf in leaves]
         tokens = [len(leaf.completion_tokens) for leaf in leaves]
-        results.append(TaskResult(tree.task.id, level, verdicts, answers, tokens))
+        rewards = [None if leaf.grade is None else leaf.grade.outcome for leaf in leaves]
+        results.append(TaskResult(tree.task.id, level, verdicts, answers, tokens, rewards))
     return results
+
+
+def reasons_ungraded(trees: Sequence[Tree]) -> dict[str, int]:
+    """Why trajectories could not be graded and how often, the most frequent first."""
+    grades = (leaf.grade for tree in trees for leaf in tree.trajectories)
+    counted = Counter(
+        "never graded" if grade is None else grade.reason or "no outcome"
+        for grade in grades
+        if grade is None or grade.outcome is None
+    )
+    return dict(counted.most_common())
 
 
 def vote(completion: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Reads what a run wrote down: summary.json and metrics.jsonl, of a finished run or of one still going."""
+"""Reads what a run wrote down: recipe.yaml, summary.json and metrics.jsonl, of a finished run or of one still going."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from lyceum.component import RecipeError
 
@@ -53,10 +55,8 @@ def read_run_folder(path: Path | str) -> RunFolder:
     if not path.is_dir():
         raise RecipeError(f"run folder: got {str(path)!r}, which is not a folder; allowed: one that a run wrote")
     notes: list[str] = []
-    summary: Mapping[str, Any] = {}
-    if (path / "summary.json").exists():
-        summary = _object(path / "summary.json", (path / "summary.json").read_text("utf-8"))
-    else:
+    summary = read_summary(path)
+    if not (path / "summary.json").exists():
         notes.append("There is no summary.json yet.")
     metrics: list[dict[str, Any]] = []
     if (path / "metrics.jsonl").exists():
@@ -64,6 +64,32 @@ def read_run_folder(path: Path | str) -> RunFolder:
     else:
         notes.append("There is no metrics.jsonl yet.")
     return RunFolder(path, summary, metrics, notes)
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """A run's summary.json; empty where it is not written yet.
+
+    Raises:
+        RecipeError: it is not what a run wrote.
+    """
+    file = path / "summary.json"
+    return _object(file, file.read_text("utf-8")) if file.exists() else {}
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """What a run's recipe.yaml says.
+
+    Raises:
+        RecipeError: it is not what a run wrote.
+    """
+    file = path / "recipe.yaml"
+    try:
+        written = yaml.safe_load(file.read_text("utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{file}: not YAML ({' '.join(str(error).split())}); allowed: as the run wrote it") from error
+    if not isinstance(written, dict):
+        raise RecipeError(f"{file}: holds a {type(written).__name__}; allowed: keys, as the run wrote them")
+    return written
 
 
 def _read_metrics(path: Path, notes: list[str]) -> list[dict[str, Any]]:

@@ -10,21 +10,23 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from lyceum.evaluate.intervals import share_interval
+from lyceum.evaluate.intervals import mean_interval, share_interval
 
-_MOST_VOTES = 1_000  # C(1000, 500) is 2.7e299: beyond it the counts of subsets leave float64
+MOST_SAMPLES = 1_000
+"""Of a task whose votes are counted: C(1000, 500) is 2.7e299, beyond it the counts of subsets leave float64."""
 
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What one task's samples came to; the three lists run along its samples.
+    """What one task's samples came to; the lists run along its samples.
 
     Attributes:
         task_id: unique among the results.
         level: difficulty, or None where the source has none.
-        correct: None where a sample could not be graded.
+        correct: None where a sample could not be graded, or its reward says neither right nor wrong.
         answers: the extracted answer by which votes are counted; None where there was none to extract.
         tokens: length of each completion, in tokens.
+        rewards: outcome of each; None where it could not be graded.
     """
 
     task_id: str
@@ -32,6 +34,7 @@ class TaskResult:
     correct: Sequence[bool | None]
     answers: Sequence[str | None]
     tokens: Sequence[int] = ()
+    rewards: Sequence[float | None] = ()
 
     def __post_init__(self) -> None:
         if len(self.answers) != len(self.correct):
@@ -42,6 +45,21 @@ class TaskResult:
     def verdicts(self) -> list[bool]:
         """Of the graded samples."""
         return [bool(verdict) for verdict in self.correct if verdict is not None]
+
+    @property
+    def ungraded(self) -> int:
+        return sum(given is None for given in (self.rewards or self.correct))
+
+    @property
+    def unjudged(self) -> int:
+        """Samples that have a reward, of which nothing says whether they are right."""
+        return len(self.correct) - len(self.verdicts) - self.ungraded
+
+    @property
+    def reward(self) -> float | None:
+        """Mean over the graded samples."""
+        given = [reward for reward in self.rewards if reward is not None]
+        return float(np.mean(given)) if given else None
 
     @property
     def votes(self) -> list[tuple[str | None, bool]]:
@@ -110,8 +128,8 @@ def maj_at_k(votes: Sequence[tuple[str | None, bool]], k: int) -> float:
     """
     n = len(votes)
     _check_k(n, k)
-    if n > _MOST_VOTES:
-        raise ValueError(f"votes: got {n} samples; allowed: {_MOST_VOTES} or fewer")
+    if n > MOST_SAMPLES:
+        raise ValueError(f"votes: got {n} samples; allowed: {MOST_SAMPLES} or fewer")
     by_answer: dict[str, list[bool]] = {}
     for answer, correct in votes:
         if answer is not None:
@@ -178,7 +196,6 @@ def summarise(
     ks: Sequence[int] = (1,),
     *,
     greedy: Sequence[TaskResult] | None = None,
-    seed: int = 0,
 ) -> dict[str, Any]:
     """The figures of one evaluation, as they stand in summary.json.
 
@@ -189,56 +206,63 @@ def summarise(
         results: sampled, one for each task.
         ks: samples that pass@k and maj@k allow.
         greedy: the same tasks answered once at temperature 0.
-        seed: of the bootstrap.
     Returns:
         ``overall`` (mean over tasks of the share of samples that are right; None where nothing was graded),
         ``by_level``, ``pass_at``, ``maj_at``, ``avg_at`` (at the number of samples), ``left_out_at``, ``greedy``,
-        ``tasks``, ``samples``, ``ungraded``, ``tokens_mean``; every figure as ``{"mean", "low", "high"}``.
+        ``reward`` (mean over tasks; None of fewer than two), ``tasks``, ``samples``, ``ungraded``, ``unjudged``,
+        ``tokens_mean``; every figure as ``{"mean", "low", "high"}``.
     """
     graded = [result for result in results if result.verdicts]
     samples = max((len(result.correct) for result in results), default=0)
     lengths = [length for result in results for length in result.tokens]
-    overall = _overall(graded, seed)
+    overall = _overall(graded)
     reached = {k: [result for result in graded if len(result.verdicts) >= k] for k in sorted(set(ks))}
 
     def at_each(figure: Callable[[TaskResult, int], float]) -> dict[str, dict[str, float]]:
         return {
-            str(k): share_interval([figure(task, k) for task in tasks], seed=seed).to_json()
+            str(k): share_interval([figure(task, k) for task in tasks]).to_json()
             for k, tasks in reached.items()
             if tasks
         }
 
     return {
         "overall": overall,
-        "by_level": _by_level(graded, seed),
-        "greedy": _greedy(greedy, seed) if greedy is not None else None,
+        "by_level": _by_level(graded),
+        "greedy": _greedy(greedy) if greedy is not None else None,
         "pass_at": at_each(lambda task, k: pass_at_k(len(task.verdicts), sum(task.verdicts), k)),
         "maj_at": at_each(lambda task, k: maj_at_k(task.votes, k)),
         "avg_at": {str(samples): overall} if overall else {},
         "left_out_at": {str(k): len(results) - len(tasks) for k, tasks in reached.items()},
         "tasks": len(graded),
         "samples": samples,
-        "ungraded": sum(verdict is None for result in results for verdict in result.correct),
+        "reward": _reward(results),
+        "ungraded": sum(result.ungraded for result in results),
+        "unjudged": sum(result.unjudged for result in results),
         "tokens_mean": float(np.mean(lengths)) if lengths else None,
     }
 
 
-def _greedy(results: Sequence[TaskResult], seed: int) -> dict[str, Any]:
+def _greedy(results: Sequence[TaskResult]) -> dict[str, Any]:
     graded = [result for result in results if result.verdicts]
-    ungraded = sum(verdict is None for result in results for verdict in result.correct)
-    return {"overall": _overall(graded, seed), "by_level": _by_level(graded, seed), "ungraded": ungraded}
+    ungraded = sum(result.ungraded for result in results)
+    return {"overall": _overall(graded), "by_level": _by_level(graded), "ungraded": ungraded}
 
 
-def _overall(graded: Sequence[TaskResult], seed: int) -> dict[str, float] | None:
-    return share_interval([avg_at_k(result.verdicts) for result in graded], seed=seed).to_json() if graded else None
+def _reward(results: Sequence[TaskResult]) -> dict[str, float] | None:
+    rewards = [reward for result in results if (reward := result.reward) is not None]
+    return mean_interval(rewards).to_json() if len(rewards) > 1 else None
 
 
-def _by_level(graded: Sequence[TaskResult], seed: int) -> dict[str, dict[str, float]]:
+def _overall(graded: Sequence[TaskResult]) -> dict[str, float] | None:
+    return share_interval([avg_at_k(result.verdicts) for result in graded]).to_json() if graded else None
+
+
+def _by_level(graded: Sequence[TaskResult]) -> dict[str, dict[str, float]]:
     levels: dict[str, list[float]] = {}
     for result in graded:
         if result.level is not None:
             levels.setdefault(str(result.level), []).append(avg_at_k(result.verdicts))
-    return {level: share_interval(levels[level], seed=seed).to_json() for level in sorted(levels, key=level_order)}
+    return {level: share_interval(levels[level]).to_json() for level in sorted(levels, key=level_order)}
 
 
 def level_order(level: str) -> tuple[float, str]:

@@ -10,7 +10,6 @@ import base64
 import hashlib
 import itertools
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from lyceum.component import RecipeError
 from lyceum.evaluate.intervals import Interval, difference_of_intervals
 from lyceum.evaluate.run_folder import RunFolder, read_run_folder
 from lyceum.evaluate.statistics import level_order
+from lyceum.files import atomic_write
 from lyceum.view.rollouts import number, sample_rollouts
 
 MAX_POINTS = 400
@@ -39,10 +39,8 @@ def write_report(run_folder: Path | str) -> Path:
         RecipeError: no such folder, or a file in it that is not what it should be.
     """
     path = Path(run_folder)
-    page = render_report(path)
-    beside = path / ".report.html.part"
-    beside.write_text(page, "utf-8")
-    os.replace(beside, path / "report.html")  # a browser that reloads never sees half a page
+    # A browser that reloads never sees half a page.
+    atomic_write(path / "report.html", render_report(path), durable=False)
     return path / "report.html"
 
 
@@ -141,7 +139,7 @@ def _costs(run: RunFolder) -> list[tuple[str, str]]:
         found.append(("time", _duration(seconds)))
     phases = sorted((run.summary.get("seconds") or {}).items(), key=lambda item: -item[1])
     found += [(f"of it {phase}", _duration(value)) for phase, value in phases]
-    for key, name in (("ungraded", "trajectories ungraded"), ("skipped_steps", "steps without a gradient")):
+    for key, name in (("ungraded", "trajectories ungraded"), ("skipped_steps", "updates not finite")):
         if run.summary.get(key):
             found.append((name, f"{run.summary[key]:,}"))
     return found
@@ -201,6 +199,8 @@ def _examples(path: Path, notes: list[str]) -> list[dict[str, Any]]:
         given = json.loads(path.read_text("utf-8"))
     except json.JSONDecodeError as error:
         raise RecipeError(f"{path}: not JSON ({error.msg}, line {error.lineno})") from error
+    if not isinstance(given, list):
+        raise RecipeError(f"{path}: holds a {type(given).__name__}; allowed: a list, as the run wrote it")
     if len(given) > MAX_EXAMPLES:
         notes.append(f"Before and after: the first {MAX_EXAMPLES} of {len(given)} examples are here.")
     cut = 0

@@ -1,0 +1,7 @@
+"""``python -m lyceum``: the command line."""
+
+import sys
+
+from lyceum.cli import main
+
+sys.exit(main())
