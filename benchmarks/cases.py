@@ -67,7 +67,7 @@ class Case:
             "reward": self.reward,
             "evaluate": {"n": 0},
             "checkpoint_every": 0,
-            "rollouts_every": min(10, self.steps),
+            "rollouts_every": max(1, min(10, self.steps // 4)),
             "stages": [
                 {
                     "kind": "online",
@@ -96,7 +96,7 @@ def all_cases(quick: bool, base: Path, smollm2: Path | None, work: Path) -> list
     found = [
         Case(
             "short",
-            "the small base on chained arithmetic: completions of some 21 tokens, rewards of the verifier",
+            "the small base on chained arithmetic: completions of some 28 tokens, rewards of the verifier",
             base,
             {"kind": "chain"},
             "task",

@@ -100,12 +100,14 @@ def main() -> None:
 
 
 def shapes(small: bool, quick: bool) -> list[Shape]:
-    """The first has as many trees at once as the engine takes: 8 x 4 segments, of which 1 + 2 + 4 + 8 are computed."""
+    """8 x 4 segments are half shared: 1 + 2 + 4 + 8 are computed. 64 trees of 8 are what the engine takes at once, so
+    that few paths are open at first; with 256 trees others fill its batch, as where a step has many tasks."""
     if not small:
-        return [Shape(2 if quick else 4, 8, 4, 4 if quick else 16)]
+        return [Shape(2, 8, 4, 4)] if quick else [Shape(16, 8, 4, 8)]
     if quick:
         return [Shape(8, 8, 4, 8)]
-    return [Shape(64, 8, 4, 8), Shape(32, 8, 4, 16), Shape(32, 16, 5, 8), Shape(64, 8, 3, 8, first=2)]
+    wide = [Shape(64, 8, 4, 8), Shape(256, 8, 4, 8)]
+    return [*wide, Shape(32, 8, 4, 16), Shape(32, 16, 5, 8), Shape(64, 8, 3, 8, first=2)]
 
 
 # Same leaves, fewer tokens -------------------------------------------------------------------------------------------

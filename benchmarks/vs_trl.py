@@ -29,8 +29,8 @@ DEFINITIONS = {
     "peak_memory_ratio": "lyceum's peak resident memory over TRL's, of the whole process (below 1: less)",
     "cpu_seconds_per_step": "of all threads; far below seconds times threads, something else was running",
     "share_of_limit": "seconds that flops_least would take at the best matrix-multiply rate, over those taken",
-    "flops_least": "of one step: each unique token once, 2 FLOPs a weight to generate and 6 to train, and attention; "
-    "rows without a gradient are not trained",
+    "flops_least": "of a step, mean over those written down: each unique token once, 2 FLOPs a weight to generate and 6 "
+    "to train, and attention; rows without a gradient are not trained",
 }
 
 
@@ -209,7 +209,7 @@ def run(case: Case, work: Path, threads: int, seed: int, choice: tuple[str, int]
         for worker in workers.values():
             worker.end()
     ours, theirs = done["lyceum"]["steps"][case.warm_up :], done["trl"]["steps"][case.warm_up :]
-    rows = read_rollouts(Path(done["lyceum"]["run"]), lengths)
+    written = read_rollouts(Path(done["lyceum"]["run"]), lengths)
     check_rewards(case, Path(done["lyceum"]["run"]))
     config = json.loads((case.model / "config.json").read_text())
     return {
@@ -219,7 +219,7 @@ def run(case: Case, work: Path, threads: int, seed: int, choice: tuple[str, int]
         "matmul_gflops": ready["lyceum"]["matmul_gflops"],
         "loaded_mib": {name: ready[name]["loaded_mib"] for name in workers},
         "peak_mib": {name: last[name]["peak_mib"] for name in workers},
-        "flops": limits.of_step(limits.Size.of(config), rows),
+        "flops": averages(limits.of_step(limits.Size.of(config), rows) for rows in written),
         "figures": {
             "lyceum": averages(
                 {
@@ -250,18 +250,21 @@ def averages(rows: Any) -> dict[str, float]:
     return {key: round(fmean(row[key] for row in rows), 4) for key in rows[0]}
 
 
-def read_rollouts(folder: Path, lengths: Mapping[str, int]) -> list[limits.Row]:
-    """The rows of the last step that lyceum wrote down."""
+def read_rollouts(folder: Path, lengths: Mapping[str, int]) -> list[list[limits.Row]]:
+    """The rows of each step that lyceum wrote down: how many groups learn differs from step to step."""
     return [
-        limits.Row(row["task_id"], lengths[row["task_id"]], row["token_texts"], abs(row["advantage"] or 0) > 0)
-        for row in last_rollouts(folder)
+        [
+            limits.Row(row["task_id"], lengths[row["task_id"]], row["token_texts"], abs(row["advantage"] or 0) > 0)
+            for row in rows
+        ]
+        for rows in rollouts(folder)
     ]
 
 
-def last_rollouts(folder: Path) -> list[dict[str, Any]]:
+def rollouts(folder: Path) -> list[list[dict[str, Any]]]:
     import pyarrow.parquet as parquet
 
-    return parquet.read_table(sorted((folder / "rollouts").glob("*.parquet"))[-1]).to_pylist()
+    return [parquet.read_table(file).to_pylist() for file in sorted((folder / "rollouts").glob("*.parquet"))]
 
 
 def check_rewards(case: Case, folder: Path) -> None:
@@ -270,7 +273,7 @@ def check_rewards(case: Case, folder: Path) -> None:
         return  # the others are one function, called by both
     from lyceum.tasks.chain import Chain, ChainSource
 
-    written = last_rollouts(folder)
+    written = rollouts(folder)[-1]
     source = ChainSource(Chain.model_validate({}), "train", int(folder.name.rpartition("-")[2]))
     answers = [source[int(row["task_id"].rpartition("/")[2])].answer for row in written]
     said = rewards.chain(
