@@ -103,7 +103,7 @@ def shapes(small: bool, quick: bool) -> list[Shape]:
     """8 x 4 segments are half shared: 1 + 2 + 4 + 8 are computed. 64 trees of 8 are what the engine takes at once, so
     that few paths are open at first; with 256 trees others fill its batch, as where a step has many tasks."""
     if not small:
-        return [Shape(2, 8, 4, 4)] if quick else [Shape(16, 8, 4, 8)]
+        return [Shape(2, 8, 4, 4)] if quick else [Shape(32, 8, 4, 8)]
     if quick:
         return [Shape(8, 8, 4, 8)]
     wide = [Shape(64, 8, 4, 8), Shape(256, 8, 4, 8)]

@@ -16,7 +16,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from lyceum.component import RecipeError
 from lyceum.files import atomic_write
-from lyceum.metrics import read_metrics
 from lyceum.run import Run
 from lyceum.tree import Node, Tree
 from lyceum.types import Continuation, Grade, Origin, Task
@@ -29,6 +28,11 @@ FINE = ("stages.*.steps", "name")
 
 def start(root, recipe=RECIPE, name="demo", rollouts_every=1, **how):
     return Run.start(root, name, recipe, rollouts_every=rollouts_every, **how)
+
+
+def read_metrics(path):
+    whole = [line for line in (path / "metrics.jsonl").read_text().splitlines(keepends=True) if line.endswith("\n")]
+    return [json.loads(line) for line in whole]
 
 
 def steps(path):

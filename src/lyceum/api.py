@@ -18,8 +18,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from lyceum import comparing, progress
 from lyceum.component import RecipeError
 from lyceum.evaluate.compare import Comparison
@@ -223,11 +221,6 @@ def run_plan(
 def recipes() -> dict[str, dict[str, str]]:
     """The recipes that come with lyceum: name -> {title, paper}."""
     return described_recipes()
-
-
-def recipe_yaml(name: str, overrides: Overrides = ()) -> str:
-    """A recipe with every default written out, as YAML."""
-    return yaml.safe_dump(load_recipe(name, overrides).resolved(), sort_keys=False, allow_unicode=True)
 
 
 def load_model(model: Any = "base", **keys: Any) -> Policy:

@@ -87,13 +87,6 @@ class Metrics:
             raise OSError(error.errno, said, str(self.file)) from error
 
 
-def read_metrics(run: Path | str) -> list[dict[str, Any]]:
-    """The lines of a run's metrics.jsonl, also while it is being written: an unfinished last line is left out."""
-    file = Path(run) / "metrics.jsonl"
-    lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
-    return [json.loads(line) for line in lines if line.endswith(b"\n")]
-
-
 def plain(name: str, value: Any) -> Any:
     """A number, string, boolean or None as Python has it; one-element tensors and arrays become numbers."""
     if hasattr(value, "item") and not isinstance(value, bool | int | float | str):

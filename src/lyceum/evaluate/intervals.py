@@ -1,4 +1,4 @@
-"""95 % intervals: of a share, of a mean over tasks or seeds, of a paired difference.
+"""95 % intervals: of a share, of a mean over tasks or seeds, of a difference.
 
 Samples of one task are not independent: what is resampled is tasks (and seeds), never single samples. Everything here
 is a pure function of numbers; random draws come from a generator made from ``seed``.
@@ -7,7 +7,7 @@ is a pure function of numbers; random draws come from a generator made from ``se
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -35,10 +35,6 @@ class Interval:
     @classmethod
     def from_json(cls, given: Mapping[str, float]) -> Interval:
         return cls(float(given["mean"]), float(given["low"]), float(given["high"]))
-
-    @property
-    def excludes_zero(self) -> bool:
-        return self.low > 0 or self.high < 0
 
 
 def wilson(mean: float, n: float) -> Interval:
@@ -111,35 +107,9 @@ def mean_interval(values: Sequence[float] | Float[np.ndarray, " task"], *, seed:
     """
     value = np.asarray(values, dtype=float)
     n = _at_least_two(len(value), "tasks")
-    return _interval(float(value.mean()), _resampled(n, seed, lambda at: value[at].mean(axis=1)), n)
-
-
-def paired_difference(
-    first: Sequence[float] | Float[np.ndarray, " task"],
-    second: Sequence[float] | Float[np.ndarray, " task"],
-    *,
-    seed: int = 0,
-) -> Interval:
-    """Mean of ``second - first`` over the same tasks in the same order, tasks resampled with their pair.
-
-    What makes a task hard moves both and leaves the difference: the interval is narrower than that of two
-    independent sets. Where all tasks differ by the same amount, its half width is Wilson's upper end for "0 of n tasks
-    differ otherwise".
-
-    Raises:
-        ValueError: no task, or lists of different length.
-    Source:
-        Miller 2024, arXiv:2411.00640 (paired differences).
-    """
-    a, b = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
-    if a.shape != b.shape or not len(a):
-        raise ValueError(f"first, second: got {len(a)} and {len(b)} tasks; allowed: the same tasks, 1 or more")
-    difference = b - a
-    mean = float(difference.mean())
-    if np.ptp(difference) == 0:
-        half = wilson(0.0, len(difference)).high
-        return Interval(mean, mean - half, mean + half)
-    return mean_interval(difference, seed=seed)
+    tail = NormalDist().cdf(-t_quantile(0.975, n - 1) * math.sqrt(n / (n - 1)))
+    low, high = np.quantile(_resampled_means(value, seed), (tail, 1 - tail))
+    return Interval(float(value.mean()), float(low), float(high))
 
 
 def mean_over_seeds(values: Sequence[float] | Float[np.ndarray, " seed"]) -> Interval:
@@ -157,34 +127,6 @@ def mean_over_seeds(values: Sequence[float] | Float[np.ndarray, " seed"]) -> Int
     mean = float(value.mean())
     half = t_quantile(0.975, n - 1) * float(value.std(ddof=1)) / math.sqrt(n)
     return Interval(mean, mean - half, mean + half)
-
-
-def difference_over_seeds(
-    first: Float[np.ndarray, "seed task"], second: Float[np.ndarray, "seed task"], *, seed: int = 0
-) -> Interval:
-    """Mean of ``second - first`` where both recipes ran with the same seeds on the same tasks.
-
-    Every seed meets every task, so rows and columns are resampled independently of each other (not tasks within
-    seeds). The quantiles are widened as in :func:`mean_interval`, for the number of seeds, the smaller one.
-
-    Raises:
-        ValueError: shapes differ, or fewer than 2 seeds or tasks.
-    Source:
-        Owen 2007, doi:10.1214/07-AOAS122 (the pigeonhole bootstrap).
-    """
-    a, b = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
-    if a.shape != b.shape or a.ndim != 2:
-        raise ValueError(f"first, second: got shapes {a.shape} and {b.shape}; allowed: the same (seeds, tasks)")
-    difference = b - a
-    seeds, tasks = _at_least_two(a.shape[0], "seeds"), _at_least_two(a.shape[1], "tasks")
-    generator = np.random.default_rng((seed, 1))
-
-    def resampled(task_at: np.ndarray) -> np.ndarray:
-        seed_at = generator.integers(seeds, size=(len(task_at), seeds))
-        share = np.stack([(seed_at == s).mean(axis=1) for s in range(seeds)], axis=1)
-        return np.einsum("bs,sbt->b", share, difference[:, task_at]) / tasks
-
-    return _interval(float(difference.mean()), _resampled(tasks, seed, resampled), min(seeds, tasks))
 
 
 def difference_of_intervals(first: Interval, second: Interval) -> Interval:
@@ -223,17 +165,8 @@ def _at_least_two(n: int, what: str) -> int:
     return n
 
 
-def _resampled(n: int, seed: int, statistic: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """``statistic`` of RESAMPLES draws of n units; it takes (draws, n) indices and gives one number a draw."""
-    generator = np.random.default_rng(seed)
+def _resampled_means(value: Float[np.ndarray, " task"], seed: int) -> Float[np.ndarray, " resample"]:
+    generator, n = np.random.default_rng(seed), len(value)
     rows = max(1, _CHUNK // n)
-    found = [
-        statistic(generator.integers(n, size=(min(rows, RESAMPLES - start), n))) for start in range(0, RESAMPLES, rows)
-    ]
-    return np.concatenate(found)
-
-
-def _interval(mean: float, resampled: np.ndarray, n: int) -> Interval:
-    tail = NormalDist().cdf(-t_quantile(0.975, n - 1) * math.sqrt(n / (n - 1)))
-    low, high = np.quantile(resampled, (tail, 1 - tail))
-    return Interval(mean, float(low), float(high))
+    sizes = [min(rows, RESAMPLES - start) for start in range(0, RESAMPLES, rows)]
+    return np.concatenate([value[generator.integers(n, size=(size, n))].mean(axis=1) for size in sizes])

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import asdict, dataclass, field, replace
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any
 
 from lyceum.evaluate.run import reasons_ungraded, results_of, sample_tasks
 from lyceum.evaluate.statistics import TaskResult, summarise
@@ -194,13 +194,3 @@ class Session:
             self.run.checkpoint(step, of_run | {"of_stage": state()})
         if stop:
             raise Interrupted(step)
-
-
-class StageRun(Protocol):
-    """A stage under way: resumes from its own state, and trains the session's policy in place."""
-
-    steps: int
-
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
-
-    async def run(self) -> None: ...
