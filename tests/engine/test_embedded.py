@@ -155,6 +155,13 @@ def test_a_sample_does_not_depend_on_the_batch_nor_on_the_order_of_arrival_nor_o
         assert_same(extend(engine(name), last)[0], expected[-1:])
 
 
+def test_slots_hold_no_room_for_a_prompt_that_they_share():
+    # 16 samples of a prompt of 70 tokens draw 12 each: with the prompt's places too, the cache would be 6 times as large.
+    served = engine()
+    one(served, LONG, 16)
+    assert served._store.kv.shape[4] == 32  # places grow by 32
+
+
 @NAMES
 def test_requests_that_arrive_while_others_are_under_way_join_and_change_nothing(name):
     served = engine(name)

@@ -236,7 +236,8 @@ class EmbeddedEngine:
             limit = min(sampling.max_completion_tokens, self.policy.context_length - length)
             joining.append(Joining(job, cached, shared, limit, self._distribution(sampling)))
         have = len(self._slots)
-        self._store.reserve(have + len(jobs), max(len(job.request.prefix) for job in jobs))
+        # As wide as what slots hold of their own: a prompt that they share stands elsewhere.
+        self._store.reserve(have + len(jobs), max((len(jobs[j].request.prefix) for j in own), default=1))
         entry, there = self._entries(jobs, own)
         plan.fill(self._store, [(entry[j], j) for j in own if j not in there])
         plan.keep([j for j, job in enumerate(jobs) if job.request.keep])
