@@ -9,7 +9,7 @@ from rich.console import Console
 
 from lyceum.component import RecipeError
 from lyceum.evaluate.compare import PAIRED_SEEDS, TASKS_ALONE, compare
-from lyceum.evaluate.compare_show import cost_table, levels_table, table
+from lyceum.evaluate.compare_show import cost_table, levels_table, spread, table
 from lyceum.evaluate.run_folder import read_run_folder
 
 
@@ -141,6 +141,14 @@ def test_levels_of_many_recipes_stand_in_columns(tmp_path):
     assert [next(line for line in lines if f" {recipe} " in line).split()[3:-1:2] for recipe in "ae"] == [
         ["40.0", "5.0"]
     ] * 2
+
+
+def test_labels_are_spread_around_where_they_belong():
+    # 5 and 5 with a gap of 2: 4 and 6. 9.5 alone stays; 9 and 10 above 10 do not fit: 8 and 10.
+    assert spread([5, 5], gap=2, low=0, high=10) == [4, 6]
+    assert spread([1, 9.5], gap=2, low=0, high=10) == [1, 9.5]
+    assert spread([9, 10], gap=2, low=0, high=10) == [8, 10]
+    assert spread([0, 0, 0], gap=2, low=0, high=10) == [0, 2, 4]
 
 
 def test_a_run_that_is_not_finished_is_refused(tmp_path):

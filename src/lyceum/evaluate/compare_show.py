@@ -140,11 +140,10 @@ def label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
         return
     low, high = axes.get_ylim()
     axes.set_ylim(low, high)
-    gap = 0.055 * (high - low)
     right = max(x for x, *_ in ends)
-    place = -float("inf")
-    for x, y, name, colour in sorted(ends, key=lambda end: end[1]):
-        place = max(y, place + gap)
+    ends = sorted(ends, key=lambda end: end[1])
+    places = spread([y for _, y, _, _ in ends], gap=0.055 * (high - low), low=low, high=high)
+    for (x, y, name, colour), place in zip(ends, places, strict=True):
         axes.annotate(
             name,
             xy=(x, y),
@@ -153,9 +152,30 @@ def label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
             fontsize=10,
             fontweight="bold",
             va="center",
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "alpha": 0.6, "shrinkA": 0},
+            arrowprops={
+                **{"arrowstyle": "-", "relpos": (0, 0.5), "shrinkA": 0},
+                **{"color": colour, "linewidth": 0.6, "alpha": 0.6},
+            },
             annotation_clip=False,
         )
+
+
+def spread(values: Sequence[float], *, gap: float, low: float, high: float) -> list[float]:
+    """Places as near to rising values as they can be with a gap between them (least squares), between two bounds.
+
+    values - i * gap must rise too: what falls is pooled with what stands before it, as in isotonic regression. Where the
+    bounds hold fewer, the places end at the lower bound and pass the upper one.
+    """
+    pools: list[tuple[float, int]] = []
+    for i, value in enumerate(values):
+        mean, count = value - i * gap, 1
+        while pools and pools[-1][0] > mean:
+            before, size = pools.pop()
+            mean, count = (before * size + mean * count) / (size + count), size + count
+        pools.append((mean, count))
+    highest = max(low, high - (len(values) - 1) * gap)
+    level = [min(max(mean, low), highest) for mean, count in pools for _ in range(count)]
+    return [place + i * gap for i, place in enumerate(level)]
 
 
 def _share(interval: Interval) -> str:
