@@ -29,8 +29,8 @@ DEFINITIONS = {
     "peak_memory_ratio": "lyceum's peak resident memory over TRL's, of the whole process (below 1: less)",
     "cpu_seconds_per_step": "of all threads; far below seconds times threads, something else was running",
     "share_of_limit": "seconds that flops_least would take at the best matrix-multiply rate, over those taken",
-    "flops_least": "of a step, mean over those written down: each unique token once, 2 FLOPs a weight to generate and 6 "
-    "to train, and attention; rows without a gradient are not trained",
+    "flops_least": "of a step, mean over those written down: each unique token once, 2 FLOPs a weight to generate and "
+    "6 to train, and attention; rows without a gradient are not trained",
 }
 
 

@@ -156,7 +156,7 @@ def test_a_sample_does_not_depend_on_the_batch_nor_on_the_order_of_arrival_nor_o
 
 
 def test_slots_hold_no_room_for_a_prompt_that_they_share():
-    # 16 samples of a prompt of 70 tokens draw 12 each: with the prompt's places too, the cache would be 6 times as large.
+    # 16 samples of a prompt of 70 tokens draw 12 each: the cache would be three times as wide with the prompt in it.
     served = engine()
     one(served, LONG, 16)
     assert served._store.kv.shape[4] == 32  # places grow by 32

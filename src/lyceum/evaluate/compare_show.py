@@ -163,8 +163,8 @@ def label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
 def spread(values: Sequence[float], *, gap: float, low: float, high: float) -> list[float]:
     """Places as near to rising values as they can be with a gap between them (least squares), between two bounds.
 
-    values - i * gap must rise too: what falls is pooled with what stands before it, as in isotonic regression. Where the
-    bounds hold fewer, the places end at the lower bound and pass the upper one.
+    values - i * gap must rise too: what falls is pooled with what stands before it, as in isotonic regression. Where
+    the bounds hold fewer, the places begin at the lower bound and pass the upper one.
     """
     pools: list[tuple[float, int]] = []
     for i, value in enumerate(values):
