@@ -94,7 +94,7 @@ def scale_note(recipe: Recipe) -> str:
         return ""
     return (
         f"lr {highest:g} suits the small base model; whole models of 0.5B parameters and more are trained at about "
-        "1e-6: learner.lr=1e-6 (or model.lora=true and learner.lr=1e-5). What completions may be as long as: "
+        "1e-6: learner.lr=1e-6 (or model.lora=true and learner.lr=1e-5). How long a completion may be: "
         "rollout.sampling.max_completion_tokens=1024"
     )
 
