@@ -70,6 +70,12 @@ class Node:
         assert self.parent is not None
         self.parent.children.remove(self)
 
+    def move(self, above: Node) -> None:
+        """Hang this node, and all below it, below another one."""
+        self.detach()
+        self.parent = above
+        above.children.append(self)
+
     def path(self) -> list[Node]:
         """From the prompt down to this node."""
         nodes: list[Node] = [self]

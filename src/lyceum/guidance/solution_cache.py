@@ -92,9 +92,7 @@ class SolutionCache(TaskGuide):
             # Below the one prompt: what stands below another is taken for helped, and for no solution of the task.
             test.chosen = [*test.trajectories, *more.trajectories]
             for child in list(more.root.children):
-                child.detach()
-                child.parent = test.root
-                test.root.children.append(child)
+                child.move(test.root)
             test.roots += more.roots[1:]
             test.sampled_tokens += more.sampled_tokens
         return test

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from lyceum.component import Component
-from lyceum.rollout.growth import at_most, by_counter, end_before, extend_all, model_logprobs, together
+from lyceum.rollout.growth import affordable, at_most, by_counter, end_before, extend_all, model_logprobs, together
 from lyceum.rollout.steps import write_texts
 from lyceum.tree import Node, Tree
 from lyceum.types import Context, Origin, Rollout, Sampling, Task
@@ -51,7 +51,7 @@ class CriticalTokens(Component, room="rollout"):
     async def roll(self, task: Task, context: Context) -> Tree:
         tree, samples = context.tree(task), task.samples or self.samples
         n_first = max(1, samples // (1 + self.regenerated))
-        longest = self.affordable(samples, context)
+        longest = affordable(self.sampling, samples, context)
         first = await context.extend(tree.root, n_first, at_most(self.sampling, longest), keep=True)
         places = [self.critical_place(leaf, i, context) for i, leaf in enumerate(first)]
         each, more = divmod(samples - n_first, n_first)
@@ -59,7 +59,7 @@ class CriticalTokens(Component, room="rollout"):
         drawn = zip(first, places, counts, strict=True)
         beginnings = [(self._beginning(leaf, place, context), count) for leaf, place, count in drawn if count]
         # The second round has the whole length again, as in the authors' code, as far as the context leaves it.
-        longest = self.affordable(samples - n_first, context) if samples > n_first else 0
+        longest = affordable(self.sampling, samples - n_first, context) if samples > n_first else 0
         asked = [
             (node, n, at_most(self.sampling, min(longest, context.room(node)))) for node, n in together(beginnings)
         ]
@@ -70,10 +70,6 @@ class CriticalTokens(Component, room="rollout"):
         tree.record["critical_tokens"] = {"first": n_first, "places": places}
         await context.grade(tree.chosen)
         return tree
-
-    def affordable(self, samples: int, context: Context) -> int:
-        """Longest continuation with which so many samples have an equal share of what is left of the task's budget."""
-        return min(self.sampling.max_completion_tokens, max(1, context.budget_left // samples))
 
     def critical_place(self, leaf: Node, number: int, context: Context) -> int:
         """Where a sample is written anew: before this token of its completion; 0, the prompt, where none will do.

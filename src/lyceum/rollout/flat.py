@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from lyceum.component import Component
-from lyceum.rollout.growth import at_most
+from lyceum.rollout.growth import affordable, at_most
 from lyceum.tree import Tree
 from lyceum.types import Context, Rollout, Sampling, Task
 
@@ -27,7 +27,7 @@ class Flat(Component, room="rollout"):
     async def roll(self, task: Task, context: Context) -> Tree:
         tree = context.tree(task)
         samples = task.samples or self.samples
-        longest = min(self.sampling.max_completion_tokens, max(1, context.budget_left // samples))
-        leaves = await context.extend(tree.root, samples, at_most(self.sampling, longest))
+        sampling = at_most(self.sampling, affordable(self.sampling, samples, context))
+        leaves = await context.extend(tree.root, samples, sampling)
         await context.grade(leaves)
         return tree

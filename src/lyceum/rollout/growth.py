@@ -53,6 +53,11 @@ def at_most(sampling: Sampling, tokens: int) -> Sampling:
     return sampling.model_copy(update={"max_completion_tokens": tokens})
 
 
+def affordable(sampling: Sampling, samples: int, context: Context) -> int:
+    """Longest continuation with which so many samples have an equal share of what is left of the task's budget."""
+    return min(sampling.max_completion_tokens, max(1, context.budget_left // samples))
+
+
 def drawn_below(node: Node) -> int:
     """Tokens between the prompt and the end of this node."""
     return sum(len(above.tokens) for above in node.path()[1:])

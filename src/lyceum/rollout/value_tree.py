@@ -117,5 +117,4 @@ def move(node: Node, above: Node) -> None:
     same = node.parent
     assert same is not None
     same.detach()
-    node.parent = above
-    above.children.append(node)
+    node.move(above)
