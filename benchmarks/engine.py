@@ -4,7 +4,8 @@
 
 Every system gets the same prompts and draws the same number of tokens for each: a length is imposed on every sample
 (the end of sequence ends nothing), either one length for all (``uniform``), or a long one for one in four and a short
-one for the others (``mixed``). Systems take turns in one process with all cores.
+one for the others (``mixed``). In a ``queue`` (of up to 64 at once) four times as many mixed samples are asked for as
+may be drawn at once, so that some wait. Systems take turns in one process with all cores.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import asyncio
 import cProfile
 import gc
 import importlib.util
+import itertools
 import json
 import pstats
 import time
@@ -20,42 +22,70 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import limits
 from common import arguments, base_folder, machine, matmul_gflops, model_shapes, say, smollm2, table, write
 
 DEFINITIONS = {
     "tokens_per_second": "drawn tokens of all samples over seconds, prompts' prefill included in the seconds",
+    "batch": "samples drawn at once; in queue four times as many are asked for: generate takes them in batches of this "
+    "size, in their order, and transformers' continuous batching all at once",
     "ratio_to_generate": "lyceum over the faster of generate's caches: median over rounds in which each ran once",
-    "samples": "1: as many prompts as the batch has samples, all different; 8: groups of 8 samples of one prompt",
+    "samples": "1: as many prompts as samples, all different; 8: groups of 8 samples of one prompt",
     "shared_share": "of what a system without sharing would feed to the model, what lyceum did not need to",
     "sharing_gain": "lyceum's rate in groups of 8 over its rate on different prompts: what sharing prompts, and "
     "openings that samples draw alike, is good for; the rest of the ratio is the engine itself",
     "share_of_limit": "seconds that the least FLOPs would take at the best matrix-multiply rate, over those taken",
 }
 
+KINDS = ("uniform", "mixed", "queue")
+WAITING = 4
+"""In a queue, samples for each place."""
+
 Generate = Callable[["Work"], int]
 """Draws everything that is asked for; returns how many tokens."""
 
 
+class Asked(NamedTuple):
+    """Samples of one prompt that get as many tokens each."""
+
+    prompt: Sequence[int]
+    samples: int
+    tokens: int
+
+
 @dataclass(frozen=True)
 class Work:
-    """Prompts, samples of each, and how many tokens the samples of each prompt get."""
+    """What is asked for, and how many samples are drawn at once."""
 
-    prompts: Sequence[Sequence[int]]
-    samples: int
-    tokens: Sequence[int]
+    asked: Sequence[Asked]
+    places: int
+
+    @classmethod
+    def of(cls, prompts: Sequence[Sequence[int]], samples: int, short: int, long: int, places: int) -> Work:
+        """One in four is long: of different prompts every fourth one, of a group's samples the last ones."""
+        if samples == 1:
+            return cls([Asked(prompt, 1, long if i % 4 == 3 else short) for i, prompt in enumerate(prompts)], places)
+        more = samples // 4
+        groups = [(Asked(prompt, samples - more, short), Asked(prompt, more, long)) for prompt in prompts]
+        return cls([one for group in groups for one in group], places)
 
     @property
     def drawn(self) -> int:
-        return self.samples * sum(self.tokens)
+        return sum(one.samples * one.tokens for one in self.asked)
+
+    def in_batches(self) -> list[list[Asked]]:
+        """Each sample by itself, as many together as there are places."""
+        each = [one._replace(samples=1) for one in self.asked for _ in range(one.samples)]
+        return [each[i : i + self.places] for i in range(0, len(each), self.places)]
 
 
 def main() -> None:
     parser = arguments(__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--models", nargs="+", choices=("small", "smollm2"), default=["small", "smollm2"])
     parser.add_argument("--batches", nargs="+", type=int, help="samples drawn together")
+    parser.add_argument("--lengths", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--rounds", type=int, help="times that each system runs, after a warm-up")
     options = parser.parse_args()
     import torch
@@ -76,44 +106,34 @@ def measure(name: str, folder: Path, options: Any, result: dict[str, Any]) -> No
     if options.quick and not small and not options.batches:
         batches = [8]
     rounds = options.rounds or (2 if options.quick else 5 if small else 3)
-    lengths = {"uniform": (64, 64), "mixed": (8, 256)} if small else {"uniform": (32, 32), "mixed": (8, 128)}
+    same, mixed = ((64, 64), (8, 256)) if small else ((32, 32), (8, 128))
     if options.quick and not small:
-        lengths = {"uniform": (8, 8), "mixed": (4, 24)}
+        same, mixed = (8, 8), (4, 24)
     config = json.loads((folder / "config.json").read_text())
     result["matmul_gflops"][name] = matmul_gflops(model_shapes(config, max(batches), 2048))
     rate = result["matmul_gflops"][name]["limit"] = max(result["matmul_gflops"][name].values())
-    prompts = read_prompts(name, folder, max(batches))
+    prompts = read_prompts(name, folder, WAITING * max(batches))
     systems, reasons = build_systems(folder)
     result["skipped"] |= {f"{name}/{system}": reason for system, reason in reasons.items()}
     lyceum = systems["lyceum"]
     for batch in batches:
-        for kind, (short, long) in lengths.items():
-            for samples in (1, 8):
-                count = batch // samples
-                work = Work(prompts[:count], samples, lengths_of(count, short, long))
-                seconds, failed = in_turns(systems, work, rounds=rounds if batch < 256 or small else 1)
-                result["skipped"] |= {f"{name}/{batch}/{kind}/{samples}/{s}": reason for s, reason in failed.items()}
-                row = figures(work, seconds, lyceum, limits.Size.of(config), rate)
-                row = {
-                    "model": name,
-                    "batch": batch,
-                    "lengths": kind,
-                    "tokens": [short, long],
-                    "samples": samples,
-                } | row
-                result["rows"].append(row)
-                say(f"{name}, batch {batch}, {kind}, {samples} of a prompt: {row['ratio_to_generate']} x generate")
+        for kind, samples in itertools.product(options.lengths, (1, 8)):
+            if kind == "queue" and batch > 64:
+                continue
+            count = batch // samples * (WAITING if kind == "queue" else 1)
+            short, long = same if kind == "uniform" else mixed
+            work = Work.of(prompts[:count], samples, short, long, batch)
+            seconds, failed = in_turns(systems, work, rounds=rounds if batch < 256 or small else 1)
+            result["skipped"] |= {f"{name}/{batch}/{kind}/{samples}/{s}": reason for s, reason in failed.items()}
+            row = {"model": name, "batch": batch, "lengths": kind, "tokens": [short, long], "samples": samples}
+            row |= figures(work, seconds, lyceum, limits.Size.of(config), rate)
+            result["rows"].append(row)
+            say(f"{name}, batch {batch}, {kind}, {samples} of a prompt: {row['ratio_to_generate']} x generate")
         write(result, options.out)
     add_sharing_gain(result["rows"])
     batch = 64 if 64 in batches else batches[-1]
-    short, long = lengths["mixed"]
-    work = Work(prompts[:batch], 1, lengths_of(batch, short, long))
+    work = Work.of(prompts[:batch], 1, *mixed, batch)
     result["profile"][name] = {"batch": batch, "lengths": "mixed", "samples": 1, "share": profile(lyceum, work)}
-
-
-def lengths_of(count: int, short: int, long: int) -> list[int]:
-    """Tokens for the samples of each prompt: one prompt in four, and at least one, gets the long ones."""
-    return [long if i % 4 == 3 or (count < 4 and i == count - 1) else short for i in range(count)]
 
 
 def in_turns(
@@ -149,7 +169,7 @@ def figures(
     best = [min(seconds[name][i] for name in caches) for i in range(len(seconds["lyceum"]))]
     ratios = sorted(b / a for a, b in zip(seconds["lyceum"], best, strict=True))
     least = limits.of_step(size, lyceum.last_rows(work))["generation"]
-    fed = work.samples * sum(len(p) + t - 1 for p, t in zip(work.prompts, work.tokens, strict=True))
+    fed = sum(one.samples * (len(one.prompt) + one.tokens - 1) for one in work.asked)
     speed = {name: round(work.drawn / median(taken), 1) for name, taken in seconds.items()}
     return {
         "ratio_to_generate": round(median(ratios), 3),
@@ -223,21 +243,23 @@ class Lyceum:
         self.drawn: list[Any] = []
 
     def __call__(self, work: Work) -> int:
+        from lyceum.engine.embedded import EmbeddedConfig
         from lyceum.types import Request, Sampling
 
         self.calls += 1
+        self.engine.config = EmbeddedConfig.model_validate({"max_sequences": work.places})
         before = self.engine.occupancy.computed + self.engine.occupancy.prefilled
 
         async def everything() -> Any:
             await self.engine.load(None, self.calls)
             requests = [
                 Request(
-                    prompt,
-                    [self.calls << 32 | i << 8 | sample for sample in range(work.samples)],
-                    Sampling(max_completion_tokens=tokens),
+                    one.prompt,
+                    [self.calls << 32 | i << 8 | sample for sample in range(one.samples)],
+                    Sampling(max_completion_tokens=one.tokens),
                     order=(i,),
                 )
-                for i, (prompt, tokens) in enumerate(zip(work.prompts, work.tokens, strict=True))
+                for i, one in enumerate(work.asked)
             ]
             return await asyncio.gather(*(self.engine.extend(request) for request in requests))
 
@@ -246,25 +268,28 @@ class Lyceum:
         return sum(len(one.tokens) for group in self.drawn for one in group)
 
     def last_rows(self, work: Work) -> list[limits.Row]:
+        groups = [tuple(one.prompt) for one in work.asked]
         return [
-            limits.Row(i, len(prompt), one.tokens, learns=False)
-            for i, (prompt, group) in enumerate(zip(work.prompts, self.drawn, strict=True))
-            for one in group
+            limits.Row(groups.index(prompt), len(prompt), one.tokens, learns=False)
+            for prompt, drawn in zip(groups, self.drawn, strict=True)
+            for one in drawn
         ]
 
 
 class Transformers:
-    """``generate`` on the left-padded batch, each row told apart when it has its tokens."""
+    """``generate`` on left-padded batches, each row told apart when it has its tokens."""
 
     def __init__(self, folder: Path) -> None:
         self.model = plain_model(folder)
 
     def generate(self, work: Work, *, cache: str | None) -> int:
+        return sum(self.batch(batch, cache=cache) for batch in work.in_batches())
+
+    def batch(self, batch: Sequence[Asked], *, cache: str | None) -> int:
         import torch
         from transformers import GenerationConfig, StoppingCriteria
 
-        prompts = [prompt for prompt in work.prompts for _ in range(work.samples)]
-        tokens = torch.tensor([t for t in work.tokens for _ in range(work.samples)])
+        prompts, tokens = [one.prompt for one in batch], torch.tensor([one.tokens for one in batch])
         width = max(map(len, prompts))
         ids = torch.tensor([[0] * (width - len(p)) + list(p) for p in prompts])
         mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts])
@@ -297,20 +322,20 @@ class Continuous:
         from transformers import GenerationConfig
         from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
-        pairs = [(p, t) for p, t in zip(work.prompts, work.tokens, strict=True) for _ in range(work.samples)]
+        each = list(itertools.chain(*work.in_batches()))
         settings = GenerationConfig(
-            do_sample=True, temperature=1.0, top_k=0, top_p=1.0, max_new_tokens=max(work.tokens), eos_token_id=-1,
-            pad_token_id=0,
+            do_sample=True, temperature=1.0, top_k=0, top_p=1.0, max_new_tokens=max(one.tokens for one in each),
+            eos_token_id=-1, pad_token_id=0,
         )  # fmt: skip
-        blocks = sum(-(-(len(prompt) + tokens) // 32) + 1 for prompt, tokens in pairs)
-        batching = ContinuousBatchingConfig(page_size=32, num_blocks=blocks, max_batch_tokens=max(512, len(pairs)))
+        blocks = sum(-(-(len(one.prompt) + one.tokens) // 32) + 1 for one in each)
+        batching = ContinuousBatchingConfig(page_size=32, num_blocks=blocks, max_batch_tokens=max(512, len(each)))
         drawn = 0
         with self.model.continuous_batching_context_manager(
             generation_config=settings, continuous_batching_config=batching, block=True, timeout=5
         ) as manager:
-            for prompt, tokens in pairs:
-                manager.add_request(list(prompt), max_new_tokens=tokens, eos_token_id=-1)
-            left = len(pairs)
+            for one in each:
+                manager.add_request(list(one.prompt), max_new_tokens=one.tokens, eos_token_id=-1)
+            left = len(each)
             while left:
                 result = manager.get_result(timeout=1)
                 if result is not None and result.is_finished():
@@ -332,8 +357,9 @@ class Vllm:
     def __call__(self, work: Work) -> int:
         from vllm import SamplingParams  # pyright: ignore[reportMissingImports]
 
-        settings = [SamplingParams(n=work.samples, max_tokens=t, ignore_eos=True) for t in work.tokens]
-        outputs = self.model.generate([{"prompt_token_ids": list(p)} for p in work.prompts], settings, use_tqdm=False)
+        settings = [SamplingParams(n=one.samples, max_tokens=one.tokens, ignore_eos=True) for one in work.asked]
+        prompts = [{"prompt_token_ids": list(one.prompt)} for one in work.asked]
+        outputs = self.model.generate(prompts, settings, use_tqdm=False)
         return sum(len(one.token_ids) for output in outputs for one in output.outputs)
 
 
