@@ -281,6 +281,13 @@ def test_compare_runs_each_recipe_and_seed_once_and_goes_on_where_it_was_stopped
     assert clip == 0.3
     assert (folder / "comparison.json").exists()
     assert (folder / "comparison.png").exists()
+    words[3] = "grpo-2:objective.clip_high=0.4"
+    assert main(words) == 2
+    (line, more, ways) = json.loads(capsys.readouterr().out)["error"]
+    assert "grpo-2-seed0 began with 0.3" in line
+    assert "clip_high: got 0.4" in line
+    assert "grpo-2-seed1" in more
+    assert ways.endswith("allowed: their recipes, or --name NAME")
 
 
 def test_recipes_are_listed_with_their_papers(capsys):

@@ -41,6 +41,7 @@ def test_each_method_takes_two_steps(name, tmp_path):
 def test_every_recipe_that_ships_is_valid_and_has_a_title(name):
     recipe = load_recipe(name)
     assert recipe.title
+    assert bool(recipe.summary) == bool(recipe.paper)
     assert recipe.name == recipe.label == name
     assert parse(recipe.resolved()).resolved() == recipe.resolved()
 
@@ -185,6 +186,20 @@ def test_all_mistakes_are_told_at_once():
     with pytest.raises(RecipeError) as error:
         load_recipe("grpo", ["credit.scale=sdt", "tasks.levls=[1]", "seed=-1"])
     assert len(error.value.lines) == 3
+
+
+@pytest.mark.parametrize(
+    "key", ["steps", "seed", "learner.lr", "max_tokens", "rollout.sampling.temperature", "evaluate.n"]
+)
+def test_truth_is_no_number(key):
+    with pytest.raises(RecipeError, match=rf"{key}: got True; input should be a number"):
+        load_recipe("grpo", [f"{key}=true"])
+
+
+@pytest.mark.parametrize("key", ["rollout.sampling.temperature", "objective.kl.coefficient", "learner.lr"])
+def test_a_number_is_finite(key):
+    with pytest.raises(RecipeError, match=rf"{key}: got inf; input should be a finite number"):
+        load_recipe("grpo", [f"{key}=.inf"])
 
 
 def test_a_reward_part_that_never_acts_is_refused():

@@ -219,7 +219,7 @@ def run_plan(
 
 
 def recipes() -> dict[str, dict[str, str]]:
-    """The recipes that come with lyceum: name -> {title, paper}."""
+    """The recipes that come with lyceum: name -> {title, paper, summary}."""
     return described_recipes()
 
 

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from lyceum.component import RecipeError, nearest
 from lyceum.evaluate.compare import Comparison, compare
 from lyceum.evaluate.run_folder import read_recipe, read_run_folder
 from lyceum.recipe import Overrides, Recipe, load_recipe, read_override
-from lyceum.run import check_name
-from lyceum.train import MAY_DIFFER, check, train
+from lyceum.run import check_name, refused_changes
+from lyceum.train import MAY_DIFFER, check, train, with_defaults
 
 CURVE = 5
 """Evaluations on the way, where no recipe says how often: the figure is accuracy against tokens."""
@@ -102,6 +100,7 @@ def plan(
         for number in range(seeds)
         for recipe in loaded
     ]
+    refuse_other_runs(planned)
     return Plan(folder, planned, list(labelled))
 
 
@@ -208,17 +207,23 @@ def on_equal_terms(recipes: Sequence[Recipe]) -> list[Recipe]:
     return [recipe.model_copy(update={"evaluate": same}) for recipe in recipes]
 
 
+def refuse_other_runs(recipes: Sequence[Recipe]) -> None:
+    """Raise RecipeError where a folder holds a run of another recipe, before the first one begins."""
+    lines = []
+    for recipe in recipes:
+        folder = folder_of(recipe)
+        if (folder / "recipe.yaml").is_file():
+            began = with_defaults(read_recipe(folder))
+            lines += refused_changes(folder, began, recipe.resolved(), may_differ=MAY_DIFFER)
+    if lines:
+        raise RecipeError([*lines, "name: runs of other recipes are there; allowed: their recipes, or --name NAME"])
+
+
 def is_finished(recipe: Recipe) -> bool:
-    """Whether this very run has been done. Of another recipe in its folder, training refuses to go on."""
+    """Whether this run has been done, its report written."""
     folder = folder_of(recipe)
-    if not all((folder / name).is_file() for name in ("recipe.yaml", "report.html")):
-        return False
-    if not read_run_folder(folder).finished:
-        return False
-    # Through YAML and back, as a run writes it: tuples become lists.
-    began = read_recipe(folder)
-    here = yaml.safe_load(yaml.safe_dump(recipe.resolved()))
-    return all(began.get(key) == here.get(key) for key in {*began, *here} if key not in MAY_DIFFER)
+    whole = all((folder / name).is_file() for name in ("recipe.yaml", "report.html"))
+    return whole and read_run_folder(folder).finished
 
 
 def folder_of(recipe: Recipe) -> Path:

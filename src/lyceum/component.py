@@ -12,7 +12,7 @@ import pkgutil
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, get_args
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, ValidationInfo, field_validator
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
 _registry: dict[str, dict[str, type[Component]]] = {}
@@ -26,12 +26,27 @@ class RecipeError(ValueError):
         super().__init__("\n".join(self.lines))
 
 
-class Component(BaseModel):
-    """Settings of one method: ``class GroupRelative(Component, room="credit")`` with ``kind: Literal["group"]``."""
+class Settings(BaseModel):
+    """Keys of a recipe: unknown ones are refused, and so are numbers that are none (``.nan``, ``true``)."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True, allow_inf_nan=False
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _truth_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        # pydantic reads true as 1: `steps: yes` would be a run of one step.
+        if isinstance(value, bool) and info.field_name is not None:
+            annotation = cls.model_fields[info.field_name].annotation
+            allowed = {annotation, *get_args(annotation)}
+            if allowed & {int, float} and bool not in allowed:
+                raise PydanticCustomError("truth", "input should be a number, not true or false")
+        return value
+
+
+class Component(Settings):
+    """Settings of one method: ``class GroupRelative(Component, room="credit")`` with ``kind: Literal["group"]``."""
 
     room: ClassVar[str] = ""
 

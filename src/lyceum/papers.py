@@ -9,7 +9,7 @@ HEAD = """# Papers
 Made from the recipes by `python -m lyceum.papers > docs/papers.md`. Each recipe's file says what of the paper it takes;
 `lyceum recipes show NAME` prints every setting.
 
-| recipe | title | paper |
+| recipe | what it does | paper |
 |---|---|---|
 """
 
@@ -18,9 +18,9 @@ def table() -> str:
     rows = []
     for name in recipe_names():
         raw = read_raw(name)
-        number = str(raw.get("paper", "")).removeprefix("arXiv:")
-        link = f"[arXiv:{number}](https://arxiv.org/abs/{number})" if number else ""
-        rows.append(f"| `{name}` | {raw.get('title', '')} | {link} |\n")
+        title, number = raw.get("title", ""), str(raw.get("paper", "")).removeprefix("arXiv:")
+        paper = f"{title}, [arXiv:{number}](https://arxiv.org/abs/{number})" if number else ""
+        rows.append(f"| `{name}` | {raw.get('summary', title)} | {paper} |\n")
     return HEAD + "".join(rows)
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 
-from lyceum.component import Component, RecipeError, explain, kinds, nearest, slot
+from lyceum.component import Component, RecipeError, Settings, explain, kinds, nearest, slot
 from lyceum.curves import Tracker, missing
 from lyceum.evaluate.statistics import MOST_SAMPLES
 from lyceum.models.load import ModelSettings
@@ -46,10 +46,8 @@ def tasks_from_text(value: Any) -> Any:
     return {"kind": "dataset", "path": value} if looks_like_data else {"kind": value}
 
 
-class Evaluation(BaseModel):
+class Evaluation(Settings):
     """How accuracy is measured: on held-out tasks, before and after, and on the way."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True)
 
     tasks: Annotated[Any, slot("tasks")] | None = None
     """Tasks to evaluate on; by default the held-out split of the recipe's own."""
@@ -72,15 +70,15 @@ class Evaluation(BaseModel):
         return tasks_from_text(value)
 
 
-class Recipe(BaseModel):
+class Recipe(Settings):
     """A run."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True)
 
     title: str = ""
     """What it is, in a line; for a method, its paper's title."""
     paper: str = ""
     """arXiv:NUMBER of the method's paper."""
+    summary: str = ""
+    """What the method does, in a line."""
     name: str = ""
     """Folder of the run below ``output``; by default the recipe's name."""
     label: str = ""

@@ -32,9 +32,9 @@ def recipe_names() -> list[str]:
 
 
 def described_recipes() -> dict[str, dict[str, str]]:
-    """Of each of them, {title, paper}."""
+    """Of each of them, {title, paper, summary}."""
     raw = {name: read_raw(name) for name in recipe_names()}
-    return {name: {key: str(of.get(key, "")) for key in ("title", "paper")} for name, of in raw.items()}
+    return {name: {key: str(of.get(key, "")) for key in ("title", "paper", "summary")} for name, of in raw.items()}
 
 
 def read_raw(name: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -68,7 +68,8 @@ def read_raw(name: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
     base = str(path.parent / extends) if is_file and extends.endswith(SUFFIXES) else extends
     extended = read_raw(base, (*above, here))
     if "title" in raw:
-        extended.pop("paper", None)  # what has a title of its own is not that paper's method
+        for key in ("paper", "summary"):  # what has a title of its own is not that paper's method
+            extended.pop(key, None)
     return merged(extended, raw)
 
 

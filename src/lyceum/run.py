@@ -186,12 +186,7 @@ class Run:
         """
         if began is None:
             return False
-        differing = _differences(began, yaml.safe_load(_yaml(recipe)))
-        refused = [
-            f"{key}: got {given!r}, but {path} began with {began!r}"
-            for key, (began, given) in differing.items()
-            if not any(fnmatchcase(key, pattern) for pattern in may_differ)
-        ]
+        refused = refused_changes(path, began, recipe, may_differ=may_differ)
         ways = "another name, or overwrite=true (--overwrite) to replace it"
         if refused:
             raise RecipeError([*refused, f"name: {path} holds a run of another recipe; allowed: its recipe, {ways}"])
@@ -365,6 +360,22 @@ def _flat(value: Any, key: str = "") -> dict[str, Any]:
     for name, item in items:
         below |= _flat(item, f"{key}.{name}" if key else str(name))
     return below or {key: value}
+
+
+def refused_changes(
+    path: Path, began: Mapping[str, Any], recipe: Mapping[str, Any], *, may_differ: Sequence[str]
+) -> list[str]:
+    """One line for each key in which a recipe is another one than the run in ``path`` began with.
+
+    Args:
+        may_differ: patterns of dotted keys that do not count.
+    """
+    differing = _differences(began, yaml.safe_load(_yaml(recipe)))
+    return [
+        f"{key}: got {given!r}, but {path} began with {began!r}"
+        for key, (began, given) in differing.items()
+        if not any(fnmatchcase(key, pattern) for pattern in may_differ)
+    ]
 
 
 def _differences(began: Any, given: Any) -> dict[str, tuple[Any, Any]]:

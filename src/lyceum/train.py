@@ -27,7 +27,10 @@ from lyceum.view.report import write_report
 CHECKED = 64
 """Tasks of a source whose prompts are rendered before a model is loaded."""
 
-MAY_DIFFER = ("name", "label", "output", "checkpoint_every", "rollouts_every", "track*", "trust_code", "model.device")
+MAY_DIFFER = (
+    *("title", "paper", "summary", "name", "label", "output"),
+    *("checkpoint_every", "rollouts_every", "track*", "trust_code", "model.device"),
+)
 """Keys in which a resumed run may differ from its beginning: none of them changes a result."""
 
 

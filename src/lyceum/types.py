@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from lyceum.component import Settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -130,10 +132,8 @@ class Grade:
         return cls(outcome=None, reason=reason)
 
 
-class Sampling(BaseModel):
+class Sampling(Settings):
     """How the next token is drawn. The order is temperature, top-k, top-p, min-p, then one draw of what is left."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     temperature: float = Field(default=1.0, ge=0)
     """Divides the logits (no unit); 0 is greedy."""

@@ -30,10 +30,10 @@ def show_list(out: Output) -> None:
     found = described_recipes()
     out.json(found)
     table = Table()
-    for head in ("recipe", "what it is", "paper"):
+    for head in ("recipe", "what it does", "paper"):
         table.add_column(head)
     for name, about in found.items():
-        table.add_row(Text(name, style="bold"), Text(about["title"]), Text(about["paper"]))
+        table.add_row(Text(name, style="bold"), Text(about["summary"] or about["title"]), Text(about["paper"]))
     out.show(table, "every key of one, explained: lyceum recipes show NAME")
 
 

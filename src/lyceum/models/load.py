@@ -13,11 +13,11 @@ from typing import Any, Literal, cast
 
 import torch
 import transformers
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from lyceum.component import RecipeError, nearest
+from lyceum.component import RecipeError, Settings, nearest
 from lyceum.models.scratch import build_scratch
 from lyceum.noise import quiet
 from lyceum.policy import Policy
@@ -28,10 +28,8 @@ UNREADABLE = (OSError, ValueError, KeyError, struct.error, SafetensorError)
 """What the libraries raise over files that are not what their names say."""
 
 
-class LoraSettings(BaseModel):
+class LoraSettings(Settings):
     """Train low-rank adapters and leave the model as it is (peft)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     rank: int = Field(default=16, ge=1)
     """Rank of each adapter."""
@@ -41,10 +39,8 @@ class LoraSettings(BaseModel):
     """Names of the layers that get adapters, or all-linear."""
 
 
-class ModelSettings(BaseModel):
+class ModelSettings(Settings):
     """Where the policy comes from."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     path: str = BASE
     """``base`` (the small model in this package), ``scratch`` (it, untrained), a folder, a hub name, a .gguf file."""
@@ -55,7 +51,7 @@ class ModelSettings(BaseModel):
     """auto takes a GPU where there is one."""
     chat_template: str | None = None
     """File with a Jinja chat template, for models that come without one."""
-    chat_template_kwargs: dict[str, str | bool | int | float] = {}
+    chat_template_kwargs: dict[str, str | bool | int | float] = Field(default_factory=dict)
     """What the template is told beside the messages, such as ``{enable_thinking: false}`` of Qwen3. It becomes part of
     the template that the trained model is saved with."""
     lora: LoraSettings | None = None

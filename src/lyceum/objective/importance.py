@@ -6,19 +6,19 @@ from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor
 
+from lyceum.component import Settings
 
-class ImportanceCorrection(BaseModel):
+
+class ImportanceCorrection(Settings):
     """Weights each token's policy loss by old / behaviour probability: the learner's against the engine's.
 
     Token level truncated at the top is TIS (Yao et al. 2025, fengyao.notion.site/off-policy-rl); token level masked
     on both sides is IcePop (0.5 to 5, Ling team 2025); sequence level masked is Seq-MIS (Liu et al. 2025, When Speed
     Kills Stability).
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     mode: Literal["none", "truncate", "mask"] = "none"
     """``truncate`` keeps weights inside [low, high]; ``mask`` drops what is outside; ``none`` corrects nothing."""

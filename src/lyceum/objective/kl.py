@@ -6,8 +6,10 @@ from typing import Literal
 
 import torch
 from jaxtyping import Float
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
+
+from lyceum.component import Settings
 
 Estimator = Literal["k1", "k2", "k3"]
 
@@ -16,10 +18,8 @@ LOG_RATIO_LIMIT = 20.0
 times a zero gradient makes every weight nan. No policy that is still being trained sensibly reaches it."""
 
 
-class KLPenalty(BaseModel):
+class KLPenalty(Settings):
     """How much drifting from the reference policy costs."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     coefficient: float = Field(default=0.0, ge=0)
     """Reward units (or loss units) a nat; 0 switches the penalty off, and no reference is computed."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, model_serializer, model_validator
+from pydantic import model_serializer, model_validator
+
+from lyceum.component import Settings
 
 FORMS = 'whole, boxed, {after: "####"}, {tags: answer}'
 
 
-class Extract(BaseModel):
+class Extract(Settings):
     """``whole``, ``boxed``, ``{after: MARK}`` or ``{tags: NAME}``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     form: Literal["whole", "boxed", "after", "tags"] = "whole"
     """The whole completion, the last ``\\boxed{}``, the rest of the line after the last mark, or the last ``<tag>``."""

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from lyceum.component import Settings
 from lyceum.engine.stops import ends_in_new
 from lyceum.tree import Node, Tree
 from lyceum.types import Context, Sampling
@@ -24,10 +25,8 @@ RUNS = ("tokens", "behaviour_logprob", "model_logprob", "version")
 """What a node holds one of for each token, or nothing where the policy did not write."""
 
 
-class Steps(BaseModel):
+class Steps(Settings):
     """Where one step ends and the next begins."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     by: Literal["tokens", "lines", "marker", "entropy"] = "tokens"
     """``tokens``: after so many tokens; ``lines``: at each line's end; ``marker``: behind one of the markers;

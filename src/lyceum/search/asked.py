@@ -6,20 +6,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 
-from lyceum.component import Component, RecipeError, explain, kinds, nearest, slot
+from lyceum.component import Component, RecipeError, Settings, explain, kinds, nearest, slot
 from lyceum.recipe import Overrides, read_override
 
 ALL = "all"
 
-Settings = dict[str, Any]
+Given = dict[str, Any]
 
 
-class Asked(BaseModel):
+class Asked(Settings):
     """Which strategies, and how large."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     strategy: tuple[Annotated[Any, slot("strategy")], ...]
     sizes: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1)
@@ -72,9 +70,9 @@ class Asked(BaseModel):
         return lines
 
 
-def own_settings(overrides: Overrides) -> tuple[dict[str, Settings], list[str | tuple[str, Any]]]:
+def own_settings(overrides: Overrides) -> tuple[dict[str, Given], list[str | tuple[str, Any]]]:
     """Overrides of strategies, of ``step`` (all that have steps) and of ``value``, nested; and the others."""
-    own: dict[str, Settings] = {}
+    own: dict[str, Given] = {}
     rest: list[str | tuple[str, Any]] = []
     for override in overrides:
         key, value = override if isinstance(override, tuple) else read_override(override)
@@ -89,21 +87,21 @@ def own_settings(overrides: Overrides) -> tuple[dict[str, Settings], list[str | 
     return own, rest
 
 
-def listed(strategies: Sequence[Any]) -> list[Settings]:
+def listed(strategies: Sequence[Any]) -> list[Given]:
     """Every strategy once, as settings; ``all`` written out.
 
     Raises:
         RecipeError: none, one that there is not, or one twice with settings.
     """
     known = kinds("strategy")
-    found: dict[str, Settings] = {}
+    found: dict[str, Given] = {}
     for given in [one for each in strategies for one in (known if each == ALL else [each])]:
         if isinstance(given, str) and given not in known:
             near = nearest(given, [*known, ALL])
             raise RecipeError(f"strategy: got {given!r}{near}; allowed: {ALL}, {', '.join(known)}")
         if isinstance(given, Component):
             given = given.model_dump()
-        settings: Settings = dict(given) if isinstance(given, Mapping) else {"kind": given}
+        settings: Given = dict(given) if isinstance(given, Mapping) else {"kind": given}
         kind = str(settings.get("kind"))
         if kind in found and len(settings) > 1:
             raise RecipeError(f"strategy: got {kind!r} twice; allowed: each kind once")
@@ -113,7 +111,7 @@ def listed(strategies: Sequence[Any]) -> list[Settings]:
     return list(found.values())
 
 
-def with_settings(strategies: Sequence[Settings], own: Mapping[str, Settings]) -> list[Settings]:
+def with_settings(strategies: Sequence[Given], own: Mapping[str, Given]) -> list[Given]:
     """The strategies with their overrides.
 
     Raises:
@@ -126,14 +124,14 @@ def with_settings(strategies: Sequence[Settings], own: Mapping[str, Settings]) -
             raise RecipeError(f"{key}: got settings, but the strategies are {', '.join(there)}; allowed: one of them")
     if "step" in own and not stepwise:
         raise RecipeError(f"step: got settings, but none of {', '.join(there)} goes step by step")
-    found: list[Settings] = []
+    found: list[Given] = []
     for kind, settings in zip(there, strategies, strict=True):
         step = {"step": own["step"]} if "step" in own and kind in stepwise else {}
         found.append(merged(merged(settings, step), own.get(kind, {})))
     return found
 
 
-def merged(settings: Mapping[str, Any], over: Mapping[str, Any]) -> Settings:
+def merged(settings: Mapping[str, Any], over: Mapping[str, Any]) -> Given:
     """The settings with others over them, key by key where both are nested."""
     found = dict(settings)
     for key, value in over.items():

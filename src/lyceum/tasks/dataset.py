@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from lyceum.component import Component, RecipeError, nearest, slot
+from lyceum.component import Component, RecipeError, Settings, nearest, slot
 from lyceum.reward.base import combine
 from lyceum.reward.extract import after_last
 from lyceum.tasks.prompt import fields_of, fill, with_hint_below
@@ -23,10 +23,8 @@ log = logging.getLogger(__name__)
 Scalar = bool | int | float | str
 
 
-class Columns(BaseModel):
+class Columns(Settings):
     """Which column holds what. ``a.b`` is the cell ``b`` inside the column ``a``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     prompt: str = "prompt"
     """The problem: text, or chat messages ({role, content})."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from lyceum.component import Component, RecipeError, slot
+from lyceum.component import Component, RecipeError, Settings, slot
 from lyceum.tasks.rubric import Criterion, rubric_hint
 from lyceum.tasks.solution import Solution, solution_of
 from lyceum.tasks.split import Split, check_index
@@ -19,10 +19,8 @@ PATTERN = 1000
 """Tasks after which the order of the sources repeats; shares are kept to one in so many."""
 
 
-class Part(BaseModel):
+class Part(Settings):
     """One source of a mixture."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     tasks: Annotated[Any, slot("tasks")]
     """The source."""
