@@ -6,6 +6,7 @@ import errno
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -20,6 +21,8 @@ TINY = [
     *("steps=2", "tasks_per_step=2", "evaluate.n=2", "evaluate.samples=2", "evaluate.k=[1,2]", "model=scratch"),
     *("rollout.samples=2", "rollout.sampling.max_completion_tokens=8"),
 ]
+ASKED_WHILE_EVALUATING = 4
+"""Each of two tasks is sampled, and answered greedily."""
 
 
 @pytest.fixture(autouse=True)
@@ -136,7 +139,7 @@ def test_nothing_follows_the_json_when_python_exits():
 
 
 def test_ctrl_c_leaves_a_checkpoint_and_the_command_that_resumes(capsys, monkeypatch):
-    asked = iter([False, True])
+    asked = iter([*[False] * ASKED_WHILE_EVALUATING, False, True])
     monkeypatch.setattr("lyceum.interrupts.Interrupts.interrupted", lambda self: next(asked, False))
     keys = [*TINY, "steps=3", "tasks.levels=[1, 2]"]
     assert main(["train", "grpo", *keys]) == 130
@@ -149,6 +152,25 @@ def test_ctrl_c_leaves_a_checkpoint_and_the_command_that_resumes(capsys, monkeyp
 
     assert main([*shlex.split(command)[1:], "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["steps"] == 3
+
+
+@pytest.mark.parametrize(
+    ("after", "saved"), [(2, "no checkpoint yet"), (ASKED_WHILE_EVALUATING + 2 + 2, "a checkpoint of step 2")]
+)
+def test_ctrl_c_is_heeded_in_the_evaluations_too(after, saved, capsys, monkeypatch):
+    keys = ["train", "grpo", *TINY, "--json"]
+    assert main([*keys, "--name", "whole"]) == 0
+    asked = iter([False] * after + [True])
+    monkeypatch.setattr("lyceum.interrupts.Interrupts.interrupted", lambda self: next(asked, False))
+    capsys.readouterr()
+    assert main([*keys, "--name", "cut"]) == 130
+    assert f"runs/cut has {saved}" in json.loads(capsys.readouterr().out)["error"][0]
+    summary = json.loads(Path("runs/cut/summary.json").read_text())
+    assert ("before" in summary, "after" in summary) == ("step" in saved, False)
+    assert main([*keys, "--name", "cut", "--resume"]) == 0
+    whole, cut = (json.loads(Path(f"runs/{name}/summary.json").read_text()) for name in ("whole", "cut"))
+    for key in ("before", "after", "steps", "tokens_sampled"):
+        assert whole[key] == cut[key]
 
 
 def test_a_second_ctrl_c_ends_at_once_and_tells_where_the_run_stands(capsys, monkeypatch):
@@ -264,7 +286,7 @@ def test_eval_of_a_file_takes_every_row_and_of_a_run_its_own_tasks(capsys, tmp_p
 def test_compare_runs_each_recipe_and_seed_once_and_goes_on_where_it_was_stopped(capsys, monkeypatch, tmp_path):
     words = ["compare", "grpo", "grpo", "grpo-2:objective.clip_high=0.3", *TINY, "--seeds", "2", "--json"]
     folder = tmp_path / "runs/compare-grpo-grpo-2"
-    asked = iter([False] * 2 + [True])
+    asked = iter([False] * (2 * ASKED_WHILE_EVALUATING + 2 + ASKED_WHILE_EVALUATING) + [True])
     monkeypatch.setattr("lyceum.interrupts.Interrupts.interrupted", lambda self: next(asked, False))
     assert main(words) == 130
     assert json.loads(capsys.readouterr().out)["resume"].startswith("lyceum compare grpo grpo grpo-2:")

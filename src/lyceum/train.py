@@ -19,7 +19,7 @@ from lyceum.recipe import Recipe, parse
 from lyceum.reward.base import allow_code, combine
 from lyceum.run import Run
 from lyceum.runtime.in_process import run_async
-from lyceum.stages.session import Exam, Session, Sitting
+from lyceum.stages.session import Exam, Interrupted, Session, Sitting, StageRun
 from lyceum.tree import Tree
 from lyceum.types import Grader, Task, TaskSource
 from lyceum.view.report import write_report
@@ -46,7 +46,8 @@ def train(
     Args:
         resume: go on with the run of that name; ``auto`` does so where there is one.
         overwrite: replace the run of that name.
-        interrupted: asked between steps; True stops the run with a checkpoint.
+        interrupted: asked between steps, and between tasks of the first and last evaluation; True stops the run with a
+            checkpoint.
     Raises:
         RecipeError: something cannot work, found before any model was loaded.
         Interrupted: stopped by ``interrupted``.
@@ -155,17 +156,22 @@ async def _train(
         )  # fmt: skip
         if "recipe" not in run.summary():
             await _sit_before(recipe, session)
-        await _stages(recipe, session, found[1] if found else None)
-        await _sit_after(recipe, session)
+        last = await _stages(recipe, session, found[1] if found else None)
+        try:
+            await _sit_after(recipe, session)
+        except Interrupted:
+            session.first_step -= last.step
+            session.save(last.step, last.state_dict)
+            raise
 
 
-async def _stages(recipe: Recipe, session: Session, state: dict[str, Any] | None) -> None:
-    """Each stage in order, from where a checkpoint's state left off."""
-    start = 0 if state is None else state["stage"]
+async def _stages(recipe: Recipe, session: Session, state: dict[str, Any] | None) -> StageRun:
+    """Each stage in order, from where a checkpoint's state left off; returns the last one."""
     if state is not None:
+        session.stage = state["stage"]
         session.first_step = state["first_step"]
         session.counts.load_state_dict(state["counts"])
-    for session.stage in range(start, len(recipe.stages)):
+    while True:
         stage = recipe.stages[session.stage].build(session)
         if state is not None:
             stage.load_state_dict(state["of_stage"])
@@ -174,6 +180,9 @@ async def _stages(recipe: Recipe, session: Session, state: dict[str, Any] | None
         session.first_step += stage.step
         # A stage may end before its steps are done.
         session.progress.total = session.first_step + sum(later.steps for later in recipe.stages[session.stage + 1 :])
+        if session.stage + 1 == len(recipe.stages):
+            return stage
+        session.stage += 1
 
 
 def _exam(recipe: Recipe, source: TaskSource, grader: Grader) -> Exam | None:
@@ -192,12 +201,22 @@ def _exam(recipe: Recipe, source: TaskSource, grader: Grader) -> Exam | None:
 
 
 async def _sit(session: Session) -> Sitting | None:
-    """Held-out tasks under the weights as they are."""
+    """Held-out tasks under the weights as they are.
+
+    Raises:
+        Interrupted: between two tasks; nothing of this evaluation is written down.
+    """
     exam = session.exam
     if exam is None:
         return None
+
+    def done(tree: Tree) -> None:
+        if session.interrupted():
+            raise Interrupted(session.first_step)
+        count(tree)
+
     with session.run.timed("evaluate"):
-        done = session.counter("evaluating", len(exam.tasks) * (1 + exam.greedy))
+        count = session.counter("evaluating", len(exam.tasks) * (1 + exam.greedy))
         return await exam.sit(session.policy, EmbeddedEngine(session.policy), session.seed, done)
 
 

@@ -32,10 +32,10 @@ def command(
         try:
             run = api.train(loaded, resume=resume, overwrite=overwrite, progress=output.progress)
         except Interrupted as stopped:
-            lines = [f"{folder} has a checkpoint of step {stopped.step}; to go on:", again]
+            lines = [saved_in(folder), again]
             raise Failure(STOPPED, lines, path=str(folder), step=stopped.step, resume=again) from None
         except KeyboardInterrupt:
-            raise Failure(STOPPED, [*_ended_at_once(folder), again], path=str(folder), resume=again) from None
+            raise Failure(STOPPED, [saved_in(folder), again], path=str(folder), resume=again) from None
         output.json({"path": str(run.path), "model": str(run.model), "report": str(run.report), **run.summary})
         if not as_json:
             close(output, run, loaded)
@@ -47,13 +47,14 @@ def resume_command(recipe: str, keys: Sequence[str], name: str | None, *, as_jso
     return shlex.join(["lyceum", "train", recipe, *keys, *named, "--resume", *(["--json"] if as_json else [])])
 
 
-def _ended_at_once(folder: Path) -> list[str]:
+def saved_in(folder: Path) -> str:
+    """How far a run that was stopped is saved."""
     from lyceum import checkpoint
 
     saved = checkpoint.latest(folder / "checkpoints") if (folder / "checkpoints").is_dir() else None
     if saved is None:
-        return [f"{folder} has no checkpoint yet; to begin again:"]
-    return [f"{folder} has a checkpoint of step {checkpoint.step_of(saved)}; to go on:"]
+        return f"{folder} has no checkpoint yet; to begin again:"
+    return f"{folder} has a checkpoint of step {checkpoint.step_of(saved)}; to go on:"
 
 
 def plan(recipe: Recipe, *, resume: bool) -> list[Any]:

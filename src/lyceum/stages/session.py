@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import asdict, dataclass, field, replace
 from operator import itemgetter
-from typing import Any
+from typing import Any, Protocol
 
 from lyceum.evaluate.run import reasons_ungraded, results_of, sample_tasks
 from lyceum.evaluate.statistics import TaskResult, summarise
@@ -30,11 +30,29 @@ class NothingGraded(Exception):
 
 
 class Interrupted(Exception):
-    """The user asked to stop; a checkpoint has been written."""
+    """The user asked to stop; what was trained is in a checkpoint."""
 
     def __init__(self, step: int) -> None:
         super().__init__(f"stopped at step {step}")
         self.step = step
+
+
+class StageRun(Protocol):
+    """A stage under way: what its settings build.
+
+    Attributes:
+        step: how many of its steps are done.
+    """
+
+    step: int
+
+    async def run(self) -> None:
+        """Take the steps that are left, with :meth:`Session.pause` after each."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None: ...
 
 
 @dataclass
@@ -188,9 +206,12 @@ class Session:
             most = max(self.counts.reasons_ungraded.items(), key=itemgetter(1))[0]
             raise NothingGraded(f"nothing could be graded in {MAX_NOTHING_GRADED} steps in a row: {most}")
         stop = self.interrupted()
-        step = self.first_step + done
         if stop or self.due(done, self.checkpoint_every, last):
-            of_run = {"stage": self.stage, "first_step": self.first_step, "counts": self.counts.state_dict()}
-            self.run.checkpoint(step, of_run | {"of_stage": state()})
+            self.save(done, state)
         if stop:
-            raise Interrupted(step)
+            raise Interrupted(self.first_step + done)
+
+    def save(self, done: int, state: Callable[[], dict[str, Any]]) -> None:
+        """A checkpoint after so many of the stage's steps."""
+        of_run = {"stage": self.stage, "first_step": self.first_step, "counts": self.counts.state_dict()}
+        self.run.checkpoint(self.first_step + done, of_run | {"of_stage": state()})
