@@ -19,6 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 
 from lyceum.component import RecipeError, Settings, nearest
 from lyceum.models.scratch import build_scratch
+from lyceum.models.trial import check_trees, logits_alone
 from lyceum.noise import quiet
 from lyceum.policy import Policy
 
@@ -163,7 +164,8 @@ def load_policy(settings: ModelSettings) -> Policy:
     """Load model and tokenizer.
 
     Raises:
-        RecipeError: it cannot be loaded, or the tokenizer knows tokens that the model has no embedding for.
+        RecipeError: it cannot be loaded, the tokenizer knows tokens that the model has no embedding for, or its
+            architecture is not one that runs over token trees.
     """
     tokenizer = load_tokenizer(settings)
     device = "cuda" if settings.device == "auto" and torch.cuda.is_available() else settings.device
@@ -188,7 +190,13 @@ def load_policy(settings: ModelSettings) -> Policy:
             f"{embeddings}; use the tokenizer that belongs to it"
         )
     module = cast(Any, module).to(device=device, dtype=getattr(torch, settings.dtype)).eval()
-    return Policy(_with_adapters(module, settings), tokenizer)
+    alone = logits_alone(module)
+    try:
+        policy = Policy(_with_adapters(module, settings), tokenizer)
+        check_trees(policy, alone)
+    except NotImplementedError as error:
+        raise RecipeError(f"model.path: {settings.path} cannot be used: {error}") from error
+    return policy
 
 
 def save_policy(policy: Policy, folder: Path) -> None:

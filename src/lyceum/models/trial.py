@@ -1,0 +1,61 @@
+"""Whether a model says the same over a token tree as by itself, tried once when it is loaded."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from lyceum.attention import TreePlan
+from lyceum.policy import Policy
+
+TRUNK, BRANCH = 6, 3
+"""Tokens of the tree that is tried: a trunk with two branches."""
+TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.05, torch.float16: 0.05}
+"""Largest |difference| / |logits| that is rounding: attention adds up in another order."""
+
+Logits = Float[Tensor, "2 trunk+branch V"]
+
+
+@torch.no_grad()
+def logits_alone(module: PreTrainedModel) -> Logits:
+    """Of both paths of the tree, by transformers' own forward: to be asked before attention is redirected."""
+    return module(input_ids=_tokens(module)[_PATHS].to(module.device), use_cache=False).logits.float()
+
+
+@torch.no_grad()
+def check_trees(policy: Policy, alone: Logits) -> None:
+    """Compare with the logits over the packed tree, in which both branches follow one trunk.
+
+    A model whose layers carry a state along the sequence, or whose attention has something that lyceum's lacks, would
+    train on other probabilities than it has.
+
+    Raises:
+        NotImplementedError: they differ, or the model cannot be called so.
+    """
+    what = type(policy.causal).__name__
+    tokens, paths = _tokens(policy.causal).to(policy.device), _PATHS.to(policy.device)
+    position = torch.empty_like(tokens).scatter_(0, paths.flatten(), torch.arange(paths.shape[1]).repeat(2).to(paths))
+    try:
+        hidden = policy.hidden(tokens, position, TreePlan(list(_PATHS), [0, TRUNK]).to(policy.device))
+    except (TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
+        raise NotImplementedError(f"{what} cannot be called over token trees: {error}") from error
+    difference = float((policy.head(hidden)[paths] - alone).norm() / alone.norm())
+    if not difference <= TOLERANCE[policy.causal.dtype]:
+        raise NotImplementedError(
+            f"{what} says something else over a token tree than by itself (its logits differ by {difference:.1%}): its "
+            "attention, or a state along the sequence, is not one that branches can share"
+        )
+
+
+_SIZE = TRUNK + 2 * BRANCH
+_PATHS = torch.tensor([[*range(TRUNK + BRANCH)], [*range(TRUNK), *range(TRUNK + BRANCH, _SIZE)]])
+
+
+def _tokens(module: PreTrainedModel) -> Int[Tensor, " T"]:
+    """Of the packed tree: the trunk, one branch, the other. Spread over the vocabulary, all different."""
+    vocabulary = cast(nn.Linear, module.get_output_embeddings()).weight.shape[0]
+    return (torch.arange(_SIZE) + 1) * (vocabulary - 1) // (_SIZE + 1)
