@@ -129,7 +129,7 @@ def measure(name: str, folder: Path, options: Any, result: dict[str, Any]) -> No
             row |= figures(work, seconds, lyceum, limits.Size.of(config), rate)
             result["rows"].append(row)
             say(f"{name}, batch {batch}, {kind}, {samples} of a prompt: {row['ratio_to_generate']} x generate")
-        write(result, options.out)
+            write(result, options.out)
     add_sharing_gain(result["rows"])
     batch = 64 if 64 in batches else batches[-1]
     work = Work.of(prompts[:batch], 1, *mixed, batch)

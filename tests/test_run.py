@@ -314,6 +314,16 @@ def test_resumed_before_the_first_checkpoint_it_begins_again(tmp_path):
         run.record(1, {})
 
 
+def test_a_kill_before_old_checkpoints_are_removed_leaves_none_too_many(tmp_path, monkeypatch):
+    with start(tmp_path) as run, monkeypatch.context() as killed:
+        killed.setattr("lyceum.checkpoint.prune", lambda *_: None)
+        for step in (1, 2, 3):
+            run.checkpoint(step, {})
+    with start(tmp_path, resume=True) as run:
+        run.restore()
+    assert sorted(path.name for path in run.checkpoints.iterdir()) == ["step-000002", "step-000003"]
+
+
 def test_lines_that_went_missing_are_told(tmp_path):
     with start(tmp_path) as run:
         run.record(1, {})

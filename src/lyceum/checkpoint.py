@@ -80,7 +80,7 @@ def save(folder: Path | str, step: int, state: Mapping[str, Any], *, keep: int =
         if error.errno in FULL:
             raise _full(target, needed) from error
         raise CheckpointError(f"{target}: the checkpoint could not be written: {error}") from error
-    _prune(folder, step, keep)
+    prune(folder, step, keep)
     return target
 
 
@@ -185,7 +185,8 @@ def _found(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: (step_of(path), not path.name.startswith(".")), reverse=True)
 
 
-def _prune(folder: Path, step: int, keep: int) -> None:
+def prune(folder: Path, step: int, keep: int) -> None:
+    """Remove what is neither among the newest whole checkpoints, as many as stay, nor of that step or before."""
     kept = 0
     for path in _found(folder):
         stays = kept < keep and step_of(path) <= step and not path.name.startswith(".") and _has_its_sizes(path)

@@ -215,6 +215,8 @@ class Run:
         if saved is not None:
             require_keys(f"{found}", given=saved, needed=("run", "state"))
             self._load_state_dict(saved["run"])
+        if found is not None:  # a kill may have come between a checkpoint and the removal of what it replaced
+            checkpoint.prune(self.checkpoints, checkpoint.step_of(found), self._keep)
         if self.resumed:
             state = {"last_step": None, "lines": 0} if saved is None else saved["run"]
             self._metrics.go_back(state["last_step"], state["lines"])
