@@ -66,9 +66,11 @@ class Policy:
         )
         return output.last_hidden_state.squeeze(0)
 
-    def head(self, hidden: Float[Tensor, "k width"]) -> Float[Tensor, "k V"]:
-        """Float32 logits."""
-        return self._scale_logits(self.output(hidden)).float()
+    def head(
+        self, hidden: Float[Tensor, "k width"], output: Callable[[Tensor], Tensor] | None = None
+    ) -> Float[Tensor, "k V"]:
+        """Float32 logits. ``output`` does what the output layer does, where it does it faster."""
+        return self._scale_logits((output or self.output)(hidden)).float()
 
     def forest_hidden(self, forest: Forest) -> Float[Tensor, "T width"]:
         """One forward of every unique token of a forest."""

@@ -14,7 +14,8 @@ from transformers.models.auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from lyceum.engine import decode
 from lyceum.engine.cache import Keeper, Pool, Store
 from lyceum.engine.decode import Decoder
-from lyceum.engine.embedded import EmbeddedEngine
+from lyceum.engine.embedded import EmbeddedConfig, EmbeddedEngine
+from lyceum.engine.packed import available
 from lyceum.engine.plan import DecodePlan, SharedPart
 from lyceum.engine.prefill import PrefillPlan
 from lyceum.policy import Policy
@@ -70,17 +71,18 @@ def plans(policy, lengths, shared):
         yield store, DecodePlan(store, np.array(lengths), part)
 
 
-@pytest.mark.parametrize("rows", ["few", "one length", "many", "large weights"])
+@pytest.mark.parametrize("rows", ["few", "one length", "many", "large weights", "packed weights"])
 @pytest.mark.parametrize("name", LEAN)
 def test_hidden_states_are_the_models_own(name, rows, monkeypatch):
     policy = random_policy(LEAN[name]())
-    lengths = {"few": [5, 0, 11], "one length": [6, 6], "many": [i % 9 for i in range(20)], "large weights": [3, 9, 4]}
-    lengths = lengths[rows]
-    if rows == "large weights":
+    lengths = {"few": [5, 0, 11], "one length": [6, 6], "many": [i % 9 for i in range(20)]}
+    lengths = lengths.get(rows, [3, 9, 4])
+    packs = {} if rows == "packed weights" else None
+    if "weights" in rows:
         monkeypatch.setattr(decode, "_LARGE", 1)
     windowed = any(layer.window for layer in Decoder(policy, decode._family(policy))._layers)
     for shared in (False,) if windowed else (False, True):
-        decoder = Decoder.of(policy)
+        decoder = Decoder.of(policy, packs)
         (lean_store, lean), (own_store, own) = plans(policy, lengths, shared)
         position = torch.tensor(lengths) + 3
         with torch.inference_mode():
@@ -90,8 +92,11 @@ def test_hidden_states_are_the_models_own(name, rows, monkeypatch):
                 expected = policy.hidden(tokens, position, own)
                 torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
                 torch.testing.assert_close(lean_store.kv, own_store.kv, rtol=1e-5, atol=1e-5)
+                logits = policy.head(got, decoder.output)
+                torch.testing.assert_close(logits, policy.head(expected), rtol=1e-5, atol=1e-5)
                 lean.advance(), own.advance()
                 position += 1
+        assert all(one._copy is not None for one in (packs or {}).values())
 
 
 @pytest.mark.parametrize("name", LEAN)
@@ -133,17 +138,61 @@ def test_bfloat16_is_as_near_as_bfloat16_goes(name):
     torch.testing.assert_close(got, expected, rtol=0.05, atol=0.05)
 
 
-def test_weights_that_change_in_place_are_seen():
+@pytest.mark.parametrize("packs", [None, {}], ids=["as they are", "packed"])
+def test_weights_that_change_in_place_are_seen(packs, monkeypatch):
+    monkeypatch.setattr(decode, "_LARGE", 1)
     policy = random_policy(CONFIGS["qwen3"]())
-    decoder = Decoder.of(policy)
+    decoder = Decoder.of(policy, packs)
+    tokens, position = torch.tensor([5, 6, 7]), torch.tensor([5, 0, 2])
+    for _ in range(2):
+        (_, lean), (_, own) = plans(policy, [5, 0, 2], False)
+        with torch.inference_mode():
+            got = decoder.hidden(tokens, position, lean, furthest=5)
+            torch.testing.assert_close(got, policy.hidden(tokens, position, own), rtol=1e-5, atol=1e-5)
+        with torch.no_grad():
+            for parameter in policy.module.parameters():
+                parameter.mul_(1.1)
+
+
+def test_a_decoder_that_is_made_anew_takes_over_the_packed_weights(monkeypatch):
+    monkeypatch.setattr(decode, "_LARGE", 1)
+    policy, packs = random_policy(CONFIGS["llama-gqa"]()), {}
+    first, second = (Decoder.of(policy, packs) for _ in range(2))
+    assert first._layers[0].gate.packed is second._layers[0].gate.packed is not None
+    assert len(packs) == 2 * 7 + 1
+
+
+def test_the_engine_packs_new_weights_anew(monkeypatch):
+    monkeypatch.setattr(decode, "_LARGE", 1)
+    policy = random_policy(CONFIGS["llama"]())
+    engine = EmbeddedEngine(policy)
+
+    def drawn(engine):
+        request = Request([5, 6], [1, 2, 3, 4], Sampling(max_completion_tokens=4))
+        return [one.tokens for one in asyncio.run(engine.extend(request))]
+
+    drawn(engine)
+    assert len(engine._packs) == 2 * 7 + 1
     with torch.no_grad():
-        for parameter in policy.module.parameters():
-            parameter.mul_(1.1)
-    (_, lean), (_, own) = plans(policy, [5, 0], False)
-    tokens, position = torch.tensor([5, 6]), torch.tensor([5, 0])
-    with torch.inference_mode():
-        got = decoder.hidden(tokens, position, lean, furthest=5)
-        torch.testing.assert_close(got, policy.hidden(tokens, position, own), rtol=1e-5, atol=1e-5)
+        policy.causal.model.layers[0].mlp.down_proj.weight.data.mul_(-3)  # which no counter of changes sees
+    asyncio.run(engine.load(None, 1))
+    assert not engine._packs
+    assert drawn(engine) == drawn(EmbeddedEngine(policy, EmbeddedConfig.model_validate({"pack_weights": False})))
+
+
+def test_where_there_are_no_packed_products_weights_are_read_as_they_are(monkeypatch):
+    def gone(weight):
+        raise RuntimeError("no such operator")
+
+    monkeypatch.setattr(decode, "_LARGE", 1)
+    monkeypatch.setattr("lyceum.engine.packed._reordered", gone)
+    available.cache_clear()
+    try:
+        packs = {}
+        assert Decoder.of(random_policy(CONFIGS["llama"]()), packs) is not None
+        assert not packs
+    finally:
+        available.cache_clear()
 
 
 # Standing aside ----------------------------------------------------------------------------------------------------

@@ -306,7 +306,7 @@ def test_a_stop_string_may_begin_in_what_was_written_before_but_not_lie_in_it(cu
     policy.stop_ids = frozenset()
     text = iter(b"ab=cd=ef")
 
-    def scripted(hidden):
+    def scripted(hidden, output):
         forced = torch.full((len(hidden), 256), -50.0)
         forced[:, next(text)] = 50.0
         return forced
@@ -328,7 +328,7 @@ def test_a_stop_string_of_several_bytes_a_character_is_found():
     stop = "解答结束完毕"
     script = iter([*b"abc", *stop.encode(), *b"xyz"])
 
-    def scripted(hidden):
+    def scripted(hidden, output):
         forced = torch.full((len(hidden), 256), -50.0)
         forced[:, next(script)] = 50.0
         return forced

@@ -21,6 +21,7 @@ from torch.nn.modules import module as hooks
 from transformers.activations import SiLUActivation
 
 from lyceum.attention import Plan
+from lyceum.engine.packed import Packed, Packs, packed
 from lyceum.policy import Policy
 
 _FAMILIES = {
@@ -31,6 +32,8 @@ _ROTARY = {"default", "linear", "llama3", "yarn"}
 """Kinds whose angles are a function of the position alone, and not of the longest sequence so far."""
 _LARGE = 1 << 17
 """Numbers in a weight from which on it is multiplied by columns."""
+_FEW = 2
+"""Rows up to which a large weight is best read as it is."""
 _MANY = 16
 """Rows from which on any weight is, where the next operation does not mind the order."""
 _LAYER_CHILDREN = frozenset({"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"})
@@ -69,6 +72,7 @@ class _Linear:
 
     On a CPU, W x^T is the faster product where the weight does not fit a core's cache, or the rows are many: 1.5 to 3
     times where 2 to 5 rows meet a weight of a million numbers. It gives the columns of the output one after the other.
+    Faster still, from 3 rows on, is a large weight in another order.
     """
 
     weight: Tensor
@@ -76,15 +80,20 @@ class _Linear:
     transposed: Tensor
     large: bool
     columns_pay: bool
+    packed: Packed | None
 
     @classmethod
-    def of(cls, module: nn.Linear) -> _Linear:
+    def of(cls, module: nn.Linear, packs: Packs | None) -> _Linear:
         weight = module.weight.detach()
         here = weight.device.type == "cpu" and weight.dtype == torch.float32
+        large = here and weight.numel() >= _LARGE
         bias = None if module.bias is None else module.bias.detach()
-        return cls(weight, bias, weight.t(), here and weight.numel() >= _LARGE, here)
+        repacked = packed(weight, bias, packs) if large and packs is not None else None
+        return cls(weight, bias, weight.t(), large, here, repacked)
 
     def __call__(self, x: Float[Tensor, "A i"]) -> Float[Tensor, "A o"]:
+        if self.packed is not None and len(x) > _FEW:
+            return self.packed(x)
         return self.columns(x).t().contiguous() if self.large else F.linear(x, self.weight, self.bias)
 
     def columns(self, x: Float[Tensor, "A i"]) -> Float[Tensor, "o A"]:
@@ -93,9 +102,13 @@ class _Linear:
         return torch.addmm(self.bias[:, None], self.weight, x.t())
 
     def by_columns(self, rows: int) -> bool:
+        if self.packed is not None and rows > _FEW:
+            return False
         return self.large or (self.columns_pay and rows >= _MANY)
 
     def added_to(self, residual: Float[Tensor, "A o"], x: Float[Tensor, "A i"]) -> Float[Tensor, "A o"]:
+        if self.packed is not None and len(x) > _FEW:
+            return self.packed(x).add_(residual)
         if self.large and len(x) < _MANY:
             return residual + self.columns(x.contiguous()).t()
         out = torch.addmm(residual, x, self.transposed)
@@ -119,7 +132,7 @@ class _Layer:
     window: int | None
 
     @classmethod
-    def of(cls, layer: Any, family: str) -> _Layer:
+    def of(cls, layer: Any, family: str, packs: Packs | None) -> _Layer:
         attention, mlp = layer.self_attn, layer.mlp
         # Llama's attention passes none on, Mistral's the config's; Qwen's layers have each its own.
         windows = {"Llama": None, "Mistral": getattr(attention.config, "sliding_window", None)}
@@ -127,16 +140,16 @@ class _Layer:
         normed = hasattr(attention, "q_norm")
         return cls(
             _Norm.of(layer.input_layernorm),
-            _Linear.of(attention.q_proj),
-            _Linear.of(attention.k_proj),
-            _Linear.of(attention.v_proj),
+            _Linear.of(attention.q_proj, packs),
+            _Linear.of(attention.k_proj, packs),
+            _Linear.of(attention.v_proj, packs),
             _Norm.of(attention.q_norm) if normed else None,
             _Norm.of(attention.k_norm) if normed else None,
-            _Linear.of(attention.o_proj),
+            _Linear.of(attention.o_proj, packs),
             _Norm.of(layer.post_attention_layernorm),
-            _Linear.of(mlp.gate_proj),
-            _Linear.of(mlp.up_proj),
-            _Linear.of(mlp.down_proj),
+            _Linear.of(mlp.gate_proj, packs),
+            _Linear.of(mlp.up_proj, packs),
+            _Linear.of(mlp.down_proj, packs),
             float(attention.scaling),
             window,
         )
@@ -146,22 +159,27 @@ class Decoder:
     """Hidden states of packed tokens. Made anew whenever modules may have been changed or replaced.
 
     It holds views of the parameters' memory: weights that change in place are seen, replaced ones are not.
+
+    Args:
+        packs: where copies of large weights in a faster order are kept from one decoder to the next; None makes none.
     """
 
-    def __init__(self, policy: Policy, family: str) -> None:
+    def __init__(self, policy: Policy, family: str, packs: Packs | None = None) -> None:
         backbone = cast(Any, policy.backbone)
         self._embedding: Tensor = backbone.embed_tokens.weight.detach()
-        self._layers = [_Layer.of(layer, family) for layer in backbone.layers]
+        self._layers = [_Layer.of(layer, family, packs) for layer in backbone.layers]
+        self.output = _Linear.of(policy.output, packs) if _is_plain(policy.output) else None
+        """What ``Policy.head`` may use in place of its own output layer."""
         self._norm = _Norm.of(backbone.norm)
         self._rotary: nn.Module = backbone.rotary_emb
         self._dim = int(backbone.layers[0].self_attn.head_dim)
         self._angles(0)
 
     @classmethod
-    def of(cls, policy: Policy) -> Decoder | None:
+    def of(cls, policy: Policy, packs: Packs | None = None) -> Decoder | None:
         """The lean decoder of a model that has exactly this shape; None for any other."""
         family = _family(policy)
-        return None if family is None else cls(policy, family)
+        return None if family is None else cls(policy, family, packs)
 
     @property
     def usable(self) -> bool:
@@ -250,6 +268,11 @@ def _layer_fits(layer: Any, family: str, index: int) -> bool:
         and all(_is(norm, family, "RMSNorm") for norm in norms)
         and all(type(linear) is nn.Linear for linear in (*linears, mlp.gate_proj, mlp.up_proj, mlp.down_proj))
     )
+
+
+def _is_plain(module: nn.Module) -> bool:
+    hooked = module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
+    return type(module) is nn.Linear and type(module.weight) is nn.Parameter and not hooked
 
 
 def _is(module: nn.Module, family: str, what: str) -> bool:

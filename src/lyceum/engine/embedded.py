@@ -23,6 +23,7 @@ from lyceum.component import Component
 from lyceum.engine.cache import Keeper, Pool, Store
 from lyceum.engine.decode import Decoder
 from lyceum.engine.draw import draw, uniform
+from lyceum.engine.packed import Packs
 from lyceum.engine.plan import DecodePlan
 from lyceum.engine.prefill import PrefillPlan
 from lyceum.engine.prompts import Prompts
@@ -43,6 +44,8 @@ class EmbeddedConfig(Component, room="engine"):
     share_prompt_tokens: int = Field(48, ge=1)
     """Prompts at least this long (tokens) are stored once for a group of eight samples; shorter ones are copied, which
     is faster. What counts is the tokens that it saves: for two samples a prompt must be seven times as long."""
+    pack_weights: bool = True
+    """On a CPU, keep large float32 weights a second time, in the order in which few rows are multiplied fastest."""
     keep_tokens: int = Field(1 << 17, ge=0)
     """Tokens whose cache is kept for callers that continue from inner nodes."""
 
@@ -102,6 +105,7 @@ class EmbeddedEngine:
         self._left: dict[tuple[int, ...], int] = {}
         self._plan: DecodePlan | None = None  # of the slots as they are; None once they changed
         self._decoder: Decoder | None = None
+        self._packs: Packs = {}
         self._answered = True  # since callers last had their turn
         self._cancelled = False  # some request of a slot
 
@@ -144,6 +148,8 @@ class EmbeddedEngine:
             self.policy.module.load_state_dict(weights)
         self._keeper.clear()
         self._left = {}
+        self._packs.clear()
+        self._decoder = None
         self.version = version
 
     # The pump ------------------------------------------------------------------------------------------------------
@@ -159,7 +165,7 @@ class EmbeddedEngine:
         """Step while there is work. Between steps the callers run: they grade, and ask for more."""
         try:
             # What hangs on the model's modules may have been changed while nothing was under way.
-            self._decoder = Decoder.of(self.policy)
+            self._decoder = Decoder.of(self.policy, self._packs if self.config.pack_weights else None)
             self._answered = True
             while self._waiting or len(self._slots) or self._scoring:
                 await (callers_turn() if self._answered else asyncio.sleep(0))
@@ -289,7 +295,7 @@ class EmbeddedEngine:
             self._plan.advance()
         tokens, position = torch.from_numpy(slots.fed).to(self.policy.device)
         hidden = self._hidden(tokens, position, self._plan, furthest=int(slots.position.max()))
-        drawn = self._draw(self.policy.head(hidden))
+        drawn = self._draw(self.policy.head(hidden, None if self._lean is None else self._lean.output))
         self.occupancy.steps += 1
         self.occupancy.computed += len(slots)
         self.occupancy.drawn += slots.members
@@ -299,9 +305,14 @@ class EmbeddedEngine:
 
     def _hidden(self, tokens: Tensor, position: Tensor, plan: Plan, *, furthest: int) -> Tensor:
         """Straight from the weights where the model's shape is known, or else by its own forward."""
-        if self._decoder is not None and self._decoder.usable:
-            return self._decoder.hidden(tokens, position, plan, furthest=furthest)
-        return self.policy.hidden(tokens, position, plan)
+        if self._lean is None:
+            return self.policy.hidden(tokens, position, plan)
+        return self._lean.hidden(tokens, position, plan, furthest=furthest)
+
+    @property
+    def _lean(self) -> Decoder | None:
+        """The decoder, where its calls do what the modules would do now."""
+        return self._decoder if self._decoder is not None and self._decoder.usable else None
 
     def _draw(self, logits: Tensor) -> tuple[Ints, Floats, Floats]:
         """(M,) token, behaviour and model log-probability of each member."""
