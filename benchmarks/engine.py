@@ -398,6 +398,8 @@ def profile(lyceum: Generate, work: Work) -> dict[str, float]:
 
 def kind_of(function: tuple[str, int, str]) -> str:
     file = function[0]
+    if file.endswith(("torch/_ops.py", "engine/packed.py")):
+        return "matrix products"  # the only operations that are called by name
     if file.endswith("engine/draw.py"):
         return "sampling"
     if file.endswith("engine/cache.py"):

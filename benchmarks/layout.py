@@ -85,6 +85,7 @@ def main() -> None:
     parser = arguments(__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--models", nargs="+", choices=("small", "smollm2"), default=["small", "smollm2"])
     parser.add_argument("--pairs", type=int, help="steps of each layout that count")
+    parser.add_argument("--tokens", type=int, help="row tokens of a step, of one tree at least")
     options = parser.parse_args()
     import torch
 
@@ -95,9 +96,9 @@ def main() -> None:
         small = name == "small"
         folder = base_folder(options.base) if small else smollm2(options.smollm2)
         pairs = options.pairs or (2 if options.quick else 7 if small else 3)
-        tokens = (4096 if options.quick else 16384) if small else (600 if options.quick else 4096)
+        usual = (4096 if options.quick else 16384) if small else (600 if options.quick else 4096)
         shapes = SHAPES[::3] if options.quick else SHAPES
-        measure(name, folder, shapes, tokens, pairs, result)
+        measure(name, folder, shapes, options.tokens or usual, pairs, result)
         write(result, options.out)
     show(result)
 
