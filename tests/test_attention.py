@@ -7,8 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from random_trees import random_trees
-from tiny_models import plain_model, policy_like
-from transformers import DeepseekV3Config, DeepseekV3ForCausalLM, Lfm2Config, Lfm2ForCausalLM
+from tiny_models import UNFIT, plain_model, policy_like
 
 from lyceum.attention import TreePlan
 from lyceum.forest import build_forest
@@ -82,26 +81,19 @@ def test_nothing_flows_between_trees_or_branches():
 
 
 def test_capped_attention_scores_are_refused_clearly():
-    policy = policy_like(plain_model("gemma2-capped-logits", attn_logit_softcapping=50.0))
+    policy = policy_like(UNFIT["capped attention scores"]())
     with pytest.raises(NotImplementedError, match=r"Gemma2Attention.*soft-capping"):
         policy.forest_hidden(build_forest(random_trees(13)))
 
 
 def test_layers_that_carry_a_state_along_the_sequence_are_refused_clearly():
     # Packed branches stand one behind the other: a convolution or a recurrence would run from one into the next.
-    small = {"vocab_size": 99, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4}
-    config = Lfm2Config(**small, num_hidden_layers=2, num_key_value_heads=2, layer_types=["conv", "full_attention"])
     with pytest.raises(NotImplementedError, match=r"Lfm2ForCausalLM has layers of conv; .*full_attention"):
-        policy_like(Lfm2ForCausalLM(config))
+        policy_like(UNFIT["a convolution"]())
 
 
 def test_values_of_another_width_than_keys_are_refused_clearly():
-    config = DeepseekV3Config(
-        vocab_size=99, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4,
-        num_key_value_heads=4, qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=8, q_lora_rank=8, kv_lora_rank=8,
-        first_k_dense_replace=1,
-    )  # fmt: skip
-    policy = policy_like(DeepseekV3ForCausalLM(config))
+    policy = policy_like(UNFIT["values of another width than keys"]())
     with pytest.raises(NotImplementedError, match="keys of width 16 and values of width 8"):
         policy.forest_hidden(build_forest(random_trees(13)))
 

@@ -267,8 +267,8 @@ def test_a_run_that_is_there_is_not_written_over(capsys, tmp_path):
         (["components", "credits"], "room: got 'credits' (did you mean 'credit'?)"),
         (["components", "credit", "gea"], "kind: got 'gea' (did you mean 'gae'?)"),
         (["view", "runs/none"], "run: runs/none is not a run's folder"),
-        (["train"], "Missing argument"),
-        (["train", "grpo", "--no-such-option"], "--no-such-option"),
+        (["train"], "Missing argument 'recipe'"),
+        (["train", "grpo", "--no-such-option"], "No such option: --no-such-option"),
         (["tran", "grpo"], "No such command 'tran'"),
     ],
 )

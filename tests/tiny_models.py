@@ -6,8 +6,12 @@ import torch
 from torch import nn
 from transformers import (
     CohereConfig,
+    DeepseekV3Config,
+    DeepseekV3ForCausalLM,
     Gemma2Config,
     GraniteConfig,
+    Lfm2Config,
+    Lfm2ForCausalLM,
     LlamaConfig,
     MistralConfig,
     PreTrainedModel,
@@ -47,6 +51,25 @@ CONFIGS = {
     ),
     "cohere-multiplied-logits": lambda **more: CohereConfig(**SMALL | {"logit_scale": 0.25} | more),
 }
+
+
+UNFIT = {
+    "capped attention scores": lambda: plain_model("gemma2-capped-logits", attn_logit_softcapping=50.0),
+    "a convolution": lambda: Lfm2ForCausalLM(
+        Lfm2Config(
+            vocab_size=99, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_hidden_layers=2,
+            num_key_value_heads=2, layer_types=["conv", "full_attention"],
+        )
+    ),
+    "values of another width than keys": lambda: DeepseekV3ForCausalLM(
+        DeepseekV3Config(
+            vocab_size=99, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4,
+            num_key_value_heads=4, qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=8, q_lora_rank=8, kv_lora_rank=8,
+            first_k_dense_replace=1,
+        )
+    ),
+}  # fmt: skip
+"""Models that trees cannot use."""
 
 
 def plain_model(name: str = "llama-gqa", *, seed: int = 0, spread: float = 0.3, **more) -> PreTrainedModel:

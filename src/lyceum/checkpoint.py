@@ -186,7 +186,7 @@ def _found(folder: Path) -> list[Path]:
 
 
 def prune(folder: Path, step: int, keep: int) -> None:
-    """Remove what is neither among the newest whole checkpoints, as many as stay, nor of that step or before."""
+    """Remove all but the newest ``keep`` whole checkpoints of that step and before."""
     kept = 0
     for path in _found(folder):
         stays = kept < keep and step_of(path) <= step and not path.name.startswith(".") and _has_its_sizes(path)

@@ -212,10 +212,10 @@ class Run:
         """
         found = checkpoint.latest(self.checkpoints) if self.resumed else None
         saved = checkpoint.load(found) if found is not None else None
-        if saved is not None:
+        if found is not None and saved is not None:
             require_keys(f"{found}", given=saved, needed=("run", "state"))
             self._load_state_dict(saved["run"])
-        if found is not None:  # a kill may have come between a checkpoint and the removal of what it replaced
+            # A kill may have come between a checkpoint and the removal of what it replaced.
             checkpoint.prune(self.checkpoints, checkpoint.step_of(found), self._keep)
         if self.resumed:
             state = {"last_step": None, "lines": 0} if saved is None else saved["run"]

@@ -160,7 +160,7 @@ async def _train(
         try:
             await _sit_after(recipe, session)
         except Interrupted:
-            session.first_step -= last.step
+            session.first_step -= last.step  # of the last stage again, whose state is saved
             session.save(last.step, last.state_dict)
             raise
 

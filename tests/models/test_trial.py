@@ -1,8 +1,7 @@
 import pytest
 import torch
-from tiny_models import CONFIGS, plain_model, policy_like
+from tiny_models import CONFIGS, UNFIT, plain_model, policy_like
 from torch import nn
-from transformers import DeepseekV3Config, DeepseekV3ForCausalLM, Lfm2Config, Lfm2ForCausalLM
 
 from lyceum.component import RecipeError
 from lyceum.models.load import ModelSettings, load_policy
@@ -32,25 +31,17 @@ def test_a_state_that_runs_from_one_branch_into_the_next_is_seen():
         check_trees(policy_like(model), logits_alone(model))
 
 
-SMALL = {"vocab_size": 99, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4}
-CANNOT = {
-    r"Gemma2Attention.* soft-capping": lambda: plain_model("gemma2-capped-logits", attn_logit_softcapping=50.0),
-    "Lfm2ForCausalLM has layers of conv": lambda: Lfm2ForCausalLM(
-        Lfm2Config(**SMALL, num_hidden_layers=2, num_key_value_heads=2, layer_types=["conv", "full_attention"])
-    ),
-    "keys of width 16 and values of width 8": lambda: DeepseekV3ForCausalLM(
-        DeepseekV3Config(
-            **SMALL, num_hidden_layers=1, num_key_value_heads=4, qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=8,
-            q_lora_rank=8, kv_lora_rank=8, first_k_dense_replace=1,
-        )
-    ),
-}  # fmt: skip
+REASONS = {
+    "capped attention scores": "Gemma2Attention.* soft-capping",
+    "a convolution": "Lfm2ForCausalLM has layers of conv",
+    "values of another width than keys": "keys of width 16 and values of width 8",
+}
 
 
-@pytest.mark.parametrize("reason", CANNOT)
-def test_an_architecture_that_trees_cannot_use_is_refused_when_it_is_loaded(reason, tmp_path):
+@pytest.mark.parametrize("what", UNFIT)
+def test_an_architecture_that_trees_cannot_use_is_refused_when_it_is_loaded(what, tmp_path):
     with torch.random.fork_rng():
-        CANNOT[reason]().save_pretrained(tmp_path)
+        UNFIT[what]().save_pretrained(tmp_path)
     character_tokenizer(context=256).save_pretrained(tmp_path)
-    with pytest.raises(RecipeError, match=rf"model.path: .* cannot be used: .*{reason}"):
+    with pytest.raises(RecipeError, match=rf"model.path: .* cannot be used: .*{REASONS[what]}"):
         load_policy(ModelSettings(path=str(tmp_path)))

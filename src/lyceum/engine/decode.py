@@ -88,12 +88,13 @@ class _Linear:
         here = weight.device.type == "cpu" and weight.dtype == torch.float32
         large = here and weight.numel() >= _LARGE
         bias = None if module.bias is None else module.bias.detach()
-        repacked = packed(weight, bias, packs) if large and packs is not None else None
+        repacked = packed(weight, packs) if large and packs is not None else None
         return cls(weight, bias, weight.t(), large, here, repacked)
 
     def __call__(self, x: Float[Tensor, "A i"]) -> Float[Tensor, "A o"]:
-        if self.packed is not None and len(x) > _FEW:
-            return self.packed(x)
+        pack = self.pack_for(len(x))
+        if pack is not None:
+            return pack(x, self.bias)
         return self.columns(x).t().contiguous() if self.large else F.linear(x, self.weight, self.bias)
 
     def columns(self, x: Float[Tensor, "A i"]) -> Float[Tensor, "o A"]:
@@ -101,14 +102,16 @@ class _Linear:
             return torch.mm(self.weight, x.t())
         return torch.addmm(self.bias[:, None], self.weight, x.t())
 
+    def pack_for(self, rows: int) -> Packed | None:
+        return self.packed if rows > _FEW else None
+
     def by_columns(self, rows: int) -> bool:
-        if self.packed is not None and rows > _FEW:
-            return False
-        return self.large or (self.columns_pay and rows >= _MANY)
+        return self.pack_for(rows) is None and (self.large or (self.columns_pay and rows >= _MANY))
 
     def added_to(self, residual: Float[Tensor, "A o"], x: Float[Tensor, "A i"]) -> Float[Tensor, "A o"]:
-        if self.packed is not None and len(x) > _FEW:
-            return self.packed(x).add_(residual)
+        pack = self.pack_for(len(x))
+        if pack is not None:
+            return pack(x, self.bias).add_(residual)
         if self.large and len(x) < _MANY:
             return residual + self.columns(x.contiguous()).t()
         out = torch.addmm(residual, x, self.transposed)
@@ -232,7 +235,7 @@ def _family(policy: Policy) -> str | None:
     if hooks._global_forward_hooks or hooks._global_forward_pre_hooks:
         return None
     for module in backbone.modules():
-        if module._forward_hooks or module._forward_pre_hooks or module.training or "forward" in vars(module):
+        if _is_changed(module) or module.training:
             return None
     parameters = list(backbone.parameters())
     dtype, device = parameters[0].dtype, parameters[0].device
@@ -270,9 +273,13 @@ def _layer_fits(layer: Any, family: str, index: int) -> bool:
     )
 
 
+def _is_changed(module: nn.Module) -> bool:
+    """Whether something hangs on its forward, or stands in its place."""
+    return bool(module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
+
+
 def _is_plain(module: nn.Module) -> bool:
-    hooked = module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
-    return type(module) is nn.Linear and type(module.weight) is nn.Parameter and not hooked
+    return type(module) is nn.Linear and type(module.weight) is nn.Parameter and not _is_changed(module)
 
 
 def _is(module: nn.Module, family: str, what: str) -> bool:

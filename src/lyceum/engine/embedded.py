@@ -149,7 +149,7 @@ class EmbeddedEngine:
         self._keeper.clear()
         self._left = {}
         self._packs.clear()
-        self._decoder = None
+        self._decoder = None  # which holds the old copies
         self.version = version
 
     # The pump ------------------------------------------------------------------------------------------------------
@@ -295,7 +295,8 @@ class EmbeddedEngine:
             self._plan.advance()
         tokens, position = torch.from_numpy(slots.fed).to(self.policy.device)
         hidden = self._hidden(tokens, position, self._plan, furthest=int(slots.position.max()))
-        drawn = self._draw(self.policy.head(hidden, None if self._lean is None else self._lean.output))
+        lean = self._lean
+        drawn = self._draw(self.policy.head(hidden, None if lean is None else lean.output))
         self.occupancy.steps += 1
         self.occupancy.computed += len(slots)
         self.occupancy.drawn += slots.members
@@ -305,9 +306,10 @@ class EmbeddedEngine:
 
     def _hidden(self, tokens: Tensor, position: Tensor, plan: Plan, *, furthest: int) -> Tensor:
         """Straight from the weights where the model's shape is known, or else by its own forward."""
-        if self._lean is None:
+        lean = self._lean
+        if lean is None:
             return self.policy.hidden(tokens, position, plan)
-        return self._lean.hidden(tokens, position, plan, furthest=furthest)
+        return lean.hidden(tokens, position, plan, furthest=furthest)
 
     @property
     def _lean(self) -> Decoder | None:

@@ -20,25 +20,25 @@ class Packed:
     weight into such an order for each product, which few rows do not pay for.
     """
 
-    def __init__(self, weight: Float[Tensor, "o i"], bias: Float[Tensor, " o"] | None) -> None:
-        self.weight, self.bias = weight, bias
+    def __init__(self, weight: Float[Tensor, "o i"]) -> None:
+        self.weight = weight
         self._copy: Tensor | None = None
         self._version = -1
 
-    def __call__(self, x: Float[Tensor, "A i"]) -> Float[Tensor, "A o"]:
+    def __call__(self, x: Float[Tensor, "A i"], bias: Float[Tensor, " o"] | None) -> Float[Tensor, "A o"]:
         if self._copy is None or self._version != self.weight._version:
             self._copy = None  # first, so that there are never two
             self._copy, self._version = _reordered(self.weight), self.weight._version
-        return _linear(x, self._copy, self.bias)
+        return _linear(x, self._copy, bias)
 
 
-def packed(weight: Tensor, bias: Tensor | None, packs: Packs) -> Packed | None:
-    """The one among ``packs``, or a new one; None where such products are not to be had."""
-    if weight.device.type != "cpu" or weight.dtype != torch.float32 or not weight.is_contiguous() or not available():
+def packed(weight: Float[Tensor, "o i"], packs: Packs) -> Packed | None:
+    """The one among ``packs``, or a new one, of a float32 weight on the CPU; None where there are no such products."""
+    if not weight.is_contiguous() or not available():
         return None
     found = packs.get(weight.data_ptr())
     if found is None or found.weight.shape != weight.shape:
-        found = packs[weight.data_ptr()] = Packed(weight, bias)
+        found = packs[weight.data_ptr()] = Packed(weight)
     return found
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from lyceum.component import Component, RecipeError
 from lyceum.tree import Node
@@ -31,7 +31,7 @@ class RewardPart(Component, room="reward"):
     after_verdict: ClassVar[bool] = False
     """Whether this part shapes what others have judged: it is then asked last, as a ``ShapingGrader``."""
 
-    weight: float = Field(1.0, allow_inf_nan=False)
+    weight: float = 1.0
     """Multiplies the part in the outcome (outcome per unit of the part); 0 only records it."""
 
     def build(self, source: TaskSource) -> Grader | ShapingGrader:

@@ -36,7 +36,7 @@ class CodePart(RewardPart):
     processes: int = Field(1, ge=0, le=64)
     """Processes for a function that is not async. 1 keeps its state in one place; 0 calls it in the run's own process,
     with live objects and without a time limit."""
-    correct_at: float | None = Field(None, allow_inf_nan=False)
+    correct_at: float | None = None
     """Reward from which on an answer counts as correct; null where only the function's own word counts."""
 
     def code(self) -> tuple[str, ...]:

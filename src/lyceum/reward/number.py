@@ -30,9 +30,9 @@ class Number(RewardPart):
     kind: Literal["number"] = "number"
     extract: Extract = WHOLE
     """Where the answer stands in a completion: whole, boxed, {after: MARK} or {tags: NAME}."""
-    tolerance: float = Field(1e-6, ge=0, allow_inf_nan=False)
+    tolerance: float = Field(1e-6, ge=0)
     """Largest difference that still counts as equal, in the answer's unit."""
-    relative_tolerance: float = Field(0.0, ge=0, allow_inf_nan=False)
+    relative_tolerance: float = Field(0.0, ge=0)
     """Largest difference that still counts as equal, as a share of the answer (no unit); the larger of both holds."""
 
     def build(self, source: TaskSource) -> Grader:

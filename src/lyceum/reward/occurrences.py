@@ -23,7 +23,7 @@ class Occurrences(RewardPart, room="reward"):
     kind: Literal["occurrences"] = "occurrences"
     text: str = Field(min_length=1)
     """What is counted; occurrences that overlap count once."""
-    weight: float = Field(default=0.0, allow_inf_nan=False)
+    weight: float = 0.0
     """Multiplies the number in the outcome (outcome per occurrence); 0 only records it."""
 
     def build(self, source: TaskSource) -> ShapingGrader:

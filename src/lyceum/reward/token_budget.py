@@ -18,7 +18,7 @@ class TokenBudget(RewardPart):
     """1 for a completion as long as its budget, falling to 0 at no token and at twice the budget."""
 
     kind: Literal["token-budget"] = "token-budget"
-    weight: float = Field(0.3, allow_inf_nan=False)
+    weight: float = 0.3
     """Multiplies the part in the outcome. The paper weighs 0.3 for length against 0.6 for a right answer, or 0.6
     against 0.3 for shorter completions."""
     shape: Literal["triangle", "band"] = "triangle"

@@ -24,7 +24,7 @@ class Part(Settings):
 
     tasks: Annotated[Any, slot("tasks")]
     """The source."""
-    weight: float = Field(1.0, gt=0, allow_inf_nan=False)
+    weight: float = Field(1.0, gt=0)
     """Its share, relative to the other weights (no unit)."""
 
 
