@@ -1,0 +1,58 @@
+"""What is printed: text from outside without what a terminal would obey, and values quoted at a bounded length."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console as RichConsole
+from rich.console import ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+QUOTED = 200
+"""Characters of a value that a message quotes."""
+
+
+def printable(text: str) -> str:
+    """Text without control characters (escape sequences, carriage returns, direction marks, halves of surrogate pairs):
+    each is told by its code, ``\\x1b``. Newlines and tabs stay."""
+    return text if text.isascii() and text.isprintable() else "".join(map(_told, text))
+
+
+def _told(character: str) -> str:
+    if character in "\n\t" or character.isprintable():
+        return character
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def quoted(value: Any) -> str:
+    """``repr`` for a message: printable, of bounded length and depth, whatever the value is."""
+    text = printable(_repr.repr(value))
+    return text if len(text) <= QUOTED else f"{text[: QUOTED - 30]}... ({len(text)} characters)"
+
+
+class _Bounded(reprlib.Repr):
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 4
+        self.maxlist = self.maxtuple = self.maxdict = self.maxset = 8
+        self.maxstring = self.maxother = self.maxlong = QUOTED - 50
+
+    def repr_int(self, x: int, level: int) -> str:
+        # Python itself refuses to print an integer of more than 4,300 digits.
+        return repr(x) if x.bit_length() < 1000 else f"an integer of {x.bit_length()} bits"
+
+
+_repr = _Bounded()
+
+
+class Console(RichConsole):
+    """Rich's console, through which whatever is printed loses its control characters."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        # The one way by which anything, tables and live displays too, becomes characters. What moves the cursor of a
+        # live display is marked as control by rich itself, and no text from outside is.
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))

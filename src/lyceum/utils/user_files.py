@@ -1,0 +1,41 @@
+"""What goes wrong inside a user's file (a template, a tokenizer, a dataset, a model, a damaged run) told as a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lyceum.component import RecipeError
+from lyceum.utils.terminal import printable
+
+LONGEST = 300
+"""Characters of an exception's own words that a line repeats."""
+
+
+@contextmanager
+def user_file(key: str, path: object, advice: str) -> Iterator[None]:
+    """Whatever is raised inside is the fault of this file: ``key: path: what was raised; advice``.
+
+    Only for code whose one input is the file: what lyceum itself does wrong must not be told as a user's mistake. The
+    exception stays below as the cause.
+
+    Args:
+        key: of the recipe or the command line, for instance ``model.chat_template``.
+        path: the file, folder or name, as the user gave it.
+        advice: what to do about it.
+    Raises:
+        RecipeError: in the place of any exception but those that end a program; one that is a RecipeError already
+            passes.
+    """
+    try:
+        yield
+    except RecipeError:
+        raise
+    except Exception as error:
+        raise RecipeError(f"{key}: {printable(str(path))}: {told(error)}; {advice}") from error
+
+
+def told(error: BaseException) -> str:
+    """``ValueError: message`` on one line, printable, of bounded length: an error may quote a whole file."""
+    text = printable(" ".join(f"{type(error).__name__}: {error}".split()))
+    return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."

@@ -1,0 +1,105 @@
+"""Text from outside becomes plain values, or a line that says why not, within limits and at once."""
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lyceum.utils.documents import DOCUMENT, DocumentError, Limits, read_json, read_yaml
+
+FEW = Limits(characters=10_000, depth=5, values=20, digits=10)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-4", 1e-4),  # YAML 1.1 has a text here
+        ("1:30", "1:30"),  # and ninety here
+        ("010", 10),  # and eight
+        ("1_000", 1000),
+        ("0x1F", 31),
+        ("2026-01-31", "2026-01-31"),  # and a date
+        ("[.5, -3, +4, 1., .inf]", [0.5, -3, 4, 1.0, float("inf")]),
+        ("{1: a, on: b}", {"1": "a", "on": "b"}),
+        ("&a {x: &b [1], y: *b}", {"x": [1], "y": [1]}),
+        ("{a: 1, <<: {a: 2, b: 3}}", {"a": 1, "b": 3}),
+        ("yes", True),
+        ("", None),
+        ("=", "="),
+    ],
+)
+def test_yaml_as_people_mean_it(text, value):
+    assert read_yaml(text) == value
+
+
+def aliases(levels: int) -> str:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, levels)]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (aliases(9), "more than 100000 values"),  # 9 ** 9 texts in some 300 bytes
+        ("m: &m {a: 1, b: 2}\n" + "n: {<<: [" + ", ".join(["*m"] * 60_000) + "]}", "more than 100000 values"),
+        ("&a [*a]", "an alias stands inside what it names"),
+        ("[" * 3000, "more than 50 deep"),
+        ("1" * 5000, "a number of 5000 digits"),
+        ("!!python/object:os.system {}", "stands for no plain value"),
+        ("!!binary aGk=", "stands for no plain value"),
+        ("a: 1\na: 2", "key 'a' stands twice, line 2"),
+        ("? [1]\n: 2", "a key is a list or a mapping"),
+        ("\x00", "unacceptable character"),
+        ("a: [1", "expected ',' or ']'"),
+        ("x" * 1_000_001, "1000001 characters"),
+    ],
+)
+def test_yaml_that_is_refused(text, said):
+    with pytest.raises(DocumentError, match=said):
+        read_yaml(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[" * 100_000, "more than 50 deep"),
+        ("[" * 60 + "]" * 60, "more than 50 deep"),
+        ("1" * 5000, "a number of 5000 digits"),
+        ("NaN", "NaN is not a JSON number"),
+        ('{"a": 1e999}', "too large"),
+        (b"\xff", "not UTF-8"),
+        ("[1,]", "character 4"),
+    ],
+)
+def test_json_that_is_refused(text, said):
+    with pytest.raises(DocumentError, match=said):
+        read_json(text)
+
+
+def test_a_document_may_reach_each_limit_and_not_pass_it():
+    assert read_yaml("[[[[[1]]]]]", limits=FEW) == [[[[[1]]]]]
+    with pytest.raises(DocumentError, match="deep"):
+        read_yaml("[[[[[[1]]]]]]", limits=FEW)
+    assert read_json("[[[[[1]]]]]", limits=FEW) == [[[[[1]]]]]
+    with pytest.raises(DocumentError, match="deep"):
+        read_json("[[[[[[1]]]]]]", limits=FEW)
+    # a list and its 19 texts are 20 values
+    assert len(read_yaml("[" + ",".join("x" * 19) + "]", limits=FEW)) == 19
+    with pytest.raises(DocumentError, match="values"):
+        read_yaml("[" + ",".join("x" * 20) + "]", limits=FEW)
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_plain_values_or_a_document_error(text):
+    for read in (read_yaml, read_json):
+        with contextlib.suppress(DocumentError):
+            plain(read(text))
+
+
+def plain(value, depth=0):
+    assert value is None or isinstance(value, bool | int | float | str | list | dict)
+    assert depth <= DOCUMENT.depth + 1
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        plain(inner, depth + 1)
