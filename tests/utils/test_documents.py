@@ -1,6 +1,7 @@
 """Text from outside becomes plain values, or a line that says why not, within limits and at once."""
 
 import contextlib
+import math
 
 import pytest
 from hypothesis import given
@@ -76,6 +77,12 @@ def test_yaml_that_is_refused(text, said):
 def test_json_that_is_refused(text, said):
     with pytest.raises(DocumentError, match=said):
         read_json(text)
+
+
+def test_json_that_python_wrote_may_have_numbers_that_are_none():
+    nan, infinity, large = read_json("[NaN, -Infinity, 1e999]", finite=False)
+    assert math.isnan(nan)
+    assert (infinity, large) == (-math.inf, math.inf)
 
 
 def test_a_document_may_reach_each_limit_and_not_pass_it():

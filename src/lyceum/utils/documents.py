@@ -65,15 +65,19 @@ def read_yaml(text: str, *, limits: Limits = DOCUMENT) -> Any:
         raise DocumentError(f"{type(error).__name__}: {_line(error)}") from error
 
 
-def read_json(text: str | bytes, *, limits: Limits = DOCUMENT) -> Any:
-    """The plain values of one JSON document; ``NaN`` and ``Infinity`` are not JSON and refused.
+def read_json(text: str | bytes, *, limits: Limits = DOCUMENT, finite: bool = True) -> Any:
+    """The plain values of one JSON document.
 
+    Args:
+        finite: refuse ``NaN``, ``Infinity`` and numbers beyond a float's range, which are not JSON; else they are read
+            as Python writes them.
     Raises:
         DocumentError: it is no JSON, no UTF-8, or a limit is passed.
     """
     _check_characters(text, limits)
     try:
-        value: Any = json.loads(text, parse_constant=_no_number, parse_int=_integer(limits), parse_float=_finite)
+        checks = {"parse_constant": _no_number, "parse_float": _finite} if finite else {}
+        value: Any = json.loads(text, parse_int=_integer(limits), **checks)
     except RecursionError:
         raise DocumentError(f"lists and objects more than {limits.depth} deep") from None
     except UnicodeDecodeError as error:
