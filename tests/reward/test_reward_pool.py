@@ -1,5 +1,6 @@
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -14,6 +15,8 @@ from lyceum.reward.base import combine
 from lyceum.reward.format import Format, has_tags_in_order
 from lyceum.reward.math import Math, boxed
 from lyceum.reward.pool import Pool, WorkerError
+from lyceum.reward.worker import MOST_BYTES
+from lyceum.reward.worker_process import PRINTED_BYTES
 from lyceum.tree import Node
 from lyceum.types import Grade
 
@@ -38,6 +41,17 @@ def worker(start: int) -> Callable[[Any], Any]:
                 return len(bytearray(1 << 33))
             case "pid":
                 return os.getpid()
+            case "child":
+                return subprocess.Popen(["sleep", "600"]).pid
+            case "hash":
+                return hash("a text")
+            case "flood":
+                print("flood " * 100_000)
+                return "printed"
+            case "large":
+                return "x" * (MOST_BYTES + 1)
+            case {"pad": pad}:
+                return len(pad)
         return start + job
 
     return work
@@ -51,11 +65,18 @@ def pool():
 
 
 def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    """Whether a process runs; one that has ended and that nobody waited for does not."""
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout
+    return bool(state) and not state.startswith("Z")
+
+
+def wait_for_end(pid: int) -> None:
+    """Of a process that is no child of this one and was killed a moment ago."""
+    for _ in range(1000):
+        if not alive(pid):
+            return
+        time.sleep(0.01)
+    pytest.fail(f"process {pid} still runs")
 
 
 def run(pool: Pool, *jobs: Any) -> list[Any]:
@@ -99,8 +120,44 @@ def test_memory_is_limited(pool: Pool):
     assert "MemoryError" in str(failure)
 
 
-def test_what_a_verifier_prints_is_no_result(pool: Pool):
+def test_what_a_verifier_prints_is_shown_and_no_result(pool: Pool, capfd: pytest.CaptureFixture[str]):
     assert run(pool, "print", 1) == ["printed", 11]
+    assert capfd.readouterr() == ("", "text of a verifier\n")
+
+
+def test_endless_prints_are_cut_and_hold_nothing_up(pool: Pool, capfd: pytest.CaptureFixture[str]):
+    assert run(pool, "flood", 1) == ["printed", 11]
+    printed = capfd.readouterr().err
+    assert "the rest is not shown" in printed
+    assert printed.count("flood ") == PRINTED_BYTES // len("flood ")
+
+
+def test_a_stopped_process_cannot_be_sent_to_and_is_ended_at_the_limit(pool: Pool):
+    # More than a pipe holds (64 KiB), so that sending it takes a reader.
+    [pid] = run(pool, "pid")
+    os.kill(pid, signal.SIGSTOP)
+    failure, size = run(pool, {"pad": "9" * 200_000}, {"pad": "9" * 200_000})
+    assert "within 0.5 seconds" in str(failure)
+    assert size == 200_000
+    assert not alive(pid)
+
+
+def test_what_a_verifier_started_ends_with_it(pool: Pool):
+    child, failure = run(pool, "child", "hang")
+    assert isinstance(failure, WorkerError)
+    wait_for_end(child)
+
+
+def test_a_result_beyond_all_measure_is_an_error_and_the_process_stays(pool: Pool):
+    first, failure, second = run(pool, "pid", "large", "pid")
+    assert f"allowed: less than {MOST_BYTES}" in str(failure)
+    assert first == second
+
+
+def test_every_process_has_the_same_hash_seed(pool: Pool):
+    # Else a verifier that goes through a set of texts grades differently in the next process.
+    first, _, second = run(pool, "hash", "die", "hash")
+    assert first == second
 
 
 def test_a_closed_pool_leaves_no_process_and_refuses_jobs(pool: Pool):
@@ -143,6 +200,37 @@ def test_nothing_is_left_when_the_program_ends_with_a_job_that_hangs():
     )
     assert not alive(int(ended.stdout))
     assert ended.stderr == ""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a signal of a pipe to a group is Linux's")
+@pytest.mark.parametrize("state", ["busy", "stopped"])
+def test_nothing_outlives_a_run_that_is_killed(state: str):
+    # Busy in C, with its alarm 600 seconds away; stopped, no alarm would reach it.
+    program = """
+        import asyncio, os, signal, sys
+        from lyceum.reward.pool import Pool
+        pool = Pool("test_reward_pool:worker", {"start": 0}, workers=1, timeout_seconds=600)
+        async def main():
+            child = await pool.run("child")
+            if sys.argv[1] == "stopped":
+                os.kill(pool.pids[0], signal.SIGSTOP)
+            job = asyncio.ensure_future(pool.run("power"))
+            await asyncio.sleep(0.2)
+            print(*pool.pids, child, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        asyncio.run(main())
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    killed = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), state],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=100,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    for pid in killed.stdout.split():
+        wait_for_end(int(pid))
 
 
 def test_math_means_the_same_and_need_not_read_the_same():

@@ -7,32 +7,21 @@ for endless powers, since it ends a process and raises nothing inside it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import queue
-import selectors
-import subprocess
 import sys
 import threading
 import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from lyceum.reward.worker import receive, send
+from lyceum.reward.worker import START_SECONDS, pack
+from lyceum.reward.worker_process import WorkerError, WorkerProcess
 
-_HOME = str(Path(__file__).parents[2])
-"""The folder that holds the package, for a process that starts without the run's own sys.path."""
-
-START_SECONDS = 120.0
-"""How long a process may take to start: its imports can be heavy and the machine busy."""
-
-
-class WorkerError(Exception):
-    """The job gave no result: it raised, passed its time limit, or its process died. The message says which."""
+__all__ = ["Pool", "WorkerError", "shared_pool"]
 
 
 class Pool:
@@ -59,7 +48,7 @@ class Pool:
             "timeout_seconds": timeout_seconds,
             "memory_mb": memory_mb,
         }
-        self._state = _State(start, timeout_seconds, [None] * workers)
+        self._state = _State(pack(start), timeout_seconds, [None] * workers)
         for number in range(workers):
             # The thread knows the state and not the pool, so that a pool that nobody holds is ended.
             name = f"reward-worker-{number}"
@@ -73,18 +62,18 @@ class Pool:
             TypeError: JSON cannot hold the job.
             WorkerError: there is no result.
         """
-        json.dumps(job)
+        message = pack(job)
         future: Future[Any] = Future()
         with self._state.lock:
             if self._state.ended:
                 raise WorkerError("the pool is closed")
-            self._state.jobs.put((job, future))
+            self._state.jobs.put((message, future))
         return await asyncio.wrap_future(future)
 
     @property
     def pids(self) -> list[int]:
-        """Processes that live now."""
-        return [process.pid for process in self._state.processes if process is not None and process.poll() is None]
+        """Processes that were started and not ended."""
+        return [process.pid for process in self._state.processes if process is not None and not process.ended]
 
     def close(self) -> None:
         self._finalizer()
@@ -112,11 +101,12 @@ def shared_pool(
 
 @dataclass
 class _State:
-    start: dict[str, Any]
+    start: bytes
     timeout_seconds: float
-    processes: list[subprocess.Popen[bytes] | None]
-    jobs: queue.SimpleQueue[tuple[Any, Future[Any]] | None] = field(default_factory=queue.SimpleQueue)
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    processes: list[WorkerProcess | None]
+    jobs: queue.SimpleQueue[tuple[bytes, Future[Any]] | None] = field(default_factory=queue.SimpleQueue)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    """Re-entrant: the garbage collector may end the pool in any line of a thread that holds it."""
     ended: bool = False
     owner: int = field(default_factory=os.getpid)
 
@@ -124,68 +114,61 @@ class _State:
 def _serve(state: _State, number: int) -> None:
     """The life of one worker's thread: a job, its process, its result."""
     while (item := state.jobs.get()) is not None:
-        job, future = item
+        message, future = item
         if not future.set_running_or_notify_cancel():
             continue
         try:
-            process = state.processes[number] or _start(state, number)
-            future.set_result(_exchange(state, number, process, job, state.timeout_seconds))
+            future.set_result(_result(state, number, message))
         except Exception as error:
             future.set_exception(error)
     state.jobs.put(None)  # for the next thread
+    _close(state, number)
 
 
-def _start(state: _State, number: int) -> subprocess.Popen[bytes]:
-    with state.lock:
-        if state.ended:
-            raise WorkerError("the pool is closed")
-        process = subprocess.Popen(
-            # -P: the working directory may hold a file with the name of a module that Python needs.
-            [sys.executable, "-P", "-m", "lyceum.reward.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [_HOME, os.environ.get("PYTHONPATH")]))},
-        )
-        state.processes[number] = process
+def _result(state: _State, number: int, message: bytes) -> Any:
+    process = state.processes[number] or _start(state, number)
     try:
-        _exchange(state, number, process, state.start, START_SECONDS)
-    except WorkerError as error:
-        _stop(process)
-        state.processes[number] = None
-        raise WorkerError(f"the verifier's process did not start: {error}") from None
+        return process.exchange(message, state.timeout_seconds)
+    except WorkerError:
+        if process.ended:
+            _close(state, number)
+        raise
+
+
+def _start(state: _State, number: int) -> WorkerProcess:
+    try:
+        with state.lock:
+            if state.ended:
+                raise WorkerError("the pool is closed")
+            process = state.processes[number] = WorkerProcess()
+        process.exchange(state.start, START_SECONDS)
+    except (OSError, WorkerError) as error:
+        _close(state, number)
+        failure = WorkerError(f"the verifier's process did not start: {error}")
+        if not any(other.ready for other in state.processes if other is not None):
+            _fail_waiting(state, failure)
+        raise failure from None
     return process
 
 
-def _exchange(state: _State, number: int, process: subprocess.Popen[bytes], message: Any, seconds: float) -> Any:
-    """Send a message and wait for its reply; a process that gives none in time, or dies, is ended and forgotten."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        send(process.stdin, message)
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            reply = receive(process.stdout) if selector.select(seconds) else None
-    except (EOFError, OSError):
-        _stop(process)
-        state.processes[number] = None
-        raise WorkerError(f"the verifier's process died with status {process.returncode}") from None
-    if reply is None:
-        _stop(process)
-        state.processes[number] = None
-        raise WorkerError(f"no result within {seconds:g} seconds; the verifier's process was ended")
-    if "error" in reply:
-        raise WorkerError(reply["error"])
-    return reply["result"]
+def _fail_waiting(state: _State, failure: WorkerError) -> None:
+    """No process starts: of hundreds of waiting jobs each would wait as long again for the same failure."""
+    with state.lock:  # nobody asks meanwhile
+        for _ in range(state.jobs.qsize()):
+            try:
+                item = state.jobs.get_nowait()
+            except queue.Empty:
+                return
+            if item is None:
+                state.jobs.put(None)
+            elif item[1].set_running_or_notify_cancel():
+                item[1].set_exception(failure)
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
-    for stream in (process.stdin, process.stdout):
-        # What was still to be written to the process has nowhere to go.
-        with contextlib.suppress(OSError):
-            if stream is not None:
-                stream.close()
+def _close(state: _State, number: int) -> None:
+    process, state.processes[number] = state.processes[number], None
+    if process is not None:
+        process.close()
 
 
 def _end(state: _State) -> None:
@@ -195,6 +178,5 @@ def _end(state: _State) -> None:
         state.ended = True
         processes = [process for process in state.processes if process is not None]
     for process in processes:
-        process.kill()
-        process.wait()
+        process.stop()
     state.jobs.put(None)

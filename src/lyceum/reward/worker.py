@@ -1,4 +1,4 @@
-"""The process in which a slow or hostile verifier runs: ``python -m lyceum.reward.worker``, started by ``pool``.
+"""The process in which a slow or hostile verifier runs: ``python -m lyceum.reward.worker``, see ``worker_process``.
 
 Messages are a length and JSON, never pickle: what comes back was computed from a model's text. The first names a
 factory and its settings; every further one is a job.
@@ -6,9 +6,11 @@ factory and its settings; every further one is a job.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
+import select
 import signal
 import struct
 import sys
@@ -17,15 +19,24 @@ from typing import IO, Any
 
 LENGTH = struct.Struct(">Q")
 
+MOST_BYTES = 1 << 23
+"""Of a reply's JSON: far more than any grade; a longer one is an error, for which the run reserves no memory."""
 
-def send(stream: IO[bytes], message: Any) -> None:
+START_SECONDS = 120.0
+"""How long a process may take to start: its imports can be heavy and the machine busy."""
+
+_LONGEST_ALARM = 1e9
+"""Seconds, thirty years; systems refuse alarms of more digits."""
+
+
+def pack(message: Any) -> bytes:
+    """A message as it is sent. Raises TypeError and other errors where JSON cannot hold it."""
     body = json.dumps(message).encode()
-    stream.write(LENGTH.pack(len(body)) + body)
-    stream.flush()
+    return LENGTH.pack(len(body)) + body
 
 
-def receive(stream: IO[bytes]) -> Any:
-    """The next message. Raises EOFError where the other side is gone."""
+def receive(stream: IO[bytes]) -> bytes:
+    """The next message's JSON. Raises EOFError where the other side is gone."""
     head = stream.read(LENGTH.size)
     if len(head) < LENGTH.size:
         raise EOFError("no further message")
@@ -33,35 +44,69 @@ def receive(stream: IO[bytes]) -> Any:
     body = stream.read(size)
     if len(body) < size:
         raise EOFError(f"a message of {size} bytes ended after {len(body)}")
-    return json.loads(body)
+    return body
 
 
 def main() -> None:
+    # Of the terminal's Ctrl-C it hears nothing; what a service manager sends to all processes is for the run, which
+    # ends its workers itself.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _end_with(int(sys.argv[1]))
     jobs, results = _own_streams()
-    start = receive(jobs)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which ends its workers itself
+    try:
+        _serve(jobs, results)
+    except (EOFError, BrokenPipeError):  # the run has no further job, or is gone
+        return
+
+
+def _serve(jobs: IO[bytes], results: IO[bytes]) -> None:
+    start = json.loads(receive(jobs))
+    _alarm(START_SECONDS + 1)
     sys.path[:] = start["path"]
     try:
         module, _, name = start["factory"].partition(":")
         work = getattr(importlib.import_module(module), name)(**start["settings"])
         _limit_memory(start["memory_mb"])
     except Exception as error:
-        send(results, {"error": _text(error)})
+        _send(results, pack({"error": _text(error)}))
         return
-    send(results, {"result": "ready"})
+    _alarm(0)
+    _send(results, pack({"result": "ready"}))
     while True:
-        try:
-            job = receive(jobs)
-        except EOFError:
-            return
+        job = receive(jobs)
         _alarm(start["timeout_seconds"] + 1)
         try:
-            reply = {"result": work(job)}
-            json.dumps(reply)
+            reply = pack({"result": work(json.loads(job))})
+            if len(reply) > MOST_BYTES:
+                raise ValueError(f"a result of {len(reply)} bytes; allowed: less than {MOST_BYTES}")
         except Exception as error:
-            reply = {"error": _text(error)}
+            reply = pack({"error": _text(error)})
         _alarm(0)
-        send(results, reply)
+        _send(results, reply)
+
+
+def _send(results: IO[bytes], reply: bytes) -> None:
+    results.write(reply)
+    results.flush()
+
+
+def _end_with(pipe: int) -> None:
+    """Have the system kill this process and what it starts once the run is gone, which holds the pipe's other end.
+
+    However the run ended, and be this process stopped or in a computation that never looks up. A process that leaves
+    its group, and one on another system, still has the end of its jobs and its alarm.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    import fcntl
+
+    # A sandbox may not know this signal of a pipe; then it is as on another system.
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(pipe, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(pipe, fcntl.F_SETFL, os.O_ASYNC)
+    if select.select([pipe], [], [], 0)[0]:  # it was gone before
+        sys.exit()
 
 
 def _own_streams() -> tuple[IO[bytes], IO[bytes]]:
@@ -70,6 +115,7 @@ def _own_streams() -> tuple[IO[bytes], IO[bytes]]:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(2, 1)
+    sys.stdout.reconfigure(line_buffering=True)  # pyright: ignore[reportAttributeAccessIssue]
     return jobs, results
 
 
@@ -80,7 +126,7 @@ def _alarm(seconds: float) -> None:
     """
     if hasattr(signal, "setitimer"):
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        signal.setitimer(signal.ITIMER_REAL, min(seconds, _LONGEST_ALARM))
 
 
 def _limit_memory(megabytes: int | None) -> None:
