@@ -1,4 +1,6 @@
 import asyncio
+import signal
+import threading
 from random import Random
 
 import pytest
@@ -8,6 +10,7 @@ from tiny_models import plain_model, policy_like
 
 from lyceum.component import kinds
 from lyceum.engine.embedded import EmbeddedConfig, EmbeddedEngine
+from lyceum.interrupts import Interrupts
 from lyceum.reward.base import combine, each
 from lyceum.runtime.in_process import InProcess, counter_seed, gather, run_async
 from lyceum.types import Grade, Origin, Sampling, Task
@@ -367,6 +370,30 @@ def test_a_run_can_be_started_where_a_loop_runs_already():
         return run_async(answer())
 
     assert run_async(answer()) == asyncio.run(notebook()) == 42
+
+
+def test_where_a_loop_runs_already_the_second_ctrl_c_cancels_what_waits_in_the_thread():
+    ended = []
+    main = threading.main_thread().ident
+    assert main is not None
+
+    async def waits(interrupts):
+        for first in (True, False):
+            signal.pthread_kill(main, signal.SIGINT)
+            while first and not interrupts.interrupted():
+                await asyncio.sleep(0.01)
+        try:
+            await asyncio.sleep(600)
+        finally:
+            ended.append(True)
+
+    async def notebook():
+        with Interrupts() as interrupts:
+            run_async(waits(interrupts))
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(notebook())
+    assert ended == [True]
 
 
 def test_tasks_that_ask_what_paths_are_worth_at_once_share_one_call_of_the_value_model():

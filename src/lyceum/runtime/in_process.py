@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from concurrent.futures import Future
+from contextlib import contextmanager, nullcontext, suppress
 from hashlib import blake2b
 from typing import Any, TypeVar
 
@@ -236,13 +237,31 @@ class TaskContext:
 
 
 def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, also where a loop runs already (a notebook), there in a thread of its own."""
+    """Run a coroutine to its end, also where a loop runs already (a notebook), there in a thread of its own.
+
+    KeyboardInterrupt cancels it, in a thread too.
+    """
     if not _loop_runs():
         return asyncio.run(coroutine)
     from concurrent.futures import ThreadPoolExecutor
 
+    began: Future[tuple[asyncio.AbstractEventLoop, asyncio.Future[T]]] = Future()
+
+    async def run() -> T:
+        task = asyncio.ensure_future(coroutine)
+        began.set_result((asyncio.get_running_loop(), task))
+        return await task
+
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, coroutine).result()
+        result = pool.submit(asyncio.run, run())
+        try:
+            return result.result()
+        except KeyboardInterrupt:
+            # It came in this thread; the other one would be waited for until it is done of itself.
+            loop, task = began.result()
+            with suppress(RuntimeError):  # it was just done, and its loop is closed
+                loop.call_soon_threadsafe(task.cancel)
+            raise
 
 
 def _loop_runs() -> bool:
