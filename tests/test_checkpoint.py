@@ -199,6 +199,45 @@ def test_any_damage_to_the_newest_gives_the_one_before(tmp_path, name, data):
     assert load(path)["step"] == 1
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[" * 100_000,
+        b"1" + b"0" * 5000,
+        b"\xff\xfe",
+        b"3",
+        b'{"format": 1, "step": 2, "files": {"state.json": {"bytes": Infinity, "sha256": ""}}}',
+        b'{"format": 1, "step": 2, "files": {"a\\u0000b": {"bytes": 1, "sha256": ""}}}',
+        b'{"format": 1, "step": 2, "files": {"..": {"bytes": 1, "sha256": ""}}}',
+        b'{"format": 1, "step": 2, "files": {"/etc/passwd": {"bytes": 1, "sha256": ""}}}',
+        b'{"format": 1, "step": 2, "files": {}}',
+        b'{"format": 1, "step": ' + b"9" * 4000 + b', "files": {}}',
+        b" " * (17 * 2**20),
+    ],
+)
+@pytest.mark.filterwarnings(TORN)
+def test_whatever_a_manifest_holds_the_checkpoint_before_is_found_and_the_message_is_short(tmp_path, content):
+    for step in (1, 2):
+        save(tmp_path, step, {"step": step}, keep=5)
+    (tmp_path / "step-000002" / "manifest.json").write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"step-000002: manifest\.json") as error:
+        load(tmp_path / "step-000002")
+    assert len(str(error.value)) < 1000
+    with pytest.warns(UserWarning, match="step-000002"):
+        assert load(latest(tmp_path) or "") == {"step": 1}
+    save(tmp_path, 3, {"step": 3})
+
+
+def test_what_only_has_a_checkpoints_name_is_neither_read_nor_removed(tmp_path):
+    save(tmp_path, 1, {"step": 1})
+    (tmp_path / "step-000002").write_text("a file")
+    (tmp_path / "step-000003").symlink_to(tmp_path / "step-000001")
+    (tmp_path / f"step-{'9' * 200}").mkdir()
+    assert latest(tmp_path) == tmp_path / "step-000001"
+    save(tmp_path, 4, {"step": 4}, keep=1)
+    assert len(list(tmp_path.iterdir())) == 4
+
+
 def test_no_checkpoint_at_all_is_none(tmp_path):
     assert latest(tmp_path / "missing") is None
     (tmp_path / "step-x").mkdir()

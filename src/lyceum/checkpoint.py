@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import warnings
@@ -31,7 +30,9 @@ from lyceum.files import FULL, fsync_folder, size, write_file
 SHARD_BYTES = 256 * 2**20
 """Tensors are gathered into files of about this size, which bounds the memory that writing and reading need."""
 
-_STEP = re.compile(r"(\.replaced-)?step-(\d{6,})")
+_STEP = re.compile(r"(\.replaced-)?step-([0-9]{6,18})")
+_FILE = re.compile(r"state\.json|tensors-[0-9]{4,9}\.safetensors")
+_MANIFEST_BYTES = 16 * 2**20  # some hundred bytes a file, of which there is one for each SHARD_BYTES
 _OVERHEAD = 64 * 1024  # bytes: headers, manifest, and what the file system rounds up
 
 
@@ -86,7 +87,7 @@ def save(folder: Path | str, step: int, state: Mapping[str, Any], *, keep: int =
 
 def latest(folder: Path | str) -> Path | None:
     """The newest checkpoint that is whole, or None. One that is not is passed over with a warning that names it."""
-    for path in _found(Path(folder)):
+    for path in found(folder):
         try:
             for name, entry in _manifest(path).items():
                 file = path / name
@@ -179,16 +180,17 @@ def _full(target: Path, needed: int) -> CheckpointError:
     )
 
 
-def _found(folder: Path) -> list[Path]:
-    """Checkpoints by name, newest first; of one step the one in place before the one it replaced."""
-    found = [path for path in folder.iterdir() if _STEP.fullmatch(path.name)] if folder.is_dir() else []
-    return sorted(found, key=lambda path: (step_of(path), not path.name.startswith(".")), reverse=True)
+def found(folder: Path | str) -> list[Path]:
+    """Checkpoints, whole or not, newest first; of one step the one in place before the one it replaced."""
+    entries = list(Path(folder).iterdir()) if Path(folder).is_dir() else []
+    folders = [path for path in entries if _STEP.fullmatch(path.name) and path.is_dir() and not path.is_symlink()]
+    return sorted(folders, key=lambda path: (step_of(path), not path.name.startswith(".")), reverse=True)
 
 
 def prune(folder: Path, step: int, keep: int) -> None:
     """Remove all but the newest ``keep`` whole checkpoints of that step and before."""
     kept = 0
-    for path in _found(folder):
+    for path in found(folder):
         stays = kept < keep and step_of(path) <= step and not path.name.startswith(".") and _has_its_sizes(path)
         if stays:
             kept += 1
@@ -208,16 +210,23 @@ def _has_its_sizes(path: Path) -> bool:
 
 def _manifest(path: Path) -> dict[str, Any]:
     """Size and digest of each file, once the manifest is found to be what ``save`` writes."""
+    file = path / "manifest.json"
     try:
-        manifest = json.loads((path / "manifest.json").read_bytes())
+        if (size := file.stat().st_size) > _MANIFEST_BYTES:
+            raise ValueError(f"it has {size} bytes")
+        manifest = json.loads(file.read_bytes())
         files = {name: {"bytes": int(e["bytes"]), "sha256": str(e["sha256"])} for name, e in manifest["files"].items()}
         written, step = manifest["format"], manifest["step"]
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise CheckpointError(f"{path}: manifest.json is missing or torn ({error})") from error
+    # OverflowError: a size of Infinity; RecursionError: lists in lists in lists.
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+        raise CheckpointError(f"{path}: manifest.json is missing or torn ({str(error)[:200]})") from error
     if written != 1 or step != step_of(path):
-        raise CheckpointError(f"{path}: manifest.json says format {written}, step {step}; allowed: 1, {step_of(path)}")
-    if "state.json" not in files or any(name != os.path.basename(name) for name in files):
-        raise CheckpointError(f"{path}: manifest.json names {sorted(files)}; allowed: files of this folder")
+        said = f"format {str(written)[:40]}, step {str(step)[:40]}"
+        raise CheckpointError(f"{path}: manifest.json says {said}; allowed: 1, {step_of(path)}")
+    strange = [name for name in files if not _FILE.fullmatch(name)]
+    if strange or "state.json" not in files:
+        said = f"names {strange[0][:100]!r}" if strange else "does not name state.json"
+        raise CheckpointError(f"{path}: manifest.json {said}; allowed: state.json, tensors-NNNN.safetensors")
     return files
 
 
