@@ -267,4 +267,9 @@ def _with_adapters(module: PreTrainedModel, settings: ModelSettings) -> Any:
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
-        return get_peft_model(module, config)
+        adapted = get_peft_model(module, config)
+    for written in cast(Any, adapted).peft_config.values():
+        # peft makes a set of the names: their order, and with it the saved file, would change from process to process.
+        if isinstance(written.target_modules, set):
+            written.target_modules = sorted(written.target_modules)
+    return adapted
