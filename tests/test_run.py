@@ -116,12 +116,12 @@ def test_a_finished_run_without_its_report_is_resumed_for_that_alone(tmp_path):
     ("file", "content", "said"),
     [
         ("recipe.yaml", "a: [1", "recipe.yaml: not YAML"),
-        ("recipe.yaml", "", "recipe.yaml: holds a NoneType"),
-        ("summary.json", "{", "summary.json: not JSON"),
-        ("summary.json", "[]", "summary.json: got a list"),
+        ("recipe.yaml", "", "recipe.yaml: got None, should be a mapping"),
+        ("recipe.yaml", "stages: 3", "recipe.yaml: stages: got 3, input should be a valid list"),
+        ("recipe.yaml", "\0", "recipe.yaml: not YAML"),
     ],
 )
-def test_a_run_whose_own_files_were_spoilt_is_refused_by_the_files_name(tmp_path, file, content, said):
+def test_a_run_whose_recipe_was_damaged_is_refused_by_the_files_name(tmp_path, file, content, said):
     start(tmp_path).close()
     (tmp_path / "demo" / file).write_text(content)
     with pytest.raises(RecipeError, match=said):
@@ -329,7 +329,10 @@ def test_lines_that_went_missing_are_told(tmp_path):
         run.record(1, {})
         run.checkpoint(1, {})
     (run.path / "metrics.jsonl").unlink()
-    with start(tmp_path, resume=True) as run, pytest.warns(UserWarning, match=r"metrics\.jsonl: 0 lines .* 1 were"):
+    with (
+        start(tmp_path, resume=True) as run,
+        pytest.warns(UserWarning, match=r"metrics\.jsonl: damaged: 0 lines .* 1 were"),
+    ):
         run.restore()
 
 

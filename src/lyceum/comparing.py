@@ -11,7 +11,7 @@ from lyceum.component import RecipeError, nearest
 from lyceum.evaluate.compare import Comparison, compare
 from lyceum.evaluate.run_folder import read_recipe, read_run_folder
 from lyceum.recipe import Overrides, Recipe, load_recipe, read_override
-from lyceum.run import check_name, refused_changes
+from lyceum.run import check_name, recover, refused_changes
 from lyceum.train import MAY_DIFFER, check, train, with_defaults
 
 CURVE = 5
@@ -212,6 +212,7 @@ def refuse_other_runs(recipes: Sequence[Recipe]) -> None:
     lines = []
     for recipe in recipes:
         folder = folder_of(recipe)
+        recover(folder)
         if (folder / "recipe.yaml").is_file():
             began = with_defaults(read_recipe(folder))
             lines += refused_changes(folder, began, recipe.resolved(), may_differ=MAY_DIFFER)

@@ -13,6 +13,10 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 """What the system says when a disk, or a user's share of it, is full."""
 
 
+DAMAGED = ".damaged"
+"""Ends the name under which a damaged file is kept once another one stands in its place."""
+
+
 def fsync_folder(path: Path) -> None:
     """Make names that were created, renamed or removed in a folder survive a power cut."""
     if sys.platform == "win32":
@@ -58,6 +62,14 @@ def atomic_write(path: Path | str, content: bytes | str, *, durable: bool = True
         raise
 
 
+def remove(path: Path) -> None:
+    """A file, a link or a whole folder; nothing where there is none."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def full_disk(folder: Path) -> str:
     return f"no space left on the disk ({size(shutil.disk_usage(folder).free)} free)"
 
@@ -88,21 +100,35 @@ class Lock:
         self.file = file.resolve()
         if self.file in self._held:
             raise BlockingIOError(errno.EAGAIN, "locked", str(os.getpid()))
-        self._descriptor = os.open(self.file, os.O_RDWR | os.O_CREAT, 0o644)
+        self._descriptor = self._locked()
+        while not self._in_place():  # removed by whoever held it, between our opening and our locking
+            os.close(self._descriptor)
+            self._descriptor = self._locked()
+        self._held.add(self.file)
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+
+    def _locked(self) -> int:
+        descriptor = os.open(self.file, os.O_RDWR | os.O_CREAT, 0o644)
         if sys.platform != "win32":
             import fcntl
 
             try:
-                fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                holder = os.read(self._descriptor, 32).decode("ascii", "replace").strip()
-                os.close(self._descriptor)
+                holder = os.read(descriptor, 32).decode("ascii", "replace").strip()
+                os.close(descriptor)
                 if error.errno in (errno.EACCES, errno.EAGAIN):
                     raise BlockingIOError(errno.EAGAIN, "locked", holder or "unknown") from error
                 raise
-        self._held.add(self.file)
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        return descriptor
+
+    def _in_place(self) -> bool:
+        """Whether the file that is locked is still the one of that name: a lock on a removed file binds nobody."""
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), os.stat(self.file))
+        except FileNotFoundError:
+            return False
 
     def release(self) -> None:
         if self.file in self._held:

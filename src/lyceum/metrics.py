@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lyceum.curves import Curves
-from lyceum.files import FULL, atomic_write, full_disk
+from lyceum.files import DAMAGED, FULL, atomic_write, full_disk
 
 
 class Metrics:
@@ -66,15 +66,34 @@ class Metrics:
         self._open = None
 
     def go_back(self, last_step: int | None, lines: int) -> None:
-        """Drop everything after a step, so that the file reads as if nothing had ever come after it."""
+        """Drop everything after a step, so that the file reads as if nothing had ever come after it.
+
+        Where the file does not begin with so many lines up to that step, it was damaged: each step's first whole line
+        is kept, the file as it was stays beside it under another name, and a warning says what was found.
+        """
         last = -math.inf if last_step is None else last_step
         found = self.file.read_bytes().splitlines(keepends=True) if self.file.exists() else []
         kept = [line for line in found if _step_of(line) <= last]
-        if len(kept) != lines:
-            warnings.warn(f"{self.file}: {len(kept)} lines up to step {last_step}, {lines} were written", stacklevel=3)
+        steps = [_step_of(line) for line in kept]
+        if kept != found[:lines] or len(kept) != lines or steps != sorted(set(steps)):
+            kept = self._mended(found, kept, last_step, lines)
         if kept != found:
             atomic_write(self.file, b"".join(kept))
         self.last_step, self.lines, self._gone_back = last_step, len(kept), True
+
+    def _mended(self, found: list[bytes], kept: list[bytes], last_step: int | None, lines: int) -> list[bytes]:
+        first: dict[float, bytes] = {}
+        for line in kept:
+            first.setdefault(_step_of(line), line)
+        said = f"{self.file}: damaged: {len(first)} lines up to step {last_step}, {lines} were written"
+        if len(kept) > len(first):
+            said += f", {len(kept) - len(first)} stood there more than once"
+        if found:
+            aside = self.file.with_name(self.file.name + DAMAGED)
+            atomic_write(aside, b"".join(found))
+            said += f"; the run goes on with these, the file as it was is {aside.name}"
+        warnings.warn(said, stacklevel=4)
+        return [first[step] for step in sorted(first)]
 
     def _write(self, line: str) -> None:
         try:
@@ -107,8 +126,9 @@ def finite(value: Any) -> Any:
 
 
 def _step_of(line: bytes) -> float:
-    """The step of a line; beyond every step where a kill tore it."""
+    """The step of a line; beyond every step where a kill tore it or it is none of ours."""
     try:
-        return json.loads(line)["step"] if line.endswith(b"\n") else math.inf
-    except (ValueError, TypeError, KeyError):
+        step = json.loads(line)["step"] if line.endswith(b"\n") else None
+    except (ValueError, TypeError, KeyError, RecursionError):
         return math.inf
+    return step if isinstance(step, int) and not isinstance(step, bool) else math.inf

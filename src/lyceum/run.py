@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,30 +28,34 @@ from torch import Tensor
 from lyceum import checkpoint
 from lyceum.component import RecipeError, require_keys
 from lyceum.curves import Curves, Tracker, open_curves
-from lyceum.evaluate.run_folder import read_recipe, read_summary
-from lyceum.files import Lock, atomic_write
+from lyceum.evaluate.run_folder import FILES, is_run, read_examples, read_recipe, read_summary
+from lyceum.files import DAMAGED, FULL, Lock, atomic_write, remove
 from lyceum.machine import versions
 from lyceum.metrics import Metrics, finite
+from lyceum.set_aside import discard, is_set_aside, put_back, set_aside
 from lyceum.tree import Tree
+from lyceum.utils.documents import read_yaml
 
-_WRITTEN = (
-    *("summary.json", "metrics.jsonl", "examples.json", "report.html"),
-    *("rollouts", "checkpoints", "model", "value", "tensorboard", "wandb", ".wandb-id"),
-    "recipe.yaml",  # last: without it the folder would not be known as a run any more
-)
+_NAMES = (*FILES, *(name + DAMAGED for name in FILES))
+WAYS = "another name, or overwrite=true (--overwrite) to replace it"
 
 
 class Run:
-    """One run's folder, held by this process until :meth:`close`. Made by :meth:`start`.
+    """One run's folder, held by this process until :meth:`close`. Made by :meth:`claim`.
 
-    Steps are numbered through the whole run, stages included, and only grow. In the loop::
+    Steps are numbered through the whole run, stages included, and only grow::
 
-        run = Run.start("runs", "demo", recipe, resume="auto")
-        if (found := run.restore()) is not None:
-            step, state = found
-        with run.timed("generate"): ...
-        run.record(step, metrics)
-        run.checkpoint(step, state)
+        with Run.claim("runs", "demo", recipe, resume="auto") as run:
+            ...  # load the model: until begin() nothing that was there is touched
+            run.begin()
+            if (found := run.restore()) is not None:
+                step, state = found
+            with run.timed("generate"): ...
+            run.record(step, metrics)
+            run.checkpoint(step, state)
+
+    Left by an exception, a run that never began leaves nothing behind, and so does one that was refused before its
+    first step. A run that it was to replace is there again unless it had come to a checkpoint or to its end.
     """
 
     def __init__(
@@ -60,8 +63,11 @@ class Run:
         path: Path,
         lock: Lock,
         *,
+        made: Sequence[Path],
+        recipe: Mapping[str, Any],
         resumed: bool,
         complete: bool,
+        saved: Path | None,
         curves: Sequence[Curves],
         keep: int,
         rollouts_every: int,
@@ -78,6 +84,12 @@ class Run:
         self.seconds: dict[str, float] = {"checkpoint": 0.0}
         """Spent in each phase since the run began, interruptions left out."""
         self._lock = lock
+        self._made = made  # the folder and those above it, the lock's file first: as far as they were not there before
+        self._recipe = dict(recipe)
+        self._saved = saved  # checkpoint that a resumed run goes on from
+        self._begun = self._replaces = self._has_steps = False
+        self._figures: dict[str, Any] = {}
+        self._examples: list[dict[str, Any]] = []
         self._keep = keep
         self._rollouts_every = rollouts_every
         self._max_trajectories = max_trajectories
@@ -89,7 +101,18 @@ class Run:
         self._token_text: dict[int, str] = {}
 
     @classmethod
-    def start(
+    def start(cls, root: Path | str, name: str, recipe: Mapping[str, Any], **how: Any) -> Run:
+        """:meth:`claim` and :meth:`begin` in one, where there is nothing to load in between."""
+        run = cls.claim(root, name, recipe, **how)
+        try:
+            run.begin()
+        except BaseException as error:
+            run.undo(error)
+            raise
+        return run
+
+    @classmethod
+    def claim(
         cls,
         root: Path | str,
         name: str,
@@ -104,13 +127,13 @@ class Run:
         max_trajectories: int = 256,
         track: Sequence[Tracker] = ("tensorboard",),
     ) -> Run:
-        """Make ``root/name``, or find it again.
+        """Hold ``root/name`` for a new run, or for the one that is there. What is there stays as it is.
 
         Args:
             recipe: resolved, every default written out; plain values that YAML holds.
             resume: True continues the run that is there; "auto" does so where there is one and begins where there is
                 none; False begins, and refuses a folder that holds a run.
-            overwrite: remove the run that is there and begin.
+            overwrite: begin in the place of the run that is there.
             may_differ: keys in which a resumed run's recipe may differ from the one it began with, because they do not
                 change what was done so far: dotted, ``*`` stands for anything (``stages.*.steps``).
             with_defaults: fills in what the recipe of a run lacks that an earlier version began.
@@ -123,52 +146,38 @@ class Run:
         """
         check_name("name", name)
         path = Path(root) / name
-        there = (path / "recipe.yaml").exists()
-        foreign = [] if not path.is_dir() else [entry for entry in os.listdir(path) if not entry.startswith(".")]
-        if foreign and not there:
-            raise RecipeError(f"name: {path} exists and is not a run (no recipe.yaml); choose another name")
+        there = is_run(path) or is_set_aside(path)
+        if not there and path.is_dir() and any(not entry.startswith(".") for entry in os.listdir(path)):
+            raise RecipeError(f"name: {path} exists and is not a run of lyceum; choose another name")
         if resume is True and overwrite:
             raise RecipeError("resume: got true together with overwrite=true; allowed: one of them")
         if resume is True and not there:
             raise RecipeError(
                 f"resume: got true, but there is no run in {path}; allowed: the name of a run, or no resume"
             )
+        lock, made = _held(path)
         try:
-            path.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError, PermissionError) as error:
-            raise RecipeError(f"output: {path} cannot be made ({error.strerror}); allowed: another folder") from error
-        try:
-            lock = Lock(path / ".lock")
-        except BlockingIOError as error:
-            raise RecipeError(
-                f"name: {path} is being written by process {error.filename}; wait for it, or choose another name"
-            ) from error
-        try:
-            began = with_defaults(read_recipe(path)) if there and not overwrite else None
+            _recover(path)
+            discard(path)
+            began = _read_recipe(path, with_defaults) if is_run(path) and not overwrite else None
             resumed = cls._resumes(path, began, recipe, resume=resume, may_differ=tuple(may_differ))
-            for leftover in (*path.glob(".partial-*"), *path.glob("rollouts/.partial-*")):  # of killed writes
-                leftover.unlink()
-            if not resumed:
-                for entry in _WRITTEN:
-                    _remove(path / entry)
-            limits = {"keep": keep, "rollouts_every": rollouts_every, "max_trajectories": max_trajectories}
             complete = resumed and _is_finished(path)
-            run = cls(path, lock, resumed=resumed, complete=complete, curves=open_curves(track, path, recipe), **limits)
-            atomic_write(path / "recipe.yaml", _yaml(recipe))
-            if complete:
-                return run  # its summary tells of what was done, which is nothing now
-            now = versions()
-            before = run.summary().get("versions", now).get("torch")
-            if resumed and before != now["torch"]:
-                warnings.warn(
-                    f"{path} began under torch {before}, now {now['torch']}: results may differ in their last bits",
-                    stacklevel=2,
-                )
-            run.summary({"versions": now, "finished": False})
+            return cls(
+                path,
+                lock,
+                made=made,
+                recipe=recipe,
+                resumed=resumed,
+                complete=complete,
+                saved=_last_checkpoint(path) if resumed and not complete else None,
+                curves=open_curves(track, path, recipe),
+                keep=keep,
+                rollouts_every=rollouts_every,
+                max_trajectories=max_trajectories,
+            )
         except BaseException:
-            lock.release()
+            _let_go(lock, made)
             raise
-        return run
 
     @staticmethod
     def _resumes(
@@ -187,30 +196,81 @@ class Run:
         if began is None:
             return False
         refused = refused_changes(path, began, recipe, may_differ=may_differ)
-        ways = "another name, or overwrite=true (--overwrite) to replace it"
         if refused:
-            raise RecipeError([*refused, f"name: {path} holds a run of another recipe; allowed: its recipe, {ways}"])
+            raise RecipeError([*refused, f"name: {path} holds a run of another recipe; allowed: its recipe, {WAYS}"])
         if _is_finished(path):
             if (path / "report.html").exists():
-                raise RecipeError(f"name: {path} has finished; allowed: {ways}")
+                raise RecipeError(f"name: {path} has finished; allowed: {WAYS}")
             if resume is False:
                 raise RecipeError(
-                    f"name: {path} lacks nothing but its report; allowed: resume=true (--resume) to write it, {ways}"
+                    f"name: {path} lacks nothing but its report; allowed: resume=true (--resume) to write it, {WAYS}"
                 )
         elif resume is False:
             saved = checkpoint.latest(path / "checkpoints")
             reached = "no checkpoint yet" if saved is None else f"saved at step {checkpoint.step_of(saved)}"
             raise RecipeError(
-                f"name: {path} holds a run, {reached}; allowed: resume=true (--resume) to go on with it, {ways}"
+                f"name: {path} holds a run, {reached}; allowed: resume=true (--resume) to go on with it, {WAYS}"
             )
         return True
+
+    def begin(self) -> None:
+        """Write the recipe, mend what a resumed run needs, and set aside a run that is to be replaced."""
+        path = self.path
+        self._begun = True
+        for leftover in (*path.glob(".partial-*"), *path.glob("rollouts/.partial-*")):  # of killed writes
+            remove(leftover)
+        if self.resumed:
+            self._figures, self._examples = self._read_figures(), self._read_examples()
+        elif any(os.path.lexists(path / name) for name in _NAMES):
+            self._replaces = True
+            set_aside(path, _NAMES)
+        atomic_write(path / "recipe.yaml", _yaml(self._recipe))
+        if self.complete:
+            return  # its summary tells of what was done, which is nothing now
+        now = versions()
+        before = self._figures.get("versions", now).get("torch")
+        if self.resumed and before != now["torch"]:
+            warnings.warn(
+                f"{path} began under torch {before}, now {now['torch']}: results may differ in their last bits",
+                stacklevel=2,
+            )
+        self.summary({"versions": now, "finished": False})
+
+    def keep(self) -> None:
+        """The run is worth keeping: what it replaces goes. So do checkpoints, a finished summary and :meth:`close`."""
+        if self._replaces:
+            discard(self.path)
+            self._replaces = False
+
+    def undo(self, error: BaseException) -> None:
+        """What is to be done where an exception ends the run, as told under :class:`Run`; then :meth:`close`."""
+        path = self.path
+        self._metrics.close()
+        try:
+            if self._replaces:
+                put_back(path, _NAMES)
+                self._replaces = False
+                error.add_note(f"{path} holds the run again that was to be replaced: the new one had no checkpoint yet")
+            elif not self._begun:
+                _let_go(self._lock, self._made)
+                if not is_run(path) and not isinstance(error, RecipeError):
+                    error.add_note(f"nothing was written to {path}")
+            elif not self.resumed and not self._has_steps and isinstance(error, RecipeError):
+                for name in _NAMES:
+                    remove(path / name)
+                _let_go(self._lock, self._made)
+        except OSError as failed:
+            # What is half moved is moved back by whichever command comes next.
+            error.add_note(f"{path} could not be cleaned up: {failed}")
+            self._replaces = False
+        self.close()
 
     def restore(self) -> tuple[int, dict[str, Any]] | None:
         """Go back to the newest whole checkpoint: its step and state, or None to begin at the beginning.
 
         What was recorded after it is dropped, so that the files read as if the run had never been interrupted.
         """
-        found = checkpoint.latest(self.checkpoints) if self.resumed else None
+        found = self._saved
         saved = checkpoint.load(found) if found is not None else None
         if found is not None and saved is not None:
             require_keys(f"{found}", given=saved, needed=("run", "state"))
@@ -220,9 +280,10 @@ class Run:
         if self.resumed:
             state = {"last_step": None, "lines": 0} if saved is None else saved["run"]
             self._metrics.go_back(state["last_step"], state["lines"])
+            last = -1 if state["last_step"] is None else state["last_step"]
             for rollouts in (self.path / "rollouts").glob("step-*.parquet"):
-                if state["last_step"] is None or int(rollouts.stem.removeprefix("step-")) > state["last_step"]:
-                    rollouts.unlink()
+                if (step := re.fullmatch(r"step-([0-9]+)", rollouts.stem)) and int(step[1]) > last:
+                    remove(rollouts)
         self._restored = True
         self._began = time.perf_counter()
         return None if found is None or saved is None else (checkpoint.step_of(found), saved["state"])
@@ -238,7 +299,10 @@ class Run:
             # What the checkpoint says was recorded must be on the disk before it is.
             self._metrics.flush()
             saved = {"run": self._state_dict(), "state": dict(state)}
-            return checkpoint.save(self.checkpoints, step, saved, keep=self._keep)
+            written = checkpoint.save(self.checkpoints, step, saved, keep=self._keep)
+        self._has_steps = True
+        self.keep()
+        return written
 
     def record(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Append one line to metrics.jsonl, and its numbers to TensorBoard.
@@ -253,6 +317,7 @@ class Run:
             line[f"seconds/{phase}"] = round(seconds - self._seconds_recorded.get(phase, 0.0), 4)
         self._metrics.append(step, line | dict(metrics))
         self._seconds_recorded = dict(self.seconds)
+        self._has_steps = True
 
     def rollouts(
         self,
@@ -278,7 +343,9 @@ class Run:
         table = trajectory_table(step, trees, advantage, decode, limit=limit, token_text=known)
         content = BytesIO()
         # Measured on 256 short rows: without dictionaries a sixth smaller than with, and in two thirds of the time.
-        parquet.write_table(table, content, compression="zstd", use_dictionary=False, write_statistics=False)
+        parquet.write_table(
+            table, content, compression="zstd", use_dictionary=False, write_statistics=False, write_page_checksum=True
+        )
         target = self.path / "rollouts" / f"step-{step:06d}.parquet"
         target.parent.mkdir(exist_ok=True)
         # Nothing resumes from it, so a kill must not tear it, but no step waits for the disk.
@@ -287,22 +354,23 @@ class Run:
 
     def summary(self, update: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Merge figures into summary.json, ``seconds`` by phase included; gives all of them. Without one, reads."""
-        figures = read_summary(self.path)
         if update is not None:
-            figures |= {"seconds": {phase: round(spent, 3) for phase, spent in self.seconds.items()}}
-            figures |= update
-            atomic_write(self.path / "summary.json", json.dumps(finite(figures), indent=2, allow_nan=False) + "\n")
-        return figures
+            seconds = {phase: round(spent, 3) for phase, spent in self.seconds.items()}
+            figures = self._figures | finite({"seconds": seconds, **update})
+            atomic_write(self.path / "summary.json", json.dumps(figures, indent=2, allow_nan=False) + "\n")
+            self._figures = figures
+            if figures.get("finished"):
+                self.keep()
+        return dict(self._figures)
 
     def examples(self, examples: Sequence[Mapping[str, Any]]) -> None:
         """Write examples.json: the same tasks answered before and after training."""
-        content = json.dumps(finite(list(examples)), indent=2, allow_nan=False) + "\n"
-        atomic_write(self.path / "examples.json", content)
+        self._examples = finite(list(examples))
+        atomic_write(self.path / "examples.json", json.dumps(self._examples, indent=2, allow_nan=False) + "\n")
 
     def read_examples(self) -> list[dict[str, Any]]:
         """What :meth:`examples` wrote; nothing where it did not."""
-        file = self.path / "examples.json"
-        return json.loads(file.read_bytes()) if file.exists() else []
+        return self._examples
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
@@ -321,13 +389,33 @@ class Run:
     def close(self) -> None:
         """Flush what was recorded and let other processes have the folder. Harmless twice."""
         self._metrics.close()
+        self.keep()
         self._lock.release()
 
     def __enter__(self) -> Run:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if error is not None:
+            self.undo(error)
         self.close()
+
+    def _read_figures(self) -> dict[str, Any]:
+        file, then = self.path / "summary.json", "what was measured before training is measured again"
+        try:
+            if self._saved is not None and not file.exists():
+                warnings.warn(f"{file} is missing: {then}", stacklevel=3)
+            return read_summary(self.path)
+        except RecipeError as error:
+            _put_by(file, error, then)
+        return {}
+
+    def _read_examples(self) -> list[dict[str, Any]]:
+        try:
+            return read_examples(self.path)
+        except RecipeError as error:
+            _put_by(self.path / "examples.json", error, "the report will lack the answers from before training")
+        return []
 
     def _state_dict(self) -> dict[str, Any]:
         recorded = {"last_step": self._metrics.last_step, "lines": self._metrics.lines}
@@ -372,7 +460,7 @@ def refused_changes(
     Args:
         may_differ: patterns of dotted keys that do not count.
     """
-    differing = _differences(began, yaml.safe_load(_yaml(recipe)))
+    differing = _differences(began, read_yaml(_yaml(recipe)))
     return [
         f"{key}: got {given!r}, but {path} began with {began!r}"
         for key, (began, given) in differing.items()
@@ -388,12 +476,99 @@ def _differences(began: Any, given: Any) -> dict[str, tuple[Any, Any]]:
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 
 
+def recover(path: Path) -> None:
+    """Put the run back that a killed ``--overwrite`` had set aside in this folder, unless a process is at it."""
+    if not is_set_aside(path):
+        return
+    try:
+        lock = Lock(path / ".lock")
+    except OSError:
+        return  # being written, or not ours to write
+    try:
+        _recover(path)
+    finally:
+        lock.release()
+
+
+def _recover(path: Path) -> None:
+    if is_set_aside(path):
+        put_back(path, _NAMES)
+        warnings.warn(f"{path} holds the run again that a command was to replace when it was killed", stacklevel=4)
+
+
+def _held(path: Path) -> tuple[Lock, list[Path]]:
+    """The folder's lock, and what had to be made for it: its file, the folder, those above, in this order.
+
+    Raises:
+        RecipeError: another process holds it, or it cannot be made.
+    """
+    file = path / ".lock"
+    made = [entry for entry in (file, path, *path.parents) if not entry.exists()]
+    for last in (False, False, True):
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            return Lock(file), made
+        except BlockingIOError as error:
+            raise RecipeError(
+                f"name: {path} is being written by process {error.filename}; wait for it, or choose another name"
+            ) from error
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and not last:
+                continue  # made by another process and taken away again, as it was refused
+            _take_away(made)
+            if error.errno in FULL:
+                raise
+            raise RecipeError(f"output: {path} cannot be made ({error.strerror}); allowed: another folder") from error
+    raise AssertionError("the last time returns or raises")
+
+
+def _let_go(lock: Lock, made: Sequence[Path]) -> None:
+    """Release the folder, without what had to be made for the lock."""
+    _take_away(made)
+    lock.release()
+
+
+def _take_away(made: Sequence[Path]) -> None:
+    for entry in made:
+        try:
+            entry.rmdir() if entry.is_dir() else entry.unlink(missing_ok=True)
+        except OSError:
+            return  # somebody else has put something into it
+
+
+def _read_recipe(path: Path, with_defaults: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return with_defaults(read_recipe(path))
+    except RecipeError as error:
+        raise RecipeError(
+            [*error.lines, f"name: {path} holds a run whose recipe is damaged; allowed: {WAYS}"]
+        ) from error
+
+
+def _last_checkpoint(path: Path) -> Path | None:
+    """The newest whole one; None where none was written yet.
+
+    Raises:
+        RecipeError: there are checkpoints and none is whole: to begin again would drop all that is left of the run.
+    """
+    saved = checkpoint.latest(path / "checkpoints")
+    if saved is None and (torn := checkpoint.found(path / "checkpoints")):
+        raise RecipeError(
+            f"resume: none of the {len(torn)} checkpoints in {path / 'checkpoints'} is whole; allowed: that folder as "
+            f"the run wrote it, the run without that folder to begin again, {WAYS}"
+        )
+    return saved
+
+
 def _is_finished(path: Path) -> bool:
-    return bool(read_summary(path).get("finished"))
+    try:
+        return bool(read_summary(path).get("finished"))
+    except RecipeError:
+        return False  # nobody knows: a resumed run mends it
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+def _put_by(file: Path, error: RecipeError, then: str) -> None:
+    """Keep a damaged file under another name, and say so."""
+    os.replace(file, file.with_name(file.name + DAMAGED))
+    why = error.lines[0].partition("; allowed: ")[0]
+    warnings.warn(f"{why}. It is {file.name}{DAMAGED} now, and {then}", stacklevel=4)

@@ -55,7 +55,7 @@ def train(
         NothingGraded: nothing could be graded in several steps in a row.
     """
     sources = check(recipe)
-    run = Run.start(
+    run = Run.claim(
         recipe.output,
         recipe.name,
         recipe.resolved(),
@@ -67,7 +67,9 @@ def train(
         track=recipe.track,
     )
     with run:
-        if not run.complete:
+        if run.complete:
+            run.begin()
+        else:
             run_async(_train(recipe, run, *sources, interrupted))
         write_report(run.path)
     return run.path
@@ -147,6 +149,7 @@ async def _train(
         policy = load_policy(recipe.model)
     with allow_code():
         grader, exam_grader = combine(recipe.reward, source), combine(recipe.reward, exam_source)
+    run.begin()
     found = run.restore()
     total = sum(stage.steps for stage in recipe.stages)
     with Progress(total, done=found[0] if found else 0, title=recipe.name) as progress, only_new():
@@ -230,6 +233,9 @@ async def _sit_before(recipe: Recipe, session: Session) -> None:
 
 async def _sit_after(recipe: Recipe, session: Session) -> None:
     run = session.run
+    with run.timed("save"):  # before anything else can fail
+        save_policy(session.policy, run.model)
+    run.keep()
     after = await _sit(session)
     if after is not None:
         run.summary({"after": after.figures()})
@@ -237,8 +243,6 @@ async def _sit_after(recipe: Recipe, session: Session) -> None:
         examples = [known.get(tree.task.id, {}) | _example(tree, "after") for tree in after.trees[:EXAMPLES]]
         # First those that show what was learnt: wrong before, right after.
         run.examples(sorted(examples, key=lambda e: e.get("before", {}).get("correct") or not e["after"]["correct"]))
-    with run.timed("save"):
-        save_policy(session.policy, run.model)
     run.summary({"steps": session.first_step, **session.counts.state_dict(), "finished": True})
 
 

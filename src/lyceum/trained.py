@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lyceum.component import RecipeError
-from lyceum.evaluate.run_folder import read_run_folder
+from lyceum.evaluate.run_folder import read_examples, read_run_folder
 
 if TYPE_CHECKING:
     from lyceum.evaluate.measure import Accuracy
@@ -40,8 +39,7 @@ class Trained:
     @property
     def examples(self) -> list[dict[str, Any]]:
         """The same held-out tasks answered before and after; first those that were learnt."""
-        file = self.path / "examples.json"
-        return json.loads(file.read_text("utf-8")) if file.exists() else []
+        return read_examples(self.path)
 
     @property
     def report(self) -> Path:

@@ -11,10 +11,13 @@ import json
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import typer
+
+from lyceum.utils.terminal import printable
 
 FAILED, UNUSABLE, STOPPED = 1, 2, 130
 
@@ -44,7 +47,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     as_json = "--json" in arguments
-    code = _run(arguments, as_json=as_json)
+    formatted, warnings.formatwarning = warnings.formatwarning, _format_warning
+    try:
+        code = _run(arguments, as_json=as_json)
+    finally:
+        warnings.formatwarning = formatted
     if as_json and argv is None:
         # Libraries that say goodbye when Python exits (trackio) say it on standard error.
         with contextlib.suppress(OSError, ValueError):  # closed: nobody reads it
@@ -79,9 +86,14 @@ def _run(arguments: list[str], *, as_json: bool) -> int:
             found = Failure(FAILED, [f"{type(error).__name__}: {error}"])
             if not as_json:
                 return found.code
-        failure = found
+        failure = Failure(found.code, [*found.lines, *getattr(error, "__notes__", ())], **found.more)
     say(failure, as_json=as_json)
     return failure.code
+
+
+def _format_warning(message: Warning | str, category: type[Warning], *where: Any) -> str:
+    """What a person needs to know, without the place in the program that says so."""
+    return f"{'warning' if category is UserWarning else category.__name__}: {printable(str(message))}\n"
 
 
 def _flush() -> None:

@@ -28,23 +28,25 @@ def command(
         loaded = load_recipe(recipe, [*keys, *([("name", name)] if name is not None else [])])
         output.show(*plan(loaded, resume=resume))
         folder = Path(loaded.output) / loaded.name
-        again = resume_command(recipe, keys, name, as_json=as_json)
         try:
             run = api.train(loaded, resume=resume, overwrite=overwrite, progress=output.progress)
-        except Interrupted as stopped:
-            lines = [saved_in(folder), again]
-            raise Failure(STOPPED, lines, path=str(folder), step=stopped.step, resume=again) from None
-        except KeyboardInterrupt:
-            raise Failure(STOPPED, [saved_in(folder), again], path=str(folder), resume=again) from None
+        except (Interrupted, KeyboardInterrupt) as stopped:
+            undone = getattr(stopped, "__notes__", [])
+            how = ("--overwrite" if overwrite else "") if undone else "--resume"
+            again = resume_command(recipe, keys, name, how=how, as_json=as_json)
+            lines = [*undone, "to begin again:"] if undone else [saved_in(folder)]
+            step = {"step": stopped.step} if isinstance(stopped, Interrupted) else {}
+            raise Failure(STOPPED, [*lines, again], path=str(folder), **step, resume=again) from None
         output.json({"path": str(run.path), "model": str(run.model), "report": str(run.report), **run.summary})
         if not as_json:
             close(output, run, loaded)
 
 
-def resume_command(recipe: str, keys: Sequence[str], name: str | None, *, as_json: bool) -> str:
-    """The command that goes on with the run that this one began."""
+def resume_command(recipe: str, keys: Sequence[str], name: str | None, *, how: str = "--resume", as_json: bool) -> str:
+    """The command that goes on with the run that this one began, or with another option begins it again."""
     named = ["--name", name] if name is not None else []
-    return shlex.join(["lyceum", "train", recipe, *keys, *named, "--resume", *(["--json"] if as_json else [])])
+    options = [*named, *([how] if how else []), *(["--json"] if as_json else [])]
+    return shlex.join(["lyceum", "train", recipe, *keys, *options])
 
 
 def saved_in(folder: Path) -> str:

@@ -9,9 +9,11 @@ from lyceum.cli.output import printing
 
 def command(run: Path, *, open_it: bool, as_json: bool) -> None:
     from lyceum.component import RecipeError
+    from lyceum.run import recover
     from lyceum.view.report import write_report
 
     with printing(as_json) as output:
+        recover(run)
         if not (run / "recipe.yaml").is_file():
             compared = run / "comparison.png"
             instead = f"; a comparison's plot is {compared}" if compared.is_file() else ""

@@ -1,4 +1,5 @@
-"""Reads what a run wrote down: recipe.yaml, summary.json and metrics.jsonl, of a finished run or of one still going."""
+"""Reads what a run wrote down: recipe.yaml, summary.json, metrics.jsonl and examples.json, of a finished run or of one
+still going. What is damaged is refused by its name, so that nobody after this has to doubt it."""
 
 from __future__ import annotations
 
@@ -9,9 +10,93 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from lyceum.component import RecipeError
+from lyceum.utils.documents import DocumentError, read_yaml
+from lyceum.utils.terminal import quoted
+
+FILES = (
+    *("recipe.yaml", "summary.json", "metrics.jsonl", "examples.json", "report.html"),
+    *("rollouts", "checkpoints", "model", "value", "model.partial", "value.partial"),
+    *("tensorboard", "wandb", ".wandb-id"),
+)
+"""What a run writes into its folder."""
+
+TO_DO = "allowed: the file as the run wrote it; to have it mended, go on with the run (lyceum train ... --resume)"
+
+
+class _Written(BaseModel):
+    """Of a file, the keys that are read, as far as a reader depends on them."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+
+class _Figure(_Written):
+    mean: float
+    low: float
+    high: float
+
+
+class _Measured(_Written):
+    overall: _Figure | None = None
+    by_level: dict[str, _Figure] | None = None
+    greedy: _Measured | None = None
+    pass_at: dict[str, _Figure] | None = None
+    maj_at: dict[str, _Figure] | None = None
+    tasks: int | None = None
+    samples: int | None = None
+    ungraded: int | None = None
+
+
+class _Summary(_Written):
+    finished: bool = False
+    before: _Measured | None = None
+    after: _Measured | None = None
+    versions: dict[str, Any] = {}
+    seconds: dict[str, float] = {}
+    seed: int | None = None
+    title: str | None = None
+    steps: int | None = None
+    tokens_sampled: int | None = None
+    tokens_trained: int | None = None
+    trajectories: int | None = None
+    truncated: int | None = None
+    ungraded: int | None = None
+    skipped_steps: int | None = None
+    reasons_ungraded: dict[str, int] | None = None
+
+
+class _Line(_Written):
+    step: int
+    time: float | None = None
+    tokens_sampled: int | None = None
+    tokens_trained: int | None = None
+
+
+class _Answer(_Written):
+    completion: str
+
+
+class _Example(_Written):
+    task_id: str
+    prompt: str
+    before: _Answer | None = None
+    after: _Answer | None = None
+
+
+class _Recipe(_Written):
+    model: dict[str, Any] | None = None
+    evaluate: dict[str, Any] | None = None
+    stages: list[dict[str, Any]] | None = None
+
+
+_SUMMARY, _LINE, _EXAMPLES, _RECIPE = map(TypeAdapter[Any], (_Summary, _Line, list[_Example], _Recipe))
+
+
+def is_run(path: Path) -> bool:
+    """Whether a run wrote this folder: a recipe.yaml alone may be anybody's."""
+    return (path / "recipe.yaml").is_file() and any((path / name).is_file() for name in ("summary.json", ".lock"))
 
 
 @dataclass(frozen=True)
@@ -73,7 +158,17 @@ def read_summary(path: Path) -> dict[str, Any]:
         RecipeError: it is not what a run wrote.
     """
     file = path / "summary.json"
-    return _object(file, file.read_text("utf-8")) if file.exists() else {}
+    return _json(str(file), _text(file), _SUMMARY) if file.exists() else {}
+
+
+def read_examples(path: Path) -> list[dict[str, Any]]:
+    """A run's examples.json: tasks with their first answers before and after training; empty where there is none.
+
+    Raises:
+        RecipeError: it is not what a run wrote.
+    """
+    file = path / "examples.json"
+    return _json(str(file), _text(file), _EXAMPLES, "allowed: as the run wrote it, or none") if file.exists() else []
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
@@ -84,20 +179,18 @@ def read_recipe(path: Path) -> dict[str, Any]:
     """
     file = path / "recipe.yaml"
     try:
-        written = yaml.safe_load(file.read_text("utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RecipeError(f"{file}: not YAML ({' '.join(str(error).split())}); allowed: as the run wrote it") from error
-    if not isinstance(written, dict):
-        raise RecipeError(f"{file}: holds a {type(written).__name__}; allowed: keys, as the run wrote them")
-    return written
+        written = read_yaml(_text(file))
+    except DocumentError as error:
+        raise RecipeError(f"{file}: not YAML ({error}); allowed: as the run wrote it") from error
+    return _shaped(str(file), written, _RECIPE, "allowed: keys, as the run wrote them")
 
 
 def _read_metrics(path: Path, notes: list[str]) -> list[dict[str, Any]]:
-    lines = path.read_text("utf-8").split("\n")
+    lines = _text(path).split("\n")
     # A line counts from its newline on: what follows the last one is still being written.
     if lines.pop():
         notes.append("The last line of metrics.jsonl was still being written and is left out.")
-    found = [_object(path, line, number) for number, line in enumerate(lines, 1) if line.strip()]
+    found = [_json(f"{path}, line {number}", line, _LINE) for number, line in enumerate(lines, 1) if line.strip()]
     broken = sorted({key for line in found for key, value in line.items() if _not_finite(value)})
     if broken:
         notes.append(f"Not a finite number on some steps, and left out there: {', '.join(broken)}.")
@@ -105,15 +198,37 @@ def _read_metrics(path: Path, notes: list[str]) -> list[dict[str, Any]]:
 
 
 def _not_finite(value: Any) -> bool:
+    if isinstance(value, int):
+        return value.bit_length() > 1023  # no float is so large
     return value is None or (isinstance(value, float) and not math.isfinite(value))
 
 
-def _object(path: Path, text: str, line: int | None = None) -> dict[str, Any]:
-    where = str(path) if line is None else f"{path}, line {line}"
+def _text(file: Path) -> str:
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise RecipeError(f"{where}: not JSON ({error.msg}, column {error.colno}); allowed: a JSON object") from error
-    if not isinstance(value, dict):
-        raise RecipeError(f"{where}: got a {type(value).__name__}; allowed: a JSON object")
+        return file.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"{file}: not a text ({error.reason}, byte {error.start}); {TO_DO}") from error
+    except OSError as error:
+        raise RecipeError(f"{file}: cannot be read ({error.strerror}); {TO_DO}") from error
+
+
+def _json(where: str, text: str, shape: TypeAdapter[Any], to_do: str = TO_DO) -> Any:
+    try:
+        value = json.loads(text)  # takes NaN, which earlier versions wrote
+    except (ValueError, RecursionError) as error:
+        raise RecipeError(f"{where}: not JSON ({str(error)[:200]}); {to_do}") from error
+    return _shaped(where, value, shape, to_do)
+
+
+def _shaped(where: str, value: Any, shape: TypeAdapter[Any], to_do: str) -> Any:
+    """The value itself, if it has the shape."""
+    try:
+        shape.validate_python(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = "".join(f"{part}: " for part in [".".join(map(str, first["loc"]))] if part)
+        said = (
+            f"{first['msg'][0].lower()}{first['msg'][1:]}" if first["type"] != "model_type" else "should be a mapping"
+        )
+        raise RecipeError(f"{where}: {key}got {quoted(first['input'])}, {said}; {to_do}") from error
     return value

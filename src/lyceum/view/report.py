@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,11 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from lyceum.component import RecipeError
 from lyceum.evaluate.intervals import Interval, difference_of_intervals
-from lyceum.evaluate.run_folder import RunFolder, read_run_folder
+from lyceum.evaluate.run_folder import RunFolder, read_examples, read_run_folder
 from lyceum.evaluate.statistics import level_order
 from lyceum.files import atomic_write
+from lyceum.utils.user_files import user_file
 from lyceum.view.rollouts import number, sample_rollouts
 
 MAX_POINTS = 400
@@ -48,9 +47,10 @@ def render_report(path: Path) -> str:
     """The page as text."""
     run = read_run_folder(path)
     notes = list(run.notes)
-    rollouts, left_out = sample_rollouts(path / "rollouts")
+    with user_file("run", path / "rollouts", "allowed: the files as the run wrote them, or none"):
+        rollouts, left_out = sample_rollouts(path / "rollouts")
     curves = _curves(run, notes)
-    examples = _examples(path / "examples.json", notes)
+    examples = _examples(path, notes)
     notes += left_out
     before, after = run.summary.get("before") or {}, run.summary.get("after") or {}
     data = {"curves": curves, "levels": _levels(before, after), "examples": examples, "rollouts": rollouts}
@@ -193,14 +193,7 @@ def _curves(run: RunFolder, notes: list[str]) -> dict[str, Any]:
 
 
 def _examples(path: Path, notes: list[str]) -> list[dict[str, Any]]:
-    if not path.exists():
-        return []
-    try:
-        given = json.loads(path.read_text("utf-8"))
-    except json.JSONDecodeError as error:
-        raise RecipeError(f"{path}: not JSON ({error.msg}, line {error.lineno})") from error
-    if not isinstance(given, list):
-        raise RecipeError(f"{path}: holds a {type(given).__name__}; allowed: a list, as the run wrote it")
+    given = read_examples(path)
     if len(given) > MAX_EXAMPLES:
         notes.append(f"Before and after: the first {MAX_EXAMPLES} of {len(given)} examples are here.")
     cut = 0
@@ -233,7 +226,7 @@ def _examples(path: Path, notes: list[str]) -> list[dict[str, Any]]:
 def _recipe(path: Path, notes: list[str]) -> str | None:
     if not path.exists():
         return None
-    text = path.read_text("utf-8")
+    text = path.read_text("utf-8", errors="backslashreplace")
     if len(text) > MAX_RECIPE_CHARACTERS:
         notes.append(f"The recipe is cut at {MAX_RECIPE_CHARACTERS:,} characters.")
     return text[:MAX_RECIPE_CHARACTERS]

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lyceum.trajectories import SCHEMA
 from lyceum.view.token_tree import token_tree
 
 MAX_STEPS = 8
@@ -44,9 +45,9 @@ def sample_rollouts(folder: Path, *, max_bytes: int = MAX_BYTES) -> tuple[dict[s
     trajectories = 0
     for file in _spread(files, MAX_STEPS):
         try:
-            rows = pq.read_table(file).to_pylist()
-        except pa.ArrowInvalid as error:
-            notes.append(f"{file.name} could not be read ({str(error).splitlines()[0]}).")
+            rows = _rows(file)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            notes.append(f"{file.name} could not be read ({str(error).splitlines()[0][:200]}).")
             continue
         trajectories += len(rows)
         trees: dict[Any, list[dict[str, Any]]] = {}
@@ -84,6 +85,22 @@ def sample_rollouts(folder: Path, *, max_bytes: int = MAX_BYTES) -> tuple[dict[s
     if long := sum(len(prompt) > MAX_CHARACTERS for prompt in prompts):
         notes.append(f"{long} prompts are longer than {MAX_CHARACTERS:,} characters and shown up to there.")
     return found, notes
+
+
+def _rows(file: Path) -> list[dict[str, Any]]:
+    """A step's trajectories.
+
+    Raises:
+        OSError, pyarrow.ArrowException, ValueError: the file is not what a run wrote.
+    """
+    table = pq.read_table(file, page_checksum_verification=True)
+    for column in ("step", "task_id", "tree", "prompt", "completion", "tokens"):
+        if column not in table.column_names:
+            raise ValueError(f"it has no column '{column}'")
+    known = set(SCHEMA.names) & set(table.column_names)
+    return table.cast(
+        pa.schema([SCHEMA.field(c) if c in known else table.field(c) for c in table.column_names])
+    ).to_pylist()
 
 
 def _shown(row: Mapping[str, Any], prompts: dict[str, int]) -> dict[str, Any]:
