@@ -238,7 +238,7 @@ def test_a_run_that_is_there_is_not_written_over(capsys, tmp_path):
         (["eval", "owner/model"], "tasks: got none, and owner/model is no run that has its own"),
         (["eval", "scratch", "--n", "0"], "n: got 0"),
         (["eval", "scratch", "--k", "2000"], "samples: got 2000, of each task; allowed: 1000 or fewer"),
-        (["eval", "scratch", "--output", "."], "--output: got '.', but . is a folder; allowed: a file to write"),
+        (["eval", "scratch", "--output", "."], "output: got '.', but . is a folder; allowed: a file to write"),
         (["eval", "scratch", "--output", "not-a-folder/f.json"], "not-a-folder is a file; allowed: a file to write"),
         (["eval", "scratch", "name=x"], "name: unknown key; allowed: model, tasks, reward, trust_code, temperature"),
         (["eval", "scratch", "tempreature=1"], "tempreature: unknown key (did you mean 'temperature'?)"),

@@ -91,6 +91,7 @@ def evaluate(
     reward: Any = None,
     greedy: bool = True,
     seed: int = 0,
+    output: Path | str | None = None,
     progress: progress.Mode = "auto",
     **keys: Any,
 ) -> Accuracy:
@@ -108,18 +109,25 @@ def evaluate(
         reward: as for :func:`train`; by default what the tasks bring along.
         greedy: measure the greedy completion beside the samples.
         seed: of the tasks and of the samples.
+        output: a file for the figures, as JSON; one that an earlier evaluation wrote is replaced.
         keys: ``temperature``, ``top_p``, ``max_completion_tokens`` and what else sampling has, ``tasks.KEY``,
             ``model.KEY``, ``reward.KEY``.
     Raises:
         RecipeError: something cannot work; no model was loaded.
+        Unwritten: the figures could not be written to ``output``; the exception holds them.
     """
     loaded = model if isinstance(model, Policy) else None
     given = [*overrides, *_overrides(keys, None, None, None if reward is None else reward_settings(reward), None)]
     measurement = Measurement.of(
         "base" if loaded else model, tasks, given, k=k, n=n, samples=samples, greedy=greedy, seed=seed, loaded=loaded
     )
+    if output is not None:
+        measurement.check_output(output)
     with _displayed(progress):
-        return measurement.run()
+        found = measurement.run()
+    if output is not None:
+        found.write(output)
+    return found
 
 
 def search(

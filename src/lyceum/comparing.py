@@ -12,7 +12,7 @@ from lyceum.evaluate.compare import Comparison, compare
 from lyceum.evaluate.run_folder import read_recipe, read_run_folder
 from lyceum.recipe import Overrides, Recipe, load_recipe, read_override
 from lyceum.run import check_name, recover, refused_changes
-from lyceum.train import MAY_DIFFER, check, train, with_defaults
+from lyceum.train import MAY_DIFFER, check, check_run_folder, train, with_defaults
 
 CURVE = 5
 """Evaluations on the way, where no recipe says how often: the figure is accuracy against tokens."""
@@ -211,6 +211,7 @@ def refuse_other_runs(recipes: Sequence[Recipe]) -> None:
     """Raise RecipeError where a folder holds a run of another recipe, before the first one begins."""
     lines = []
     for recipe in recipes:
+        check_run_folder(recipe)
         folder = folder_of(recipe)
         recover(folder)
         if (folder / "recipe.yaml").is_file():

@@ -13,13 +13,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from pydantic import ValidationError
 
@@ -30,6 +30,7 @@ from lyceum.hint_ladders import TIERS, Nonsense, Settings, read_ladder, request_
 from lyceum.hint_writers import EndpointWriter, EngineWriter, Writer, WriterError
 from lyceum.models.load import check_model
 from lyceum.noise import quiet
+from lyceum.outputs import check_output, input_paths
 from lyceum.recipe import Overrides, Recipe, apply_overrides, read_override, tasks_from_text
 from lyceum.runtime.in_process import gather, run_async
 from lyceum.types import Sampling, Task, TaskSource
@@ -117,7 +118,12 @@ def write_hints(
     chosen = [source[i] for i in range(len(source) if n is None else min(n, len(source)))]
     writer = _writer(model, endpoint, typed, sampling, timeout_seconds)
     place = Path(output)
-    _refuse_input_as_output(source, place)
+    if place.suffix != ".jsonl":
+        raise RecipeError(f"output: got {str(output)!r}; allowed: a file named .jsonl")
+    read = input_paths(getattr(source, "settings", None), "tasks") | input_paths(
+        getattr(writer, "settings", None), "model"
+    )
+    check_output("output", place, inputs=read)
     done = done_keys(place)
     keyed = [(key, task, row) for key, task, row in keyed_rows(source, chosen) if key not in done]
     found = Written(place, tasks=len(chosen), already_there=len(chosen) - len(keyed))
@@ -131,12 +137,21 @@ async def _write_all(
 ) -> None:
     """Every task's ladder, a few at a time; each row is on disk before its task counts as done."""
     began = time.monotonic()
-    found.output.parent.mkdir(parents=True, exist_ok=True)
     waiting = iter(keyed)
     if not keyed:
         return
     progress = display.Progress(len(keyed), title="writing hints", unit="task")
-    with progress, found.output.open("a", encoding="utf-8") as to:
+    with progress, ExitStack() as opened:
+        to: TextIO | None = None
+
+        def keep(row: dict[str, Any]) -> None:
+            nonlocal to
+            if to is None:  # with the first row: a command that writes none leaves no file
+                found.output.parent.mkdir(parents=True, exist_ok=True)
+                to = opened.enter_context(found.output.open("a", encoding="utf-8"))
+            to.write(json.dumps(row) + "\n")
+            to.flush()
+
         async with writer:
 
             async def work() -> None:
@@ -147,8 +162,7 @@ async def _write_all(
                         found.failures[error.reason] += 1
                         found.failed_tasks.append({"id": task.id, "reason": error.reason})
                     else:
-                        to.write(json.dumps({KEY: key, **row, HINTS: ladder, "hints_by": writer.name}) + "\n")
-                        to.flush()
+                        keep({KEY: key, **row, HINTS: ladder, "hints_by": writer.name})
                         found.written += 1
                         found.hints += len(ladder)
                     progress.step(found.written + found.failed)
@@ -215,15 +229,10 @@ def done_keys(output: Path) -> set[str]:
     """Keys of the rows that the output holds; the half of a line that a killed process left is cut off.
 
     Raises:
-        RecipeError: the file is none of ours, or cannot be written.
+        RecipeError: the file is none of ours.
     """
     if not output.exists():
-        above = next(folder for folder in (output.parent, *output.parent.parents) if folder.exists())
-        if not above.is_dir() or not os.access(above, os.W_OK):
-            raise RecipeError(f"output: got {str(output)!r}, but {str(above)!r} cannot be written to")
         return set()
-    if not output.is_file() or not os.access(output, os.W_OK):
-        raise RecipeError(f"output: got {str(output)!r}; allowed: a .jsonl file that can be written")
     content = output.read_bytes()
     *lines, rest = content.split(b"\n")
     keys: set[str] = set()
@@ -295,14 +304,6 @@ def _sampling(temperature: float, max_tokens: int, timeout_seconds: float) -> Sa
         return Sampling(temperature=temperature, max_completion_tokens=max_tokens)
     except ValidationError as error:
         raise RecipeError(explain(error, Sampling)) from None
-
-
-def _refuse_input_as_output(source: TaskSource, output: Path) -> None:
-    if output.suffix != ".jsonl":
-        raise RecipeError(f"output: got {str(output)!r}; allowed: a file named .jsonl")
-    path = getattr(getattr(source, "settings", None), "path", None)
-    if isinstance(path, str) and Path(path).exists() and output.exists() and os.path.samefile(path, output):
-        raise RecipeError(f"output: got {str(output)!r}, which the tasks are read from; allowed: another file")
 
 
 def _key(override: str | tuple[str, Any]) -> str:

@@ -14,6 +14,7 @@ from lyceum.evaluate.run import first_tasks
 from lyceum.garbage import only_new
 from lyceum.models.limits import context_of
 from lyceum.models.load import load_policy, load_tokenizer, save_policy
+from lyceum.outputs import check_output, input_paths
 from lyceum.progress import Progress
 from lyceum.recipe import Recipe, parse
 from lyceum.reward.base import allow_code, combine
@@ -54,6 +55,7 @@ def train(
         Diverged: too many steps in a row were not finite.
         NothingGraded: nothing could be graded in several steps in a row.
     """
+    check_run_folder(recipe)
     sources = check(recipe)
     run = Run.claim(
         recipe.output,
@@ -81,6 +83,11 @@ def with_defaults(written: dict[str, Any]) -> dict[str, Any]:
         return parse(written).resolved()
     except RecipeError:
         return written  # of a version whose keys this one does not know
+
+
+def check_run_folder(recipe: Recipe) -> None:
+    """Raise RecipeError for a run folder that cannot be made, or that is, holds or lies in what the run reads."""
+    check_output("output", Path(recipe.output) / recipe.name, folder=True, inputs=input_paths(recipe))
 
 
 def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:

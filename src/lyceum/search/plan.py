@@ -11,6 +11,7 @@ from typing import Any
 from lyceum.component import Component, RecipeError
 from lyceum.evaluate.measure import Measurement
 from lyceum.garbage import only_new
+from lyceum.outputs import check_output, input_paths
 from lyceum.policy import Policy
 from lyceum.progress import Progress
 from lyceum.recipe import Overrides
@@ -86,7 +87,8 @@ class Plan:
                 "reward": [part.model_dump(mode="json") for part in measurement.recipe.reward],
                 "value": None if asked.value is None else asked.value.model_dump(mode="json"),
             }
-            folder = Folder(Path(output).expanduser(), told)
+            inputs = input_paths(measurement.recipe) | input_paths(asked.value, "value")
+            folder = Folder(check_output("output", Path(output).expanduser(), folder=True, inputs=inputs), told)
         cells: list[Planned] = []
         for size, strategy in [
             (size, strategy)
@@ -101,6 +103,8 @@ class Plan:
             cells.append(Planned(strategy, size, growth, None if folder is None else folder.done(name, settings)))
         if lines:
             raise RecipeError(list(dict.fromkeys(lines)))
+        if folder is not None:
+            folder.refuse_others(cell.name for cell in cells)
         return cls(measurement, asked, cells, folder)
 
     def run(self, interrupted: Callable[[], bool]) -> Found:
