@@ -61,15 +61,20 @@ UNFIT = {
             num_key_value_heads=2, layer_types=["conv", "full_attention"],
         )
     ),
-    "values of another width than keys": lambda: DeepseekV3ForCausalLM(
-        DeepseekV3Config(
-            vocab_size=99, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4,
-            num_key_value_heads=4, qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=8, q_lora_rank=8, kv_lora_rank=8,
-            first_k_dense_replace=1,
-        )
-    ),
+    "values of another width than keys": lambda: latent_attention(v_head_dim=8),
 }  # fmt: skip
 """Models that trees cannot use."""
+
+
+def latent_attention(**more) -> PreTrainedModel:
+    """DeepSeek's: the cache of the attention is not as wide as its keys."""
+    return DeepseekV3ForCausalLM(
+        DeepseekV3Config(
+            vocab_size=99, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4,
+            num_key_value_heads=4, qk_nope_head_dim=8, qk_rope_head_dim=8, q_lora_rank=8, kv_lora_rank=8,
+            first_k_dense_replace=1, **more,
+        )
+    ).eval()  # fmt: skip
 
 
 def plain_model(name: str = "llama-gqa", *, seed: int = 0, spread: float = 0.3, **more) -> PreTrainedModel:

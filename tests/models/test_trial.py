@@ -1,6 +1,6 @@
 import pytest
 import torch
-from tiny_models import CONFIGS, UNFIT, plain_model, policy_like
+from tiny_models import CONFIGS, UNFIT, latent_attention, plain_model, policy_like
 from torch import nn
 
 from lyceum.component import RecipeError
@@ -45,3 +45,12 @@ def test_an_architecture_that_trees_cannot_use_is_refused_when_it_is_loaded(what
     character_tokenizer(context=256).save_pretrained(tmp_path)
     with pytest.raises(RecipeError, match=rf"model.path: .* cannot be used: .*{REASONS[what]}"):
         load_policy(ModelSettings(path=str(tmp_path)))
+
+
+def test_latent_attention_is_refused_though_its_keys_and_values_are_equally_wide():
+    # Keys of 8 + 8 beside values of 16: only the cache, made by the configuration's head_dim of 8, cannot hold them.
+    model = latent_attention(v_head_dim=16)
+    with pytest.raises(
+        NotImplementedError, match=r"1 layers with key heads 4 of width 16; .* 1 layers with 4 of width 8"
+    ):
+        check_trees(policy_like(model), logits_alone(model))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -31,7 +32,8 @@ def check_trees(policy: Policy, alone: Logits) -> None:
     """Compare with the logits over the packed tree, in which both branches follow one trunk.
 
     A model whose layers carry a state along the sequence, or whose attention has something that lyceum's lacks, would
-    train on other probabilities than it has.
+    train on other probabilities than it has. One whose layers attend otherwise than its configuration says (DeepSeek's
+    latent attention) has keys that the engine's cache could not hold.
 
     Raises:
         NotImplementedError: they differ, or the model cannot be called so.
@@ -39,16 +41,38 @@ def check_trees(policy: Policy, alone: Logits) -> None:
     what = type(policy.causal).__name__
     tokens, paths = _tokens(policy.causal).to(policy.device), _PATHS.to(policy.device)
     position = torch.empty_like(tokens).scatter_(0, paths.flatten(), torch.arange(paths.shape[1]).repeat(2).to(paths))
+    plan = _Keys(list(_PATHS), [0, TRUNK])
     try:
-        hidden = policy.hidden(tokens, position, TreePlan(list(_PATHS), [0, TRUNK]).to(policy.device))
+        hidden = policy.hidden(tokens, position, plan.to(policy.device))
     except (TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
         raise NotImplementedError(f"{what} cannot be called over token trees: {error}") from error
+    layers, heads, dim = policy.cache_shape
+    if plan.shapes != dict.fromkeys(range(layers), (heads, dim)):
+        shapes = ", ".join(f"{h} of width {d}" for h, d in sorted(set(plan.shapes.values())))
+        raise NotImplementedError(
+            f"{what} has {len(plan.shapes)} layers with key heads {shapes}; the engine's cache is made for what its "
+            f"configuration says: {layers} layers with {heads} of width {dim}"
+        )
     difference = float((policy.head(hidden)[paths] - alone).norm() / alone.norm())
     if not difference <= TOLERANCE[policy.causal.dtype]:
         raise NotImplementedError(
             f"{what} says something else over a token tree than by itself (its logits differ by {difference:.1%}): its "
             "attention, or a state along the sequence, is not one that branches can share"
         )
+
+
+class _Keys(TreePlan):
+    """Remembers the key heads of each layer and their width."""
+
+    def __init__(self, paths: Sequence[Tensor], owned_from: Sequence[int]) -> None:
+        super().__init__(paths, owned_from)
+        self.shapes: dict[int, tuple[int, int]] = {}
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float, window: int | None
+    ) -> Tensor:
+        self.shapes[layer] = (key.shape[1], key.shape[2])
+        return super().attend(layer, query, key, value, scale=scale, window=window)
 
 
 _SIZE = TRUNK + 2 * BRANCH
