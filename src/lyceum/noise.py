@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+
+from lyceum.utils.terminal import printable
+
+log = logging.getLogger(__name__)
+
+LONGEST_WARNING = 1000
+"""Characters of a warning of transformers that are repeated."""
+_DECORATION = re.compile(r"\x1b\[[0-9;]*m|[-+]{3,}")
+"""Colours, and the rules of its tables."""
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
     """Without transformers' progress bars and advice, and put back afterwards: a notebook's settings are its own.
 
-    Its errors stay. What lyceum itself refuses or warns of does not pass through here.
+    Its errors stay, and so does what it warns of while a model is loaded (``told_once``). What lyceum itself refuses or
+    warns of does not pass through here.
     """
     # Asked for by tokenizers in every process that forks after it was used.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -26,3 +39,48 @@ def quiet() -> Iterator[None]:
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()
+
+
+@contextmanager
+def told_once(place: str) -> Iterator[None]:
+    """What transformers warns of inside (a weight, a token or a setting that it changed) becomes lines of lyceum's own,
+    each of them once in a process: a model is looked at when a recipe is checked, and again when it is loaded.
+
+    Args:
+        place: what the lines begin with: the key and what it was given.
+    """
+    from transformers.utils import logging as of_transformers
+
+    root = of_transformers.get_logger()
+    heard = _Heard()
+    level, handlers = root.level, root.handlers
+    root.handlers = [heard]
+    root.setLevel(logging.WARNING)
+    # lyceum itself tells of weights that do not fit, by what transformers returns; where it raises, its report is all.
+    left_out = "LOAD REPORT"
+    try:
+        yield
+    except Exception:
+        left_out = None
+        raise
+    finally:
+        root.setLevel(level)
+        root.handlers = handlers
+        for message in heard.messages:
+            if left_out is None or left_out not in message:
+                tell_once(f"{place}: transformers: {message[:LONGEST_WARNING]}")
+
+
+class _Heard(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(printable(" ".join(_DECORATION.sub("", record.getMessage()).split())))
+
+
+@cache
+def tell_once(line: str) -> None:
+    """A warning that is as true the second time: it is told the first time in a process."""
+    log.warning("%s", line)

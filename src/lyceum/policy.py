@@ -17,7 +17,9 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TokenizersBackend
 
 from lyceum.attention import IMPLEMENTATION, Plan, TreePlan
+from lyceum.component import RecipeError
 from lyceum.forest import Forest
+from lyceum.utils.terminal import quoted
 
 _LOGIT_ELEMENTS = 1 << 24
 """Most (token, vocabulary) logits held at once: 64 MiB in float32."""
@@ -124,11 +126,17 @@ def redirect_attention(model: PreTrainedModel) -> None:
 
 
 def _stop_ids(causal: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Every end-of-sequence token that the model's generation settings, its config or its tokenizer name."""
-    ids: set[Any] = set()
+    """Every end-of-sequence token that the model's generation settings, its config or its tokenizer name.
+
+    Raises:
+        RecipeError: one is no token id.
+    """
+    ids: list[Any] = []
     generation = getattr(causal, "generation_config", None)
     for source in (getattr(generation, "eos_token_id", None), causal.config.eos_token_id, tokenizer.eos_token_id):
-        ids |= set(source) if isinstance(source, (list, tuple)) else set() if source is None else {int(source)}
+        ids += source if isinstance(source, (list, tuple)) else [] if source is None else [source]
+    if wrong := [token for token in ids if not isinstance(token, int)]:
+        raise RecipeError(f"model.path: eos_token_id: got {quoted(wrong[0])}; allowed: a token id, or a list of them")
     return frozenset(ids)
 
 

@@ -206,10 +206,12 @@ def test_what_is_no_token_classifier_is_refused(policy, tmp_path):
     (tmp_path / "causal" / "config.json").write_text(
         json.dumps(config | {"architectures": ["LlamaForTokenClassification"], "num_labels": 1})
     )
-    with pytest.raises(RecipeError, match=r"has no weights for score.*no trained token classifier"):
+    with pytest.raises(RecipeError, match=r"missing: 2 of \d+ \(score.bias, score.weight\); .*not of one model"):
         settings.build(policy, seed=0)
+    assert "weights that are missing: 2 of" in settings.check(None)[0]
+    assert "has no place for: 1 (lm_head.weight); " in settings.check(None)[1]
     (tmp_path / "causal" / "config.json").write_text("no json")
-    assert "is no model folder" in settings.check(None)[0]
+    assert "config.json cannot be read" in settings.check(None)[0]
     assert "no folder ./there" in PathModel(path="./there").check(None)[0]
 
 

@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from transformers import AutoConfig, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from lyceum.component import RecipeError
-from lyceum.models.load import SCRATCH, ModelSettings, _source
+from lyceum.models.load import SCRATCH, ModelSettings, check_weights, read_config
+from lyceum.utils.user_files import user_file
 
 UNLIMITED = 1 << 30
 
 
 def context_of(settings: ModelSettings, tokenizer: PreTrainedTokenizerBase) -> int:
-    """Longest sequence in tokens, the tokenizer found to fit the model on the way.
+    """Longest sequence in tokens; tokenizer, configuration and names of the weights found to fit on the way.
 
     Raises:
-        RecipeError: no configuration, or a tokenizer with token ids that the model has no embedding for.
+        RecipeError: no configuration, a tokenizer with token ids that the model has no embedding for, or weights that
+            the configuration does not describe.
     """
-    said = int(getattr(tokenizer, "model_max_length", 0) or UNLIMITED)
+    path = settings.path
+    with user_file("model.path", f"the tokenizer of {path}: model_max_length", "allowed: a number of tokens"):
+        said = int(getattr(tokenizer, "model_max_length", 0) or UNLIMITED)
     # transformers writes 1e30 where nobody said; a .gguf file holds its configuration among its weights.
-    if settings.path == SCRATCH or settings.path.endswith(".gguf"):
+    if path == SCRATCH or path.endswith(".gguf"):
         return min(said, UNLIMITED)
-    folder, extra = _source(settings)
-    try:
-        config: Any = AutoConfig.from_pretrained(folder, **extra).get_text_config()
-    except (OSError, ValueError, KeyError) as error:
-        raise RecipeError(f"model.path: the configuration of {settings.path} cannot be read: {error}") from error
+    config = read_config(settings)
     largest, embedded = max(tokenizer.get_vocab().values(), default=0), getattr(config, "vocab_size", None)
     if embedded is not None and largest >= embedded:
         raise RecipeError(
-            f"model.path: the vocabulary does not fit: the tokenizer of {settings.path} has token ids up to {largest}, "
+            f"model.path: the vocabulary does not fit: the tokenizer of {path} has token ids up to {largest}, "
             f"the model embeds {embedded}; use the tokenizer that belongs to it"
         )
+    check_weights(settings)
     return min(said, int(getattr(config, "max_position_embeddings", None) or UNLIMITED), UNLIMITED)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import shutil
-import struct
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -14,19 +14,18 @@ from typing import Any, Literal, cast
 import torch
 import transformers
 from pydantic import Field, field_validator, model_validator
-from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from lyceum.component import RecipeError, Settings, nearest
 from lyceum.models.scratch import build_scratch
 from lyceum.models.trial import check_trees, logits_alone
-from lyceum.noise import quiet
+from lyceum.models.weights import Checkpoint, check_finite, check_folder
+from lyceum.noise import quiet, told_once
 from lyceum.policy import Policy
+from lyceum.utils.user_files import user_file
 
 BASE, SCRATCH = "base", "scratch"
-
-UNREADABLE = (OSError, ValueError, KeyError, struct.error, SafetensorError)
-"""What the libraries raise over files that are not what their names say."""
+CODE = " (a model with Python code of its own needs model.trust_remote_code=true, if you trust its authors)"
 
 
 class LoraSettings(Settings):
@@ -59,8 +58,12 @@ class ModelSettings(Settings):
     """Adapters to train in place of the weights: true, or rank, alpha, target_modules; none by default."""
     trust_remote_code: bool = False
     """Run Python code that comes with the model. Off unless you trust its authors."""
+    allow_missing_weights: tuple[str, ...] = ()
+    """Names of weights that the files may lack, ``*`` standing for anything: they begin random. Others are refused."""
+    allow_unused_weights: tuple[str, ...] = ()
+    """Names of weights in the files that the model may have no place for, such as ``v_head.*``. Others are refused."""
     seed: int = 0
-    """Of the initial weights of ``scratch``, and of new adapters."""
+    """Random seed of the initial weights of ``scratch``, of new adapters and of weights that may be missing."""
 
     @model_validator(mode="before")
     @classmethod
@@ -78,8 +81,8 @@ def check_model(settings: ModelSettings) -> None:
     """Refuse what cannot be loaded, before anything is.
 
     Raises:
-        RecipeError: a path that is not there, a folder without a model or without a tokenizer, a missing template or
-            GPU.
+        RecipeError: a path that is not there, a folder without a model or without a tokenizer or with files that cannot
+            be read, a missing template or GPU.
     """
     path = settings.path
     if settings.device == "cuda" and not torch.cuda.is_available():
@@ -88,7 +91,7 @@ def check_model(settings: ModelSettings) -> None:
         raise RecipeError(f"model.chat_template: no file {settings.chat_template}")
     if path in (BASE, SCRATCH):
         return
-    place = Path(path).expanduser()
+    place = local_path(path)
     if place.suffix == ".gguf":
         if not place.is_file():
             raise RecipeError(f"model.path: no file {path}")
@@ -108,12 +111,17 @@ def check_model(settings: ModelSettings) -> None:
     names = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json")
     if not any((place / name).is_file() for name in names):
         raise RecipeError(f"model.path: {path} has no tokenizer ({', '.join(names[:2])}); save it beside the model")
-    if not any(place.glob("*.safetensors")) and not any(place.glob("*.bin")):
-        raise RecipeError(f"model.path: {path} has no weights (model.safetensors)")
-    try:
-        json.loads(config.read_text())
-    except ValueError as error:
-        raise RecipeError(f"model.path: {config} is not JSON: {error}") from error
+    check_folder("model.path", path, place)
+
+
+def check_weights(settings: ModelSettings) -> None:
+    """Compare the weights in a model folder with its configuration, reading neither the model nor its weights.
+
+    Raises:
+        RecipeError: some are missing, left over or of another shape, or the configuration cannot be used.
+    """
+    if settings.path != SCRATCH:
+        _checkpoint(settings).check(AutoModelForCausalLM)
 
 
 def load_tokenizer(settings: ModelSettings) -> PreTrainedTokenizerBase:
@@ -123,26 +131,46 @@ def load_tokenizer(settings: ModelSettings) -> PreTrainedTokenizerBase:
         RecipeError: it has no chat template and none is given, no end-of-sequence token, or cannot be loaded.
     """
     check_model(settings)
-    if settings.path == SCRATCH:
+    path = settings.path
+    if path == SCRATCH:
         tokenizer: PreTrainedTokenizerBase = build_scratch(seed=settings.seed)[1]
     else:
         folder, extra = _source(settings)
-        try:
+        if "gguf_file" not in extra:
+            # The tokenizer's loader reads it too: a fault in it is not to be told as the tokenizer's.
+            read_config(settings)
+        with (
+            told_once(f"model.path: {path}"),
+            user_file("model.path", f"the tokenizer of {path} cannot be loaded", f"save it anew beside it{CODE}"),
+        ):
             tokenizer = AutoTokenizer.from_pretrained(folder, **extra)
-        except UNREADABLE as error:
-            raise RecipeError(f"model.path: the tokenizer of {settings.path} cannot be loaded: {error}") from error
     if settings.chat_template is not None:
-        tokenizer.chat_template = Path(settings.chat_template).read_text()
+        with user_file("model.chat_template", settings.chat_template, "allowed: a file with a Jinja template"):
+            tokenizer.chat_template = Path(settings.chat_template).read_text("utf-8")
     if tokenizer.chat_template is None:
         raise RecipeError(
-            f"model.chat_template: {settings.path} comes without a chat template; give a file with one "
+            f"model.chat_template: {path} comes without a chat template; give a file with one "
             "(for a base model, one that prints each message's content will do)"
         )
     if settings.chat_template_kwargs:
         tokenizer.chat_template = _told(tokenizer.chat_template, settings.chat_template_kwargs)
     if tokenizer.eos_token_id is None:
-        raise RecipeError(f"model.path: the tokenizer of {settings.path} has no end-of-sequence token")
+        raise RecipeError(f"model.path: the tokenizer of {path} has no end-of-sequence token")
     return tokenizer
+
+
+def read_config(settings: ModelSettings) -> Any:
+    """The configuration of the model's text part, alone.
+
+    Raises:
+        RecipeError: there is none, or it is not as transformers defines it.
+    """
+    folder, extra = _source(settings)
+    with (
+        told_once(f"model.path: {settings.path}"),
+        user_file("model.path", f"the configuration of {settings.path} cannot be read", f"mend its config.json{CODE}"),
+    ):
+        return AutoConfig.from_pretrained(folder, **extra).get_text_config()
 
 
 def _told(template: Any, kwargs: Mapping[str, Any]) -> str:
@@ -173,12 +201,9 @@ def load_policy(settings: ModelSettings) -> Policy:
     if settings.path == SCRATCH:
         module: PreTrainedModel = build_scratch(seed=settings.seed)[0]
     else:
-        folder, extra = _source(settings)
-        extra |= _unpacked() if "gguf_file" in extra else {}
-        try:
-            module = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, settings.dtype), **extra)
-        except UNREADABLE as error:
-            raise RecipeError(f"model.path: {settings.path} cannot be loaded: {error}") from error
+        source = _checkpoint(settings)
+        extra = _unpacked() if "gguf_file" in source.extra else {}
+        module = source.load(AutoModelForCausalLM, getattr(torch, settings.dtype), seed=settings.seed, **extra)
     quantizer = getattr(module, "hf_quantizer", None)
     if quantizer is not None:
         quantizer.remove_quantization_config(module)  # unpacked by now; it would refuse to be saved
@@ -190,9 +215,19 @@ def load_policy(settings: ModelSettings) -> Policy:
             f"{embeddings}; use the tokenizer that belongs to it"
         )
     module = cast(Any, module).to(device=device, dtype=getattr(torch, settings.dtype)).eval()
-    alone = logits_alone(module)
+    check_finite("model.path", settings.path, module)
+    with user_file("model.path", f"{settings.path} cannot be run", "mend its config.json"):
+        alone = logits_alone(module)
+    if not alone.isfinite().all():
+        raise RecipeError(
+            f"model.dtype: the logits of {settings.path} hold NaN or infinity in {settings.dtype}; allowed: a dtype of "
+            "wider range (bfloat16, float32), or a model that works"
+        )
+    targets = "allowed for target_modules: all-linear, or names of the model's linear layers, such as q_proj"
+    with user_file("model.lora", f"{settings.path} cannot be given adapters", targets):
+        trained = _with_adapters(module, settings)
     try:
-        policy = Policy(_with_adapters(module, settings), tokenizer)
+        policy = Policy(trained, tokenizer)
         check_trees(policy, alone)
     except NotImplementedError as error:
         raise RecipeError(f"model.path: {settings.path} cannot be used: {error}") from error
@@ -240,10 +275,22 @@ def _source(settings: ModelSettings) -> tuple[str, dict[str, Any]]:
     extra: dict[str, Any] = {"trust_remote_code": settings.trust_remote_code}
     if settings.path == BASE:
         return str(files("lyceum.models") / BASE), extra
-    place = Path(settings.path).expanduser()
+    place = local_path(settings.path)
     if place.suffix == ".gguf":
         return str(place.parent), extra | {"gguf_file": place.name}
     return str(place) if place.exists() else settings.path, extra
+
+
+def local_path(path: str) -> Path:
+    """With ``~`` for a home; where there is no such home, as it stands."""
+    return Path(os.path.expanduser(path))
+
+
+def _checkpoint(settings: ModelSettings) -> Checkpoint:
+    folder, extra = _source(settings)
+    return Checkpoint(
+        "model", settings.path, folder, extra, settings.allow_missing_weights, settings.allow_unused_weights
+    )
 
 
 def _unpacked() -> dict[str, Any]:

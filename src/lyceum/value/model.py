@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,10 +16,13 @@ from transformers import AutoModelForTokenClassification, AutoTokenizer, PreTrai
 
 from lyceum.component import Component, RecipeError, require_keys
 from lyceum.curriculum.prompt_value import explained_variance
-from lyceum.models.load import save_module
+from lyceum.models.load import local_path, save_module
+from lyceum.models.weights import Checkpoint, check_finite, check_folder, read_object
+from lyceum.noise import told_once
 from lyceum.policy import Policy, redirect_attention
 from lyceum.runtime.in_process import counter_seed
 from lyceum.tree import Node
+from lyceum.utils.user_files import user_file
 from lyceum.value.packed import packed
 
 Over = Literal["end", "last", "min", "product"]
@@ -40,6 +42,8 @@ class PathModel(Component, room="value"):
     path: str | None = None
     """Folder or hub name of a ``*ForTokenClassification`` model with one label, or two of which the second means right,
     and the policy's own vocabulary; null copies the policy's body, under a new head that says 0.5 of every path."""
+    allow_unused_weights: tuple[str, ...] = ()
+    """Names of weights in its files that a token classifier may have no place for, ``*`` standing for anything."""
     over: Over = "end"
     """Which logits count: that of the path's last token, or those at the ends of its steps: the last one, the least, or
     the product of all."""
@@ -59,7 +63,7 @@ class PathModel(Component, room="value"):
     """Unique tokens forwarded at once; neither values nor gradients depend on it, the memory does."""
 
     def check(self, stage: Any) -> list[str]:
-        lines = [] if self.path is None else wrong_folder(self.path)
+        lines = [] if self.path is None else wrong_folder(self.path, self.allow_unused_weights)
         if self.separator and self.over == "end":
             lines.append(
                 f"value.separator: got {self.separator!r} with value.over 'end', which reads the last token alone; "
@@ -76,7 +80,9 @@ class PathValues:
 
     def __init__(self, settings: PathModel, policy: Policy, *, seed: int) -> None:
         self.settings, self.tokenizer, self.seed = settings, policy.tokenizer, seed
-        model = copied(policy) if settings.path is None else loaded(settings.path, policy)
+        model = (
+            copied(policy) if settings.path is None else loaded(settings.path, policy, settings.allow_unused_weights)
+        )
         try:
             redirect_attention(model)
         except NotImplementedError as error:
@@ -264,29 +270,24 @@ def copied(policy: Policy) -> PreTrainedModel:
     return cast(Any, model).to(device=policy.device, dtype=causal.dtype).requires_grad_(True).eval()
 
 
-def loaded(path: str, policy: Policy) -> PreTrainedModel:
+def loaded(path: str, policy: Policy, may_leave: tuple[str, ...] = ()) -> PreTrainedModel:
     """A token classifier that reads the policy's own tokens.
 
+    Args:
+        may_leave: patterns of weights in its files that a token classifier may have no place for.
     Raises:
         RecipeError: it cannot be loaded, is no token classifier, or has another vocabulary than the policy.
     """
-    lines = wrong_folder(path)
-    if lines:
+    if lines := wrong_folder(path, may_leave):
         raise RecipeError(lines)
-    place = Path(path).expanduser()
-    folder = str(place) if place.exists() else path
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        model, said = AutoModelForTokenClassification.from_pretrained(
-            folder, dtype=policy.causal.dtype, trust_remote_code=False, output_loading_info=True
-        )
-    except (OSError, ValueError, KeyError) as error:
-        raise RecipeError(f"value.path: {path} cannot be loaded: {error}") from error
-    if said["missing_keys"]:
-        raise RecipeError(
-            f"value.path: {path} has no weights for {', '.join(sorted(said['missing_keys']))}: it is no trained token "
-            "classifier; allowed: a folder that a run left as value/, or a process reward model"
-        )
+    checkpoint = _checkpoint(path, may_leave)
+    with (
+        told_once(f"value.path: {path}"),
+        user_file("value.path", f"the tokenizer of {path} cannot be loaded", "save the policy's own one beside it"),
+    ):
+        tokenizer = AutoTokenizer.from_pretrained(checkpoint.source, **checkpoint.extra)
+    model = checkpoint.load(AutoModelForTokenClassification, policy.causal.dtype)
+    check_finite("value.path", path, model)
     if tokenizer.get_vocab() != policy.tokenizer.get_vocab():
         raise RecipeError(
             f"value.path: the tokenizer of {path} is not the policy's, whose tokens it would read; allowed: a model "
@@ -295,21 +296,31 @@ def loaded(path: str, policy: Policy) -> PreTrainedModel:
     return cast(Any, model).to(policy.device).eval()
 
 
-def wrong_folder(path: str) -> list[str]:
-    """What is wrong with a local folder, as far as its config tells; nothing of what may be a hub's name."""
-    place = Path(path).expanduser()
+def wrong_folder(path: str, may_leave: tuple[str, ...] = ()) -> list[str]:
+    """What is wrong with a local folder, as far as its files tell without reading a weight; nothing of what may be a
+    hub's name."""
+    checkpoint = _checkpoint(path, may_leave)
+    place = Path(checkpoint.source)
     allowed = "allowed: the folder of a model *ForTokenClassification, owner/name of a hub, or null"
     if not place.exists():
         local = path.startswith((".", "/", "~")) or path.count("/") != 1
         return [f"value.path: no folder {path}; {allowed}"] if local else []
     try:
-        config = json.loads((place / "config.json").read_text("utf-8"))
-        named = list(config.get("architectures") or ())
-    except (OSError, ValueError, AttributeError) as error:
-        return [f"value.path: {path} is no model folder: {error}; {allowed}"]
-    if not any(str(name).endswith("ForTokenClassification") for name in named):
-        return [f"value.path: {path} holds {', '.join(map(str, named)) or 'no architecture'}; {allowed}"]
+        check_folder("value.path", path, place)
+        named = read_object("value.path", place / "config.json").get("architectures")
+        named = named if isinstance(named, list) else []
+        if not any(str(name).endswith("ForTokenClassification") for name in named):
+            return [f"value.path: {path} holds {', '.join(map(str, named)) or 'no architecture'}; {allowed}"]
+        checkpoint.check(AutoModelForTokenClassification)
+    except RecipeError as error:
+        return error.lines
     return []
+
+
+def _checkpoint(path: str, may_leave: tuple[str, ...]) -> Checkpoint:
+    place = local_path(path)
+    source = str(place) if place.exists() else path
+    return Checkpoint("value", path, source, {"trust_remote_code": False}, may_leave=may_leave)
 
 
 def head_of(model: PreTrainedModel) -> nn.Linear:

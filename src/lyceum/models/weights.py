@@ -1,0 +1,292 @@
+"""Whether the files of a model hold the weights that its configuration describes, and loading them.
+
+transformers gives random values to weights that the files lack and passes over those that the model has no place for: a
+folder without one layer's tensors loads, and answers at random. Here a model is what its folder says, or it is refused.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
+from transformers import PreTrainedModel
+
+from lyceum.component import RecipeError
+from lyceum.noise import quiet, tell_once, told_once
+from lyceum.utils.documents import DATA, DocumentError, read_json
+from lyceum.utils.terminal import printable, quoted
+from lyceum.utils.user_files import user_file
+
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+ADVICE = "allowed: a folder as save_pretrained writes it, of an architecture that this transformers knows"
+DIFFERENT = "its weights and its config.json are not of one model; allowed: a folder as save_pretrained writes it"
+
+MOST_COUNTED = 1_000_000
+"""Largest layer, head, expert or label count of a configuration: transformers makes lists of such lengths."""
+MORE_TENSORS, MORE_ELEMENTS = 16, 64
+"""How many times what its files hold a model may have: there tied weights stand once, others fused or 8 in a number."""
+NAMED = 3
+"""Weights that a line names."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model's files, and what may differ between them and its configuration.
+
+    Attributes:
+        key: of the recipe (``model``, ``value``); its ``path`` is what lines name.
+        path: as the user gave it.
+        source: folder or hub name, as from_pretrained takes it.
+        extra: further arguments of from_pretrained.
+        may_miss: patterns (``*`` stands for anything) of weights that may be missing, and then begin random; None where
+            no setting allows it.
+        may_leave: patterns of weights in the files that the model may have no place for, or None.
+    """
+
+    key: str
+    path: str
+    source: str
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    may_miss: tuple[str, ...] | None = None
+    may_leave: tuple[str, ...] | None = None
+
+    def check(self, auto: Any) -> None:
+        """Compare names and shapes of the files' weights with the configuration's; no weight is read.
+
+        Only of local folders; of a hub's model and of a .gguf file ``load`` compares. Quantised weights too are left to
+        it, since their loaders ask for devices, and code of the model's own, which need not run without its weights.
+
+        Args:
+            auto: transformers' class that would load them, such as AutoModelForCausalLM.
+        Raises:
+            RecipeError: weights are missing, left over or of another shape, or the configuration cannot be used.
+        """
+        folder = Path(self.source)
+        if "gguf_file" in self.extra or self.extra.get("trust_remote_code") or not folder.is_dir():
+            return
+        if "quantization_config" not in read_object(f"{self.key}.path", folder / "config.json"):
+            self._from_pretrained(auto, device_map="meta")
+
+    def load(self, auto: Any, dtype: torch.dtype, *, seed: int = 0, **extra: Any) -> PreTrainedModel:
+        """
+        Args:
+            auto: transformers' class that loads it, such as AutoModelForCausalLM.
+            seed: of weights that may be missing.
+        Raises:
+            RecipeError: it cannot be loaded, or weights are missing, left over or of another shape.
+        """
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            module = self._from_pretrained(auto, dtype=dtype, **extra)
+        if getattr(module, "_hf_peft_config_loaded", False):
+            raise RecipeError(_adapter_line(f"{self.key}.path", self.path))
+        return module
+
+    def _from_pretrained(self, auto: Any, **how: Any) -> PreTrainedModel:
+        # use_safetensors: a pickle can run code, and is not read at all.
+        safe = {} if "gguf_file" in self.extra else {"use_safetensors": True}
+        with (
+            quiet(),
+            told_once(f"{self.key}.path: {self.path}"),
+            user_file(f"{self.key}.path", f"{self.path} cannot be loaded", ADVICE),
+            self._bounded(),
+        ):
+            module, found = auto.from_pretrained(
+                self.source, output_loading_info=True, ignore_mismatched_sizes=True, **safe, **self.extra, **how
+            )
+        self._compare(found, len(module.state_dict()))
+        return module
+
+    def _compare(self, found: Mapping[str, Any], total: int) -> None:
+        missing, random = _split(found["missing_keys"], self.may_miss)
+        surplus, unused = _split(found["unexpected_keys"], self.may_leave)
+        shapes = sorted(
+            f"{name} {list(stored)}, by config.json {list(asked)}" for name, stored, asked in found["mismatched_keys"]
+        )
+        said = f"{self.key}.path: {self.path}"
+        faults = (
+            ("weights that are missing", missing, total, self.may_miss, "allow_missing_weights"),
+            ("weights that the model has no place for", surplus, None, self.may_leave, "allow_unused_weights"),
+            ("weights of another shape", shapes, total, None, ""),
+        )
+        if lines := [
+            f"{said}: {fault}: {_first(names, of)}; {DIFFERENT}"
+            + ("" if patterns is None else f", or {self.key}.{setting}")
+            for fault, names, of, patterns, setting in faults
+            if names
+        ]:
+            raise RecipeError(lines)
+        for what, names in (("missing weights begin random", random), ("weights are not used", unused)):
+            if names:
+                tell_once(f"{said}: {what}: {_first(names)}")
+
+    @contextmanager
+    def _bounded(self) -> Iterator[None]:
+        """No module much larger than the files is built: a million layers that nobody has would take hours."""
+        size = self._size()
+        if size is None:
+            yield
+            return
+        tensors, elements = size
+        line = (
+            f"{self.key}.path: {self.path}: config.json describes a model many times larger than the {tensors} weights "
+            "in its files; allowed: a folder as save_pretrained writes it"
+        )
+        registered = [0, 0]
+
+        def count(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+            if parameter is not None and parameter.is_meta:  # transformers builds there, and puts what it read in place
+                registered[0] += 1
+                registered[1] += parameter.numel()
+                if registered[0] > MORE_TENSORS * tensors + 1000 or registered[1] > MORE_ELEMENTS * elements:
+                    raise RecipeError(line)
+
+        hook = register_module_parameter_registration_hook(count)
+        try:
+            yield
+        finally:
+            hook.remove()
+
+    def _size(self) -> tuple[int, int] | None:
+        """Tensors in the files, and numbers in them at most; None for a hub's model."""
+        folder = Path(self.source)
+        if "gguf_file" in self.extra:
+            file = folder / self.extra["gguf_file"]
+            with file.open("rb") as opened:
+                # Magic number, version, tensors. A byte may hold several weights.
+                return struct.unpack("<4xIQ", opened.read(16))[1], 8 * file.stat().st_size
+        if not folder.is_dir():
+            return None
+        tensors = elements = 0
+        for file in weight_files(f"{self.key}.path", folder):
+            with safe_open(file, "pt") as opened:
+                for name in opened.keys():  # noqa: SIM118
+                    tensors += 1
+                    elements += math.prod(opened.get_slice(name).get_shape())
+        return tensors, elements
+
+
+def check_folder(key: str, path: str, folder: Path) -> None:
+    """Refuse a folder whose configuration, index or headers of weights cannot be read; nothing else is.
+
+    Args:
+        key: of the recipe, such as ``model.path``.
+        path: the folder, as the user gave it.
+    Raises:
+        RecipeError: it says which file, and what to do.
+    """
+    if (folder / "adapter_config.json").is_file():
+        raise RecipeError(_adapter_line(key, path))
+    for name in ("config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json"):
+        if (folder / name).is_file():
+            read_object(key, folder / name)
+    for name, count in _counts(read_object(key, folder / "config.json")):
+        if count > MOST_COUNTED:
+            raise RecipeError(
+                f"{key}: {folder / 'config.json'}: {name}: got {quoted(count)}; allowed: at most {MOST_COUNTED}"
+            )
+    for file in weight_files(key, folder):
+        with user_file(key, file, "the file is damaged or not whole: copy it again"), safe_open(file, "pt"):
+            pass
+
+
+def weight_files(key: str, folder: Path) -> list[Path]:
+    """The safetensors files that transformers would read.
+
+    Raises:
+        RecipeError: there are none, or one is not there.
+    """
+    # A configuration may name another file; transformers refuses one outside of the folder.
+    name = read_object(key, folder / "config.json").get("transformers_weights")
+    first = [str(name)] if name is not None else [WEIGHTS, INDEX]
+    found = next((folder / name for name in first if (folder / name).is_file()), None)
+    if found is None:
+        pickles = sorted(file.name for suffix in ("bin", "pt", "pth") for file in folder.glob(f"*.{suffix}"))
+        if pickles:
+            raise RecipeError(
+                f"{key}: {folder} has its weights in {pickles[0]}, a pickle, which can run code and is not read; "
+                "allowed: safetensors (where you trust the file, load it with transformers and save_pretrained it)"
+            )
+        raise RecipeError(f"{key}: {folder} has no weights ({first[0]})")
+    if found.suffix != ".json":
+        return [found]
+    shards = read_object(key, found).get("weight_map")
+    if not isinstance(shards, dict) or not shards:
+        raise RecipeError(f"{key}: {found} has no weight_map, which says which file holds which weight")
+    names = sorted({str(shard) for shard in shards.values()})
+    if gone := [shard for shard in names if not (folder / shard).is_file()]:
+        raise RecipeError(f"{key}: {found}: files that are not there: {_first(gone, len(names))}; copy them too")
+    return [folder / shard for shard in names]
+
+
+def check_finite(key: str, path: str, module: nn.Module) -> None:
+    """Refuse weights that are no numbers.
+
+    Raises:
+        RecipeError: some are NaN or infinite, in the precision that they were loaded in.
+    """
+    # The sum first, in one pass without a mask as large as the weight. It may overflow where no weight is infinite.
+    wrong = [
+        name
+        for name, weight in module.named_parameters()
+        if not weight.sum(dtype=torch.float32).isfinite() and not weight.isfinite().all()
+    ]
+    if wrong:
+        dtype = str(next(module.parameters()).dtype).removeprefix("torch.")
+        raise RecipeError(
+            f"{key}: {path}: weights with NaN or infinity in {dtype}: {_first(wrong)}; allowed: finite numbers (of a "
+            "checkpoint from before training diverged, or in a dtype of wider range)"
+        )
+
+
+def read_object(key: str, file: Path) -> dict[str, Any]:
+    """A JSON file that holds one object.
+
+    Raises:
+        RecipeError: it holds something else, or cannot be read.
+    """
+    try:
+        found = read_json(file.read_bytes(), limits=DATA)
+    except (OSError, DocumentError) as error:
+        raise RecipeError(f"{key}: {file} cannot be read: {error}; allowed: a file with a JSON object") from error
+    if not isinstance(found, dict):
+        raise RecipeError(f"{key}: {file} holds {quoted(found)}; allowed: a JSON object")
+    return found
+
+
+def _counts(value: Any) -> Iterator[tuple[str, int]]:
+    """Numbers of things in a configuration, such as ``num_hidden_layers``, the nested ones too."""
+    for name, inner in value.items() if isinstance(value, dict) else ():
+        if isinstance(inner, int) and name.startswith(("num_", "n_")):
+            yield name, inner
+        yield from _counts(inner)
+
+
+def _split(names: Iterable[str], patterns: tuple[str, ...] | None) -> tuple[list[str], list[str]]:
+    """Those that no pattern fits, and those that one does."""
+    fits = {name: any(fnmatchcase(name, pattern) for pattern in patterns or ()) for name in sorted(names)}
+    return [name for name in fits if not fits[name]], [name for name in fits if fits[name]]
+
+
+def _first(names: list[str], of: int | None = None) -> str:
+    """``9 of 39 (a, b, c, ...)``"""
+    total = "" if of is None else f" of {of}"
+    shown = ", ".join(printable(name) for name in names[:NAMED]) + (", ..." if len(names) > NAMED else "")
+    return f"{len(names)}{total} ({shown})"
+
+
+def _adapter_line(key: str, path: str) -> str:
+    return (
+        f"{key}: {path} holds a peft adapter and no model of its own; merge it into its base model first (peft: "
+        "PeftModel.from_pretrained(base, adapter).merge_and_unload().save_pretrained(folder), the tokenizer beside it)"
+    )
