@@ -19,6 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TokenizersBac
 from lyceum.attention import IMPLEMENTATION, Plan, TreePlan
 from lyceum.component import RecipeError
 from lyceum.forest import Forest
+from lyceum.models.chat import check_text, render
 from lyceum.utils.terminal import quoted
 
 _LOGIT_ELEMENTS = 1 << 24
@@ -85,14 +86,16 @@ class Policy:
         return isinstance(self.module, PeftModel)
 
     def render(self, messages: Sequence[Any]) -> list[int]:
-        """Prompt tokens of chat messages, by the tokenizer's own chat template."""
-        rendered = self.tokenizer.apply_chat_template(
-            [dict(message) for message in messages], add_generation_prompt=True, tokenize=True, return_dict=True
-        )
-        return list(cast(Any, rendered)["input_ids"])
+        """Prompt tokens of chat messages, by the tokenizer's own chat template.
+
+        Raises:
+            RecipeError: the template refuses them.
+        """
+        return render(self.tokenizer, messages)
 
     def encode(self, completion: str) -> list[int]:
         """Tokens of a completion that somebody else wrote, its end of sequence included."""
+        check_text(completion)
         tokens = self.tokenizer(completion, add_special_tokens=False)["input_ids"]
         return [*cast(Any, tokens), cast(int, self.tokenizer.eos_token_id)]
 

@@ -12,6 +12,7 @@ from lyceum.component import RecipeError
 from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.evaluate.run import first_tasks
 from lyceum.garbage import only_new
+from lyceum.models.chat import plain, render
 from lyceum.models.limits import context_of
 from lyceum.models.load import load_policy, load_tokenizer, save_policy
 from lyceum.outputs import check_output, input_paths
@@ -133,15 +134,15 @@ def prompt_characters(task: Task) -> int:
 
 def check_prompt(key: str, task: Task, tokenizer: Any, limit: int) -> None:
     """Refuse a prompt that the model cannot read."""
-    rendered = tokenizer.apply_chat_template(
-        [dict(message) for message in task.messages], add_generation_prompt=True, tokenize=True, return_dict=True
-    )
-    ids = list(rendered["input_ids"])
+    try:
+        ids = render(tokenizer, task.messages)
+    except RecipeError as error:
+        raise RecipeError([f"{key}: the prompt of task {task.id!r} cannot be rendered", *error.lines]) from error
     if len(ids) >= limit:
         raise RecipeError(f"{key}: the prompt of task {task.id!r} has {len(ids)} tokens, the model's context {limit}")
     unknown = tokenizer.unk_token_id
     if unknown is not None and unknown in ids:
-        text = "".join(str(message["content"]) for message in task.messages)
+        text = "".join(str(plain(message)["content"]) for message in task.messages)
         strange = sorted({c for c in text if unknown in tokenizer(c, add_special_tokens=False)["input_ids"]})
         raise RecipeError(
             f"{key}: the model's vocabulary does not fit: the prompt of task {task.id!r} has characters it has no "

@@ -17,6 +17,7 @@ from pydantic import Field, field_validator, model_validator
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from lyceum.component import RecipeError, Settings, nearest
+from lyceum.models.chat import check_template
 from lyceum.models.scratch import build_scratch
 from lyceum.models.trial import check_trees, logits_alone
 from lyceum.models.weights import Checkpoint, check_finite, check_folder
@@ -156,6 +157,7 @@ def load_tokenizer(settings: ModelSettings) -> PreTrainedTokenizerBase:
         tokenizer.chat_template = _told(tokenizer.chat_template, settings.chat_template_kwargs)
     if tokenizer.eos_token_id is None:
         raise RecipeError(f"model.path: the tokenizer of {path} has no end-of-sequence token")
+    check_template(tokenizer, settings.chat_template or path)
     return tokenizer
 
 

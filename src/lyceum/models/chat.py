@@ -1,0 +1,151 @@
+"""Chat messages as tokens, by the template that comes with a model: the one place where templates run."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import jinja2
+from transformers import PreTrainedTokenizerBase
+
+from lyceum.component import RecipeError
+from lyceum.utils.terminal import quoted
+from lyceum.utils.user_files import user_file
+
+KEY = "model.chat_template"
+TRIAL_SECONDS, TRIAL_BYTES, TRIAL_CHARACTERS = 20.0, 1 << 30, 1_000_000
+"""What a template may use, and write, for one message of one word."""
+WORD = "nightingale"
+
+ADVICE = "give another template by model.chat_template, or other messages"
+
+
+def render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Prompt tokens of chat messages, up to where the model's answer begins.
+
+    Raises:
+        RecipeError: the template refuses the messages or writes nothing, or a message is no text.
+    """
+    chat = [plain(message) for message in messages]
+    for message in chat:
+        check_text(message.get("content"))
+    with user_file(KEY, f"the template used with {tokenizer.name_or_path or 'the model'}", ADVICE):
+        rendered = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=True, return_dict=True)
+    tokens = list(cast(Any, rendered)["input_ids"])
+    if not tokens:
+        raise RecipeError(f"{KEY}: the template writes nothing of {quoted(chat)}; {ADVICE}")
+    return tokens
+
+
+def plain(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message whose content is one text. Content in parts is joined, as templates that know of parts print it; most
+    would print Python's notation of the list.
+
+    Raises:
+        RecipeError: a part is no text.
+    """
+    content = message.get("content")
+    if not isinstance(content, list | tuple):
+        return dict(message)
+    return {**message, "content": "".join(_text(part) for part in content)}
+
+
+def _text(part: Any) -> str:
+    text = part.get("text") if isinstance(part, Mapping) and part.get("type", "text") == "text" else part
+    if not isinstance(text, str):
+        raise RecipeError(f"a chat message's content has the part {quoted(part)}; allowed: {{type: text, text: ...}}")
+    return text
+
+
+def check_text(text: Any) -> None:
+    """Refuse half of a surrogate pair, of which no tokenizer makes tokens.
+
+    Raises:
+        RecipeError: it says where in the text.
+    """
+    try:
+        if isinstance(text, str):
+            text.encode()
+    except UnicodeEncodeError as error:
+        around = text[max(0, error.start - 20) : error.end + 20]
+        raise RecipeError(f"a text has a lone surrogate at {error.start}: {quoted(around)}; allowed: none") from error
+
+
+def check_template(tokenizer: PreTrainedTokenizerBase, path: str) -> None:
+    """Refuse a template that is no Jinja, does not end, or loses what the user says, by one message of one word.
+
+    It is tried in a process of its own, within limits of time and memory: what comes from a hub may loop for ever. One
+    that refuses the word passes (it may ask for a system message), since the first prompts are rendered before a model
+    is loaded. So does one that loops over some other message.
+
+    Args:
+        path: of the file or model that it comes from.
+    Raises:
+        RecipeError: it says which of these.
+    """
+    template = tokenizer.chat_template
+    tried = (str(template), path)
+    if tried in _passed:
+        return
+    fault = _in_process(tokenizer)
+    if fault:
+        raise RecipeError(f"{KEY}: the template of {path} {fault}; give another by model.chat_template")
+    _passed.add(tried)
+
+
+_passed: set[tuple[str, str]] = set()
+
+
+def _in_process(tokenizer: PreTrainedTokenizerBase) -> str:
+    """What is wrong, told by a process that may be ended; empty where nothing is."""
+    if "fork" not in multiprocessing.get_all_start_methods() or multiprocessing.current_process().daemon:
+        return _trial(tokenizer)  # on Windows, and where no process may be started: without limits
+    # Forked: a fresh process would import for seconds. It runs Python alone and neither threads nor a device.
+    processes = multiprocessing.get_context("fork")
+    here, there = processes.Pipe(duplex=False)
+    process = processes.Process(target=_limited_trial, args=(tokenizer, there), daemon=True)
+    process.start()
+    there.close()
+    try:
+        if not here.poll(TRIAL_SECONDS):
+            return f"does not end within {TRIAL_SECONDS:g} seconds for one message of one word"
+        return here.recv_bytes().decode()
+    except EOFError:
+        return f"ends the process that renders one message of one word (more than {TRIAL_BYTES >> 20} MiB?)"
+    finally:
+        process.kill()
+        process.join()
+        here.close()
+
+
+def _limited_trial(tokenizer: PreTrainedTokenizerBase, answer: Any) -> None:
+    import resource  # there is none on Windows
+
+    statm = Path("/proc/self/statm")
+    highest = resource.getrlimit(resource.RLIMIT_AS)[1]
+    if statm.exists() and highest == resource.RLIM_INFINITY:  # Linux; elsewhere the limit of time alone holds
+        used = int(statm.read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + TRIAL_BYTES, highest))
+    answer.send_bytes(_trial(tokenizer).encode())
+
+
+def _trial(tokenizer: PreTrainedTokenizerBase) -> str:
+    try:
+        chat = [{"role": "user", "content": WORD}]
+        texts = {
+            cast(str, tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)) for _ in "ab"
+        }
+    except jinja2.TemplateSyntaxError as error:
+        return f"is no Jinja: {error.message}, line {error.lineno}"
+    except MemoryError:
+        return f"takes more than {TRIAL_BYTES >> 20} MiB for one message of one word"
+    except Exception:
+        return ""
+    text = texts.pop()
+    if texts:
+        return "writes something else each time"
+    if len(text) > TRIAL_CHARACTERS:
+        return f"makes {len(text)} characters of one word"
+    return "" if WORD in text else f"leaves out what the user says: of {WORD!r} it makes {quoted(text)}"

@@ -1,0 +1,104 @@
+import pytest
+
+from lyceum.component import RecipeError
+from lyceum.models import chat
+from lyceum.models.load import ModelSettings, load_policy, load_tokenizer
+from lyceum.train import check_prompt
+from lyceum.types import Task
+
+USER = [{"role": "user", "content": "1+1="}]
+
+
+@pytest.fixture
+def with_template(tmp_path):
+    def load(template: str):
+        (tmp_path / "template.jinja").write_text(template)
+        return load_tokenizer(ModelSettings(path="scratch", chat_template=str(tmp_path / "template.jinja")))
+
+    return load
+
+
+def test_what_a_template_raises_over_a_prompt_is_a_line(with_template):
+    tokenizer = with_template(
+        "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+        "{{ messages[0].content }}"
+    )
+    assert tokenizer.decode(chat.render(tokenizer, USER)) == "1+1="
+    with pytest.raises(RecipeError, match=r"model.chat_template: .* System role not supported; give another template"):
+        chat.render(tokenizer, [{"role": "system", "content": "Be brief."}, *USER])
+
+
+def test_the_task_whose_prompt_cannot_be_rendered_is_named(with_template):
+    tokenizer = with_template(
+        "{{ messages[0].content }}{{ raise_exception('no sums') if '1+1' in messages[0].content }}"
+    )
+    with pytest.raises(
+        RecipeError, match=r"^tasks: the prompt of task 'a' cannot be rendered\nmodel.chat_template: .*no sums"
+    ):
+        check_prompt("tasks", Task("a", tuple(USER)), tokenizer, 64)
+
+
+def test_a_template_may_ask_for_a_system_message(with_template):
+    tokenizer = with_template(
+        "{% if messages[0].role != 'system' %}{{ raise_exception('no system') }}{% endif %}{{ messages[1].content }}"
+    )
+    assert tokenizer.decode(chat.render(tokenizer, [{"role": "system", "content": ""}, *USER])) == "1+1="
+
+
+@pytest.mark.parametrize(
+    ("template", "fault"),
+    [
+        ("{% if %}", "is no Jinja: Expected an expression, .*, line 1"),
+        ("", "leaves out what the user says: of 'nightingale' it makes ''"),
+        ("Answer:", "leaves out what the user says: of 'nightingale' it makes 'Answer:'"),
+        ("{{ messages[0].content }}{% for i in range(99) %}{{ range(9) | random }}{% endfor %}", "something else each"),
+        ("{{ messages[0].content }}{{ 'a' * 10000000 }}", "makes 10000011 characters of one word"),
+        ("{{ messages[0].content }}{{ 'a' * 10000000000 }}", "takes more than 1024 MiB"),
+    ],
+)
+def test_a_template_that_loses_the_prompt_is_refused(with_template, template, fault):
+    with pytest.raises(RecipeError, match=rf"^model.chat_template: the template of .*template.jinja .*{fault}"):
+        with_template(template)
+
+
+def test_a_template_that_does_not_end_is_ended(with_template, monkeypatch):
+    monkeypatch.setattr(chat, "TRIAL_SECONDS", 0.5)
+    endless = (
+        "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}{{ messages[0].content }}"
+    )
+    with pytest.raises(RecipeError, match=r"does not end within 0.5 seconds"):
+        with_template(endless)
+
+
+def test_where_no_process_can_be_forked_the_template_is_tried_all_the_same(with_template, monkeypatch):
+    monkeypatch.setattr(chat.multiprocessing, "get_all_start_methods", lambda: ["spawn"])
+    with pytest.raises(RecipeError, match="leaves out what the user says"):
+        with_template("Question:")
+
+
+def test_a_template_file_that_is_no_text_is_refused(tmp_path):
+    (tmp_path / "template.jinja").write_bytes(b"\xff\xfe")
+    with pytest.raises(RecipeError, match=r"model.chat_template: .*template.jinja: UnicodeDecodeError"):
+        load_tokenizer(ModelSettings(path="scratch", chat_template=str(tmp_path / "template.jinja")))
+
+
+def test_content_in_parts_is_what_it_is_in_one(with_template):
+    parts = [{"role": "user", "content": [{"type": "text", "text": "1+"}, {"type": "text", "text": "1="}]}]
+    plain = with_template("{{ messages[0].content }}")  # of a list this would print Python's notation
+    assert chat.render(plain, parts) == chat.render(plain, USER)
+    with pytest.raises(RecipeError, match=r"has the part \{'type': 'image'\}; allowed: \{type: text"):
+        chat.render(plain, [{"role": "user", "content": [{"type": "image"}]}])
+
+
+def test_half_of_a_character_is_named():
+    policy = load_policy(ModelSettings(path="scratch"))
+    with pytest.raises(RecipeError, match=r"lone surrogate at 1: 'a\\ud83d'"):
+        policy.render([{"role": "user", "content": "a\ud83d"}])
+    with pytest.raises(RecipeError, match=r"lone surrogate at 1: 'a\\ud83d'"):
+        policy.encode("a\ud83d")
+
+
+def test_a_prompt_of_no_tokens_is_refused(with_template):
+    tokenizer = with_template("{{ messages[0].content }}")
+    with pytest.raises(RecipeError, match="the template writes nothing of"):
+        chat.render(tokenizer, [{"role": "user", "content": ""}])
