@@ -45,7 +45,6 @@ class Pool:
             "factory": factory,
             "settings": dict(settings),
             "path": [entry for entry in sys.path if isinstance(entry, str)],
-            "timeout_seconds": timeout_seconds,
             "memory_mb": memory_mb,
         }
         self._state = _State(pack(start), timeout_seconds, [None] * workers)
@@ -55,20 +54,27 @@ class Pool:
             threading.Thread(target=_serve, args=(self._state, number), name=name, daemon=True).start()
         self._finalizer = weakref.finalize(self, _end, self._state)
 
-    async def run(self, job: Any) -> Any:
+    async def run(self, job: Any, *, timeout_seconds: float | None = None) -> Any:
         """The result of one job (both are what JSON can hold).
 
+        Args:
+            timeout_seconds: of this job; None takes the pool's.
         Raises:
             TypeError: JSON cannot hold the job.
             WorkerError: there is no result.
         """
-        message = pack(job)
+        return await asyncio.wrap_future(self.submit(job, timeout_seconds=timeout_seconds))
+
+    def submit(self, job: Any, *, timeout_seconds: float | None = None) -> Future[Any]:
+        """``run`` for a caller that is no coroutine: what it returns or raises is the future's."""
+        seconds = self._state.timeout_seconds if timeout_seconds is None else timeout_seconds
+        message = pack({"job": job, "timeout_seconds": seconds})
         future: Future[Any] = Future()
         with self._state.lock:
             if self._state.ended:
                 raise WorkerError("the pool is closed")
-            self._state.jobs.put((message, future))
-        return await asyncio.wrap_future(future)
+            self._state.jobs.put(_Job(message, seconds, future))
+        return future
 
     @property
     def pids(self) -> list[int]:
@@ -99,12 +105,19 @@ def shared_pool(
     return pool
 
 
+@dataclass(frozen=True)
+class _Job:
+    message: bytes
+    timeout_seconds: float
+    future: Future[Any]
+
+
 @dataclass
 class _State:
     start: bytes
     timeout_seconds: float
     processes: list[WorkerProcess | None]
-    jobs: queue.SimpleQueue[tuple[bytes, Future[Any]] | None] = field(default_factory=queue.SimpleQueue)
+    jobs: queue.SimpleQueue[_Job | None] = field(default_factory=queue.SimpleQueue)
     lock: threading.RLock = field(default_factory=threading.RLock)
     """Re-entrant: the garbage collector may end the pool in any line of a thread that holds it."""
     ended: bool = False
@@ -113,22 +126,25 @@ class _State:
 
 def _serve(state: _State, number: int) -> None:
     """The life of one worker's thread: a job, its process, its result."""
-    while (item := state.jobs.get()) is not None:
-        message, future = item
-        if not future.set_running_or_notify_cancel():
+    while (job := state.jobs.get()) is not None:
+        if not job.future.set_running_or_notify_cancel():
             continue
         try:
-            future.set_result(_result(state, number, message))
+            job.future.set_result(_result(state, number, job))
         except Exception as error:
-            future.set_exception(error)
+            job.future.set_exception(error)
     state.jobs.put(None)  # for the next thread
     _close(state, number)
 
 
-def _result(state: _State, number: int, message: bytes) -> Any:
-    process = state.processes[number] or _start(state, number)
+def _result(state: _State, number: int, job: _Job) -> Any:
+    process = state.processes[number]
+    if process is not None and process.died:  # while it had no job: it has failed none
+        _close(state, number)
+        process = None
+    process = process or _start(state, number)
     try:
-        return process.exchange(message, state.timeout_seconds)
+        return process.exchange(job.message, job.timeout_seconds)
     except WorkerError:
         if process.ended:
             _close(state, number)
@@ -156,13 +172,13 @@ def _fail_waiting(state: _State, failure: WorkerError) -> None:
     with state.lock:  # nobody asks meanwhile
         for _ in range(state.jobs.qsize()):
             try:
-                item = state.jobs.get_nowait()
+                job = state.jobs.get_nowait()
             except queue.Empty:
                 return
-            if item is None:
+            if job is None:
                 state.jobs.put(None)
-            elif item[1].set_running_or_notify_cancel():
-                item[1].set_exception(failure)
+            elif job.future.set_running_or_notify_cancel():
+                job.future.set_exception(failure)
 
 
 def _close(state: _State, number: int) -> None:

@@ -1,7 +1,7 @@
 """The process in which a slow or hostile verifier runs: ``python -m lyceum.reward.worker``, see ``worker_process``.
 
 Messages are a length and JSON, never pickle: what comes back was computed from a model's text. The first names a
-factory and its settings; every further one is a job.
+factory and its settings; every further one is a job with its time limit.
 """
 
 from __future__ import annotations
@@ -73,10 +73,11 @@ def _serve(jobs: IO[bytes], results: IO[bytes]) -> None:
     _alarm(0)
     _send(results, pack({"result": "ready"}))
     while True:
-        job = receive(jobs)
-        _alarm(start["timeout_seconds"] + 1)
+        received = receive(jobs)
         try:
-            reply = pack({"result": work(json.loads(job))})
+            message = json.loads(received)
+            _alarm(message["timeout_seconds"] + 1)
+            reply = pack({"result": work(message["job"])})
             if len(reply) > MOST_BYTES:
                 raise ValueError(f"a result of {len(reply)} bytes; allowed: less than {MOST_BYTES}")
         except Exception as error:

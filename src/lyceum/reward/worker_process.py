@@ -87,6 +87,13 @@ class WorkerProcess:
         """Whether :meth:`stop` or :meth:`close` was called."""
         return self._process.returncode is not None
 
+    @property
+    def died(self) -> bool:
+        """Whether it is gone without being ended from here; what it started is left, until :meth:`stop`."""
+        # Not poll: once it is waited for, its number, by which its group is ended, may be another process's.
+        look = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return not self.ended and os.waitid(os.P_PID, self.pid, look) is not None
+
     def exchange(self, message: bytes, seconds: float) -> Any:
         """What comes back for a message, sending, computing and receiving within so many seconds.
 
