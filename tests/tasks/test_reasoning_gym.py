@@ -1,14 +1,19 @@
 import asyncio
-import inspect
-import re
+import datetime
+import os
+import signal
+import subprocess
 import sys
-from pathlib import Path
+import time
 
 import pytest
 from pydantic import ValidationError
 
 from lyceum.component import RecipeError, explain
-from lyceum.tasks.reasoning_gym import EVALUATED, PARSED_BY_SYMPY, ReasoningGym, checker, level_in_ranges, shield
+from lyceum.reward.pool import Pool, WorkerError
+from lyceum.tasks import reasoning_gym
+from lyceum.tasks._reasoning_gym_worker import worker
+from lyceum.tasks.reasoning_gym import ReasoningGym, level_in_ranges, process
 from lyceum.tree import Node
 from lyceum.types import Grade, Origin, Task, TaskSource
 
@@ -84,6 +89,10 @@ def test_the_level_is_an_entry_of_the_metadata():
             "config.min_term: unknown key (did you mean 'min_terms'?) of 'chain_sum'; allowed: min_terms",
         ),
         ({"dataset": "chain_sum", "config": {"seed": 2}}, "config.seed: unknown key"),
+        (
+            {"dataset": "time_intervals", "config": {"min_date": datetime.date(2020, 1, 1)}},
+            "config.min_date: got datetime.date(2020, 1, 1); allowed: text, numbers, true, false, null, and lists",
+        ),
     ],
 )
 def test_a_wrong_name_is_named_with_its_nearest(settings, line):
@@ -97,6 +106,57 @@ def test_settings_that_the_dataset_refuses_are_named():
         ReasoningGym(dataset="chain_sum", config={"min_terms": 5, "max_terms": 2}).build("train", 0)
 
 
+def test_an_entry_that_cannot_be_made_is_named():
+    # Some datasets raise at settings only when an entry is drawn.
+    source = sums().build("train", 0)
+    with pytest.raises(RecipeError, match=r"refuses .* for 'chain_sum', at entry nowhere: TypeError"):
+        source._entry(0, "nowhere")  # pyright: ignore[reportArgumentType]
+
+
+def test_a_process_that_died_between_two_jobs_is_replaced_and_makes_the_same_task():
+    def end():
+        [pid] = process().pids
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+    source = sums().build("train", 0)
+    task = source[3]
+    end()
+    assert source[3] == task
+    end()
+    [grade] = ask(source, task, f"<answer>{task.answer}</answer>")
+    assert grade.correct
+
+
+def hangs(at: str):
+    """The factory of a process that never ends what it should ``do``; the pool finds it by this file's name."""
+    work = worker()
+    return lambda job: time.sleep(600) if job["do"] == at else work(job)
+
+
+def test_an_entry_that_takes_too_long_is_named_and_a_check_has_a_limit_of_its_own(monkeypatch):
+    def hanging(at: str, seconds: float):
+        pool = Pool("test_reasoning_gym:hangs", {"at": at}, workers=1, timeout_seconds=seconds)
+        monkeypatch.setattr(reasoning_gym, "process", lambda: pool)
+
+    source = sums(timeout_seconds=0.1).build("train", 0)
+    hanging("score", 100)
+    task = source[3]
+    [grade] = ask(source, task, f"<answer>{task.answer}</answer>")
+    assert grade.reason == "no result within 0.1 seconds; the verifier's process was ended"
+    hanging("entry", 0.1)
+    with pytest.raises(WorkerError, match=r"tasks: entry 3 of reasoning-gym's 'chain_sum' was not made: no result"):
+        source[3]
+
+
+def test_the_runs_own_process_never_imports_reasoning_gym():
+    program = (
+        "import sys; from lyceum.tasks.reasoning_gym import ReasoningGym;"
+        "print(ReasoningGym(dataset='gcd').build('train', 0)[0].answer); sys.exit('reasoning_gym' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_an_answer_that_the_verifier_cannot_read_is_wrong():
     # This one reads whole numbers and raises at anything else. Ungraded, what a model writes at first would teach it
     # nothing.
@@ -104,17 +164,6 @@ def test_an_answer_that_the_verifier_cannot_read_is_wrong():
     right, word = ask(source, source[0], f"<answer>{source[0].answer}</answer>", "<answer>none</answer>")
     assert (right.outcome, right.correct) == (1.0, True)
     assert (word.outcome, word.correct) == (0.0, False)
-
-
-def test_a_verifier_that_fails_on_the_entry_itself_grades_nothing(monkeypatch):
-    import reasoning_gym.arithmetic.prime_factorization as module
-
-    def fail(self, answer):
-        raise ValueError("broken")
-
-    monkeypatch.setattr(module.PrimeFactorizationDataset, "_normalize_answer", fail)
-    with pytest.raises(ValueError, match="broken"):
-        checker("prime_factorization", {}, "test", 10)({"try": 0, "index": 0, "answer": "2"})
 
 
 def test_a_verifier_that_finds_everything_right_is_refused():
@@ -126,72 +175,12 @@ def test_a_verifier_that_finds_everything_right_is_refused():
     ]
 
 
-def test_a_groups_entry_is_made_once(monkeypatch):
-    import reasoning_gym.arithmetic.chain_sum as module
-
-    made = []
-    make = module.ChainSumDataset.__getitem__
-    monkeypatch.setattr(module.ChainSumDataset, "__getitem__", lambda self, i: (made.append(i), make(self, i))[1])
-    check = checker("chain_sum", SUMS, "test", 10)
-    for index in (3, 3, 4, 4, 3):
-        check({"try": 0, "index": index, "answer": "1"})
-    assert made == [3, 4, 3]
-
-
 def test_a_verifier_that_raises_is_ungraded():
     source = sums().build("train", 0)
     task = source[0].with_messages(source[0].messages, entry=[0, "nowhere"])
     [grade] = ask(source, task, "<answer>1</answer>")
     assert grade.outcome is None
     assert (grade.reason or "").startswith("TypeError")
-
-
-def test_every_dataset_that_evaluates_answers_is_known():
-    # A new release of reasoning-gym may add one: then look at what its verifier does with a model's text.
-    import reasoning_gym.factory
-
-    evaluating = set()
-    for name, (dataset, _) in reasoning_gym.factory.DATASETS.items():
-        text = Path(inspect.getfile(dataset)).read_text()
-        score = text.partition("def score_answer")[2].partition("\n    def ")[0]
-        if re.search(r"(?<!_)\beval\(|\bexec\(|parse_expr\(|sympify\(|parse_latex\(|simplify\(answer", score):
-            evaluating.add(name)
-    # number_sorting evaluates the entry's own answer, propositional_logic has a parser of its own.
-    assert evaluating - {"number_sorting", "propositional_logic"} == {*EVALUATED, *PARSED_BY_SYMPY}
-
-
-@pytest.mark.parametrize("name", [*EVALUATED, *PARSED_BY_SYMPY])
-def test_a_models_text_is_never_run(name: str, tmp_path: Path):
-    witness = tmp_path / "run"
-    attack = f"__import__('pathlib').Path({str(witness)!r}).touch()"
-    check = checker(name, {}, "test", 10)
-    for answer in (attack, f"[{attack}]", f"1+len(str({attack}))", f"({attack},)"):
-        assert check({"try": 0, "index": 0, "answer": answer}) < 0.2
-    assert not witness.exists()
-
-
-@pytest.mark.parametrize("name", [*EVALUATED, *PARSED_BY_SYMPY])
-def test_the_shield_lets_right_answers_through(name: str):
-    from reasoning_gym import create_dataset
-
-    check = checker(name, {}, "test", 10)
-    dataset = create_dataset(name, seed=1, size=1)
-    readable = shield(name, dataset)
-    assert readable(dataset[0]["answer"])
-    from lyceum.tasks.reasoning_gym import Entries
-
-    answer = Entries(name, {}, "test", 10)(0, 0)["answer"]
-    assert check({"try": 0, "index": 0, "answer": answer}) == 1.0
-
-
-def test_plain_mathematics_is_read_in_linear_time():
-    readable = shield("countdown", None)
-    assert readable("(3 + 4.5)*x**2 - sin(x)/2")
-    for text in ("x.real", "__import__", "'a'", "x[0]", "lambda: 1", "os", "1.__class__", "9" * 100_000 + "!"):
-        assert not readable(text)
-    assert "reasoning_gym.games.countdown" not in sys.modules or "eval" not in vars(
-        sys.modules["reasoning_gym.games.countdown"]
-    )
 
 
 def test_the_level_is_where_the_entry_s_figures_stand_in_their_ranges():

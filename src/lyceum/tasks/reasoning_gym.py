@@ -1,53 +1,46 @@
 """Every dataset of reasoning-gym by name, graded by its own verifier.
 
-The verifier runs in a process of its own, with a time limit. Some of reasoning-gym's verifiers hand an answer to
-Python's ``eval``, or to sympy's parser, which evaluates it: there, an answer is read as a literal, or must be plain
-mathematics (see ``shield``). A model's text is never run.
+One process makes the entries of all these datasets and grades them (``_reasoning_gym_worker``); the run's own never
+imports reasoning-gym. Some entries depend on the order in which Python walks a set, or on the global random
+generators: made here, they would differ between runs, and from the entries against which answers are graded.
 """
 
 from __future__ import annotations
 
-import ast
 import asyncio
-import dataclasses
-import re
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from hashlib import blake2b
+import functools
+import json
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from lyceum.component import Component, RecipeError, nearest
 from lyceum.reward.extract import Extract
-from lyceum.reward.pool import WorkerError, shared_pool
+from lyceum.reward.pool import Pool, WorkerError
 from lyceum.tasks.prompt import with_hint_below
 from lyceum.tasks.split import Split, check_index, kept_for_evaluation
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task
+from lyceum.utils.terminal import quoted
 
 MOST_TRIES = 1000
 
-EVALUATED = ("binary_matrix", "n_queens", "spiral_matrix", "string_insertion")
-"""Datasets whose verifier evaluates an answer that should be a Python list."""
-PARSED_BY_SYMPY = (
-    "countdown",
-    "intermediate_integration",
-    "polynomial_multiplication",
-    "puzzle24",
-    "simple_integration",
-)
-"""Datasets whose verifier gives an answer to sympy's parser, which evaluates it as Python."""
+MAKING_SECONDS = 120.0
+"""How long one entry may take to make, its dataset with it where that was not made yet."""
 
 TAKE_ANYTHING = ("game_of_life_halting",)
 """Datasets whose verifier finds every answer right: it compares the truth values of two texts."""
 
-# Numbers, single letters, functions and operators: no attribute, no string, no index, no other name. Possessive
-# repeats, which never try again: open ones take exponential time on a long number before a wrong character.
-_MATHEMATICS = re.compile(
-    r"(?:\d++(?:\.\d*+)?|\.\d++|(?:sin|cos|tan|exp|log|ln|sqrt|asin|acos|atan|sinh|cosh|tanh|pi|[A-Za-z])(?![\w.])"
-    r"|[-+*/^()\s])*+"
-)
+NO_OWN_ANSWER = {
+    "boxnet": "many plans move all boxes; the verifier carries out the one that is given",
+    "graph_color": "many colourings are valid; the verifier looks at every edge",
+    "propositional_logic": "many conclusions follow; the verifier tries every assignment of truth values",
+    "rubiks_cube": "many moves solve the cube; the verifier turns it",
+    "rush_hour": "many moves free the car; the verifier carries them out",
+}
+"""Datasets whose entries come without an answer (``Task.answer`` is None), and what their verifier does instead."""
 
 
 class ReasoningGym(Component, room="tasks"):
@@ -76,48 +69,48 @@ class ReasoningGym(Component, room="tasks"):
 
     @model_validator(mode="after")
     def _dataset_exists(self) -> ReasoningGym:
-        fields = _config_fields(self.dataset)
+        datasets = config_fields()
+        if self.dataset not in datasets:
+            raise ValueError(
+                f"dataset: got {self.dataset!r}{nearest(self.dataset, datasets)}; allowed: a name of reasoning-gym: "
+                f"{', '.join(datasets)}"
+            )
         if self.dataset in TAKE_ANYTHING:
             raise ValueError(
                 f"dataset: got {self.dataset!r}, whose verifier in reasoning-gym finds any answer right; allowed: "
                 "another dataset"
             )
-        for name in self.config:
+        fields = datasets[self.dataset]
+        for name, value in self.config.items():
             if name not in fields:
                 allowed = ", ".join(fields)
                 raise ValueError(
                     f"config.{name}: unknown key{nearest(name, fields)} of {self.dataset!r}; allowed: {allowed}"
                 )
+            try:
+                json.dumps(value)
+            except (TypeError, ValueError):
+                raise ValueError(
+                    f"config.{name}: got {quoted(value)}; allowed: text, numbers, true, false, null, and lists and "
+                    "mappings of them"
+                ) from None
         return self
 
     def build(self, split: Split, seed: int) -> ReasoningGymSource:
         return ReasoningGymSource(self, split, seed)
 
 
-class Entries:
-    """Entries of a dataset, by try and index. A try is a dataset of its own: some end at their size."""
+@functools.cache
+def _process_of(owner: int) -> Pool:
+    return Pool("lyceum.tasks._reasoning_gym_worker:worker", {}, workers=1, timeout_seconds=MAKING_SECONDS)
 
-    def __init__(self, dataset: str, config: Mapping[str, Any], key: str, size: int) -> None:
-        self.dataset, self.config, self.key, self.size = dataset, dict(config), key, size
-        self._tries: dict[int, Any] = {}
-        self._latest: tuple[tuple[int, int] | None, dict[str, Any]] = (None, {})
 
-    def of_try(self, number: int) -> Any:
-        """The dataset of a try; raises what reasoning-gym raises on settings that it refuses."""
-        if number not in self._tries:
-            from reasoning_gym import create_dataset
+def process() -> Pool:
+    """The process that makes and grades, started by its first job and kept to the end of the program.
 
-            # reasoning-gym draws entry i from seed + i: seeds must lie far apart, or two tries share entries.
-            digest = blake2b(f"{self.key}/{number}".encode(), digest_size=4).digest()
-            seed = int.from_bytes(digest, "big") >> 1
-            self._tries[number] = create_dataset(self.dataset, **self.config, seed=seed, size=self.size)
-        return self._tries[number]
-
-    def __call__(self, number: int, index: int) -> dict[str, Any]:
-        # The answers of a group come one after another; some entries take seconds to make.
-        if self._latest[0] != (number, index):
-            self._latest = ((number, index), self.of_try(number)[index])
-        return self._latest[1]
+    A fork of the run has one of its own: it has none of the threads that speak to the run's.
+    """
+    return _process_of(os.getpid())
 
 
 class ReasoningGymSource:
@@ -126,14 +119,8 @@ class ReasoningGymSource:
     def __init__(self, settings: ReasoningGym, split: Split, seed: int) -> None:
         self.settings, self.split, self.seed = settings, split, seed
         self.key = f"{settings.dataset}/{split}/{seed}"
-        self.entries = Entries(settings.dataset, settings.config, self.key, settings.size)
-        try:
-            self.entries.of_try(0)
-        except Exception as error:
-            raise RecipeError(
-                f"tasks.config: reasoning-gym refuses {settings.config} for {settings.dataset!r}: "
-                f"{type(error).__name__}: {error}"
-            ) from error
+        source = {"dataset": settings.dataset, "config": settings.config, "key": self.key, "size": settings.size}
+        self.source = json.dumps(source)
         first = self[0]
         if settings.level is not None and settings.level not in first.columns:
             metadata = ", ".join(first.columns["metadata"])
@@ -148,7 +135,7 @@ class ReasoningGymSource:
     def __getitem__(self, index: int) -> Task:
         check_index(f"reasoning-gym {self.settings.dataset}", index, len(self))
         for number in range(MOST_TRIES):
-            entry = self.entries(number, index)
+            entry = self._entry(number, index)
             if kept_for_evaluation(entry["question"]) == (self.split == "heldout"):
                 return self._task(entry, number, index)
         raise RecipeError(
@@ -156,12 +143,29 @@ class ReasoningGymSource:
             "the settings allow too few: widen them"
         )
 
+    def _entry(self, number: int, index: int) -> dict[str, Any]:
+        """Question, answer and metadata. A try is a dataset of its own: some end at their size."""
+        dataset = self.settings.dataset
+        try:
+            entry = process().submit(self._job("entry", number, index)).result()
+        except WorkerError as error:
+            raise WorkerError(f"tasks: entry {index} of reasoning-gym's {dataset!r} was not made: {error}") from error
+        if "refused" in entry:
+            raise RecipeError(
+                f"tasks.config: reasoning-gym refuses {quoted(self.settings.config)} for {dataset!r}, at entry "
+                f"{index}: {entry['refused']}; allowed: settings that it takes, or another dataset"
+            )
+        return entry
+
+    def _job(self, do: str, number: int, index: int, **more: Any) -> dict[str, Any]:
+        return {"do": do, "source": self.source, "try": number, "index": index, **more}
+
     def _task(self, entry: Mapping[str, Any], number: int, index: int) -> Task:
         settings = self.settings
         messages = [{"role": "user", "content": "\n".join(filter(None, (entry["question"], settings.instruction)))}]
         if settings.system is not None:
             messages.insert(0, {"role": "system", "content": settings.system})
-        metadata = _plain(entry["metadata"])
+        metadata = entry["metadata"]
         columns: dict[str, Any] = {"metadata": metadata, "entry": [number, index]}
         if settings.level is not None and settings.level in metadata:
             columns["level"] = columns[settings.level] = metadata[settings.level]
@@ -174,24 +178,23 @@ class ReasoningGymSource:
 
     def grader(self) -> Grader:
         settings = self.settings
-        # The worker makes the entry again from its place: an entry's metadata may hold what no message can.
-        pool = shared_pool(
-            "lyceum.tasks.reasoning_gym:checker",
-            {"dataset": settings.dataset, "config": settings.config, "key": self.key, "size": settings.size},
-            workers=1,
-            timeout_seconds=settings.timeout_seconds,
-        )
 
-        async def one(task: Task, leaf: Node) -> Grade:
-            number, index = task.columns["entry"]
+        async def one(place: tuple[int, int], leaf: Node) -> Grade:
+            job = self._job("score", *place, answer=settings.answer(leaf.completion))
             try:
-                score = await pool.run({"try": number, "index": index, "answer": settings.answer(leaf.completion)})
+                score = await process().run(job, timeout_seconds=settings.timeout_seconds)
             except WorkerError as error:
                 return Grade.ungraded(str(error))
             return Grade(score, score >= settings.correct_at)
 
         async def grade(task: Task, leaves: Sequence[Node]) -> list[Grade]:
-            return list(await asyncio.gather(*(one(task, leaf) for leaf in leaves)))
+            number, index = task.columns["entry"]
+            try:
+                # A process that was replaced has to make the entry again: that is no part of an answer's time.
+                await process().run(self._job("entry", number, index))
+            except WorkerError as error:
+                return [Grade.ungraded(str(error)) for _ in leaves]
+            return list(await asyncio.gather(*(one((number, index), leaf) for leaf in leaves)))
 
         return grade
 
@@ -199,64 +202,10 @@ class ReasoningGymSource:
         return with_hint_below(task, hint)
 
 
-def checker(dataset: str, config: dict[str, Any], key: str, size: int) -> Callable[[dict[str, Any]], float]:
-    """What a worker does: the dataset's own score of an answer (None: there is none), in 0 .. 1.
-
-    An answer that the verifier fails on (a word where it reads numbers) is worth 0, if it can grade the entry's own:
-    then it is the answer that cannot be read.
-    """
-    entries = Entries(dataset, config, key, size)
-    readable = shield(dataset, entries.of_try(0))
-
-    def check(job: dict[str, Any]) -> float:
-        answer = job["answer"] if job["answer"] is None or readable(job["answer"]) else None
-        number, index = job["try"], job["index"]
-        score, entry = entries.of_try(number).score_answer, entries(number, index)
-        try:
-            return float(score(answer, entry))
-        except (MemoryError, RecursionError):
-            raise  # a limit was met, which says nothing of the answer
-        except Exception:
-            score(entry["answer"], entry)  # raises where it is the verifier that is wrong, or the entry
-            return 0.0
-
-    return check
-
-
-def shield(name: str, dataset: Any) -> Callable[[str], bool]:
-    """Keep a dataset's verifier from evaluating a model's text; returns which answers it may see at all.
-
-    Where it calls ``eval``, its module gets a name of its own for it, which reads literals and nothing else. Where it
-    calls sympy's parser, an answer must be plain mathematics; what is not counts as no answer.
-    """
-    if name in EVALUATED:
-        vars(sys.modules[type(dataset).__module__])["eval"] = ast.literal_eval
-    if name in PARSED_BY_SYMPY:
-        return lambda answer: _MATHEMATICS.fullmatch(answer) is not None
-    return lambda answer: True
-
-
-def _config_fields(dataset: str) -> list[str]:
-    """Names of a dataset's own settings. Raises ValueError where there is no such dataset."""
-    from reasoning_gym.factory import DATASETS
-
-    names = sorted(set(DATASETS) - {"composite"})
-    if dataset not in names:
-        raise ValueError(
-            f"dataset: got {dataset!r}{nearest(dataset, names)}; allowed: a name of reasoning-gym: {', '.join(names)}"
-        )
-    return [field.name for field in dataclasses.fields(DATASETS[dataset][1]) if field.name not in ("seed", "size")]
-
-
-def _plain(value: Any) -> Any:
-    """What JSON can hold; anything else as its text."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, Mapping):
-        return {str(name): _plain(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return str(value)
+@functools.cache
+def config_fields() -> Mapping[str, list[str]]:
+    """The datasets by name, each with the names of its own settings."""
+    return process().submit({"do": "fields"}).result()
 
 
 def level_in_ranges(metadata: Mapping[str, Any]) -> int | None:

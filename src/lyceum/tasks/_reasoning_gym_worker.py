@@ -1,0 +1,171 @@
+"""What the process does that makes and grades reasoning-gym's entries (``reasoning_gym`` asks it).
+
+An entry follows from its place alone: every worker process has the same hash seed (``reward/pool.py``), and the global
+random generators, from which some datasets and verifiers draw, are seeded by the place before each use.
+
+Some of reasoning-gym's verifiers hand an answer to Python's ``eval``, or to sympy's parser, which evaluates it: there,
+an answer is read as a literal, or must be plain mathematics (see ``shield``). A model's text is never run.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import functools
+import io
+import json
+import random
+import re
+import sys
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from hashlib import blake2b
+from types import SimpleNamespace
+from typing import Any
+
+EVALUATED = ("binary_matrix", "n_queens", "spiral_matrix", "string_insertion")
+"""Datasets whose verifier evaluates an answer that should be a Python list."""
+PARSED_BY_SYMPY = (
+    "countdown",
+    "intermediate_integration",
+    "polynomial_multiplication",
+    "puzzle24",
+    "simple_integration",
+)
+"""Datasets whose verifier gives an answer to sympy's parser, which evaluates it as Python."""
+
+DATASETS_KEPT, ENTRIES_KEPT = 64, 1024
+"""Kept in memory: some datasets take seconds to make, and so do some entries, each graded once per answer."""
+
+# Numbers, single letters, functions and operators: no attribute, no string, no index, no other name. Possessive
+# repeats, which never try again: open ones take exponential time on a long number before a wrong character.
+_MATHEMATICS = re.compile(
+    r"(?:\d++(?:\.\d*+)?|\.\d++|(?:sin|cos|tan|exp|log|ln|sqrt|asin|acos|atan|sinh|cosh|tanh|pi|[A-Za-z])(?![\w.])"
+    r"|[-+*/^()\s])*+"
+)
+
+
+def worker() -> Callable[[dict[str, Any]], Any]:
+    """The function of a job: what to ``do``, and the place (``source``, ``try``, ``index``) of the entry to do it with.
+
+    ``source`` is JSON of a source's dataset, config, key and size. A try is a dataset of its own: some end at their
+    size.
+    """
+    import reasoning_gym  # noqa: F401  # its second counts as the process's start and not as a job's time
+
+    def work(job: dict[str, Any]) -> Any:
+        if job["do"] == "fields":
+            return fields()
+        place = job["source"], job["try"], job["index"]
+        return score(*place, job["answer"]) if job["do"] == "score" else entry_or_refusal(*place)
+
+    return work
+
+
+def fields() -> dict[str, list[str]]:
+    """Names of each dataset's own settings."""
+    from reasoning_gym.factory import DATASETS
+
+    return {
+        name: [field.name for field in dataclasses.fields(config) if field.name not in ("seed", "size")]
+        for name, (_, config) in sorted(DATASETS.items())
+        if name != "composite"
+    }
+
+
+@functools.lru_cache(DATASETS_KEPT)
+def dataset_of(source: str, number: int) -> tuple[Any, Callable[[str], bool]]:
+    """The dataset of a try, and which answers its verifier may see. Raises what reasoning-gym raises on settings that
+    it refuses."""
+    from reasoning_gym import create_dataset
+
+    given = json.loads(source)
+    place = f"{given['key']}/{number}"
+    reseed(place)
+    # reasoning-gym draws entry i from seed + i: seeds must lie far apart, or two tries share entries.
+    dataset = create_dataset(given["dataset"], **given["config"], seed=_number(place) >> 1, size=given["size"])
+    without_clock(given["dataset"], dataset)
+    return dataset, shield(given["dataset"], dataset)
+
+
+@functools.lru_cache(ENTRIES_KEPT)
+def entry_of(source: str, number: int, index: int) -> dict[str, Any]:
+    dataset, _ = dataset_of(source, number)
+    reseed(f"{source}/{number}/{index}")
+    with contextlib.redirect_stdout(io.StringIO()):  # bf's compiler prints a dot at each step
+        return dataset[index]
+
+
+def entry_or_refusal(source: str, number: int, index: int) -> dict[str, Any]:
+    """An entry as JSON can hold it, or under ``refused`` what reasoning-gym raised."""
+    try:
+        entry = entry_of(source, number, index)
+    except Exception as error:
+        return {"refused": f"{type(error).__name__}: {error}"[:300]}
+    return {"question": entry["question"], "answer": entry["answer"], "metadata": plain(entry["metadata"])}
+
+
+def score(source: str, number: int, index: int, answer: str | None) -> float:
+    """The dataset's own score of an answer (None: there is none), in 0 .. 1.
+
+    An answer at which the verifier raises (a word where it reads numbers) scores 0, if it can grade the entry's own:
+    then it is the answer that cannot be read.
+    """
+    dataset, readable = dataset_of(source, number)
+    entry = entry_of(source, number, index)
+    reseed(f"{source}/{number}/{index}")
+    try:
+        return float(dataset.score_answer(answer if answer is None or readable(answer) else None, entry))
+    except (MemoryError, RecursionError):
+        raise  # a limit was met, which says nothing of the answer
+    except Exception:
+        dataset.score_answer(entry["answer"], entry)  # raises where it is the verifier that is wrong, or the entry
+        return 0.0
+
+
+def reseed(place: str) -> None:
+    """Seed the global random generators by a place."""
+    import numpy as np
+    import sympy.core.random
+
+    for seed in (random.seed, np.random.seed, sympy.core.random.seed):
+        seed(_number(place))
+
+
+def without_clock(name: str, dataset: Any) -> None:
+    """Keep a dataset's entries from following the day on which they are made."""
+    if name == "time_intervals":
+        # It reads its own times of day again, and what has no date is then a time of today.
+        from dateutil import parser
+
+        parse = functools.partial(parser.parse, default=datetime(2000, 1, 1))
+        vars(sys.modules[type(dataset).__module__])["parser"] = SimpleNamespace(parse=parse)
+
+
+def shield(name: str, dataset: Any) -> Callable[[str], bool]:
+    """Keep a dataset's verifier from evaluating a model's text; returns which answers it may see at all.
+
+    Where it calls ``eval``, its module gets a name of its own for it, which reads literals and nothing else. Where it
+    calls sympy's parser, an answer must be plain mathematics; what is not counts as no answer.
+    """
+    if name in EVALUATED:
+        vars(sys.modules[type(dataset).__module__])["eval"] = ast.literal_eval
+    if name in PARSED_BY_SYMPY:
+        return lambda answer: _MATHEMATICS.fullmatch(answer) is not None
+    return lambda answer: True
+
+
+def plain(value: Any) -> Any:
+    """What JSON can hold; anything else as its text."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    return str(value)
+
+
+def _number(place: str) -> int:
+    return int.from_bytes(blake2b(place.encode(), digest_size=4).digest(), "big")
