@@ -112,6 +112,7 @@ class Grade:
         parts: the named summands of ``outcome``, before weighting, for the record.
         reason: why there is no outcome, or why a part of weight 0, which is only recorded, gave none. A task that
             cannot be graded is counted, never scored 0.
+        details: where a user's function failed: the row that it was given and its traceback.
     """
 
     outcome: float | None
@@ -119,6 +120,7 @@ class Grade:
     steps: tuple[tuple[int, float], ...] = ()
     parts: Mapping[str, float] = field(default_factory=dict)
     reason: str | None = None
+    details: str | None = None
 
     @property
     def verdict(self) -> bool | None:
@@ -128,8 +130,8 @@ class Grade:
         return self.correct
 
     @classmethod
-    def ungraded(cls, reason: str) -> Grade:
-        return cls(outcome=None, reason=reason)
+    def ungraded(cls, reason: str, details: str | None = None) -> Grade:
+        return cls(outcome=None, reason=reason, details=details)
 
 
 class Sampling(Settings):

@@ -85,6 +85,29 @@ def test_an_async_function_is_cancelled_at_its_limit():
     assert slow.reason == "function: no result within 0.3 seconds"
 
 
+@pytest.mark.parametrize(
+    ("part", "row"),
+    [
+        (function("fails"), "task t/1: {file}:fails(completion='\\x1bhello')"),
+        (function("fails", processes=0), "task t/1: {file}:fails(completion='\\x1bhello')"),
+        (function("fails_later"), "task t/1: {file}:fails_later(completion='\\x1bhello')"),
+        (trl("trl_fails"), "task t/1: {file}:trl_fails(answer=['42'], prompts=['What?'], "),
+        (Verl(function=f"{FILE}:verl_fails"), "task t/1: {file}:verl_fails(data_source='tests', solution_str="),
+    ],
+)
+def test_a_function_that_raises_says_on_which_row_and_in_which_line(part, row):
+    # Beside a part that grades: the reason and the row go through the sum.
+    grade, *_ = grades([Exact(), part], task(), "\x1bhello")
+    assert (grade.reason or "").endswith("KeyError: 'x'")
+    told, head, *frames = (grade.details or "").splitlines()
+    assert told.startswith(row.format(file=FILE))
+    assert head == "Traceback (most recent call last):"
+    assert frames[-1] == "KeyError: 'x'"
+    assert all(str(FILE) in frame for frame in frames if frame.startswith("  File"))
+    line = 1 + Path(FILE).read_text().splitlines().index('    return {}["x"]')
+    assert f'  File "{Path(FILE).resolve()}", line {line}, in fails' in frames
+
+
 def test_a_text_is_no_reward():
     assert "a str; allowed: a number" in (grades(function("text"), task(), "x")[0].reason or "")
 

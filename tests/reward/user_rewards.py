@@ -104,3 +104,19 @@ def verl_plain(data_source, solution_str, ground_truth, extra_info=None, bonus=0
 
 def verl_more(solution_str, ground_truth, penalty):
     return float(solution_str == ground_truth) - penalty
+
+
+def fails(completion):
+    return {}["x"]
+
+
+async def fails_later(completion):
+    return fails(completion)
+
+
+def trl_fails(completions, **kwargs):
+    return [fails(completion) for completion in completions]
+
+
+def verl_fails(data_source, solution_str, ground_truth, extra_info):
+    return fails(solution_str)

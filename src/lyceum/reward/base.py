@@ -103,7 +103,8 @@ def add_up(grades: Mapping[str, Grade], weights: Sequence[float]) -> Grade:
     silent = {name: grade.reason or "no outcome" for name, grade in grades.items() if grade.outcome is None}
     reason = "; ".join(f"{name}: {why}" for name, why in silent.items()) or None
     if reason and any(weight for name, weight in zip(grades, weights, strict=True) if name in silent):
-        return Grade.ungraded(reason)
+        details = next((grade.details for grade in grades.values() if grade.details is not None), None)
+        return Grade.ungraded(reason, details)
     outcome = 0.0
     named: dict[str, float] = {}
     steps: dict[int, float] = {}

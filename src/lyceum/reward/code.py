@@ -20,12 +20,17 @@ from typing import Any
 from pydantic import Field
 
 from lyceum.component import RecipeError, nearest
-from lyceum.reward.base import RewardPart, code_allowed
-from lyceum.reward.pool import shared_pool
-from lyceum.types import Grade
+from lyceum.reward.base import RewardPart, code_allowed, describe
+from lyceum.reward.pool import WorkerError, shared_pool
+from lyceum.types import Grade, Task
+from lyceum.utils.terminal import quoted
+from lyceum.utils.tracebacks import user_traceback
 
 Prepare = Callable[[Any], tuple[dict[str, Any], Callable[[Any], Any]]]
 """A job (what JSON can hold) into a call's keywords, and what makes a reply (what JSON can hold) of its result."""
+
+MAX_ROW = 600
+"""Characters of a call that is quoted where it failed."""
 
 
 class CodePart(RewardPart):
@@ -127,7 +132,8 @@ def load_function(place: str, name: str, *, key: str) -> Callable[..., Any]:
     try:
         module = _load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
     except Exception as error:
-        raise RecipeError(f"{key}: {place!r} cannot be imported: {type(error).__name__}: {error}") from error
+        where = (user_traceback(error) or "").splitlines()
+        raise RecipeError([f"{key}: {place!r} cannot be imported: {describe(error)}", *where]) from error
     function = getattr(module, name, None)
     if not callable(function):
         names = [each for each, value in vars(module).items() if inspect.isfunction(value)]
@@ -198,6 +204,21 @@ def to_float(value: Any, what: str) -> float:
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         return float(value.item())
     raise TypeError(f"{what} is {value!r:.100}, a {type(value).__name__}; allowed: a number or None")
+
+
+def failed(error: Exception, function: str, task: Task, given: Mapping[str, Any], *, name: str = "") -> Grade:
+    """No grade, since the function raised: what, on which row, and where in its file.
+
+    Args:
+        function: as the recipe names it.
+        given: its keywords.
+        name: what the reason begins with, where there are several functions.
+    """
+    where = error.traceback if isinstance(error, WorkerError) else user_traceback(error)
+    keywords = ", ".join(f"{keyword}={quoted(value)}" for keyword, value in given.items())
+    row = f"task {task.id}: {function}({keywords})"
+    row = row if len(row) <= MAX_ROW else f"{row[: MAX_ROW - 3]}..."
+    return Grade.ungraded(f"{name}{': ' if name else ''}{describe(error)}", "\n".join(filter(None, (row, where))))
 
 
 def abstained(what: str) -> Grade:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
-from lyceum.reward.base import describe
-from lyceum.reward.code import CodePart, abstained, accepted, check_parameters, to_float
+from lyceum.reward.code import CodePart, abstained, accepted, check_parameters, failed, to_float
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Message, Task, TaskSource
 
@@ -42,7 +41,7 @@ class Function(CodePart):
             except TimeoutError:
                 return Grade.ungraded(f"no result within {self.timeout_seconds:g} seconds")
             except Exception as error:
-                return Grade.ungraded(describe(error))
+                return failed(error, self.function, task, given)
 
         async def grade(task: Task, leaves: Sequence[Node]) -> list[Grade]:
             return list(await asyncio.gather(*(one(task, leaf) for leaf in leaves)))

@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from lyceum.reward.base import describe
-from lyceum.reward.code import CodePart, accepted, check_parameters, to_float
+from lyceum.reward.code import CodePart, accepted, check_parameters, failed, to_float
 from lyceum.reward.function import prompt_text
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task, TaskSource
@@ -82,12 +81,13 @@ class Trl(CodePart):
         async def grade(task: Task, leaves: Sequence[Node]) -> list[Grade]:
             asked = (ask(number, task, leaves) for number in range(len(names)))
             columns = await asyncio.gather(*asked, return_exceptions=True)
-            for name, column in zip(names, columns, strict=True):
+            for number, (name, column) in enumerate(zip(names, columns, strict=True)):
                 if isinstance(column, TimeoutError):
                     reason = f"{name}: no result within {self.timeout_seconds:g} seconds"
                     return [Grade.ungraded(reason)] * len(leaves)
                 if isinstance(column, Exception):
-                    return [Grade.ungraded(f"{name}: {describe(column)}")] * len(leaves)
+                    given = accepted(callers[number][0], arguments(task, leaves, chat=chat))
+                    return [failed(column, self.function[number], task, given, name=name)] * len(leaves)
                 if isinstance(column, BaseException):
                     raise column
             rows = zip(*(column for column in columns if not isinstance(column, BaseException)), strict=True)

@@ -9,8 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from lyceum.component import RecipeError
-from lyceum.reward.base import describe
-from lyceum.reward.code import CodePart, abstained, accepted, check_parameters, to_float
+from lyceum.reward.code import CodePart, abstained, accepted, check_parameters, failed, to_float
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task, TaskSource
 
@@ -43,12 +42,13 @@ class Verl(CodePart):
             )
 
         async def one(task: Task, leaf: Node) -> Grade:
+            given = {**accepted(function, arguments(task, leaf)), **self.kwargs}
             try:
-                answer = await call({**accepted(function, arguments(task, leaf)), **self.kwargs})
+                answer = await call(given)
             except TimeoutError:
                 return Grade.ungraded(f"no result within {self.timeout_seconds:g} seconds")
             except Exception as error:
-                return Grade.ungraded(describe(error))
+                return failed(error, self.function, task, given)
             if answer["reward"] is None:
                 return abstained(self.function)
             correct = self.correctness(answer["reward"], answer["correct"])

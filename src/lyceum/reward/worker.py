@@ -17,6 +17,8 @@ import sys
 from pathlib import Path
 from typing import IO, Any
 
+from lyceum.utils.tracebacks import user_traceback
+
 LENGTH = struct.Struct(">Q")
 
 MOST_BYTES = 1 << 23
@@ -81,7 +83,7 @@ def _serve(jobs: IO[bytes], results: IO[bytes]) -> None:
             if len(reply) > MOST_BYTES:
                 raise ValueError(f"a result of {len(reply)} bytes; allowed: less than {MOST_BYTES}")
         except Exception as error:
-            reply = pack({"error": _text(error)})
+            reply = pack({"error": _text(error), "traceback": user_traceback(error)})
         _alarm(0)
         _send(results, reply)
 

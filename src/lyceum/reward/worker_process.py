@@ -34,7 +34,14 @@ _LONGEST_WAIT = 3600.0
 
 
 class WorkerError(Exception):
-    """The job gave no result: it raised, passed its time limit, or its process died. The message says which."""
+    """The job gave no result: it raised, passed its time limit, or its process died. The message says which.
+
+    ``traceback``: of the user's function, where it raised.
+    """
+
+    def __init__(self, message: str, traceback: str | None = None) -> None:
+        super().__init__(message)
+        self.traceback = traceback
 
 
 class WorkerProcess:
@@ -104,7 +111,7 @@ class WorkerProcess:
         printed = _Printed()
         try:
             reply = read_json(self._reply(message, seconds, printed), limits=_REPLY, finite=False)
-            if not isinstance(reply, dict) or reply.keys() not in ({"result"}, {"error"}):
+            if not isinstance(reply, dict) or reply.keys() not in ({"result"}, {"error"}, {"error", "traceback"}):
                 raise DocumentError("neither a result nor an error")
         except TimeoutError:
             self.close()
@@ -123,7 +130,8 @@ class WorkerProcess:
             printed.show()
         self.ready = True
         if "error" in reply:
-            raise WorkerError(printable(str(reply["error"])))
+            raised = reply.get("traceback")
+            raise WorkerError(printable(str(reply["error"])), None if raised is None else printable(str(raised)))
         return reply["result"]
 
     def _reply(self, message: bytes, seconds: float, printed: _Printed) -> bytes:

@@ -1,0 +1,36 @@
+"""The part of a traceback that is a user's own: where their function failed, without the frames that called it.
+
+Only the standard library: a verifier's process imports it before anything else.
+"""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+_PACKAGE = str(Path(__file__).parents[1])
+_LONGEST_LINE = 300
+_MOST_LINES = 40
+
+
+def user_traceback(error: BaseException) -> str | None:
+    """The traceback from the first frame outside lyceum on, of bounded length; None where no frame is.
+
+    The exceptions that it came from are told likewise, as Python does.
+    """
+    whole = traceback.TracebackException.from_exception(error)
+    seen: traceback.TracebackException | None = whole
+    while seen is not None:
+        first = next((i for i, frame in enumerate(seen.stack) if not _is_callers(frame.filename)), len(seen.stack))
+        seen.stack = traceback.StackSummary.from_list(seen.stack[first:])
+        seen = seen.__cause__ or seen.__context__
+    if not whole.stack and not isinstance(error, SyntaxError):  # which names its file and line itself
+        return None
+    lines = [line[:_LONGEST_LINE] for line in "".join(whole.format()).splitlines()]
+    if len(lines) > _MOST_LINES:
+        lines = [*lines[: _MOST_LINES // 2], "  ...", *lines[-_MOST_LINES // 2 :]]
+    return "\n".join(lines)
+
+
+def _is_callers(filename: str) -> bool:
+    return filename.startswith((_PACKAGE, "<frozen importlib"))
