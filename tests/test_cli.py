@@ -13,7 +13,6 @@ import yaml
 
 from lyceum import progress
 from lyceum.cli import main
-from lyceum.cli.output import visible
 from lyceum.cli.show import held_out_table, side_by_side
 from lyceum.cli.train import resume_command
 
@@ -352,7 +351,6 @@ def test_a_pipe_that_closes_early_is_no_error():
 
 
 def test_a_models_text_cannot_command_the_terminal():
-    assert visible("ok\x1b[2J\r\x9b\tend\n") == "ok\\x1b[2J\\x0d\\x9b\tend\n"
     evil = {"prompt": "p\x1b]0;x\x07", "answer": "1", "level": 1}
     sides = {when: {"completion": "\x1b[31m[bold]", "correct": when == "after"} for when in ("before", "after")}
     shown = text_of(side_by_side([evil | sides]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -54,4 +55,5 @@ class Interrupts:
         progress.stopping()
         if progress.displayed() != "live":
             # Not print: the signal may have come in the middle of one, which must not be entered twice.
-            os.write(2, NOTICE.encode())
+            with contextlib.suppress(OSError):  # closed: nobody reads it, and the step is to be finished
+                os.write(2, NOTICE.encode())

@@ -14,11 +14,14 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from rich.console import Console, Group
+from rich.console import Console as RichConsole
+from rich.console import Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
+
+from lyceum.utils.terminal import Console
 
 Item = TypeVar("Item")
 Mode = Literal["auto", "live", "plain", "silent"]
@@ -68,9 +71,9 @@ class Progress:
         title: str = "training",
         unit: str = "step",
         mode: Mode = "auto",
-        console: Console | None = None,
+        console: RichConsole | None = None,
     ) -> None:
-        self.console = console or Console(stderr=True, highlight=False)
+        self.console = console or Console(stderr=True)
         self.mode: Mode = _resolved(mode, self.console)
         self.total = total
         self.title = title
@@ -223,7 +226,7 @@ def track(
     *,
     total: int | None = None,
     mode: Mode = "auto",
-    console: Console | None = None,
+    console: RichConsole | None = None,
 ) -> Iterator[Item]:
     """The same items, their progress displayed: inside a :class:`Progress` as its phase, elsewhere on its own."""
     if total is None and isinstance(items, Sized):
@@ -263,7 +266,7 @@ def displayed() -> Mode:
     return _active.mode
 
 
-def _resolved(mode: Mode, console: Console) -> Mode:
+def _resolved(mode: Mode, console: RichConsole) -> Mode:
     asked: Mode = _mode if mode == "auto" else mode
     if asked != "auto":
         return asked

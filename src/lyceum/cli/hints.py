@@ -12,7 +12,6 @@ from lyceum.cli.output import printing
 
 def command(tasks: str, keys: Sequence[str], *, output: Path, tiers: str, as_json: bool, **how: Any) -> None:
     with printing(as_json) as out:
-        from lyceum.cli.output import visible
         from lyceum.hints import write_hints
 
         names = [name.strip() for name in tiers.split(",") if name.strip()]
@@ -27,7 +26,7 @@ def command(tasks: str, keys: Sequence[str], *, output: Path, tiers: str, as_jso
             lines.append(f"{found.asked_again} times a task was asked for again")
         if found.failed:
             lines.append(f"tasks without hints: {found.failed}")
-            lines += [f"  {times} x {visible(reason)}" for reason, times in found.failures.most_common()]
+            lines += [f"  {times} x {reason}" for reason, times in found.failures.most_common()]
         if found.failed and not found.written:
             raise Failure(FAILED, lines, **found.to_json())
         out.json(found.to_json())

@@ -6,18 +6,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
 import traceback
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import typer
 
-from lyceum.utils.terminal import printable
+from lyceum.cli.streams import hold, plain_messages
+from lyceum.utils.terminal import Console, printable
 
 FAILED, UNUSABLE, STOPPED = 1, 2, 130
 
@@ -47,16 +46,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     as_json = "--json" in arguments
-    formatted, warnings.formatwarning = warnings.formatwarning, _format_warning
-    try:
+    outlet = hold() if argv is None else None
+    with plain_messages():
         code = _run(arguments, as_json=as_json)
-    finally:
-        warnings.formatwarning = formatted
+    if outlet is not None and outlet.failed is not None:
+        lost = f"standard output could not be written ({outlet.failed.strerror}); what was shown is not whole"
+        say(Failure(FAILED, [lost]), as_json=False)
+        code = code or FAILED
     if as_json and argv is None:
         # Libraries that say goodbye when Python exits (trackio) say it on standard error.
-        with contextlib.suppress(OSError, ValueError):  # closed: nobody reads it
-            _flush()
-            os.dup2(2, 1)
+        _flush()
+        os.dup2(2, 1)
     return code
 
 
@@ -70,11 +70,6 @@ def _run(arguments: list[str], *, as_json: bool) -> int:
             raise KeyboardInterrupt
         _flush()
         return code if isinstance(code, int) else 0
-    except BrokenPipeError:
-        # Whoever read has enough (``| head``). Python would complain once more when it closes the stream.
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except typer.Exit as end:
         return end.exit_code
     except (KeyboardInterrupt, typer.Abort):
@@ -82,18 +77,13 @@ def _run(arguments: list[str], *, as_json: bool) -> int:
     except (Exception, SystemExit) as error:  # a reward's file may end in sys.exit(), which must not end us in silence
         found = failure_of(error)
         if found is None:
-            traceback.print_exc()
+            print(printable(traceback.format_exc()), end="", file=sys.stderr)
             found = Failure(FAILED, [f"{type(error).__name__}: {error}"])
             if not as_json:
                 return found.code
         failure = Failure(found.code, [*found.lines, *getattr(error, "__notes__", ())], **found.more)
     say(failure, as_json=as_json)
     return failure.code
-
-
-def _format_warning(message: Warning | str, category: type[Warning], *where: Any) -> str:
-    """What a person needs to know, without the place in the program that says so."""
-    return f"{'warning' if category is UserWarning else category.__name__}: {printable(str(message))}\n"
 
 
 def _flush() -> None:
@@ -137,10 +127,9 @@ def say(failure: Failure, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"error": failure.lines, **failure.more}, indent=2))
         return
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = Console(stderr=True, soft_wrap=True)
     head = Text("stopped: " if failure.code == STOPPED else "error: ", style="bold red")
     for number, line in enumerate(failure.lines):
         console.print((head if number == 0 else Text("       ")) + Text(line))

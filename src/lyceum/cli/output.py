@@ -9,8 +9,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
+
+from lyceum.utils.terminal import Console
 
 
 @contextlib.contextmanager
@@ -41,17 +42,12 @@ def _all_to_standard_error() -> Iterator[None]:
             os.close(kept)
 
 
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError  # rich would exit with 1; main knows that whoever read has enough
-
-
 class Output:
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
         self._document: list[Any] = []
         # Asked of the stream each time, since tests and notebooks replace it.
-        self.console = _Console(file=sys.stdout, highlight=False)
+        self.console = Console(file=sys.stdout)
 
     @property
     def progress(self) -> Any:
@@ -71,8 +67,3 @@ class Output:
         if not self.as_json:
             for part in parts:
                 self.console.print(Text(part) if isinstance(part, str) else part, soft_wrap=isinstance(part, str))
-
-
-def visible(text: str) -> str:
-    """Text that a model or a dataset wrote, without what a terminal would obey: escape sequences, carriage returns."""
-    return "".join(c if c in "\n\t" or c.isprintable() else f"\\x{ord(c):02x}" for c in text)

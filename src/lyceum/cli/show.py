@@ -9,8 +9,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from lyceum.cli.output import visible
 from lyceum.progress import clock
+from lyceum.utils.terminal import printable
 
 MAX_LINES = 24
 """Of a completion that is shown."""
@@ -107,7 +107,7 @@ def side_by_side(examples: Sequence[Mapping[str, Any]]) -> Table | None:
 
 
 def _title(example: Mapping[str, Any]) -> str:
-    prompt = " ".join(visible(str(example["prompt"])).split())
+    prompt = " ".join(printable(str(example["prompt"])).split())
     prompt = prompt if len(prompt) <= 200 else prompt[:197] + "..."
     level = "" if example.get("level") is None else f"level {example['level']}: "
     answer = "" if example.get("answer") is None else f"   (answer {_line(example['answer'])})"
@@ -115,11 +115,11 @@ def _title(example: Mapping[str, Any]) -> str:
 
 
 def _line(text: Any) -> str:
-    return " ".join(visible(str(text)).split())[:60]
+    return " ".join(printable(str(text)).split())[:60]
 
 
 def _cut(text: str) -> str:
-    lines = visible(text).splitlines()
+    lines = printable(text).splitlines()
     return "\n".join([*lines[:MAX_LINES], *(["..."] if len(lines) > MAX_LINES else [])])
 
 

@@ -157,6 +157,7 @@ def label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
                 **{"color": colour, "linewidth": 0.6, "alpha": 0.6},
             },
             annotation_clip=False,
+            parse_math=False,  # a name, in which $ is a dollar
         )
 
 

@@ -49,7 +49,16 @@ _repr = _Bounded()
 
 
 class Console(RichConsole):
-    """Rich's console, through which whatever is printed loses its control characters."""
+    """Rich's console, through which whatever is printed loses its control characters.
+
+    Plain strings are text: a level named ``[/b]`` is no markup, ``:key:`` no emoji.
+    """
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(**{"markup": False, "emoji": False, "highlight": False, **how})
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # rich would end the program
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         # The one way by which anything, tables and live displays too, becomes characters. What moves the cursor of a
