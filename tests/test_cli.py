@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import tiny_rewards  # noqa: F401, its kind is asked for below
 import yaml
 
 from lyceum import progress
@@ -18,7 +19,7 @@ from lyceum.cli.train import resume_command
 
 TINY = [
     *("steps=2", "tasks_per_step=2", "evaluate.n=2", "evaluate.samples=2", "evaluate.k=[1,2]", "model=scratch"),
-    *("rollout.samples=2", "rollout.sampling.max_completion_tokens=8"),
+    *("rollout.samples=2", "rollout.sampling.max_completion_tokens=8", "reward=test-letters"),
 ]
 ASKED_WHILE_EVALUATING = 4
 """Each of two tasks is sampled, and answered greedily."""
@@ -74,16 +75,17 @@ def test_train_shows_its_plan_and_closes_with_what_was_reached_and_where_to_look
 
 def test_a_reward_that_always_fails_stops_the_run_and_says_why(capsys, tmp_path):
     (tmp_path / "mine.py").write_text("def reward(completion):\n    raise ValueError('my bug')\n")
-    assert main(["train", "grpo", *TINY, "steps=9", "reward=mine.py:reward"]) == 1
+    assert main(["train", "grpo", *TINY, "steps=9", "reward=mine.py:reward"]) == 3
     err = capsys.readouterr().err
     assert err.count("not graded: function: WorkerError: ValueError: my bug") == 1  # at once, and once
-    assert "nothing could be graded in 3 steps in a row: function: WorkerError: ValueError: my bug" in err
+    assert "nothing graded in 3 steps in a row: none of 12 completions could be graded: function: Worker" in err
     assert len((tmp_path / "runs/grpo/metrics.jsonl").read_text().splitlines()) == 3
 
 
 def test_a_run_closes_with_what_was_wrong_with_its_completions(capsys, tmp_path):
     (tmp_path / "mine.py").write_text(
-        "def reward(id):\n    if int(id[-1]) % 2:\n        raise ValueError('odd')\n    return 0.25\n"
+        "import itertools\nvalues = itertools.cycle([0.25, 0.5])\n"
+        "def reward(id):\n    if int(id[-1]) % 2:\n        raise ValueError('odd')\n    return next(values)\n"
     )
     assert main(["train", "grpo", *TINY, "reward=mine.py:reward", "tasks_per_step=4", "max_tokens=1"]) == 0
     out = capsys.readouterr().out
@@ -92,7 +94,7 @@ def test_a_run_closes_with_what_was_wrong_with_its_completions(capsys, tmp_path)
     ungraded = json.loads((tmp_path / "runs/grpo/summary.json").read_text())["ungraded"]
     assert 0 < ungraded < 8
     assert f"could not be graded and were left out:\n        {ungraded} x function: WorkerError: ValueError: odd" in out
-    assert "mean reward [95 % interval]: 0.250" not in out  # one held-out task of two is graded: no interval
+    assert "mean reward [95 % interval]" not in out  # one held-out task of two is graded: no interval
     assert "2 samples have a reward other than 0 and 1" in out
     # The command that it names works: the folder's recipe could not trust its own code.
     assert "lyceum eval runs/grpo --k 1,8,64 trust_code=true" in out
@@ -120,7 +122,7 @@ def test_a_rate_for_the_small_model_is_pointed_out_with_another_one(capsys, tmp_
 
 def test_json_is_the_only_thing_on_standard_output_whatever_a_reward_prints(capfd, tmp_path):
     noise = "def reward(completion):\n    print('noise')\n    os.system('echo of a child')\n"
-    (tmp_path / "mine.py").write_text(f"import os\n{noise}    return len(completion) / 8\n")
+    (tmp_path / "mine.py").write_text(f"import os\n{noise}    return sum(map(ord, completion)) % 8\n")
     part = "reward={kind: function, function: mine.py:reward, processes: 0}"
     assert main(["train", "grpo", *TINY, part, "--json"]) == 0
     out, err = capfd.readouterr()

@@ -64,9 +64,10 @@ def train(
         progress: how it is displayed: ``live``, ``plain``, ``silent``, or by where it runs.
         keys: any further key of the recipe.
     Returns:
-        The finished run.
+        The finished run. Whether it learnt anything from its rewards is in ``learnt``.
     Raises:
         RecipeError: something cannot work; nothing was loaded or written over.
+        NothingGraded: no completion of several steps in a row could be graded.
         Interrupted: stopped by Ctrl-C, with a checkpoint; ``resume=True`` goes on.
     """
     if isinstance(recipe, Recipe):

@@ -12,6 +12,7 @@ from lyceum.evaluate.compare import Comparison, compare
 from lyceum.evaluate.run_folder import read_recipe, read_run_folder
 from lyceum.recipe import Overrides, Recipe, load_recipe, read_override
 from lyceum.run import check_name, recover, refused_changes
+from lyceum.stages.counts import NothingGraded
 from lyceum.train import MAY_DIFFER, check, check_run_folder, train, with_defaults
 
 CURVE = 5
@@ -40,6 +41,7 @@ class Plan:
                 began(f"{number}/{len(self.recipes)}  {recipe.name} {state}")
             if not finished:
                 train(recipe, resume="auto", interrupted=interrupted)
+            refuse_unmeasured(recipe)
         # By recipe and not by seed: the first is what the others are measured against.
         ordered = [recipe for label in self.labels for recipe in self.recipes if recipe.label == label]
         found = compare([folder_of(recipe) for recipe in ordered])
@@ -219,6 +221,16 @@ def refuse_other_runs(recipes: Sequence[Recipe]) -> None:
             lines += refused_changes(folder, began, recipe.resolved(), may_differ=MAY_DIFFER)
     if lines:
         raise RecipeError([*lines, "name: runs of other recipes are there; allowed: their recipes, or --name NAME"])
+
+
+def refuse_unmeasured(recipe: Recipe) -> None:
+    """Raise NothingGraded where a finished run has no accuracy: the runs after it would have none either."""
+    after = read_run_folder(folder_of(recipe)).summary.get("after")
+    if after and not after.get("overall"):
+        why = [f"{times} x {reason}" for reason, times in (after.get("reasons_ungraded") or {}).items()]
+        if unjudged := after.get("unjudged"):
+            why.append(f"{unjudged} x a reward other than 0 and 1, which says neither right nor wrong")
+        raise NothingGraded([f"{recipe.name}: none of its held-out completions has a verdict to compare:", *why])
 
 
 def is_finished(recipe: Recipe) -> bool:

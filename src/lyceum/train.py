@@ -55,6 +55,9 @@ def train(
         Interrupted: stopped by ``interrupted``.
         Diverged: too many steps in a row were not finite.
         NothingGraded: nothing could be graded in several steps in a row.
+
+    A run that reaches its end without having learnt anything from its rewards says so in its summary: ``learnt`` is
+    False, and ``nothing_learnt`` has the cause.
     """
     check_run_folder(recipe)
     sources = check(recipe)
@@ -228,7 +231,9 @@ async def _sit(session: Session) -> Sitting | None:
 
     with session.run.timed("evaluate"):
         count = session.counter("evaluating", len(exam.tasks) * (1 + exam.greedy))
-        return await exam.sit(session.policy, EmbeddedEngine(session.policy), session.seed, done)
+        sitting = await exam.sit(session.policy, EmbeddedEngine(session.policy), session.seed, done)
+    session.say_ungraded(sitting.trees)
+    return sitting
 
 
 async def _sit_before(recipe: Recipe, session: Session) -> None:
@@ -251,7 +256,9 @@ async def _sit_after(recipe: Recipe, session: Session) -> None:
         examples = [known.get(tree.task.id, {}) | _example(tree, "after") for tree in after.trees[:EXAMPLES]]
         # First those that show what was learnt: wrong before, right after.
         run.examples(sorted(examples, key=lambda e: e.get("before", {}).get("correct") or not e["after"]["correct"]))
-    run.summary({"steps": session.first_step, **session.counts.state_dict(), "finished": True})
+    counts = session.counts
+    lesson = {"learnt": counts.learnt, "nothing_learnt": counts.why_nothing_learnt}
+    run.summary({"steps": session.first_step, **counts.state_dict(), **lesson, "finished": True})
 
 
 EXAMPLES = 64

@@ -32,6 +32,11 @@ class Trained:
         return dict(read_run_folder(self.path).summary)
 
     @property
+    def learnt(self) -> bool | None:
+        """Whether rewards taught anything: ``summary["nothing_learnt"]`` says why not. None where no stage sampled."""
+        return self.summary.get("learnt")
+
+    @property
     def metrics(self) -> list[dict[str, Any]]:
         """One mapping a step; ``pandas.DataFrame(run.metrics)`` makes a table of them."""
         return read_run_folder(self.path).metrics
@@ -64,7 +69,8 @@ class Trained:
 
 
 def _headline(summary: dict[str, Any]) -> str:
+    idle = "nothing learnt, " if summary.get("learnt") is False else ""
     before, after = ((summary.get(when) or {}).get("overall") for when in ("before", "after"))
     if not before or not after:
-        return "not evaluated"
-    return f"held-out {100 * before['mean']:.1f} -> {100 * after['mean']:.1f} %"
+        return f"{idle}not evaluated"
+    return f"{idle}held-out {100 * before['mean']:.1f} -> {100 * after['mean']:.1f} %"

@@ -179,3 +179,24 @@ def test_a_broken_line_in_the_middle_is_named(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": \n{"step": 3}\n')
     with pytest.raises(RecipeError, match=r"metrics.jsonl, line 2: not JSON"):
         read_run_folder(tmp_path)
+
+
+def test_who_learnt_nothing_is_named_in_the_table_and_in_a_note(tmp_path):
+    idle = {"learnt": False, "nothing_learnt": ["nothing was learnt: every reward was 0"]}
+    runs = [_run(tmp_path, "a", seed, 0.5, learnt=True, nothing_learnt=[]) for seed in range(2)]
+    runs += [_run(tmp_path, "b", seed, 0.1, **(idle if seed else {})) for seed in range(2)]
+    runs += [_run(tmp_path, "c", seed, 0.1, **idle) for seed in range(2)]
+    found = compare(runs)
+    shown = _rendered(table(found))
+    assert [shown.count(said) for said in ("(nothing learnt by 1)", "(nothing learnt)")] == [1, 1]
+    assert [note for note in found.notes if "nothing" in note] == [
+        f"{name}: nothing was learnt: every reward was 0" for name in ("b-1", "c-0", "c-1")
+    ]
+    assert not found.learnt_nothing
+    assert compare(runs[-2:]).learnt_nothing
+
+
+def test_a_name_may_have_dollars_in_it(tmp_path):
+    # matplotlib reads mathematics between two of them, and raises where it is none.
+    found = compare([_run(tmp_path, r"$\no_$", 0, 0.5), _run(tmp_path, "b", 0, 0.5)])
+    assert found.write(tmp_path)[1].stat().st_size > 0

@@ -70,6 +70,9 @@ def test_the_newest_failures_are_learnt_first(tmp_path, monkeypatch):
     monkeypatch.setattr(InterleavedRun, "_trees", taken)
     train(recipe(tmp_path, steps=2))
     assert used == [put_aside[:1:-1]]
+    # An untrained model has no reward but 0: what it learnt it learnt from the demonstrations.
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["highest_reward"], summary["learnt"]) == (0, True)
 
 
 def test_a_resumed_run_goes_on_with_the_same_buffer_and_optimiser(tmp_path):

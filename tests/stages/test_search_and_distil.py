@@ -261,7 +261,9 @@ def test_rest_mcts_runs_as_a_recipe(tmp_path):
         "rollout.sampling.max_completion_tokens=6",
     ]
     path = train(load_recipe("rest-mcts", [*TINY, *small, f"output={tmp_path}"]))
-    assert json.loads((path / "summary.json").read_text())["finished"]
+    summary = json.loads((path / "summary.json").read_text())
+    assert summary["finished"]
+    assert summary["learnt"]
 
 
 def test_rest_rl_runs_as_a_recipe(tmp_path):

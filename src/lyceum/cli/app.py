@@ -11,7 +11,8 @@ app = typer.Typer(
     name="lyceum",
     help="Reinforcement-learning post-training of reasoning language models: every method a recipe of small parts.",
     add_completion=False,
-    epilog="Exit codes: 0 done; 1 failed while running; 2 input that cannot be used, nothing was begun; 130 Ctrl-C.",
+    epilog="Exit codes: 0 done; 1 failed while running; 2 input that cannot be used, nothing was begun; "
+    "3 nothing was learnt (no reward ever differed), or nothing could be graded; 130 Ctrl-C.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

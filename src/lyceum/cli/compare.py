@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from lyceum.cli.outcome import STOPPED, Failure
+from lyceum.cli.outcome import NOTHING_LEARNT, STOPPED, Failure
 from lyceum.cli.output import printing
 
 
@@ -29,10 +29,11 @@ def command(
         except (Interrupted, KeyboardInterrupt):
             lines = ["what is finished stays; to go on:", again]
             raise Failure(STOPPED, lines, path=str(planned.folder), resume=again) from None
-        out.json({"path": str(planned.folder), **found.to_json()})
-        if as_json:
-            return
+        document = {"path": str(planned.folder), **found.to_json()}
+        out.json(document)
         if any(figures.by_level for figures in found.recipes):
             out.show("", levels_table(found))
         out.show("", cost_table(found), "", table(found), *(f"note: {note}" for note in found.notes), "")
         out.show(f"figures  {planned.folder / 'comparison.json'}", f"plot     {planned.folder / 'comparison.png'}")
+        if found.learnt_nothing:
+            raise Failure(NOTHING_LEARNT, ["no run learnt anything, so that there is nothing to compare"], **document)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lyceum.cli.outcome import FAILED, Failure
+from lyceum.cli.outcome import FAILED, NOTHING_LEARNT, Failure
 from lyceum.cli.output import printing
 
 
@@ -27,7 +27,7 @@ def command(
 ) -> None:
     with printing(as_json) as out:
         from lyceum import api
-        from lyceum.cli.show import accuracy_table, count, reward_lines
+        from lyceum.cli.show import accuracy_table, count, reward_lines, ungraded_lines
         from lyceum.evaluate.measure import Unwritten
 
         unwritten: list[str] = []
@@ -49,6 +49,9 @@ def command(
         except Unwritten as error:
             found, unwritten = error.accuracy, [f"{output} could not be written: {error.strerror}"]
         figures = found.to_json()
+        if why := found.why_nothing_graded:
+            written = [] if output is None else unwritten or [f"written to {output}"]
+            raise Failure(NOTHING_LEARNT, [*why, *written], **figures)
         if unwritten and as_json:
             raise Failure(FAILED, unwritten, **figures)
         out.json(figures)
@@ -62,9 +65,7 @@ def command(
         if figures["truncated"]:
             limit = figures["sampling"]["max_completion_tokens"]
             out.show(f"{100 * figures['truncated']:.1f} % of the samples were cut at {limit} tokens (--max-tokens)")
-        if figures["ungraded"]:
-            out.show(f"{figures['ungraded']} samples could not be graded and are left out:")
-            out.show(*(f"  {times} x {reason}" for reason, times in figures["reasons_ungraded"].items()))
+        out.show(*ungraded_lines(figures))
         if unwritten:
             raise Failure(FAILED, unwritten)
         if output is not None:

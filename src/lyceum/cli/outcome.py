@@ -1,7 +1,7 @@
 """How a command ends: its exit code, and what is said of errors, to people or as JSON.
 
 0: done. 1: it failed while running. 2: the command or its input cannot be used; nothing was loaded or written over.
-130: stopped by Ctrl-C.
+3: nothing was learnt, or nothing could be graded. 130: stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import typer
 from lyceum.cli.streams import hold, plain_messages
 from lyceum.utils.terminal import Console, printable
 
-FAILED, UNUSABLE, STOPPED = 1, 2, 130
+FAILED, UNUSABLE, NOTHING_LEARNT, STOPPED = 1, 2, 3, 130
 
 # typer brings its own copy of click from 0.26 on, so that these are found through typer.
 ClickException: Any = typer.BadParameter.__mro__[2]
@@ -111,8 +111,9 @@ def failure_of(error: BaseException) -> Failure | None:
         "lyceum.checkpoint:CheckpointError",
         "lyceum.learner.local:Diverged",
         "lyceum.reward.pool:WorkerError",
-        "lyceum.stages.session:NothingGraded",
     )
+    if _is(error, "lyceum.stages.counts:NothingGraded"):
+        return Failure(NOTHING_LEARNT, error.lines)  # pyright: ignore[reportAttributeAccessIssue]
     return Failure(FAILED, [str(error)]) if any(_is(error, known) for known in running) else None
 
 

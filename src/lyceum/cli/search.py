@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lyceum.cli.evaluate import numbers
-from lyceum.cli.outcome import STOPPED, Failure
+from lyceum.cli.outcome import NOTHING_LEARNT, STOPPED, Failure
 from lyceum.cli.output import printing
 
 
@@ -55,7 +55,13 @@ def command(
             more = {} if output is None else {"path": str(output)}
             raise Failure(STOPPED, [kept], **more) from None
         figures = found.to_json()
-        out.json(figures | ({} if output is None else {"path": str(output)}))
+        document = figures | ({} if output is None else {"path": str(output)})
+        cells = figures["cells"]
+        if all(cell["ungraded"] == cell["tasks"] for cell in cells):
+            reasons = {reason: None for cell in cells for reason in cell["reasons_ungraded"]}
+            lines = [f"none of {sum(cell['tasks'] for cell in cells)} chosen answers could be graded:", *reasons]
+            raise Failure(NOTHING_LEARNT, lines, **document)
+        out.json(document)
         if as_json:
             return
         out.show("", table(figures))

@@ -59,6 +59,17 @@ def reward_lines(*sittings: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def ungraded_lines(figures: Mapping[str, Any]) -> list[str]:
+    """How many samples of an evaluation could not be graded, and why."""
+    if not figures.get("ungraded"):
+        return []
+    reasons = figures.get("reasons_ungraded") or {}
+    return [
+        f"{figures['ungraded']} samples could not be graded and are left out:",
+        *(f"  {times} x {reason}" for reason, times in reasons.items()),
+    ]
+
+
 def _is_accuracy(figures: Mapping[str, Any]) -> bool:
     """Whether the mean reward is the share of right answers and nothing else."""
     overall = figures.get("overall")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lyceum.cli.outcome import STOPPED, Failure
+from lyceum.cli.outcome import NOTHING_LEARNT, STOPPED, Failure
 from lyceum.cli.output import Output, printing
 
 if TYPE_CHECKING:  # it takes a second, and --help does not need it
@@ -37,9 +37,15 @@ def command(
             lines = [*undone, "to begin again:"] if undone else [saved_in(folder)]
             step = {"step": stopped.step} if isinstance(stopped, Interrupted) else {}
             raise Failure(STOPPED, [*lines, again], path=str(folder), **step, resume=again) from None
-        output.json({"path": str(run.path), "model": str(run.model), "report": str(run.report), **run.summary})
+        document = {"path": str(run.path), "model": str(run.model), "report": str(run.report), **run.summary}
+        output.json(document)
         if not as_json:
             close(output, run, loaded)
+        if run.learnt is False:
+            cause, *details = run.summary["nothing_learnt"]
+            untold = details if as_json else []  # people were told when it happened
+            same = [] if run.summary["tokens_trained"] else [f"{run.model} is the model that it began with"]
+            raise Failure(NOTHING_LEARNT, [cause, *untold, *same], **document)
 
 
 def resume_command(recipe: str, keys: Sequence[str], name: str | None, *, how: str = "--resume", as_json: bool) -> str:
@@ -150,7 +156,7 @@ def _short(value: Any) -> str:
 
 def close(output: Output, run: Any, recipe: Recipe) -> None:
     """What was reached, what it looks like, what it cost, where to look next."""
-    from lyceum.cli.show import cost_lines, held_out_table, reward_lines, side_by_side
+    from lyceum.cli.show import cost_lines, held_out_table, reward_lines, side_by_side, ungraded_lines
     from lyceum.reward.base import named_code
 
     summary = run.summary
@@ -158,7 +164,7 @@ def close(output: Output, run: Any, recipe: Recipe) -> None:
     if summary.get("before") and summary.get("after"):
         if summary["after"].get("overall"):
             output.show(held_out_table(summary["before"], summary["after"]))
-        output.show(*reward_lines(summary["before"], summary["after"]))
+        output.show(*reward_lines(summary["before"], summary["after"]), *ungraded_lines(summary["after"]))
     chosen = side_by_side(run.examples)
     if chosen is not None:
         output.show("", chosen)

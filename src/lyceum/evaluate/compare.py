@@ -47,6 +47,7 @@ class RecipeFigures:
             over what the first recipe needed for it; None where it is never reached.
         by_level: final accuracy by level.
         curve: (tokens sampled, mean, lowest seed, highest seed) of held-out accuracy.
+        learnt_nothing: seeds whose run found nothing to learn from in its rewards.
     """
 
     recipe: str
@@ -60,6 +61,7 @@ class RecipeFigures:
     curve: list[tuple[float, float, float, float]] = field(repr=False)
     difference: Difference | None = None
     tokens_ratio: float | None = None
+    learnt_nothing: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,11 @@ class Comparison:
     recipes: list[RecipeFigures]
     sentence: str
     notes: list[str]
+
+    @property
+    def learnt_nothing(self) -> bool:
+        """Whether no run learnt anything, so that nothing was compared."""
+        return all(figures.learnt_nothing == figures.seeds for figures in self.recipes)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -193,6 +200,7 @@ def _figures(recipe: str, runs: Sequence[RunFolder]) -> RecipeFigures:
         seconds=_mean([run.seconds for run in runs]),
         by_level={level: _over_seeds(levels[level]) for level in sorted(levels, key=level_order)},
         curve=_mean_curve([_heldout_curve(run) for run in runs]),
+        learnt_nothing=[int(run.summary["seed"]) for run in runs if run.summary.get("learnt") is False],
     )
 
 
@@ -273,6 +281,8 @@ def _notes(runs: Sequence[RunFolder]) -> list[str]:
     ungraded = sum(int(run.summary["after"].get("ungraded") or 0) for run in runs)
     if ungraded:
         notes.append(f"{ungraded} held-out samples could not be graded and are left out of the figures.")
+    idle = [run for run in runs if run.summary.get("learnt") is False]
+    notes += [f"{run.path.name}: {run.summary['nothing_learnt'][0]}" for run in idle]
     return notes + [f"{run.path.name}: {note}" for run in runs for note in run.notes]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from lyceum.evaluate.compare import Comparison
+from lyceum.evaluate.compare import Comparison, RecipeFigures
 from lyceum.evaluate.intervals import Interval
 from lyceum.evaluate.statistics import level_order
 
@@ -33,13 +33,21 @@ def table(comparison: Comparison) -> Table:
         found.add_column(name, justify="right")
     for figures in comparison.recipes:
         found.add_row(
-            figures.recipe,
+            named(figures),
             ", ".join(map(str, figures.seeds)),
             _share(figures.final),
             _points(figures.gain),
             _points(figures.difference.interval) if figures.difference else "",
         )
     return found
+
+
+def named(figures: RecipeFigures) -> str:
+    """The recipe, and below it which of its seeds learnt nothing."""
+    if not figures.learnt_nothing:
+        return figures.recipe
+    some = "" if figures.learnt_nothing == figures.seeds else f" by {', '.join(map(str, figures.learnt_nothing))}"
+    return f"{figures.recipe}\n(nothing learnt{some})"
 
 
 def cost_table(comparison: Comparison) -> Table:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from lyceum.component import RecipeError, explain, kinds, nearest
 from lyceum.engine.embedded import EmbeddedEngine
-from lyceum.evaluate.run import first_tasks, reasons_ungraded, results_of
+from lyceum.evaluate.run import first_tasks, results_of
 from lyceum.evaluate.run_folder import read_recipe
 from lyceum.evaluate.statistics import MOST_SAMPLES, level_order, summarise
 from lyceum.files import atomic_write
@@ -27,7 +27,8 @@ from lyceum.recipe import Overrides, Recipe, apply_overrides, check_code, read_o
 from lyceum.reward.base import allow_code, combine
 from lyceum.run import recover
 from lyceum.runtime.in_process import run_async
-from lyceum.stages.session import MAX_REASONS, Exam, Sitting
+from lyceum.stages.counts import why_nothing_graded
+from lyceum.stages.session import Exam, Sitting
 from lyceum.train import check_prompts
 from lyceum.tree import Tree
 from lyceum.types import Grader, Sampling, Task, TaskSource
@@ -53,6 +54,11 @@ class Accuracy:
 
     def __getitem__(self, name: str) -> Any:
         return self.figures[name]
+
+    @property
+    def why_nothing_graded(self) -> list[str]:
+        """Lines that say why no sample could be graded; none where one could."""
+        return why_nothing_graded(self.trees)
 
     def to_json(self) -> dict[str, Any]:
         return self.figures
@@ -200,7 +206,6 @@ class Measurement:
             "tokens_sampled": sum(tree.sampled_tokens for tree in [*sitting.trees, *(sitting.greedy or ())]),
             "completion_tokens_mean": sum(len(leaf.completion_tokens) for leaf in leaves) / max(1, len(leaves)),
             "truncated": sum(leaf.finish == "length" for leaf in leaves) / max(1, len(leaves)),
-            "reasons_ungraded": dict(list(reasons_ungraded(sitting.trees).items())[:MAX_REASONS]),
         }
 
 

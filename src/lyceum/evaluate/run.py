@@ -62,6 +62,12 @@ def reasons_ungraded(trees: Sequence[Tree]) -> dict[str, int]:
     return dict(counted.most_common())
 
 
+def details_ungraded(trees: Sequence[Tree]) -> dict[str, str]:
+    """Reason -> where it came from the first time, for reasons that have more to say: a user's function that raised."""
+    grades = [leaf.grade for tree in trees for leaf in tree.trajectories if leaf.grade is not None]
+    return {grade.reason: grade.details for grade in reversed(grades) if grade.reason and grade.details}
+
+
 def vote(completion: str) -> str | None:
     """The answer by which a majority is counted: the last box, what stands in answer tags or behind the last ``#``
     marker, or else the last line. Only equality matters here; whether it is right was said by the grader."""

@@ -116,6 +116,9 @@ class InterleavedRun(OnlineRun):
         }
         return credited, figures | {f"fine_tuning/{what}": n for what, n in sorted(self._collected.items())}
 
+    def has_signal(self, forest: Forest, credited: Credited | None, figures: Mapping[str, Any]) -> bool:
+        return figures["fine_tuning/steps"] > 0 or super().has_signal(forest, credited, figures)
+
     def _fine_tune(self) -> dict[str, Any]:
         """One step on the newest demonstrations of the buffer, which leave it."""
         batch, self.buffer = self.buffer[: self.tuning.batch], self.buffer[self.tuning.batch :]

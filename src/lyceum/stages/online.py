@@ -220,6 +220,7 @@ class OnlineRun(SamplingRun):
         step = session.first_step + self.step
         figures |= rollout_figures(trees, dropped, forest) | self.beliefs()
         self.count([*trees, *dropped])
+        session.count_signal(self.has_signal(forest, credited, figures))
         session.counts.tokens_trained += int(figures.get("tokens_trained", 0))
         figures |= {name: getattr(session.counts, name) for name in ("tokens_sampled", "tokens_trained")}
         figures["skipped_steps"] = self.learner.skipped_steps
@@ -233,6 +234,17 @@ class OnlineRun(SamplingRun):
         if settings.max_tokens is not None:
             session.progress.total = session.first_step + self._expected_steps(settings.max_tokens)
         session.progress.step(step, figures)
+
+    def has_signal(self, forest: Forest, credited: Credited | None, figures: Mapping[str, Any]) -> bool:
+        """Whether the step had anything to learn from: an advantage that is not 0 on a token that is trained.
+
+        Credit without a baseline gives one by rewards that have always been the same, too: that teaches nothing.
+        """
+        counts = self.session.counts
+        if credited is None or counts.lowest_reward == counts.highest_reward:
+            return False
+        trained = forest.trainable(forest.rows(), self.objective.origins)
+        return bool((credited.advantage[trained] != 0).any())
 
     def _expected_steps(self, max_tokens: int) -> int:
         """How many steps the budget will last for, at the mean of those so far."""

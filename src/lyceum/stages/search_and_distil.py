@@ -193,12 +193,14 @@ class SearchAndDistilRun(SamplingRun):
         session.progress.phase("training")
         figures = rollout_figures(trees, (), build_forest(trees)) | await self.take(trees)
         with session.run.timed("train"):
-            figures |= self.fit([example for tree in trees for example in self.examples(tree)])
+            fitted = self.fit([example for tree in trees for example in self.examples(tree)])
+        figures |= fitted
         for tree in trees:
             tree.mean_abs_advantage = 0.0  # there are none in fine-tuning
         for room in (self.curriculum, *self.guidance):
             room.observe(trees)
         self.count(trees)
+        session.count_signal(bool(self.traces or fitted))
         figures["tokens_computed/step"] = tokens_computed(self.engine) - computed
         self._found = trees, figures | self.beliefs()
         if self.first is not None and self.traces:

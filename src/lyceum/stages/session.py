@@ -4,29 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import copy
-from dataclasses import asdict, dataclass, field, replace
-from operator import itemgetter
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from lyceum.evaluate.run import reasons_ungraded, results_of, sample_tasks
+from lyceum.evaluate.run import details_ungraded, reasons_ungraded, results_of, sample_tasks
 from lyceum.evaluate.statistics import TaskResult, summarise
 from lyceum.learner.local import LocalLearner
 from lyceum.policy import Policy
 from lyceum.progress import Progress
 from lyceum.run import Run
 from lyceum.runtime.in_process import InProcess
+from lyceum.stages.counts import (
+    LEARNS_NOTHING,
+    MAX_NOTHING_GRADED,
+    MAX_REASONS,
+    TO_LEARN,
+    Counts,
+    NothingGraded,
+)
 from lyceum.tree import Tree
 from lyceum.types import Engine, Grader, Sampling, Task, TaskSource
-
-MAX_REASONS = 8
-"""Reasons for ungraded trajectories that a run tells apart; others are only counted."""
-MAX_NOTHING_GRADED = 3
-"""Steps in a row without a graded trajectory, after which a run stops: it would go on and learn nothing."""
-
-
-class NothingGraded(Exception):
-    """No trajectory of several steps in a row could be graded."""
 
 
 class Interrupted(Exception):
@@ -93,31 +90,8 @@ class Sitting:
 
     def figures(self) -> dict[str, Any]:
         greedy = None if self.greedy is None else results_of(self.greedy)
-        return summarise(self.results, self.ks, greedy=greedy)
-
-
-@dataclass
-class Counts:
-    """What a run has cost so far, and what was wrong with what it sampled."""
-
-    tokens_sampled: int = 0
-    tokens_trained: int = 0
-    trajectories: int = 0
-    truncated: int = 0
-    """Of them, those that a limit of tokens cut."""
-    ungraded: int = 0
-    reasons_ungraded: dict[str, int] = field(default_factory=dict)
-    """How often, by reason; the first reasons of a run, at most ``MAX_REASONS``."""
-    skipped_steps: int = 0
-    """Updates of which the loss or gradient was not finite."""
-    nothing_graded: int = 0
-    """Steps in a row in which no trajectory could be graded."""
-
-    def state_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        vars(self).update({name: copy(state[name]) for name in vars(self)})
+        reasons = dict(list(reasons_ungraded(self.trees).items())[:MAX_REASONS])
+        return {**summarise(self.results, self.ks, greedy=greedy), "reasons_ungraded": reasons}
 
 
 @dataclass
@@ -138,6 +112,10 @@ class Session:
     first_step: int = 0
     """the run's step at which it began: steps are numbered through all stages."""
     counts: Counts = field(default_factory=Counts)
+    said: set[str] = field(default_factory=set)
+    """Reasons for ungraded trajectories that were said."""
+    warned: bool = False
+    """Whether it was said that nothing is being learnt."""
 
     async def evaluate(self, engine: Engine, figures: dict[str, Any]) -> None:
         """Add held-out accuracy to a step's figures."""
@@ -146,29 +124,42 @@ class Session:
         with self.run.timed("evaluate"):
             self.progress.phase("evaluating")
             quick = replace(self.exam, ks=(1,), greedy=False)
-            now = (await quick.sit(self.policy, engine, self.seed)).figures()
+            sitting = await quick.sit(self.policy, engine, self.seed)
+            now = sitting.figures()
+        self.say_ungraded(sitting.trees)
         if now["overall"] is not None:
             figures["heldout/overall"] = now["overall"]["mean"]
             figures["heldout/low"], figures["heldout/high"] = now["overall"]["low"], now["overall"]["high"]
             figures |= {f"heldout/level/{level}": ci["mean"] for level, ci in now["by_level"].items()}
 
     def count(self, trees: Sequence[Tree]) -> None:
-        """Add a step's trees to the run's counts. The first of each reason why there is no grade is said at once."""
+        """Add a step's trees to the run's counts."""
+        self.say_ungraded(trees)
+        self.counts.add(trees)
+
+    def say_ungraded(self, trees: Sequence[Tree]) -> None:
+        """Say the first of each reason why there is no grade at once, and where it came from."""
+        details = details_ungraded(trees)
+        for reason in reasons_ungraded(trees):
+            known = {*self.said, *self.counts.reasons_ungraded}  # the latter also before an interruption
+            if reason in known or len(known) >= MAX_REASONS:
+                continue
+            self.said.add(reason)
+            if reason in details:
+                self.counts.failures[reason] = details[reason]
+            self.progress.say("\n  ".join([f"not graded: {reason}", *details.get(reason, "").splitlines()]))
+
+    def count_signal(self, something: bool) -> None:
+        """Told of each step that sampled, after :meth:`count`: whether there is anything in it to learn from."""
         counts = self.counts
-        leaves = [leaf for tree in trees for leaf in tree.trajectories]
-        reasons = reasons_ungraded(trees)
-        counts.tokens_sampled += sum(tree.sampled_tokens for tree in trees)
-        counts.trajectories += len(leaves)
-        counts.truncated += sum(leaf.finish == "length" for leaf in leaves)
-        counts.ungraded += sum(reasons.values())
-        for reason, times in reasons.items():
-            if reason not in counts.reasons_ungraded:
-                if len(counts.reasons_ungraded) == MAX_REASONS:
-                    continue
-                self.progress.say(f"not graded: {reason}")
-            counts.reasons_ungraded[reason] = counts.reasons_ungraded.get(reason, 0) + times
-        graded_none = bool(leaves) and sum(reasons.values()) == len(leaves)
-        counts.nothing_graded = counts.nothing_graded + 1 if graded_none else 0
+        counts.add_signal(something)
+        if counts.steps_without_signal == LEARNS_NOTHING and counts.lowest_reward is not None and not self.warned:
+            self.warned = True
+            so_far = "" if counts.steps_with_signal else f" (so far {counts.rewards})"
+            self.progress.say(
+                f"nothing is being learnt: for {LEARNS_NOTHING} steps no reward has differed within a group{so_far}; "
+                f"{TO_LEARN}"
+            )
 
     @contextmanager
     def training(self, learner: LocalLearner) -> Iterator[None]:
@@ -203,8 +194,9 @@ class Session:
             NothingGraded: so many steps in a row that more of them would be a waste.
         """
         if self.counts.nothing_graded >= MAX_NOTHING_GRADED:
-            most = max(self.counts.reasons_ungraded.items(), key=itemgetter(1))[0]
-            raise NothingGraded(f"nothing could be graded in {MAX_NOTHING_GRADED} steps in a row: {most}")
+            cause, *details = self.counts.why_ungraded
+            untold = details if self.progress.mode == "silent" else []
+            raise NothingGraded([f"nothing graded in {MAX_NOTHING_GRADED} steps in a row: {cause}", *untold])
         stop = self.interrupted()
         if stop or self.due(done, self.checkpoint_every, last):
             self.save(done, state)

@@ -88,7 +88,8 @@ def _hash(text: str) -> str:
 def _status(run: RunFolder) -> str:
     steps = run.summary.get("steps") or (run.metrics[-1].get("step") if run.metrics else None)
     if run.finished:
-        return f"finished after {steps} steps" if steps is not None else "finished"
+        nothing = "; nothing was learnt" if run.summary.get("learnt") is False else ""
+        return f"finished after {steps} steps{nothing}" if steps is not None else f"finished{nothing}"
     return f"in progress, step {steps}" if steps is not None else "no step recorded yet"
 
 

@@ -1,0 +1,142 @@
+"""What a run has cost so far, what was wrong with what it sampled, and whether there was anything to learn from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from lyceum.component import require_keys
+from lyceum.evaluate.run import details_ungraded, reasons_ungraded
+from lyceum.tree import Tree
+
+MAX_REASONS = 8
+"""Reasons for ungraded trajectories that a run tells apart; others are only counted."""
+MAX_NOTHING_GRADED = 3
+"""Steps in a row without a graded trajectory, after which a run stops: it would go on and learn nothing."""
+LEARNS_NOTHING = 5
+"""Steps in a row without anything to learn from, after which a run says so."""
+TO_LEARN = (
+    "needed: tasks that are solved sometimes (easier or harder ones, more rollout.samples, a higher "
+    "rollout.sampling.temperature), or a reward with more than one value"
+)
+
+
+class NothingGraded(Exception):
+    """Not one trajectory could be graded, of several steps in a row or of an evaluation.
+
+    Args:
+        lines: what, and then where the first failure came from.
+    """
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = list(lines)
+
+
+@dataclass
+class Counts:
+    """Of all stages of a run that sample."""
+
+    tokens_sampled: int = 0
+    tokens_trained: int = 0
+    trajectories: int = 0
+    truncated: int = 0
+    """Of them, those that a limit of tokens cut."""
+    ungraded: int = 0
+    reasons_ungraded: dict[str, int] = field(default_factory=dict)
+    """How often, by reason; the first reasons of a run, at most ``MAX_REASONS``."""
+    failures: dict[str, str] = field(default_factory=dict)
+    """Reason -> the row that it was met on first, with the traceback of a user's function."""
+    skipped_steps: int = 0
+    """Updates of which the loss or gradient was not finite."""
+    nothing_graded: int = 0
+    """Steps in a row in which no trajectory could be graded."""
+    lowest_reward: float | None = None
+    """Of all trajectories and judged steps; None before one was graded."""
+    highest_reward: float | None = None
+    steps_with_signal: int = 0
+    """Steps that had something to learn from: rewards that differ, or texts to imitate."""
+    steps_without_signal: int = 0
+    """Steps in a row that had nothing."""
+
+    def add(self, trees: Sequence[Tree]) -> None:
+        """A step's trees."""
+        leaves = [leaf for tree in trees for leaf in tree.trajectories]
+        reasons = reasons_ungraded(trees)
+        self.tokens_sampled += sum(tree.sampled_tokens for tree in trees)
+        self.trajectories += len(leaves)
+        self.truncated += sum(leaf.finish == "length" for leaf in leaves)
+        self.ungraded += sum(reasons.values())
+        for reason, times in reasons.items():
+            if reason in self.reasons_ungraded or len(self.reasons_ungraded) < MAX_REASONS:
+                self.reasons_ungraded[reason] = self.reasons_ungraded.get(reason, 0) + times
+        graded_none = bool(leaves) and sum(reasons.values()) == len(leaves)
+        self.nothing_graded = self.nothing_graded + 1 if graded_none else 0
+        for tree in trees:
+            for _, grade, outcome in tree.graded_with_outcome():
+                for reward in (outcome, *(of_step for _, of_step in grade.steps)):
+                    self.lowest_reward = min(reward, reward if self.lowest_reward is None else self.lowest_reward)
+                    self.highest_reward = max(reward, reward if self.highest_reward is None else self.highest_reward)
+
+    def add_signal(self, something: bool) -> None:
+        """Of a step whose trees were added: whether there was something to learn from."""
+        self.steps_with_signal += something
+        self.steps_without_signal = 0 if something else self.steps_without_signal + 1
+
+    @property
+    def learnt(self) -> bool | None:
+        """Whether rewards taught anything; None where no stage has sampled."""
+        sampled = self.steps_with_signal or self.steps_without_signal
+        return bool(self.steps_with_signal) if sampled else None
+
+    @property
+    def rewards(self) -> str:
+        """``every reward was 0``."""
+        if self.lowest_reward is None or self.highest_reward is None:
+            return "no reward was given"
+        if self.lowest_reward == self.highest_reward:
+            return f"every reward was {self.lowest_reward:g}"
+        return f"rewards were {self.lowest_reward:g} to {self.highest_reward:g}, but the same within each group"
+
+    @property
+    def why_nothing_learnt(self) -> list[str]:
+        """Lines that name the cause; none where something was learnt."""
+        if self.learnt is not False:
+            return []
+        ungraded = self.why_ungraded
+        if self.lowest_reward is None and ungraded:
+            return [f"nothing was learnt: {ungraded[0]}", *ungraded[1:]]
+        return [f"nothing was learnt: {self.rewards}; {TO_LEARN}", *ungraded]
+
+    @property
+    def why_ungraded(self) -> list[str]:
+        return why_ungraded(self.trajectories, self.ungraded, self.reasons_ungraded, self.failures)
+
+    def state_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        require_keys("counts", given=state, needed=vars(self))
+        vars(self).update({name: copy(state[name]) for name in vars(self)})
+
+
+def why_ungraded(
+    trajectories: int, ungraded: int, reasons: Mapping[str, int], failures: Mapping[str, str]
+) -> list[str]:
+    """How many could not be graded, the most frequent reason, and the lines of where that came from; none if none."""
+    if not ungraded:
+        return []
+    most = max(reasons, key=lambda reason: reasons[reason])
+    number = "none" if ungraded == trajectories else f"{ungraded}"
+    could = "could be" if ungraded == trajectories else "could not be"
+    return [f"{number} of {trajectories} completions {could} graded: {most}", *failures.get(most, "").splitlines()]
+
+
+def why_nothing_graded(trees: Sequence[Tree]) -> list[str]:
+    """Lines that say why no trajectory could be graded; none where one could, or there is none."""
+    trajectories = sum(len(tree.trajectories) for tree in trees)
+    reasons = reasons_ungraded(trees)
+    ungraded = sum(reasons.values())
+    return why_ungraded(trajectories, ungraded, reasons, details_ungraded(trees)) if ungraded == trajectories else []

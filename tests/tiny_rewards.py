@@ -1,0 +1,15 @@
+"""A reward of which an untrained model's samples differ: rewards that are all the same end a run with an exit code."""
+
+from typing import Literal
+
+from lyceum.reward.base import RewardPart, each
+from lyceum.types import Grade, Grader, TaskSource
+
+
+class Letters(RewardPart, room="reward"):
+    """A number made of a completion's characters, never right."""
+
+    kind: Literal["test-letters"] = "test-letters"
+
+    def build(self, source: TaskSource) -> Grader:
+        return each(lambda task, leaf: Grade(sum(map(ord, leaf.completion)) % 7 / 7, correct=False))
