@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow.parquet as parquet
@@ -486,6 +487,25 @@ def test_no_trees_and_no_trajectories_are_a_table_all_the_same(tmp_path):
     with start(tmp_path) as run:
         assert written(run, 1, [], None) == []
         assert written(run, 2, [tree_of([])], None) == []
+
+
+def test_what_is_not_finite_is_null_in_every_column(tmp_path):
+    def read(text):
+        return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+    nan, inf = float("nan"), float("inf")
+    root = Node(None, [1], Origin.PROMPT)
+    leaf = drawn(root, [2, 3], [nan, -0.5])
+    leaf.grade = Grade(1e308, parts={"a": nan, "b": inf, "c": 1e308})
+    leaf.value, leaf.stats = nan, {"log": {"x": nan, "y": [Decimal("1.5"), 10**400]}}
+    tree = Tree(Task("t", ()), [root], record={"rate": inf})
+    with start(tmp_path) as run:
+        (row,) = written(run, 1, [tree], torch.tensor([[0.0, nan, 3.0]]))
+    assert (row["outcome"], row["advantage"]) == (1e308, 3.0)
+    assert (row["token_logprobs"], row["token_advantages"]) == ([None, -0.5], [None, 3.0])
+    assert read(row["parts"]) == {"a": None, "b": None, "c": 1e308}
+    assert read(row["node_stats"][1]) == {"log": {"x": None, "y": [1.5, None]}, "value": None}
+    assert read(row["record"]) == {"rate": None}
 
 
 def test_text_that_no_file_takes_is_escaped(tmp_path):

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from lyceum.encoding import decode, encode
 from lyceum.files import FULL, fsync_folder, size, write_file
+from lyceum.utils.numbers import to_json
 
 SHARD_BYTES = 256 * 2**20
 """Tensors are gathered into files of about this size, which bounds the memory that writing and reading need."""
@@ -152,7 +153,7 @@ def _write(partial: Path, step: int, text: str, tensors: Mapping[str, Tensor]) -
     if shard:
         write(f"tensors-{shards:04d}.safetensors", safetensors.torch.save(shard))
     write("state.json", text.encode())
-    write_file(partial / "manifest.json", json.dumps({"format": 1, "step": step, "files": files}, indent=1).encode())
+    write_file(partial / "manifest.json", to_json({"format": 1, "step": step, "files": files}, indent=1).encode())
     fsync_folder(partial)
 
 

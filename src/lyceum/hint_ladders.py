@@ -12,6 +12,7 @@ from lyceum.guidance.base import leaks
 from lyceum.hint_writers import WriterError
 from lyceum.tasks.solution import levels_of
 from lyceum.types import Message, Task
+from lyceum.utils.numbers import to_json
 
 TIERS = {
     "knowledge": "the concepts, definitions or formulas that the problem needs, without using them on it",
@@ -49,14 +50,14 @@ class Nonsense(WriterError):
 def request_for(task: Task, settings: Settings) -> list[Message]:
     """The chat that asks for a task's ladder."""
     wanted = "\n".join(f"- {tier}: {TIERS[tier]}" for tier in settings.tiers)
-    shape = json.dumps({tier: ["...", "..."] for tier in settings.tiers})
+    shape = to_json({tier: ["...", "..."] for tier in settings.tiers})
     problem = "\n\n".join(_text(message["content"]) for message in task.messages if message["role"] != "assistant")
     parts = [f"Problem:\n{problem}"]
     solution = next((task.columns[name] for name in ("solution", "demonstration") if task.columns.get(name)), None)
     if isinstance(solution, str):
         parts.append(f"Reference solution, for you alone:\n{solution}")
     if task.answer is not None:
-        answer = task.answer if isinstance(task.answer, str) else json.dumps(task.answer, default=str)
+        answer = task.answer if isinstance(task.answer, str) else to_json(task.answer, other=str)
         parts.append(f"Final answer, which no hint may state:\n{answer}")
     parts.append(
         f"Write hints for a student who cannot solve this problem: for each kind below {settings.items}, each adding "

@@ -34,6 +34,7 @@ from lyceum.outputs import check_output, input_paths
 from lyceum.recipe import Overrides, Recipe, apply_overrides, read_override, tasks_from_text
 from lyceum.runtime.in_process import gather, run_async
 from lyceum.types import Sampling, Task, TaskSource
+from lyceum.utils.numbers import plain, to_json
 
 KEY, HINTS = "hints_of", "hints"
 """Columns of the output: which problem a row is, and its ladder."""
@@ -149,7 +150,7 @@ async def _write_all(
             if to is None:  # with the first row: a command that writes none leaves no file
                 found.output.parent.mkdir(parents=True, exist_ok=True)
                 to = opened.enter_context(found.output.open("a", encoding="utf-8"))
-            to.write(json.dumps(row) + "\n")
+            to.write(to_json(row) + "\n")
             to.flush()
 
         async with writer:
@@ -214,7 +215,7 @@ def keyed_rows(source: TaskSource, tasks: Sequence[Task]) -> Iterator[tuple[str,
     seen: Counter[str] = Counter()
     rows, numbers = getattr(source, "rows", None), getattr(source, "kept", None)
     for place, task in enumerate(tasks):
-        problem = json.dumps([[dict(message) for message in task.messages], task.answer], default=str)
+        problem = to_json([task.messages, task.answer], other=str)
         key = hashlib.sha256(problem.encode()).hexdigest()[:16]
         seen[key] += 1
         if rows is not None and numbers is not None:
@@ -222,7 +223,7 @@ def keyed_rows(source: TaskSource, tasks: Sequence[Task]) -> Iterator[tuple[str,
         else:
             columns = {name: value for name, value in task.columns.items() if name not in (HINTS, "hints_leak")}
             row = {"prompt": [dict(message) for message in task.messages], "answer": task.answer, **columns}
-        yield (key if seen[key] == 1 else f"{key}-{seen[key]}"), task, json.loads(json.dumps(row, default=str))
+        yield (key if seen[key] == 1 else f"{key}-{seen[key]}"), task, plain(row, other=str)
 
 
 def done_keys(output: Path) -> set[str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from lyceum.curves import Curves
 from lyceum.files import DAMAGED, FULL, atomic_write, full_disk
+from lyceum.utils.numbers import figure, finite_line, to_json
 
 
 class Metrics:
@@ -35,16 +36,9 @@ class Metrics:
         """One line. JSON has no nan: such a figure is null, and ``NAME/nonfinite`` says nan, inf or -inf."""
         if self.last_step is not None and step <= self.last_step:
             raise ValueError(f"record: got step {step} after step {self.last_step}; allowed: steps that grow")
-        line: dict[str, Any] = {"step": step}
-        numbers: dict[str, float] = {}
-        for name, given in figures.items():
-            value = plain(name, given)
-            line[name] = value
-            if isinstance(value, float) and not math.isfinite(value):
-                line |= {name: None, f"{name}/nonfinite": str(value)}
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                numbers[name] = value
-        self._write(json.dumps(line, allow_nan=False) + "\n")
+        line = {name: figure(name, given) for name, given in figures.items()}
+        self._write(to_json({"step": step, **finite_line(line)}) + "\n")
+        numbers = {name: v for name, v in line.items() if isinstance(v, int | float) and not isinstance(v, bool)}
         for curves in self._curves:
             curves.draw(step, numbers, gone_back=self._gone_back)
         self._gone_back = False
@@ -104,25 +98,6 @@ class Metrics:
         except OSError as error:
             said = full_disk(self.file.parent) if error.errno in FULL else error.strerror
             raise OSError(error.errno, said, str(self.file)) from error
-
-
-def plain(name: str, value: Any) -> Any:
-    """A number, string, boolean or None as Python has it; one-element tensors and arrays become numbers."""
-    if hasattr(value, "item") and not isinstance(value, bool | int | float | str):
-        value = value.item()
-    if value is not None and not isinstance(value, bool | int | float | str):
-        raise TypeError(f"{name}: got a {type(value).__name__}; allowed: a number, string, boolean or None")
-    return value
-
-
-def finite(value: Any) -> Any:
-    """Nested figures as JSON takes them: what is not finite becomes null, one-element tensors become numbers."""
-    if isinstance(value, Mapping):
-        return {str(key): finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    value = plain("figure", value)
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _step_of(line: bytes) -> float:

@@ -21,6 +21,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from lyceum.utils.numbers import shown
 from lyceum.utils.terminal import Console
 
 Item = TypeVar("Item")
@@ -131,7 +132,7 @@ class Progress:
         loss, reward = _number(metrics, "loss"), _number(metrics, "reward/mean")
         heldout, speed = _number(metrics, "heldout/overall"), _number(metrics, "tokens_per_second")
         if reward is not None:
-            self._figures["reward"] = f"reward {reward:.3f}"
+            self._figures["reward"] = f"reward {shown(reward, 3)}"
         elif loss is not None and "reward" not in self._figures:
             self._figures["loss"] = f"loss {loss:.4g}"
         if (useful := _number(metrics, "share_with_gradient")) is not None:

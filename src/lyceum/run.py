@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
@@ -31,10 +30,11 @@ from lyceum.curves import Curves, Tracker, open_curves
 from lyceum.evaluate.run_folder import FILES, is_run, read_examples, read_recipe, read_summary
 from lyceum.files import DAMAGED, FULL, Lock, atomic_write, remove
 from lyceum.machine import versions
-from lyceum.metrics import Metrics, finite
+from lyceum.metrics import Metrics
 from lyceum.set_aside import discard, is_set_aside, put_back, set_aside
 from lyceum.tree import Tree
 from lyceum.utils.documents import read_yaml
+from lyceum.utils.numbers import plain, to_json
 
 _NAMES = (*FILES, *(name + DAMAGED for name in FILES))
 WAYS = "another name, or overwrite=true (--overwrite) to replace it"
@@ -356,8 +356,8 @@ class Run:
         """Merge figures into summary.json, ``seconds`` by phase included; gives all of them. Without one, reads."""
         if update is not None:
             seconds = {phase: round(spent, 3) for phase, spent in self.seconds.items()}
-            figures = self._figures | finite({"seconds": seconds, **update})
-            atomic_write(self.path / "summary.json", json.dumps(figures, indent=2, allow_nan=False) + "\n")
+            figures = self._figures | plain({"seconds": seconds, **update})
+            atomic_write(self.path / "summary.json", to_json(figures, indent=2) + "\n")
             self._figures = figures
             if figures.get("finished"):
                 self.keep()
@@ -365,8 +365,8 @@ class Run:
 
     def examples(self, examples: Sequence[Mapping[str, Any]]) -> None:
         """Write examples.json: the same tasks answered before and after training."""
-        self._examples = finite(list(examples))
-        atomic_write(self.path / "examples.json", json.dumps(self._examples, indent=2, allow_nan=False) + "\n")
+        self._examples = plain(list(examples))
+        atomic_write(self.path / "examples.json", to_json(self._examples, indent=2) + "\n")
 
     def read_examples(self) -> list[dict[str, Any]]:
         """What :meth:`examples` wrote; nothing where it did not."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from lyceum.tree import Node, Tree
 from lyceum.types import Grade, Origin
+from lyceum.utils.numbers import plain, to_json
 
 SCHEMA = pa.schema(
     [
@@ -67,7 +67,7 @@ def trajectory_table(
         the nodes of a tree from its root, 0, parents first; ``node_stats`` is JSON, null where a rollout kept nothing.
         ``token_*`` lists cover the completion's tokens: log-probabilities are the behaviour policy's in nats, null
         where the policy did not write; advantages are null without ``advantage`` or for an ungraded trajectory.
-        ``advantage`` is the mean over the tokens the policy wrote.
+        ``advantage`` is the mean over the tokens the policy wrote. What is not finite is null, everywhere.
     Raises:
         ValueError: the trees do not have as many graded trajectories as ``advantage`` has rows.
     """
@@ -101,7 +101,7 @@ def trajectory_table(
             columns["row"].append(None if grade.outcome is None else row)
             columns["prompt"].append(texts[0])
             columns["completion"].append("".join(texts[1:]))
-            columns["outcome"].append(grade.outcome)
+            columns["outcome"].append(plain(grade.outcome))
             columns["correct"].append(grade.correct)
             columns["reason"].append(None if grade.reason is None else _text(grade.reason))
             columns["parts"].append(_json(grade.parts))
@@ -124,8 +124,8 @@ def trajectory_table(
     ends = pa.array(np.cumsum([0, *length]), pa.int32())
     of_token = {
         "token_texts": pa.array([token_text[token] for token in flat.token], pa.string()),
-        "token_logprobs": pa.array(np.array(flat.logprob, np.float32), from_pandas=True),  # nan becomes null
-        "token_advantages": pa.array(gain, from_pandas=True),
+        "token_logprobs": _finite_or_null(np.array(flat.logprob, np.float32)),
+        "token_advantages": _finite_or_null(gain),
     }
     arrays = [
         pa.ListArray.from_arrays(ends, of_token[field.name])
@@ -173,10 +173,14 @@ def _fill(
 def _means(gain: np.ndarray, written: np.ndarray, length: np.ndarray) -> list[float | None]:
     """Each trajectory's mean over the tokens that the policy wrote; None where it has none with an advantage."""
     row = np.repeat(np.arange(len(length)), length)
-    counted = written & ~np.isnan(gain)
+    counted = written & np.isfinite(gain)
     count = np.bincount(row[counted], minlength=len(length))
     total = np.bincount(row[counted], gain[counted].astype(np.float64), minlength=len(length))
     return [t / n if n else None for t, n in zip(total.tolist(), count.tolist(), strict=True)]
+
+
+def _finite_or_null(values: np.ndarray) -> pa.Array:
+    return pa.array(np.where(np.isfinite(values), values, np.nan), from_pandas=True)  # nan becomes null
 
 
 def _text(text: str) -> str:
@@ -186,4 +190,4 @@ def _text(text: str) -> str:
 
 def _json(value: Mapping[str, Any]) -> str:
     # Whatever a rollout or a grader noted must not end the run: what JSON does not know is written as its text.
-    return json.dumps(dict(value), default=str, skipkeys=True) if value else "{}"
+    return to_json(value, other=str) if value else "{}"

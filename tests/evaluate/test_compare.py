@@ -170,7 +170,7 @@ def test_different_held_out_sets_are_noted(tmp_path):
 def test_a_line_that_is_still_being_written_is_left_out_and_said(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": NaN, "entropy": 0.5}\n{"step": 2, "lo')
     run = read_run_folder(tmp_path)
-    assert run.metrics == [{"step": 1, "entropy": 0.5}]
+    assert run.metrics == [{"step": 1, "loss": None, "entropy": 0.5}]
     assert any("still being written" in note for note in run.notes)
     assert any("Not a finite number" in note and "loss" in note for note in run.notes)
 

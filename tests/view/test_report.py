@@ -201,6 +201,52 @@ def test_numbers_are_short_and_never_nan(value, expected):
     assert number(value) == expected
 
 
+def _data(page: str):
+    """What the page's script reads, as strictly as a browser does."""
+
+    def refuse(name):
+        raise AssertionError(f"Unexpected token: {name}")
+
+    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_numbers_that_json_lacks_leave_a_page_that_a_browser_can_read(tmp_path):
+    # All of it as a version before this one wrote it.
+    _full(tmp_path)
+    nan, inf = float("nan"), float("inf")
+    stats = ["{}", '{"log": {"x": NaN, "y": [Infinity, 1e999]}}']
+    odd = {"parts": '{"a": NaN, "b": "text", "c": 1}', "outcome": inf, "advantage": nan, "token_logprobs": [nan, -inf]}
+    _rollouts(tmp_path, 1, _rows(1, **odd, node_stats=stats))
+    with open(tmp_path / "metrics.jsonl", "a") as file:
+        file.write('{"step": 99, "loss": NaN, "reward/mean": -Infinity}\n')
+    examples = [{"task_id": "t", "level": nan, "prompt": "p", "answer": None, "before": None, "after": None}]
+    (tmp_path / "examples.json").write_text(json.dumps(examples))
+    data = _data(write_report(tmp_path).read_text())
+    row = data["rollouts"]["rows"][0]
+    assert row["parts"] == {"a": None, "b": None, "c": 1}
+    assert (row["outcome"], row["advantage"], row["logprob"]) == (None, None, [None, None])
+    assert data["examples"][0]["level"] is None
+    assert data["curves"]["series"]["loss"][1][-1] is None
+
+
+def test_a_step_without_its_number_is_a_gap_in_the_curve_and_no_zero(tmp_path):
+    lines = ['{"step": 1, "loss": 3.0, "heldout/overall": 0.5}', '{"step": 2, "loss": null, "loss/nonfinite": "nan"}']
+    lines += ['{"step": 3, "loss": 1.0, "heldout/overall": 0.75}', '{"step": 4, "loss": 1e308, "x": null}']
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    series = _data(write_report(tmp_path).read_text())["curves"]["series"]
+    assert series["loss"] == [[1, 2, 3, 4], [3.0, None, 1.0, 1e308]]
+    assert series["heldout/overall"] == [[1, 3], [0.5, 0.75]]  # not measured at step 2: no gap
+    assert "x" not in series
+
+
+def test_means_of_huge_neighbouring_steps_are_numbers(tmp_path):
+    lines = [json.dumps({"step": i, "reward/mean": 1.5e308}) for i in range(1, MAX_POINTS * 3 + 1)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    series = _data(write_report(tmp_path).read_text())["curves"]["series"]
+    assert set(series["reward/mean"][1]) == {1.5e308}
+
+
 def test_a_folder_that_is_not_there_is_named(tmp_path):
     with pytest.raises(RecipeError, match="nowhere"):
         write_report(tmp_path / "nowhere")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import types
 import typing
 from collections.abc import Mapping
@@ -11,6 +10,8 @@ from typing import Any, Literal
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
+
+from lyceum.utils.numbers import to_json
 
 ROOMS = (
     *("tasks", "reward", "stages", "curriculum", "guidance", "rollout"),
@@ -124,7 +125,7 @@ def plain(value: Any) -> Any:
 
 def shown(value: Any) -> str:
     """A plain value as YAML writes it in one line."""
-    return value if isinstance(value, str) and value else json.dumps(value)
+    return value if isinstance(value, str) and value else to_json(value, other=str)
 
 
 def _metadata(annotation: Any) -> list[Any]:

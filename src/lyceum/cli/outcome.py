@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import traceback
@@ -16,6 +15,7 @@ from typing import Any
 import typer
 
 from lyceum.cli.streams import hold, plain_messages
+from lyceum.utils.numbers import to_json
 from lyceum.utils.terminal import Console, printable
 
 FAILED, UNUSABLE, NOTHING_LEARNT, STOPPED = 1, 2, 3, 130
@@ -126,7 +126,7 @@ def _is(error: BaseException, spec: str) -> bool:
 
 def say(failure: Failure, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({"error": failure.lines, **failure.more}, indent=2))
+        print(to_json({"error": failure.lines, **failure.more}, indent=2, other=str))
         return
     from rich.text import Text
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from typing import Any
 
 from rich.text import Text
 
+from lyceum.utils.numbers import to_json
 from lyceum.utils.terminal import Console
 
 
@@ -60,7 +60,7 @@ class Output:
 
     def close(self) -> None:
         for document in self._document:
-            print(json.dumps(document, indent=2, default=str))
+            print(to_json(document, indent=2, other=str))
 
     def show(self, *parts: Any) -> None:
         """Tables and lines; nothing under ``--json``."""

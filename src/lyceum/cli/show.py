@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lyceum.progress import clock
+from lyceum.utils.numbers import shown
 from lyceum.utils.terminal import printable
 
 MAX_LINES = 24
@@ -78,7 +79,7 @@ def _is_accuracy(figures: Mapping[str, Any]) -> bool:
 
 def amount(interval: Mapping[str, float]) -> str:
     """``0.615 [0.57, 0.66]``."""
-    return f"{interval['mean']:.3f} [{interval['low']:.2f}, {interval['high']:.2f}]"
+    return f"{shown(interval['mean'], 3)} [{shown(interval['low'], 2)}, {shown(interval['high'], 2)}]"
 
 
 def change(before: Mapping[str, float] | None, after: Mapping[str, float] | None) -> Text:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from lyceum.evaluate.intervals import Interval, difference_of_intervals, mean_ov
 from lyceum.evaluate.run_folder import RunFolder, read_run_folder
 from lyceum.evaluate.statistics import level_order
 from lyceum.files import atomic_write
+from lyceum.utils.numbers import to_json
 
 PAIRED_SEEDS = "paired seeds"
 SEPARATE_SEEDS = "seeds, not paired"
@@ -85,7 +85,7 @@ class Comparison:
         from lyceum.evaluate.compare_show import plot
 
         folder.mkdir(parents=True, exist_ok=True)
-        atomic_write(folder / "comparison.json", json.dumps(self.to_json(), indent=2) + "\n")
+        atomic_write(folder / "comparison.json", to_json(self.to_json(), indent=2) + "\n")
         return [folder / "comparison.json", plot(self, folder / "comparison.png")]
 
 

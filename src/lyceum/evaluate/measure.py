@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from lyceum.train import check_prompts
 from lyceum.tree import Tree
 from lyceum.types import Grader, Sampling, Task, TaskSource
 from lyceum.utils.documents import DATA, DocumentError, read_json
+from lyceum.utils.numbers import to_json
 
 KEYS = ("model", "tasks", "reward", "trust_code")
 """Of a recipe, that say something here too; sampling's come besides."""
@@ -72,7 +72,7 @@ class Accuracy:
         file = Path(file)
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            atomic_write(file, json.dumps(self.figures, indent=2) + "\n")
+            atomic_write(file, to_json(self.figures, indent=2) + "\n")
         except OSError as error:
             raise Unwritten(self, error) from error
         return file

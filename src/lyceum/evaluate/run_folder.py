@@ -106,7 +106,7 @@ class RunFolder:
     Attributes:
         path: the folder.
         summary: summary.json; empty where it is not written yet.
-        metrics: lines of metrics.jsonl in order; figures that are not finite numbers are left out of their line.
+        metrics: lines of metrics.jsonl in order; figures that are not finite numbers are None.
         notes: what was missing or unreadable, in sentences for a person.
     """
 
@@ -127,7 +127,11 @@ class RunFolder:
 
     def curve(self, key: str, *, over: str = "tokens_sampled") -> list[tuple[float, float]]:
         """(over, key) of the lines that have both."""
-        return [(float(line[over]), float(line[key])) for line in self.metrics if key in line and over in line]
+
+        def known(line: Mapping[str, Any]) -> bool:
+            return line.get(key) is not None and line.get(over) is not None
+
+        return [(float(line[over]), float(line[key])) for line in self.metrics if known(line)]
 
 
 def read_run_folder(path: Path | str) -> RunFolder:
@@ -194,7 +198,7 @@ def _read_metrics(path: Path, notes: list[str]) -> list[dict[str, Any]]:
     broken = sorted({key for line in found for key, value in line.items() if _not_finite(value)})
     if broken:
         notes.append(f"Not a finite number on some steps, and left out there: {', '.join(broken)}.")
-    return [{key: value for key, value in line.items() if not _not_finite(value)} for line in found]
+    return [{key: None if _not_finite(value) else value for key, value in line.items()} for line in found]
 
 
 def _not_finite(value: Any) -> bool:

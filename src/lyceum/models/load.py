@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 import shutil
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from lyceum.models.trial import check_trees, logits_alone
 from lyceum.models.weights import Checkpoint, check_finite, check_folder
 from lyceum.noise import quiet, told_once
 from lyceum.policy import Policy
+from lyceum.utils.numbers import to_json
 from lyceum.utils.user_files import user_file
 
 BASE, SCRATCH = "base", "scratch"
@@ -186,7 +186,7 @@ def _told(template: Any, kwargs: Mapping[str, Any]) -> str:
     if wrong := [name for name in kwargs if not name.isidentifier()]:
         raise RecipeError(f"model.chat_template_kwargs: got the name {wrong[0]!r}; allowed: letters, digits and '_'")
     # JSON's values are Jinja's, and a text stays one whatever stands in it.
-    return "".join(f"{{%- set {name} = {json.dumps(value)} -%}}" for name, value in kwargs.items()) + template
+    return "".join(f"{{%- set {name} = {to_json(value)} -%}}" for name, value in kwargs.items()) + template
 
 
 @quiet()

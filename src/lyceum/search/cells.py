@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,6 +13,7 @@ from lyceum.evaluate.intervals import Interval, share_interval
 from lyceum.evaluate.statistics import level_order
 from lyceum.files import atomic_write
 from lyceum.utils.documents import DATA, DocumentError, read_json
+from lyceum.utils.numbers import plain, to_json
 
 ASKED = "asked.json"
 FIGURES = ("search.json", "search.png")
@@ -116,7 +116,7 @@ class Folder:
         Raises:
             RecipeError: the path is a file, or holds a search of something else.
         """
-        self.path, self.asked = path, json.loads(json.dumps(asked, default=str))
+        self.path, self.asked = path, plain(asked, other=str)
         if (path / ASKED).is_file():
             before = _read(path / ASKED)
             keys = [key for key in {**before, **self.asked} if before.get(key) != self.asked.get(key)]
@@ -140,7 +140,7 @@ class Folder:
             found = Cell(**_read(file))
         except TypeError as error:
             raise RecipeError(f"{file}: {error}; allowed: as the search wrote it, or no such file") from error
-        now = json.loads(json.dumps(settings))
+        now = plain(settings)
         if found.settings != now:
             differ = [key for key in {**found.settings, **now} if found.settings.get(key) != now.get(key)]
             was = ", ".join(f"{key} {found.settings.get(key)} and now {now.get(key)}" for key in differ)
@@ -160,7 +160,7 @@ class Folder:
         """Answers first: the figures say that they are whole."""
         self.path.mkdir(parents=True, exist_ok=True)
         if not (self.path / ASKED).is_file():
-            atomic_write(self.path / ASKED, json.dumps(self.asked, indent=2) + "\n")
-        lines = "".join(json.dumps(answer, default=str) + "\n" for answer in answers)
+            atomic_write(self.path / ASKED, to_json(self.asked, indent=2) + "\n")
+        lines = "".join(to_json(answer, other=str) + "\n" for answer in answers)
         atomic_write(self.path / f"{cell.name}.jsonl", lines)
-        atomic_write(self.path / f"{cell.name}.json", json.dumps(asdict(cell), indent=1) + "\n")
+        atomic_write(self.path / f"{cell.name}.json", to_json(asdict(cell), indent=1) + "\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from lyceum.files import atomic_write
 from lyceum.search.cells import Cell
 from lyceum.search.equal import at_equal_tokens, usual_budgets
+from lyceum.utils.numbers import to_json
 
 
 @dataclass(frozen=True)
@@ -63,5 +63,5 @@ class Found:
         from lyceum.search.show import plot
 
         folder.mkdir(parents=True, exist_ok=True)
-        atomic_write(folder / "search.json", json.dumps(self.figures, indent=2) + "\n")
+        atomic_write(folder / "search.json", to_json(self.figures, indent=2) + "\n")
         return [folder / "search.json", plot(self.figures, folder / "search.png")]

@@ -88,7 +88,7 @@ class ReasoningGym(Component, room="tasks"):
                     f"config.{name}: unknown key{nearest(name, fields)} of {self.dataset!r}; allowed: {allowed}"
                 )
             try:
-                json.dumps(value)
+                json.dumps(value, allow_nan=False)
             except (TypeError, ValueError):
                 raise ValueError(
                     f"config.{name}: got {quoted(value)}; allowed: text, numbers, true, false, null, and lists and "
@@ -120,7 +120,7 @@ class ReasoningGymSource:
         self.settings, self.split, self.seed = settings, split, seed
         self.key = f"{settings.dataset}/{split}/{seed}"
         source = {"dataset": settings.dataset, "config": settings.config, "key": self.key, "size": settings.size}
-        self.source = json.dumps(source)
+        self.source = json.dumps(source, allow_nan=False)
         first = self[0]
         if settings.level is not None and settings.level not in first.columns:
             metadata = ", ".join(first.columns["metadata"])

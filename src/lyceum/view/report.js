@@ -26,6 +26,7 @@ function draw(tag, attributes, text) {
 function short(value) {
   if (value === null || value === undefined) return "-";
   const size = Math.abs(value);
+  if (size >= 1e15) return value.toExponential(1);
   if (size >= 1e9) return trim(value / 1e9) + " G";
   if (size >= 1e6) return trim(value / 1e6) + " M";
   if (size >= 1e4) return trim(value / 1e3) + " k";
@@ -39,7 +40,7 @@ function verdict(correct) {
   return el("span", { class: "verdict " + name }, text);
 }
 function ticks(low, high, count) {
-  const raw = (high - low) / count, power = 10 ** Math.floor(Math.log10(raw));
+  const raw = high / count - low / count, power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((s) => s >= raw * 0.999);
   const found = [];
   for (let at = Math.ceil(low / step - 1e-9); at * step <= high + step * 1e-9; at++) found.push(at * step);
@@ -71,10 +72,11 @@ function chart(title, lines, format, dots) {
     if (format === percent) { low = 0; high = Math.max(high, 0.05) > 0.6 ? 1 : high * 1.1 || 0.1; }
     else if (low >= 0 && low < 0.6 * high) low = 0;
     if (low === 0 && high === 0) high = 1;
-    if (low === high) { low -= Math.abs(low) * 0.1 || 1; high += Math.abs(high) * 0.1 || 1; }
+    if (low === high) { low -= Math.abs(low) * 0.1 || 1; high = Math.min(high + (Math.abs(high) * 0.1 || 1), Number.MAX_VALUE); }
     const span = lastX - firstX || 1;
     toX = (x) => left + ((x - firstX) / span) * (width - left - right);
-    const toY = (y) => top + (1 - (y - low) / (high - low)) * (height - top - bottom);
+    // Halves: the difference of two numbers may be larger than a number can be.
+    const toY = (y) => top + (1 - (y / 2 - low / 2) / (high / 2 - low / 2)) * (height - top - bottom);
     const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img" });
     svg.append(draw("title", {}, title));
     for (const y of ticks(low, high, 4)) {
@@ -135,9 +137,10 @@ function chart(title, lines, format, dots) {
 function windowOf(count) { return Math.max(3, 2 * Math.round(count / 50) + 1); }
 function runningMean(values) {
   const half = (windowOf(values.length) - 1) / 2;
-  return values.map((_, i) => {
+  return values.map((value, i) => {
+    if (value === null) return null; // a gap stays one
     const near = values.slice(Math.max(0, i - half), i + half + 1).filter((v) => v !== null);
-    return near.length ? near.reduce((a, b) => a + b) / near.length : null;
+    return near.reduce((sum, v) => sum + v / near.length, 0);
   });
 }
 function showCurves() {

@@ -20,6 +20,7 @@ from lyceum.evaluate.intervals import Interval, difference_of_intervals
 from lyceum.evaluate.run_folder import RunFolder, read_examples, read_run_folder
 from lyceum.evaluate.statistics import level_order
 from lyceum.files import atomic_write
+from lyceum.utils.numbers import mean, plain
 from lyceum.utils.user_files import user_file
 from lyceum.view.rollouts import number, sample_rollouts
 
@@ -53,7 +54,8 @@ def render_report(path: Path) -> str:
     examples = _examples(path, notes)
     notes += left_out
     before, after = run.summary.get("before") or {}, run.summary.get("after") or {}
-    data = {"curves": curves, "levels": _levels(before, after), "examples": examples, "rollouts": rollouts}
+    # Through plain as a whole: a run's files may be of a version that still wrote nan into them.
+    data = plain({"curves": curves, "levels": _levels(before, after), "examples": examples, "rollouts": rollouts})
     script, style = (_HERE / "report.js").read_text("utf-8"), (_HERE / "report.css").read_text("utf-8")
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE),
@@ -170,14 +172,18 @@ def _curves(run: RunFolder, notes: list[str]) -> dict[str, Any]:
     x = steps if rising else list(range(1, len(lines) + 1))
     series: dict[str, list[list[float | int | None]]] = {}
     for key in sorted(keys - {"step", "time"}):
+        # A step that has the metric, and no number for it, is a gap in its curve; one without it is passed over.
         points = [
-            (at, float(line[key])) for at, line in zip(x, lines, strict=True) if isinstance(line.get(key), numeric)
+            (at, float(line[key]) if isinstance(line[key], numeric) else None)
+            for at, line in zip(x, lines, strict=True)
+            if key in line
         ]
         size = block if len(points) > MAX_POINTS else 1
         groups = [points[i : i + size] for i in range(0, len(points), size)]
+        known = [[value for _, value in group if value is not None] for group in groups]
         series[key] = [
             [group[-1][0] for group in groups],
-            [number(sum(value for _, value in group) / len(group), 5) for group in groups],
+            [number(mean(values), 5) if values else None for values in known],
         ]
     ends = [(0, run.summary.get("before")), (x[-1] if x else 0, run.summary.get("after"))]
     whole = [(at, exam["overall"]["mean"]) for at, exam in ends if exam and exam.get("overall")]

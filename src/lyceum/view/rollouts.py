@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lyceum.trajectories import SCHEMA
+from lyceum.utils.numbers import python_number, to_json
 from lyceum.view.token_tree import token_tree
 
 MAX_STEPS = 8
@@ -64,7 +65,7 @@ def sample_rollouts(folder: Path, *, max_bytes: int = MAX_BYTES) -> tuple[dict[s
         drawn["nodes"] = token_tree(rows, most=MAX_TOKENS)
         for node in drawn["nodes"]:
             node["text"] = node["text"][:MAX_CHARACTERS]
-        size += len(json.dumps([shown, drawn]))
+        size += len(to_json([shown, drawn]))
         if size > max_bytes and chosen:
             break
         cut += sum(not row["whole"] for row in shown)
@@ -139,11 +140,13 @@ def _parts(given: str | None) -> dict[str, float | None]:
 
 def number(value: Any, digits: int = 4) -> float | int | None:
     """Rounded to significant digits; None where there is none: JSON knows no NaN."""
-    if value is None or isinstance(value, bool) or not math.isfinite(value):
+    value = None if isinstance(value, bool) else python_number(value)
+    if value is None or not math.isfinite(value):
         return None
     if isinstance(value, int):
         return value
-    return float(f"{value:.{digits}g}")
+    rounded = float(f"{value:.{digits}g}")
+    return rounded if math.isfinite(rounded) else value
 
 
 def _spread(items: Sequence[Any], most: int) -> list[Any]:
