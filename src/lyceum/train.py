@@ -53,7 +53,7 @@ def train(
     Raises:
         RecipeError: something cannot work, found before any model was loaded.
         Interrupted: stopped by ``interrupted``.
-        Diverged: too many steps in a row were not finite.
+        Diverged: weights, logits or every update's loss were not finite, or rewards too large for their credit.
         NothingGraded: nothing could be graded in several steps in a row.
 
     A run that reaches its end without having learnt anything from its rewards says so in its summary: ``learnt`` is

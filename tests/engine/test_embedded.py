@@ -12,6 +12,7 @@ from transformers import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWa
 from lyceum.engine.embedded import EmbeddedConfig, EmbeddedEngine
 from lyceum.models.scratch import character_tokenizer
 from lyceum.types import GREEDY, Request, Sampling
+from lyceum.utils.numbers import Diverged
 
 # In float64, whose log-probabilities are then rounded to float32: which other requests are computed along changes the
 # last bits of a sum, and here none of them can move a draw to another token.
@@ -500,6 +501,21 @@ def test_an_error_reaches_every_caller_and_the_engine_can_be_used_again(fails_at
 
     assert [type(e) for e in asyncio.run(all_of_them())] == [MemoryError] * 3
     assert len(one(served, [5, 6], 2)) == 2
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(), Sampling(temperature=0.5, top_k=5), Sampling(min_p=0.1)])
+def test_weights_that_have_diverged_are_told_with_their_step(sampling):
+    model = plain_model()
+    with torch.no_grad():
+        next(iter(model.parameters())).fill_(float("nan"))
+    served = EmbeddedEngine(policy_like(model))
+    with pytest.raises(Diverged, match="logits are not finite, so that training has diverged, or"):
+        one(served, [3, 4, 5], 2, sampling)
+    served.version = 7
+    with pytest.raises(Diverged, match=r"under the weights of step 7, which have diverged; lower learner\.lr"):
+        one(served, [3, 4, 5], 2, sampling)
+    with pytest.raises(Diverged, match="under the weights of step 7"):
+        asyncio.run(served.score([3, 4, 5]))
 
 
 def test_an_error_in_scoring_reaches_its_callers():

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from lyceum import checkpoint
 from lyceum.forest import build_forest
-from lyceum.learner.local import Diverged, LocalConfig, LocalLearner, learning_rate
+from lyceum.learner.local import Diverged, LocalConfig, LocalLearner, clip_gradients, learning_rate
 from lyceum.models.load import LoraSettings, ModelSettings, _with_adapters, save_policy
 from lyceum.objective.base import aggregate_weights
 from lyceum.objective.ppo_clip import PPOClip
@@ -202,8 +202,54 @@ def test_a_loss_that_is_not_finite_changes_nothing_and_is_counted():
     assert same_bits(weights(trained), weights(clean))
     for _ in range(2):
         trained.step(forest(), bad_credit(), objective)
-    with pytest.raises(Diverged, match=r"not finite in 3 steps in a row; lower learner\.lr"):
+    with pytest.raises(Diverged, match=r"at step 7: .* not finite in 3 updates in a row; lower learner\.lr"):
         trained.step(forest(), bad_credit(), objective)
+
+
+@pytest.mark.parametrize("setting", [{"lr": 1e300}, {"weight_decay": 1e300}, {"eps": 1e-300}], ids=repr)
+def test_an_update_that_spoils_a_weight_ends_the_run_at_once(setting):
+    # Past it every loss is nan: such weights were sampled from, and saved as a checkpoint, for five steps.
+    with pytest.raises(Diverged, match=r"diverged at step 1: a weight became (nan|inf) \(learner\.lr is .*; lower"):
+        learner(**{"lr": 1e-3, **setting}).step(forest(), credited(), PPOClip().build())
+
+
+def test_a_loss_that_is_never_finite_is_no_training():
+    trained = learner(max_bad_steps=5)
+    trained.require_learnt()  # nothing was tried
+    for _ in range(2):
+        trained.step(forest(), bad_credit(), PPOClip().build())
+    with pytest.raises(Diverged, match="nothing was learnt: loss or gradient was not finite in all of the 2 updates"):
+        trained.require_learnt()
+    trained.step(forest(), credited(), PPOClip().build())
+    trained.require_learnt()
+
+
+def test_a_reference_penalty_of_weights_that_are_nan_says_so():
+    trained = learner(needs=frozenset({"reference_logprob"}))
+    with torch.no_grad():
+        trained.parameters[0].fill_(float("nan"))
+    with pytest.raises(Diverged, match="diverged at step 1: old_logprob of the weights is nan"):
+        trained.annotate(forest(), frozenset({"old_logprob", "reference_logprob"}))
+
+
+@pytest.mark.parametrize("size", [1e20, 1e30, 3e37])
+def test_gradients_whose_squares_leave_float32_are_clipped_to_the_same_direction(size):
+    # of advantages of 1e30: the norm of 3 and 4 is 5
+    parameters = [torch.nn.Parameter(torch.zeros(1)), torch.nn.Parameter(torch.zeros(1))]
+    for most, expected in ((1.0, [0.6, 0.8]), (100 * size, [3 * size, 4 * size])):
+        for parameter, gradient in zip(parameters, (3 * size, 4 * size), strict=True):
+            parameter.grad = torch.tensor([gradient])
+        assert clip_gradients(parameters, most) == pytest.approx(5 * size, rel=1e-6)
+        assert [float(p.grad) for p in parameters] == pytest.approx(expected, rel=1e-6)
+
+
+def test_huge_advantages_move_the_weights_as_far_as_others_do():
+    small, huge = learner(lr=1e-3), learner(lr=1e-3)
+    before, large = weights(small), replace(credited(), advantage=credited().advantage * 1e30)
+    small.step(forest(), credited(), PPOClip().build())
+    assert huge.step(forest(), large, PPOClip().build())["grad_norm"] > 1e28
+    moved = [[float((a - b).abs().max()) for a, b in zip(weights(one), before, strict=True)] for one in (small, huge)]
+    assert moved[1] == pytest.approx(moved[0], rel=0.1)
 
 
 def test_an_infinite_gradient_is_skipped_too():

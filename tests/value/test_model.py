@@ -12,6 +12,7 @@ from lyceum.component import RecipeError
 from lyceum.models.load import ModelSettings, load_policy, save_policy
 from lyceum.tree import Node
 from lyceum.types import Origin
+from lyceum.utils.numbers import Diverged
 from lyceum.value.model import PathModel, path_loss, worth
 from lyceum.value.packed import packed
 
@@ -241,3 +242,10 @@ def test_a_separator_that_does_nothing_is_refused(policy):
 def test_a_worth_that_is_none_is_refused(policy):
     with pytest.raises(ValueError, match=r"a path's worth is 1.5; allowed: 0 to 1"):
         PathModel().build(policy, seed=0).fit([([5], 1.5)])
+
+
+def test_a_value_model_whose_weights_diverge_says_so(policy):
+    model = PathModel(lr=1e6).build(policy, seed=0)
+    model.optimizer.param_groups[0]["weight_decay"] = 1e30  # each update multiplies the weights by 1e36
+    with pytest.raises(Diverged, match=r"the value model diverged at its update 2; lower value\.lr"):
+        model.fit([([5, 6, 7], 1.0)])

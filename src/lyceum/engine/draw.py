@@ -18,6 +18,9 @@ from lyceum.types import Sampling
 
 _BLOCK = 256
 
+COLDEST = 1e-4
+"""Temperature below which logits are tempered another way. Logits of 1e4, divided by it, are far inside float32."""
+
 
 def uniform(seed: NDArray[np.uint64], place: NDArray[np.uint64]) -> NDArray[np.float64]:
     """A number in [0, 1) for each (seed, place), 53 bits of SplitMix64's output function.
@@ -55,16 +58,33 @@ def draw(
         logits: float32, of the model, untempered.
         place: row of each member, 0 .. A-1; None where member m's is row m.
         uniforms: one number in [0, 1) for each member; the token is where it falls in the cumulative distribution.
+    Returns:
+        Log-probabilities are finite wherever the logits are; where one of a row's is nan or infinite, so is what is
+        returned of its members, and the token means nothing.
     """
     model = logits.log_softmax(-1)
     if sampling.temperature == 0:
         token = _rows(logits.argmax(-1), place)
         return Drawn(token, torch.zeros_like(uniforms, dtype=logits.dtype), _taken(model, place, token))
-    z = truncate(logits if sampling.temperature == 1 else logits / sampling.temperature, sampling)
+    z = truncate(tempered(logits, sampling.temperature), sampling)
     behaviour = model if z is logits else z.log_softmax(-1)
     token = _inverse_cdf(behaviour.exp(), place, uniforms)
     model_logprob = _taken(model, place, token)
     return Drawn(token, model_logprob if z is logits else _taken(behaviour, place, token), model_logprob)
+
+
+def tempered(logits: Float[Tensor, "... V"], temperature: float) -> Float[Tensor, "... V"]:
+    """Logits divided by the temperature; the same tensor at temperature 1.
+
+    Below ``COLDEST`` the division itself leaves float32. The row's maximum is taken off first there, which changes no
+    probability: what is left is the limit, the most likely token alone.
+    """
+    if temperature == 1:
+        return logits
+    if temperature >= COLDEST:
+        return logits / temperature
+    below = logits - logits.amax(-1, keepdim=True)
+    return (below.double() / temperature).clamp(min=-1e30).to(logits.dtype)
 
 
 def _rows(x: Tensor, place: Tensor | None) -> Tensor:
@@ -88,6 +108,7 @@ def truncate(z: Float[Tensor, "A V"], sampling: Sampling) -> Float[Tensor, "A V"
         p = ordered.softmax(dim=-1)
         # A token stays while the more likely ones before it hold less than top_p: the set's last token crosses it.
         cut = (p.cumsum(dim=-1) - p) >= sampling.top_p
+        cut[:, 0] = False  # a top_p below float32's smallest number is 0 there
         z = z.masked_fill(torch.zeros_like(cut).scatter(-1, index, cut), float("-inf"))
     if sampling.min_p > 0:
         z = z.masked_fill(z < z.amax(dim=-1, keepdim=True) + np.log(sampling.min_p), float("-inf"))
@@ -106,16 +127,17 @@ def _inverse_cdf(
     if vocabulary <= 2 * _BLOCK:
         # Below the whole sum, whatever it was rounded to: the first running sum beyond it is of a token that has some.
         running = _rows(p.cumsum(-1, dtype=torch.float64), place)
-        return torch.searchsorted(running, (uniforms * running[:, -1])[:, None], right=True).squeeze(1)
+        found = torch.searchsorted(running, (uniforms * running[:, -1])[:, None], right=True).squeeze(1)
+        return found.clamp(max=vocabulary - 1)  # of nan, the place is behind the last
     p = torch.nn.functional.pad(p, (0, -vocabulary % _BLOCK))
     blocks = p.view(len(p), -1, _BLOCK)
     cumulative = _rows(blocks.sum(-1, dtype=torch.float64).cumsum(-1), place)
     target = uniforms * cumulative[:, -1]
-    block = torch.searchsorted(cumulative, target[:, None], right=True)
+    block = torch.searchsorted(cumulative, target[:, None], right=True).clamp(max=blocks.shape[1] - 1)
     target -= torch.where(block > 0, cumulative.gather(1, block - 1 + (block == 0)), 0.0).squeeze(1)
     row = torch.arange(len(p), device=p.device) if place is None else place
     inside = blocks[row, block.squeeze(1)]
     token = torch.searchsorted(inside.double().cumsum(-1), target[:, None], right=True).squeeze(1)
     # Rounding can leave the target at or past the block's sum: take its last token that has any probability.
     last = inside.shape[-1] - 1 - (inside > 0).flip(-1).to(torch.uint8).argmax(-1)
-    return block.squeeze(1) * _BLOCK + torch.minimum(token, last)
+    return (block.squeeze(1) * _BLOCK + torch.minimum(token, last)).clamp(max=vocabulary - 1)

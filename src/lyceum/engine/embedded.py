@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -31,6 +32,7 @@ from lyceum.engine.slots import Floats, Groups, Ints, Job, Joining, Slots
 from lyceum.engine.stops import ends_in_new
 from lyceum.policy import Policy, token_outputs
 from lyceum.types import Continuation, Request, Sampling
+from lyceum.utils.numbers import Diverged
 
 
 class EmbeddedConfig(Component, room="engine"):
@@ -337,7 +339,21 @@ class EmbeddedEngine:
             token[members] = drawn.token.cpu().numpy()
             logprob[0, members] = drawn.behaviour_logprob.cpu().numpy()
             logprob[1, members] = drawn.model_logprob.cpu().numpy()
+        self._require(bool(np.isfinite(logprob).all()))
         return token, logprob[0], logprob[1]
+
+    def _require(self, finite: bool) -> None:
+        """Raise Diverged where logits are not finite: nothing that is drawn of them means anything."""
+        if finite:
+            return
+        if self.version:
+            cause = f"under the weights of step {self.version}, which have diverged"
+        else:
+            cause = "so that training has diverged, or the weights that were loaded are broken"
+        raise Diverged(
+            f"the model's logits are not finite, {cause}; lower learner.lr or learner.max_grad_norm and go on from a "
+            "checkpoint of before, or take another model"
+        )
 
     def _settle(self, token: Ints, behaviour: Floats, model: Floats) -> None:
         """Sort each slot's samples by the token they drew: finished ones leave, each other token is a slot."""
@@ -450,6 +466,7 @@ class EmbeddedEngine:
         position = torch.cat([torch.arange(len(tokens)) for tokens, _ in asked]).to(device)
         hidden = self.policy.hidden(token, position, TreePlan(paths, [0] * len(paths)).to(device))
         logprob = token_outputs(self.policy, hidden[:-1], token[1:]).logprob.tolist()
+        self._require(not any(map(math.isnan, logprob)))  # -inf is a score: of a token that the model rules out
         self._scoring, self._answered = self._scoring[len(asked) :], True
         for (_, future), a, b in zip(asked, starts[:-1], starts[1:], strict=True):
             if not future.done():

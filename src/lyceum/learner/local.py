@@ -22,15 +22,14 @@ from lyceum.learner.forward import Layout, choose_layout, micro_batches, row_out
 from lyceum.objective.base import aggregate_weights
 from lyceum.policy import Policy
 from lyceum.types import Batch, Credited, Objective, Origin
+from lyceum.utils.numbers import Diverged
 
 log = logging.getLogger(__name__)
 
 
+ADVICE = "lower learner.lr, learner.max_grad_norm or a coefficient of the loss, and resume from the last checkpoint"
+
 Decay = Annotated[float, Field(ge=0, lt=1)]
-
-
-class Diverged(RuntimeError):
-    """The loss or its gradient was not finite too many steps in a row."""
 
 
 class LocalConfig(Component, room="learner"):
@@ -67,8 +66,8 @@ class LocalConfig(Component, room="learner"):
     gradient_checkpointing: bool = False
     """Compute activations again in the backward pass instead of keeping them."""
     max_bad_steps: int = Field(default=5, ge=1)
-    """The run stops after this many steps in a row with a loss or gradient that is not finite; such a step changes
-    nothing."""
+    """The run stops after this many updates in a row with a loss or gradient that is not finite; such an update changes
+    nothing. It stops too where that is all of a stage's updates, or where one spoils a weight."""
 
     def build(self, policy: Policy, *, total_steps: int, needs: frozenset[str]) -> LocalLearner:
         return LocalLearner(policy, self, total_steps=total_steps, needs=needs)
@@ -177,6 +176,9 @@ class LocalLearner:
 
         ``old_logprob``, ``reference_logprob``: nats; ``old_value``: reward unit. Tokens that neither the policy nor a
         teacher wrote: 0.
+
+        Raises:
+            Diverged: one of them is nan.
         """
         columns: dict[str, Tensor] = {}
         if needs & {"old_logprob", "old_value"}:
@@ -185,6 +187,8 @@ class LocalLearner:
             with self._reference_policy() as reference:
                 of_reference = self._columns(reference, forest, value=False)
             columns["reference_logprob"] = of_reference["old_logprob"]
+        if wrong := [name for name, column in columns.items() if bool(column.isnan().any())]:
+            raise Diverged(f"diverged at step {self._step}: {', '.join(wrong)} of the weights is nan; {ADVICE}")
         return forest.with_columns(**{name: columns[name] for name in columns if name in needs})
 
     def _columns(self, policy: Policy, forest: Forest, *, value: bool) -> dict[str, Tensor]:
@@ -255,16 +259,16 @@ class LocalLearner:
         for chosen in micro_batches(forest, learnt, self.config.micro_batch_tokens):
             loss += self._micro_batch(forest, chosen, mask, weight, credited, objective, total)
         self._train_mode(False)
-        norm = nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm) if len(learnt) else torch.zeros(())
-        finite = math.isfinite(loss) and bool(norm.isfinite())
-        if finite:
+        norm = clip_gradients(self.parameters, self.config.max_grad_norm) if len(learnt) else 0.0
+        if math.isfinite(loss) and math.isfinite(norm):
             self.optimizer.step()
             self.bad_steps = 0
+            self._require_finite_weights()
         else:
-            self._bad_step()
+            self._bad_step(loss, norm)
         self.updates += 1
         total.add("loss", loss, 1)
-        total.add("grad_norm", float(norm), 1)
+        total.add("grad_norm", norm, 1)
         total.add("rows_without_gradient", 1 - len(learnt) / max(1, len(rows)), 1)
 
     def _micro_batch(
@@ -319,13 +323,34 @@ class LocalLearner:
         total.count("row_tokens_trained", int(part.row_length.sum()))
         return float(loss.detach())
 
-    def _bad_step(self) -> None:
+    @property
+    def _step(self) -> int:
+        """The stage's step that is under way, from 1."""
+        return self.updates // (self.config.epochs * self.config.updates_per_step) + 1
+
+    def _require_finite_weights(self) -> None:
+        """Raise Diverged at the update that spoilt a weight, before anything is sampled under it or saved."""
+        largest = largest_weight(self.parameters)
+        if not math.isfinite(largest):
+            raise Diverged(
+                f"diverged at step {self._step}: a weight became {largest:g} (learner.lr is {self.config.lr:g}, "
+                f"weight_decay {self.config.weight_decay:g}, eps {self.config.eps:g}); {ADVICE}"
+            )
+
+    def _bad_step(self, loss: float, norm: float) -> None:
         self.skipped_steps += 1
         self.bad_steps += 1
         if self.bad_steps >= self.config.max_bad_steps:
             raise Diverged(
-                f"loss or gradient was not finite in {self.bad_steps} steps in a row; lower learner.lr or "
-                "learner.max_grad_norm, and resume from the last checkpoint"
+                f"diverged at step {self._step}: loss or gradient was not finite in {self.bad_steps} updates in a row; "
+                f"{ADVICE}. The last loss is {loss:g}, its gradient's norm {norm:g}"
+            )
+
+    def require_learnt(self) -> None:
+        """Raise Diverged where every update so far was skipped: such a stage must not end as if it had trained."""
+        if self.updates and self.skipped_steps == self.updates:
+            raise Diverged(
+                f"nothing was learnt: loss or gradient was not finite in all of the {self.updates} updates; {ADVICE}"
             )
 
     def _layout(self, part: Forest) -> Layout:
@@ -373,6 +398,33 @@ class LocalLearner:
             self.reference.module.load_state_dict(state["reference"])
         elif self.reference_adapters is not None:
             _copy(state["reference"], self.reference_adapters)
+
+
+def largest_weight(parameters: Sequence[nn.Parameter]) -> float:
+    """The largest magnitude; nan or inf where one of them is."""
+    with torch.no_grad():
+        return float(nn.utils.get_total_norm(parameters, norm_type=math.inf))
+
+
+def clip_gradients(parameters: Sequence[nn.Parameter], most: float) -> float:
+    """Scale gradients down to a norm of ``most`` where theirs is larger; returns their norm as it was.
+
+    Finite gradients whose squares leave float32 (a norm of 1e25, of rewards as large) have a finite norm all the same.
+    """
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    norm = nn.utils.get_total_norm(gradients)
+    if bool(norm.isfinite()):
+        nn.utils.clip_grads_with_norm_(parameters, most, norm)
+        return float(norm)
+    largest = float(nn.utils.get_total_norm(gradients, norm_type=math.inf))
+    if not math.isfinite(largest):
+        return largest
+    for gradient in gradients:
+        gradient.div_(largest)
+    norm = float(nn.utils.get_total_norm(gradients))
+    for gradient in gradients:
+        gradient.mul_(min(largest, most / norm))
+    return norm * largest
 
 
 def _copy(values: Sequence[Tensor], into: Sequence[Tensor]) -> None:

@@ -77,6 +77,10 @@ class InterleavedRun(OnlineRun):
         self.demonstrations_used = 0
         self._collected: Counter[str] = Counter()
 
+    async def run(self) -> None:
+        await super().run()
+        self.tuner.require_learnt()
+
     async def collect(self) -> tuple[list[Tree], list[Tree]]:
         trees, dropped = await super().collect()
         self._collected = Counter()

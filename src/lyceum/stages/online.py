@@ -161,6 +161,7 @@ class OnlineRun(SamplingRun):
             self.observe(trees, dropped, forest, credited)
             await self.record(trees, dropped, forest, credited, figures)
             session.pause(self.step, self.steps, self.state_dict)
+        self.learner.require_learnt()
 
     def _ends(self) -> bool:
         return self.step >= self.steps or self._spent() or self.ending.reached

@@ -173,6 +173,7 @@ class SearchAndDistilRun(SamplingRun):
                 self.step = self.end_of(self.round)
                 await self.record({})
             self.session.pause(self.step, self.steps, self.state_dict)
+        self.learner.require_learnt()
         if self.value is not None and _can_learn(self.settings.value):
             cast(TrainableValue, self.value).save(self.session.run.value)
 
@@ -207,6 +208,7 @@ class SearchAndDistilRun(SamplingRun):
             with torch.no_grad():
                 for parameter, began in zip(self._trained(), self.first, strict=True):
                     parameter.copy_(began)
+            self.learner.require_learnt()
             self.learner = self._new_learner()
 
     async def take(self, trees: Sequence[Tree]) -> dict[str, Any]:

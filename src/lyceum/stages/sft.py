@@ -81,6 +81,7 @@ class SupervisedRun:
             session.run.record(session.first_step + self.step, {"stage": self.settings.kind, **figures})
             session.progress.step(session.first_step + self.step, figures)
             session.pause(self.step, self.steps, self.state_dict)
+        self.learner.require_learnt()
 
     def demonstrations(self, tasks: list[Task]) -> list[Tree]:
         """One trajectory a task: its prompt, and the demonstration written by a teacher."""

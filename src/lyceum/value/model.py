@@ -16,12 +16,14 @@ from transformers import AutoModelForTokenClassification, AutoTokenizer, PreTrai
 
 from lyceum.component import Component, RecipeError, require_keys
 from lyceum.curriculum.prompt_value import explained_variance
+from lyceum.learner.local import largest_weight
 from lyceum.models.load import local_path, save_module
 from lyceum.models.weights import Checkpoint, check_finite, check_folder, read_object
 from lyceum.noise import told_once
 from lyceum.policy import Policy, redirect_attention
 from lyceum.runtime.in_process import counter_seed
 from lyceum.tree import Node
+from lyceum.utils.numbers import Diverged
 from lyceum.utils.user_files import user_file
 from lyceum.value.packed import packed
 
@@ -51,7 +53,7 @@ class PathModel(Component, room="value"):
     """Token, as text, that ends a step; with an empty text every node of the tree is one."""
     loss: Loss = "mse"
     """How it learns: squared error of the sigmoid (the papers' choice), or cross-entropy."""
-    lr: float = Field(default=3e-6, gt=0)
+    lr: float = Field(default=3e-6, gt=0, le=1e6)
     """AdamW's learning rate; 3e-6 in the authors' code."""
     epochs: int = Field(default=2, ge=1)
     """Passes over the examples of a round."""
@@ -183,6 +185,8 @@ class PathValues:
         norm = nn.utils.clip_grad_norm_(self.parameters, self.settings.max_grad_norm)
         if math.isfinite(total) and bool(norm.isfinite()):
             self.optimizer.step()
+            if not math.isfinite(largest_weight(self.parameters)):
+                raise Diverged(f"the value model diverged at its update {self.updates + 1}; lower value.lr")
         else:
             self.skipped += 1
         self.updates += 1
