@@ -18,6 +18,7 @@ from torch import Tensor
 
 from lyceum.tree import Node, Tree
 from lyceum.types import Origin
+from lyceum.utils.numbers import LARGE
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Forest:
         version: of the weights a token was drawn under; NO_VERSION where the policy did not write.
         leaf: last token of each row. Equal for two rows that drew the same tokens; a row is a trajectory all the same.
         group: which rows are compared with each other; by default their tree.
-        reward: outcome of each row, in the verifier's unit.
+        reward: outcome of each row, in the verifier's unit; float64 where one is too large for float32's squares.
         correct: 1 right, 0 wrong, nan where no grader says.
         weight: multiplies each row's advantages (a curriculum's).
         segment_row, segment_node, segment_start, segment_end: each row's passes through nodes, in order: positions
@@ -295,19 +296,25 @@ def build_forest(trees: Sequence[Tree], *, weights: Sequence[float] | None = Non
         version=torch.tensor(builder.version, dtype=ints),
         leaf=torch.tensor(leaf, dtype=ints),
         group=torch.tensor(group, dtype=ints),
-        reward=torch.tensor(reward, dtype=floats),
+        reward=_floats(reward),
         correct=torch.tensor(correct, dtype=floats),
         weight=torch.tensor(weight, dtype=floats),
         segment_row=torch.tensor(column[0], dtype=ints),
         segment_node=torch.tensor(column[1], dtype=ints),
         segment_start=torch.tensor(column[2], dtype=ints),
         segment_end=torch.tensor(column[3], dtype=ints),
-        segment_reward=torch.tensor(column[4], dtype=floats),
-        segment_value=torch.tensor(column[5], dtype=floats),
+        segment_reward=_floats(column[4]),
+        segment_value=_floats(column[5]),
         node_parent=torch.tensor(node_parent, dtype=ints),
         columns={"grafted": torch.tensor(builder.grafted)} if any(builder.grafted) else {},
         temperature=temperature,
     )
+
+
+def _floats(values: Sequence[float]) -> Tensor:
+    """float32, or float64 where a number is so large that float32 could not hold it, or its square."""
+    large = any(abs(value) > LARGE for value in values)
+    return torch.tensor(values, dtype=torch.float64 if large else torch.float32)
 
 
 def _cuts(start: int, end: int, prompt: int, steps: Mapping[int, float]) -> list[tuple[int, float]]:

@@ -6,7 +6,7 @@ import pytest
 from leaves import Source, grades, leaf, task
 
 from lyceum.component import RecipeError
-from lyceum.reward.base import RewardPart, allow_code, code_allowed, combine, each
+from lyceum.reward.base import RewardPart, add_up, allow_code, code_allowed, combine, each
 from lyceum.reward.exact import Exact
 from lyceum.reward.overlong import Overlong
 from lyceum.reward.task import TaskReward
@@ -64,6 +64,14 @@ def test_an_outcome_that_is_no_finite_number_is_ungraded_and_never_zero(value: f
     [grade] = grades([Says(grade=Grade(value))], task(), "42")
     assert grade.outcome is None
     assert str(value) in (grade.reason or "")
+
+
+def test_finite_parts_that_weights_carry_past_every_float_are_ungraded():
+    both = {"a": Grade(1e308), "b": Grade(1e308, steps=((1, 1e308),))}
+    assert add_up(both, [0.5, 0.5]).outcome == 1e308
+    assert add_up(both, [1.0, 1.0]).reason == "the weighted sum of the parts is not a finite number"
+    assert add_up(both, [1.0, -10.0]).outcome is None
+    assert add_up({"b": Grade(0.0, steps=((1, 1e308),))}, [10.0]).outcome is None
 
 
 def test_two_parts_of_a_kind_have_different_names():

@@ -1,10 +1,32 @@
 """Reward functions as users write them; tests name this file in recipes."""
 
 import asyncio
+import math
 import re
 import time
+from decimal import Decimal
+from fractions import Fraction
 
 calls = 0
+
+
+def odd(completion):
+    return {
+        "big": 10**400,
+        "fraction": Fraction(10**5000, 3),
+        "decimal": Decimal("1.5"),
+        "inf": math.inf,
+        "complex": 1 + 2j,
+        "part": {"reward": 1.0, "extra": math.nan},
+        "bigpart": {"reward": 1.0, "extra": 10**400},
+        "huge": 1e308,
+    }[completion]
+
+
+def trl_nan(completions, log_metric, log_extra, **kwargs):
+    log_metric("x", math.nan)
+    log_extra("y", [math.inf] * len(completions))
+    return [float(len(completion) % 2) for completion in completions]
 
 
 def length(completion):

@@ -14,6 +14,7 @@ from lyceum.component import Component
 from lyceum.forest import Forest, Rows
 from lyceum.objective.kl import Estimator, KLPenalty, kl_estimate
 from lyceum.types import Credited, Origin
+from lyceum.utils.numbers import LARGE, Diverged, unit_of
 
 KL_COLUMNS = frozenset({"old_logprob", "reference_logprob"})
 
@@ -53,9 +54,9 @@ def needs_company(kind: str, stage: Any) -> list[str]:
 
 
 def by_group(
-    value: Float[Tensor, " R"], group: Int[Tensor, " R"], reduce: Literal["amin", "mean", "sum"]
+    value: Float[Tensor, " R"], group: Int[Tensor, " R"], reduce: Literal["amin", "amax", "mean", "sum"]
 ) -> Float[Tensor, " R"]:
-    """Each row's value replaced by its group's minimum, mean or sum. Groups may be ragged, numbers may be missing."""
+    """Each row's value replaced by its group's extreme, mean or sum. Groups may be ragged, numbers may be missing."""
     n_groups = int(group.max()) + 1 if len(group) else 0
     return value.new_zeros(n_groups).scatter_reduce(0, group, value, reduce, include_self=False)[group]
 
@@ -68,6 +69,21 @@ def group_centred(reward: Float[Tensor, " R"], group: Int[Tensor, " R"]) -> Floa
     """
     above = reward - by_group(reward, group, "amin")
     return above - by_group(above, group, "mean")
+
+
+def unit_of_group(reward: Float[Tensor, " R"], group: Int[Tensor, " R"]) -> Float[Tensor, " R"]:
+    """What to divide each row's reward by before it is squared: a power of two near its group's largest magnitude.
+
+    Exactly 1 in groups whose rewards are not ``LARGE``, so that dividing by it changes nothing there.
+    """
+    largest = by_group(reward.abs(), group, "amax")
+    power = torch.exp2(largest.frexp().exponent.to(reward) - 1)
+    return torch.where(largest > LARGE, power, torch.ones_like(largest))
+
+
+def above_zero(divisor: Tensor) -> Tensor:
+    """At least the smallest normal number: an eps may be 0 in float32, and 0 / 0 is nan where nothing differs."""
+    return divisor.clamp(min=torch.finfo(divisor.dtype).tiny)
 
 
 def whiten(value: Float[Tensor, "R L"], mask: Bool[Tensor, "R L"], *, eps: float = 1e-8) -> Float[Tensor, "R L"]:
@@ -85,9 +101,11 @@ def whiten(value: Float[Tensor, "R L"], mask: Bool[Tensor, "R L"], *, eps: float
     chosen = value[mask]
     if not len(chosen):
         return torch.zeros_like(value)
+    unit = unit_of(float(chosen.abs().max()))
+    chosen = chosen / unit
     above = chosen - chosen.min()  # from the minimum first, as in group_centred
     centred = above - above.mean()
-    scaled = centred / (centred.square().mean().sqrt() + eps)
+    scaled = centred / above_zero(centred.square().mean().sqrt() + eps / unit)
     return torch.zeros_like(value).masked_scatter(mask, scaled)
 
 
@@ -96,9 +114,30 @@ def lay(advantage: Float[Tensor, "R L"], forest: Forest, rows: Rows) -> Float[Te
 
     A teacher's tokens carry one too, for objectives that learn from both; the others never train on them. The one place
     that reads ``forest.weight``: every credit's result passes here once.
+
+    Raises:
+        Diverged: an advantage is not finite in float32.
     """
     weighted = advantage * forest.weight[:, None].to(advantage)
-    return weighted.masked_fill(~forest.trainable(rows, (Origin.POLICY, Origin.TEACHER)), 0)
+    written = forest.trainable(rows, (Origin.POLICY, Origin.TEACHER))
+    return in_float32(weighted.masked_fill(~written, 0), forest, "an advantage")
+
+
+def in_float32(value: Float[Tensor, "R L"], forest: Forest, what: str) -> Float[Tensor, "R L"]:
+    """What credit hands to the learner, as the learner computes.
+
+    Raises:
+        Diverged: it is not finite.
+    """
+    value = value.float()
+    if not bool(value.isfinite().all()):
+        low, high = forest.reward.min(), forest.reward.max()
+        raise Diverged(
+            f"credit: {what} is not finite in float32, whose largest number is 3.4e38; the step's outcomes are between "
+            f"{low:g} and {high:g}. Give smaller ones (reward.weight), divide by their spread (credit.kind 'group' "
+            "with scale 'std'), or lower credit.kl_in_reward.coefficient"
+        )
+    return value
 
 
 def spread(row_advantage: Float[Tensor, " R"], forest: Forest, rows: Rows) -> Float[Tensor, "R L"]:

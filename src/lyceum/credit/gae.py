@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor
 
-from lyceum.credit.base import CreditSettings, lay, token_reward, whiten
+from lyceum.credit.base import CreditSettings, in_float32, lay, token_reward, whiten
 from lyceum.forest import Forest, Rows
 from lyceum.types import Credit, Credited
 
@@ -59,7 +59,8 @@ class GAECredit:
         value = rows.gather(forest.columns["old_value"]).masked_fill(~mask, 0)
         raw = generalised_advantage(reward, value, mask, gamma=self.settings.gamma, lam=self.settings.lam)
         advantage = whiten(raw, mask) if self.settings.whiten else raw
-        return Credited(lay(advantage, forest, rows), value_target=raw + value)
+        target = in_float32(raw + value, forest, "a value target")
+        return Credited(lay(advantage, forest, rows), value_target=target)
 
 
 def generalised_advantage(
@@ -106,7 +107,7 @@ def process_reward(forest: Forest, rows: Rows) -> Float[Tensor, "R L"]:
     A judged segment without any such token earns nothing: the policy did not write it.
     """
     mask = forest.trainable(rows)
-    reward = torch.zeros(mask.shape)
+    reward = forest.segment_reward.new_zeros(mask.shape)
     judged = (~forest.segment_reward.isnan() & (forest.segment_end > forest.segment_start)).nonzero().squeeze(1)
     if not len(judged):
         return reward

@@ -63,6 +63,6 @@ def lay_on_tokens(of_segment: Float[Tensor, " S"], forest: Forest, rows: Rows) -
     row = forest.segment_row.repeat_interleave(length)
     before = (length.cumsum(0) - length).repeat_interleave(length)
     place = forest.segment_start.repeat_interleave(length) + torch.arange(len(row)) - before
-    laid = torch.zeros(rows.index.shape)
-    laid[row, place] = of_segment.repeat_interleave(length).to(laid)
+    laid = of_segment.new_zeros(rows.index.shape)
+    laid[row, place] = of_segment.repeat_interleave(length)
     return laid

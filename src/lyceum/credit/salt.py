@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from itertools import pairwise
-from statistics import fmean
 from typing import Any, Literal
 
-import torch
 from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor
@@ -18,6 +16,7 @@ from lyceum.credit.group import Scale, group_relative
 from lyceum.credit.paths import ForestCredit
 from lyceum.forest import Forest
 from lyceum.types import Credit
+from lyceum.utils.numbers import mean as mean_of
 
 Step = tuple[int, int]
 """Places [start, end) of a row."""
@@ -74,7 +73,7 @@ class Salt(CreditSettings, room="credit"):
         steps = self._steps(forest, tokens)
         words = [[tuple(row[a:b]) for a, b in of] for row, of in zip(tokens, steps, strict=True)]
         merged = merged_advantages(of_row.tolist(), forest.group.tolist(), words, history=self.history)
-        advantage = torch.zeros(rows.index.shape)
+        advantage = of_row.new_zeros(rows.index.shape)
         for row, (of, values) in enumerate(zip(steps, merged, strict=True)):
             for (start, end), value in zip(of, values, strict=True):
                 advantage[row, start:end] = value
@@ -135,5 +134,5 @@ def merged_advantages(
             edge = (group[row], before, step)
             key[-1].append(edge)
             through[edge][row] = advantage[row]
-    mean = {edge: fmean(rows.values()) for edge, rows in through.items()}
+    mean = {edge: mean_of(rows.values()) for edge, rows in through.items()}
     return [[mean[edge] for edge in own] for own in key]

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor
 
-from lyceum.credit.base import CreditSettings, by_group, group_centred, kl_cost, lay
+from lyceum.credit.base import CreditSettings, above_zero, by_group, group_centred, kl_cost, lay, unit_of_group
 from lyceum.forest import Forest, Rows
 from lyceum.types import Credit, Credited
 
@@ -121,7 +121,7 @@ def token_values(
     row = forest.segment_row.repeat_interleave(length)
     before = (length.cumsum(0) - length).repeat_interleave(length)
     at = forest.segment_start.repeat_interleave(length) + torch.arange(len(row)) - before
-    return torch.zeros(rows.index.shape).index_put((row, at), value.repeat_interleave(length))
+    return value.new_zeros(rows.index.shape).index_put((row, at), value.repeat_interleave(length))
 
 
 def soft_clip(q: Float[Tensor, " n"], *, temperature: float, largest: float) -> Float[Tensor, " n"]:
@@ -167,6 +167,7 @@ def tree_advantage(
     advantage = value - (outcome - centred)[:, None]  # the mean, and exactly the outcome where all are equal
     count = by_group(torch.ones_like(outcome), group, "sum")
     if std:
-        deviation = by_group(centred.square(), group, "mean").sqrt()
-        advantage = advantage / (deviation + eps)[:, None]
+        unit = unit_of_group(outcome, group)  # as in group_relative
+        deviation = by_group((centred / unit).square(), group, "mean").sqrt()
+        advantage = advantage / unit[:, None] / above_zero(deviation + eps / unit)[:, None]
     return advantage * (count > 1)[:, None]

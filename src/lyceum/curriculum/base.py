@@ -6,7 +6,6 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from lyceum.component import RecipeError, nearest, require_keys
 from lyceum.evaluate.statistics import level_order
 from lyceum.tree import Tree
 from lyceum.types import Curriculum, Task, TaskSource
+from lyceum.utils.numbers import mean
 
 LOOKED_AT = 1000
 """Tasks of a generator that are read to learn which categories there are; of a dataset all are."""
@@ -71,7 +71,7 @@ def success(tree: Tree) -> float | None:
     if tree.solved_unaided is not None:
         return tree.solved_unaided
     outcomes = [leaf.grade.outcome for leaf in tree.unaided if leaf.grade and leaf.grade.outcome is not None]
-    return fmean(outcomes) if outcomes else None
+    return mean(outcomes) if outcomes else None
 
 
 class TasksByCategory:

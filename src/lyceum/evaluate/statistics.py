@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from lyceum.evaluate.intervals import mean_interval, share_interval
+from lyceum.evaluate.intervals import mean_interval, mean_value, share_interval
 
 MOST_SAMPLES = 1_000
 """Of a task whose votes are counted: C(1000, 500) is 2.7e299, beyond it the counts of subsets leave float64."""
@@ -59,7 +59,7 @@ class TaskResult:
     def reward(self) -> float | None:
         """Mean over the graded samples."""
         given = [reward for reward in self.rewards if reward is not None]
-        return float(np.mean(given)) if given else None
+        return mean_value(np.asarray(given, dtype=float)) if given else None
 
     @property
     def votes(self) -> list[tuple[str | None, bool]]:

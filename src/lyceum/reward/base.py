@@ -11,6 +11,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from pydantic import BaseModel
@@ -18,6 +19,7 @@ from pydantic import BaseModel
 from lyceum.component import Component, RecipeError
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task, TaskSource
+from lyceum.utils.numbers import real
 
 ShapingGrader = Callable[[Task, Sequence[Node], Sequence[bool | None]], Awaitable[list[Grade]]]
 """A grader that is told which answers the other parts found right (None: nobody says)."""
@@ -116,6 +118,8 @@ def add_up(grades: Mapping[str, Grade], weights: Sequence[float]) -> Grade:
         named.update({f"{name}/{inner}": value for inner, value in grade.parts.items()})
         for end, reward in grade.steps:
             steps[end] = steps.get(end, 0.0) + weight * reward
+    if not all(map(math.isfinite, (outcome, *steps.values()))):
+        return Grade.ungraded("the weighted sum of the parts is not a finite number")
     right = verdict_of(list(grades.values()))
     return Grade(outcome, right, steps=tuple(sorted(steps.items())), parts=named, reason=reason)
 
@@ -128,12 +132,18 @@ async def _ask(grader: Callable[..., Any], task: Task, leaves: Sequence[Node], *
         return [Grade.ungraded(describe(error))] * len(leaves)
     if len(grades) != len(leaves):
         return [Grade.ungraded(f"{len(grades)} grades for {len(leaves)} trajectories")] * len(leaves)
-    return [
-        grade
-        if grade.outcome is None or math.isfinite(grade.outcome)
-        else Grade.ungraded(f"the outcome is {grade.outcome}")
-        for grade in grades
-    ]
+    return [_checked(grade) for grade in grades]
+
+
+def _checked(grade: Grade) -> Grade:
+    """The grade with its outcome as a float, or ungraded where that is no finite number."""
+    if grade.outcome is None:
+        return grade
+    try:
+        outcome = real(grade.outcome, "the outcome")
+    except (TypeError, ValueError) as error:
+        return Grade.ungraded(describe(error))
+    return replace(grade, outcome=outcome) if math.isfinite(outcome) else Grade.ungraded(f"the outcome is {outcome}")
 
 
 def describe(error: BaseException) -> str:

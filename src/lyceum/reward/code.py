@@ -11,7 +11,6 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
-import numbers
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -195,15 +194,6 @@ def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
 def _attribute(dotted: str) -> Any:
     module, _, name = dotted.partition(":")
     return getattr(importlib.import_module(module), name)
-
-
-def to_float(value: Any, what: str) -> float:
-    """A number, a bool, or a scalar of numpy or torch. Raises TypeError for anything else, texts above all."""
-    if isinstance(value, numbers.Real):
-        return float(value)
-    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
-        return float(value.item())
-    raise TypeError(f"{what} is {value!r:.100}, a {type(value).__name__}; allowed: a number or None")
 
 
 def failed(error: Exception, function: str, task: Task, given: Mapping[str, Any], *, name: str = "") -> Grade:

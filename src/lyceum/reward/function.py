@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
-from lyceum.reward.code import CodePart, abstained, accepted, check_parameters, failed, to_float
+from lyceum.reward.code import CodePart, abstained, accepted, check_parameters, failed
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Message, Task, TaskSource
+from lyceum.utils.numbers import real
 
 PREPARE = "lyceum.reward.function:prepare"
 
@@ -96,11 +97,11 @@ def reply(result: Any) -> dict[str, Any]:
             raise TypeError(f"a dict without 'reward', with {', '.join(map(str, result))}; allowed: one with it")
         inner = reply(result["reward"])
         parts = {
-            str(name): to_float(value, f"part {name!r}")
+            str(name): real(value, f"part {name!r}")
             for name, value in result.items()
             if name not in ("reward", "correct") and value is not None
         }
         correct = result.get("correct")
         return {**inner, "correct": inner.get("correct") if correct is None else bool(correct), "parts": parts}
     correct = result if isinstance(result, bool) else None
-    return {"reward": to_float(result, "the reward"), "correct": correct, "parts": {}}
+    return {"reward": real(result, "the reward"), "correct": correct, "parts": {}}

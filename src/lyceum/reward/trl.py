@@ -10,10 +10,11 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from lyceum.reward.code import CodePart, accepted, check_parameters, failed, to_float
+from lyceum.reward.code import CodePart, accepted, check_parameters, failed
 from lyceum.reward.function import prompt_text
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task, TaskSource
+from lyceum.utils.numbers import real
 
 PREPARE = "lyceum.reward.trl:prepare"
 
@@ -131,7 +132,7 @@ def prepare(job: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], Any]]:
         extra[column] = [value if isinstance(value, bool | int | float | str) else str(value) for value in values]
 
     def log_metric(name: str, value: Any) -> None:
-        metrics[name] = to_float(value, f"metric {name!r}")
+        metrics[name] = real(value, f"metric {name!r}")
 
     offered = {
         "trainer_state": SimpleNamespace(global_step=job["global_step"], max_steps=job["max_steps"]),
@@ -140,7 +141,7 @@ def prepare(job: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], Any]]:
     }
 
     def reply(result: Any) -> dict[str, Any]:
-        numbers = [math.nan if reward is None else to_float(reward, "a reward") for reward in result]
+        numbers = [math.nan if reward is None else real(reward, "a reward") for reward in result]
         if len(numbers) != job["count"]:
             raise ValueError(f"{len(numbers)} rewards for {job['count']} completions; allowed: one for each")
         # To TRL None and nan are one: it turns None into nan and sums with nansum.

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import Field
 
 from lyceum.component import RecipeError
-from lyceum.reward.code import CodePart, abstained, accepted, check_parameters, failed, to_float
+from lyceum.reward.code import CodePart, abstained, accepted, check_parameters, failed
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task, TaskSource
+from lyceum.utils.numbers import real
 
 PREPARE = "lyceum.reward.verl:prepare"
 
@@ -82,17 +84,17 @@ def reply(result: Any) -> dict[str, Any]:
     if result is None:
         return {"reward": None}
     if not isinstance(result, Mapping):
-        return {"reward": to_float(result, "the score"), "correct": None, "parts": {}}
+        return {"reward": real(result, "the score"), "correct": None, "parts": {}}
     if "score" not in result:
         raise TypeError(f"a dict without 'score', with {', '.join(map(str, result))}; allowed: one with it")
     parts: dict[str, float] = {}
     for name, value in result.items():
         # verl logs whatever a function returns beside the score (a predicted answer, as text): only numbers are parts.
-        if name != "score" and isinstance(value, int | float):
-            parts[str(name)] = float(value)
+        if name != "score" and isinstance(value, numbers.Real):
+            parts[str(name)] = real(value, f"part {name!r}")
     correct = result.get("acc")
     return {
-        "reward": to_float(result["score"], "the score"),
+        "reward": real(result["score"], "the score"),
         "correct": None if correct is None else bool(correct),
         "parts": parts,
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from lyceum.evaluate.statistics import level_order
 from lyceum.forest import Forest
 from lyceum.tree import Tree
 from lyceum.types import Credited, Engine, Origin
+from lyceum.utils.numbers import mean
 
 
 def rollout_figures(trees: Sequence[Tree], dropped: Sequence[Tree], forest: Forest) -> dict[str, Any]:
@@ -26,24 +26,24 @@ def rollout_figures(trees: Sequence[Tree], dropped: Sequence[Tree], forest: Fore
     mixed = [len({outcome for _, _, outcome in tree.graded_with_outcome()}) > 1 for tree in everything]
     ungraded = [leaf for leaf in leaves if leaf.grade is None or leaf.grade.outcome is None]
     figures: dict[str, Any] = {
-        "reward/mean": fmean(outcomes) if outcomes else None,
+        "reward/mean": mean(outcomes) if outcomes else None,
         "correct/mean": mean_solved(everything),
-        "share_with_gradient": fmean(mixed) if mixed else None,
+        "share_with_gradient": mean(mixed) if mixed else None,
         "groups": len(trees),
         "groups_dropped": len(dropped),
-        "completion_tokens/mean": fmean(lengths) if lengths else None,
-        "truncated": fmean(leaf.finish == "length" for leaf in leaves) if leaves else None,
+        "completion_tokens/mean": mean(lengths) if lengths else None,
+        "truncated": mean(leaf.finish == "length" for leaf in leaves) if leaves else None,
         "ungraded": len(ungraded),
         "shared_tokens": forest.shared,
         "entropy": _entropy(forest),
     }
     for level in sorted({str(level) for level, _ in solved if level is not None}, key=level_order):
-        figures[f"level/{level}/correct"] = fmean(share for at, share in solved if str(at) == level)
+        figures[f"level/{level}/correct"] = mean(share for at, share in solved if str(at) == level)
     parts: dict[str, list[float]] = {}
     for leaf in leaves:
         for name, value in (leaf.grade.parts if leaf.grade else {}).items():
             parts.setdefault(name, []).append(value)
-    return figures | {f"reward/part/{name}": fmean(values) for name, values in parts.items()}
+    return figures | {f"reward/part/{name}": mean(values) for name, values in parts.items()}
 
 
 def tokens_computed(engine: Engine) -> int:
@@ -58,7 +58,7 @@ def tokens_computed(engine: Engine) -> int:
 def mean_solved(trees: Sequence[Tree]) -> float | None:
     """Mean share of answers that the policy got right unaided; None where no grader says, or all were helped."""
     solved = [share for tree in trees if (share := tree.solved_unaided) is not None]
-    return fmean(solved) if solved else None
+    return mean(solved) if solved else None
 
 
 def mean_abs_advantage(forest: Forest, credited: Credited | None, trees: int) -> list[float]:

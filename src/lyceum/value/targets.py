@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from statistics import fmean
 from typing import Literal
 
 from lyceum.tree import Node, Tree, is_right
+from lyceum.utils.numbers import mean
 
 Targets = Literal["process", "mean-outcome"]
 Examples = list[tuple[list[int], float]]
@@ -80,7 +80,7 @@ def mean_outcomes(tree: Tree) -> dict[Node, float]:
     for node in tree.root.walk():
         outcomes = [end.grade.outcome for end in node.walk() if end.grade and end.grade.outcome is not None]
         if outcomes and node is not tree.root:
-            values[node] = min(1.0, max(0.0, fmean(outcomes)))
+            values[node] = min(1.0, max(0.0, mean(outcomes)))
     return values
 
 
