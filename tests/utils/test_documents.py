@@ -25,6 +25,9 @@ FEW = Limits(characters=10_000, depth=5, values=20, digits=10)
         ("{1: a, on: b}", {"1": "a", "on": "b"}),
         ("&a {x: &b [1], y: *b}", {"x": [1], "y": [1]}),
         ("{a: 1, <<: {a: 2, b: 3}}", {"a": 1, "b": 3}),
+        ("a: {c: &i {<<: {x: 1}, x: 2}}\nb: {<<: *i}", {"a": {"c": {"x": 2}}, "b": {"x": 2}}),
+        ("[<<, a]", ["<<", "a"]),  # a merge as a key alone
+        ("[&a 5, {*a : x}]", [5, {"5": "x"}]),  # a text as a key alone
         ("yes", True),
         ("", None),
         ("=", "="),
@@ -43,10 +46,17 @@ def aliases(levels: int) -> str:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (aliases(9), "more than 100000 values"),  # 9 ** 9 texts in some 300 bytes
-        ("m: &m {a: 1, b: 2}\n" + "n: {<<: [" + ", ".join(["*m"] * 60_000) + "]}", "more than 100000 values"),
+        (aliases(9), "more than 10000 values"),  # 9 ** 9 texts in some 300 bytes
+        ("m: &m {a: 1, b: 2}\n" + "n: {<<: [" + ", ".join(["*m"] * 6_000) + "]}", "more than 10000 values"),
+        ("[&a " + "x" * 1000 + ", *a" * 250 + "]", "more than 200000 characters"),  # few values, and long ones
+        ("[" + "x," * 20_000 + "]", "more than 10000 values"),
         ("&a [*a]", "an alias stands inside what it names"),
         ("[" * 3000, "more than 50 deep"),
+        # Each line holds 40 lists around the line before it: 400 inside one another, of which no 50 are written so.
+        (
+            "\n".join(f"a{i}: &a{i} {'[' * 40}{f'*a{i - 1}' if i else ''}{']' * 40}" for i in range(10)),
+            "more than 50 deep",
+        ),
         ("1" * 5000, "a number of 5000 digits"),
         ("!!python/object:os.system {}", "stands for no plain value"),
         ("!!binary aGk=", "stands for no plain value"),
@@ -54,7 +64,10 @@ def aliases(levels: int) -> str:
         ("? [1]\n: 2", "a key is a list or a mapping"),
         ("\x00", "unacceptable character"),
         ("a: [1", "expected ',' or ']'"),
-        ("x" * 1_000_001, "1000001 characters"),
+        ("x" * 200_001, "200001 characters"),
+        ('"\\ud800"', "half of a surrogate pair"),
+        ("!!bool maybe", "maybe"),
+        ("!!int x", "invalid literal"),
     ],
 )
 def test_yaml_that_is_refused(text, said):
@@ -72,6 +85,9 @@ def test_yaml_that_is_refused(text, said):
         ('{"a": 1e999}', "too large"),
         (b"\xff", "not UTF-8"),
         ("[1,]", "character 4"),
+        ('{"a": 1, "b": 2, "a": 3}', "key 'a' stands twice"),
+        ('["\\ud83d"]', "half of a surrogate pair"),
+        ('{"\\uDC00": 1}', "half of a surrogate pair"),
     ],
 )
 def test_json_that_is_refused(text, said):
@@ -83,6 +99,12 @@ def test_json_that_python_wrote_may_have_numbers_that_are_none():
     nan, infinity, large = read_json("[NaN, -Infinity, 1e999]", finite=False)
     assert math.isnan(nan)
     assert (infinity, large) == (-math.inf, math.inf)
+
+
+@pytest.mark.parametrize("read", [read_json, read_yaml])
+def test_both_halves_of_a_surrogate_pair_are_a_character(read):
+    # json.dumps writes them so, and JSON is YAML.
+    assert read('["\\ud83d\\ude00"]') == ["\U0001f600"]
 
 
 def test_a_document_may_reach_each_limit_and_not_pass_it():

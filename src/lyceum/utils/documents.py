@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import cache
+from typing import Any, ClassVar, NamedTuple
 
 import yaml
 
@@ -21,23 +23,23 @@ class Limits:
     """What a document may hold.
 
     Attributes:
-        characters: of its text.
+        characters: of its text, and of what it stands for: each YAML alias counts as often as it is used.
         depth: lists and mappings inside one another.
-        values: keys, numbers, texts, lists and mappings, each alias counted as often as it is used.
+        values: of YAML: keys, numbers, texts, lists and mappings, aliases as above.
         digits: of one number.
     """
 
-    characters: int = 1_000_000
+    characters: int = 200_000
     depth: int = 50
-    values: int = 100_000
+    values: int = 10_000
     digits: int = 100
 
 
 DOCUMENT = Limits()
-"""Of what people write: the largest recipe of the package has a hundredth of it."""
+"""Of what people write: the largest recipe of the package has a hundredth of it. It takes half a second."""
 
-DATA = Limits(characters=1 << 30, depth=200, values=1 << 27, digits=1000)
-"""Of what programs write: rows, messages, metrics."""
+DATA = Limits(characters=1 << 30, depth=200, values=1 << 27, digits=300)
+"""Of what programs write: rows, messages, metrics. No number is larger than a float can be."""
 
 
 class DocumentError(ValueError):
@@ -51,8 +53,8 @@ def read_yaml(text: str, *, limits: Limits = DOCUMENT) -> Any:
     ``1:30`` and ``2026-01-31`` are texts. Keys are texts: ``1: x`` has the key ``"1"``.
 
     Raises:
-        DocumentError: it is no YAML, a key stands twice, a tag asks for something else than plain values, or a limit is
-            passed.
+        DocumentError: it is no YAML, a key stands twice, a tag asks for something else than plain values, a text is not
+            Unicode (half of a surrogate pair), or a limit is passed.
     """
     _check_characters(text, limits)
     try:
@@ -61,7 +63,7 @@ def read_yaml(text: str, *, limits: Limits = DOCUMENT) -> Any:
         raise
     except yaml.YAMLError as error:
         raise DocumentError(_line(error)) from error
-    except (ValueError, TypeError, RecursionError, OverflowError) as error:
+    except (ValueError, TypeError, LookupError, RecursionError, OverflowError) as error:  # !!bool maybe: a KeyError
         raise DocumentError(f"{type(error).__name__}: {_line(error)}") from error
 
 
@@ -72,20 +74,32 @@ def read_json(text: str | bytes, *, limits: Limits = DOCUMENT, finite: bool = Tr
         finite: refuse ``NaN``, ``Infinity`` and numbers beyond a float's range, which are not JSON; else they are read
             as Python writes them.
     Raises:
-        DocumentError: it is no JSON, no UTF-8, or a limit is passed.
+        DocumentError: it is no JSON, no UTF-8, a key stands twice, a text is not Unicode (half of a surrogate pair), or
+            a limit is passed.
     """
     _check_characters(text, limits)
     try:
-        checks = {"parse_constant": _no_number, "parse_float": _finite} if finite else {}
-        value: Any = json.loads(text, parse_int=_integer(limits), **checks)
+        if isinstance(text, bytes):
+            text = text.decode("utf-8-sig")
+        value: Any = _decoder(limits, finite).decode(text)
     except RecursionError:
         raise DocumentError(f"lists and objects more than {limits.depth} deep") from None
     except UnicodeDecodeError as error:
         raise DocumentError(f"not UTF-8: {error}") from None
     except json.JSONDecodeError as error:
-        raise DocumentError(f"{error.msg}, line {error.lineno}, character {error.colno}") from None
+        line = f"line {error.lineno}, " if error.lineno > 1 else ""
+        raise DocumentError(f"{error.msg}, {line}character {error.colno}") from None
     _check_depth(value, limits)
+    # Looked for only where an escape asks for one: a text of many megabytes is not walked through for nothing.
+    if re.search(r"\\u[dD][89a-fA-F]", text) or not is_unicode(text):
+        _check_unicode(value)
     return value
+
+
+@cache
+def _decoder(limits: Limits, finite: bool) -> json.JSONDecoder:
+    checks = {"parse_constant": _no_number, "parse_float": _finite} if finite else {}
+    return json.JSONDecoder(parse_int=_integer(limits), object_pairs_hook=_each_key_once, **checks)
 
 
 def _check_characters(text: str | bytes, limits: Limits) -> None:
@@ -106,6 +120,43 @@ def _check_depth(value: Any, limits: Limits) -> None:
         if not layer:
             return
     raise DocumentError(f"lists and objects more than {limits.depth} deep")
+
+
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # Twice the same key: JSON would silently take the last.
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        times = Counter(key for key, _ in pairs)
+        raise DocumentError(f"key {times.most_common(1)[0][0][:80]!r} stands twice")
+    return found
+
+
+def _check_unicode(value: Any) -> None:
+    if isinstance(value, str):
+        if not is_unicode(value):
+            raise DocumentError(f"half of a surrogate pair in a text, {value[:80]!r}: not Unicode")
+    elif isinstance(value, dict | list):
+        for inner in [*value, *value.values()] if isinstance(value, dict) else value:
+            _check_unicode(inner)
+
+
+def _whole_pairs(text: str) -> str:
+    """A text whose surrogate pairs, as JSON escapes them, are the characters that they stand for."""
+    if is_unicode(text):
+        return text
+    try:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    except UnicodeDecodeError:
+        raise DocumentError(f"half of a surrogate pair in a text, {text[:80]!r}: not Unicode") from None
+
+
+def is_unicode(text: str) -> bool:
+    """Whether UTF-8 can hold a text: halves of surrogate pairs, such as an undecodable argument has, it cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _no_number(name: str) -> Any:
@@ -144,6 +195,19 @@ _FLOAT = re.compile(
 _PLAIN_TAGS = ("str", "int", "float", "bool", "null", "seq", "map", "merge")
 
 
+def _is_key(parent: Any, index: Any) -> bool:
+    """Whether a node is a key: PyYAML gives the place of everything else inside a list or a mapping."""
+    return isinstance(parent, yaml.MappingNode) and index is None
+
+
+class _Size(NamedTuple):
+    """What a node stands for, aliases resolved; its height is the number of lists and mappings inside one another."""
+
+    values: int
+    characters: int
+    height: int
+
+
 class _Loader(yaml.SafeLoader):
     """Plain values only, within limits that hold before anything is built from an alias."""
 
@@ -157,37 +221,71 @@ class _Loader(yaml.SafeLoader):
         super().__init__(text)
         self.limits = limits
         self.depth = 0
-        self.values: dict[int, int] = {}
+        self.begun = 0
+        self.sizes: dict[int, _Size] = {}  # of each node, by its id
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        # Every node passes here before anything is built: its depth is counted on the way down, and how many values
-        # it stands for on the way up, an alias as many as what it points to.
-        if self.depth > self.limits.depth:
-            raise DocumentError(f"lists and mappings more than {self.limits.depth} deep")
-        is_alias = self.check_event(yaml.AliasEvent)
+        # Every node passes here before anything is built: its depth is counted on the way down, and what it stands for
+        # on the way up, an alias as much as what it points to.
+        is_key = _is_key(parent, index)
+        if self.check_event(yaml.AliasEvent):
+            return self._alias(super().compose_node(parent, index), is_key=is_key)
+        self._check_depth(0)
+        self.begun += 1
+        self._check_size(_Size(self.begun, 0, 0))
         self.depth += 1
         node = super().compose_node(parent, index)
         self.depth -= 1
-        if is_alias:
-            if id(node) not in self.values:
-                raise DocumentError("an alias stands inside what it names")
-            return node
-        inner: list[Any] = []
+        self._check_tag(node, is_key=is_key)
         if isinstance(node, yaml.MappingNode):
-            inner = [part for pair in node.value for part in pair]
-        elif isinstance(node, yaml.SequenceNode):
-            inner = node.value
-        self.values[id(node)] = 1 + sum(self.values[id(part)] for part in inner)
-        if self.values[id(node)] > self.limits.values:
-            raise DocumentError(f"more than {self.limits.values} values, aliases counted as often as used")
-        self._check_tag(node)
+            self._check_keys(node)
+        self.sizes[id(node)] = self._size(node)
         return node
 
-    def _check_tag(self, node: Any) -> None:
-        if node.tag not in [f"tag:yaml.org,2002:{name}" for name in _PLAIN_TAGS]:
-            raise DocumentError(f"the tag {node.tag[:80]!r} stands for no plain value")
+    def _alias(self, node: Any, *, is_key: bool) -> Any:
+        if id(node) not in self.sizes:
+            raise DocumentError("an alias stands inside what it names")
+        self._check_depth(self.sizes[id(node)].height)
+        if is_key and isinstance(node, yaml.ScalarNode):  # a text here, whatever it is where it was named
+            size = self.sizes[id(node)]
+            node = yaml.ScalarNode("tag:yaml.org,2002:str", node.value, node.start_mark, node.end_mark)
+            self.sizes[id(node)] = size
+        return node
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+    def _check_depth(self, height: int) -> None:
+        if self.depth + height > self.limits.depth:
+            raise DocumentError(f"lists and mappings more than {self.limits.depth} deep")
+
+    def _size(self, node: Any) -> _Size:
+        if isinstance(node, yaml.ScalarNode):
+            return _Size(1, len(node.value), 0)
+        inner = node.value
+        if isinstance(node, yaml.MappingNode):
+            inner = [part for pair in node.value for part in pair]
+        sizes = [self.sizes[id(part)] for part in inner]
+        found = _Size(
+            1 + sum(size.values for size in sizes),
+            sum(size.characters for size in sizes),
+            1 + max((size.height for size in sizes), default=0),
+        )
+        self._check_size(found)
+        return found
+
+    def _check_size(self, size: _Size) -> None:
+        for name in ("values", "characters"):
+            if getattr(size, name) > (most := getattr(self.limits, name)):
+                raise DocumentError(f"more than {most} {name}, aliases counted as often as used")
+
+    def _check_tag(self, node: Any, *, is_key: bool) -> None:
+        name = node.tag.removeprefix("tag:yaml.org,2002:")
+        if name == node.tag or name not in _PLAIN_TAGS:
+            raise DocumentError(f"the tag {node.tag[:80]!r} stands for no plain value")
+        if isinstance(node, yaml.ScalarNode):
+            node.value = _whole_pairs(node.value)
+            if (is_key and name != "merge") or (name == "merge" and not is_key):  # stop=<< is a text
+                node.tag = "tag:yaml.org,2002:str"
+
+    def _check_keys(self, node: Any) -> None:
         # Twice the same key: YAML would silently take the last. Of keys that << merges in, the nearest counts.
         seen: set[str] = set()
         for key, _ in node.value:
@@ -196,9 +294,6 @@ class _Loader(yaml.SafeLoader):
             if key.value in seen:
                 raise DocumentError(f"key {key.value[:80]!r} stands twice, line {key.start_mark.line + 1}")
             seen.add(key.value)
-            if key.tag != "tag:yaml.org,2002:merge":
-                key.tag = "tag:yaml.org,2002:str"
-        return super().construct_mapping(node, deep)
 
     def construct_yaml_int(self, node: Any) -> int:
         text = self.construct_scalar(node).replace("_", "")
