@@ -195,7 +195,7 @@ def stepper(policy: Any, forest: Any, credited: Any, layout: str) -> Callable[[]
     from lyceum.learner.local import LocalConfig
     from lyceum.objective.ppo_clip import PPOClip
 
-    settings = LocalConfig(lr=1e-30, max_grad_norm=1e30, layout=layout, micro_batch_tokens=1 << 30)  # pyright: ignore
+    settings = LocalConfig(lr=1e-30, max_grad_norm=1e9, layout=layout, micro_batch_tokens=10**9)  # pyright: ignore
     learner = settings.build(policy, total_steps=1 << 30, needs=frozenset())
     objective = PPOClip.model_validate({}).build()
     return lambda: learner.step(forest, credited, objective)

@@ -14,9 +14,13 @@ from lyceum.recipe import Overrides, Recipe, load_recipe, read_override
 from lyceum.run import check_name, recover, refused_changes
 from lyceum.stages.counts import NothingGraded
 from lyceum.train import MAY_DIFFER, check, check_run_folder, train, with_defaults
+from lyceum.utils.terminal import quoted
 
 CURVE = 5
 """Evaluations on the way, where no recipe says how often: the figure is accuracy against tokens."""
+
+MOST_SEEDS, MOST_TOKENS = 1000, 10**15
+"""Runs of a recipe, and tokens that each samples. Each run is planned before the first begins."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +76,10 @@ def plan(
     Raises:
         RecipeError: a recipe that cannot work, or recipes that would not be compared on equal terms.
     """
-    if seeds < 1:
-        raise RecipeError(f"seeds: got {seeds}; allowed: 1 or more")
-    if tokens is not None and tokens < 1:
-        raise RecipeError(f"tokens: got {tokens}; allowed: 1 or more")
+    if not 1 <= seeds <= MOST_SEEDS:
+        raise RecipeError(f"seeds: got {quoted(seeds)}; allowed: 1 to {MOST_SEEDS}")
+    if tokens is not None and not 1 <= tokens <= MOST_TOKENS:
+        raise RecipeError(f"tokens: got {quoted(tokens)}; allowed: 1 to {MOST_TOKENS}")
     if not recipes:
         raise RecipeError("recipes: got none; allowed: 1 or more")
     labelled = labels_of(recipes)

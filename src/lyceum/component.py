@@ -9,11 +9,61 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, get_args
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from itertools import islice
+from typing import Annotated, Any, ClassVar, get_args
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
+
+from lyceum.utils.documents import is_unicode
+from lyceum.utils.terminal import quoted
+
+LARGEST = 1_000_000
+"""Largest absolute value of an integer setting, unless the setting has a larger bound of its own."""
+
+LARGEST_REAL, SMALLEST_REAL = 1e9, 1e-38
+"""Largest and smallest absolute value of other numbers except 0; a 32-bit float holds nothing smaller."""
+
+MOST_ITEMS, MOST_COMPONENTS = 1000, 100
+"""Length of a list of values, and of a list of components."""
+
+MOST_CHARACTERS = 100_000
+"""Length of a text."""
+
+MOST_LINES, LONGEST_LINE = 20, 2000
+"""Lines of an error message and characters of each; more lines are dropped, longer ones shortened in the middle."""
+
+Seed = Annotated[int, Field(ge=0, le=(1 << 63) - 1)]
+"""A random seed."""
+
+Tokens = Annotated[int, Field(ge=1, le=10**15)]
+"""A token budget."""
+
+BatchTokens = Annotated[int, Field(ge=1, le=10**9)]
+"""Tokens in one forward pass; the largest value means no limit in practice."""
+
+
+def _is_path(value: str) -> str:
+    if len(value.encode()) > 4000 or any(len(part.encode()) > 255 for part in value.split("/")):
+        raise ValueError(
+            f"got {quoted(value)}; allowed: a path of at most 4000 bytes, and at most 255 between two slashes"
+        )
+    return value
+
+
+PathText = Annotated[str, AfterValidator(_is_path)]
+"""A file, a folder, or a name that may be one; never too long for a file system."""
 
 _registry: dict[str, dict[str, type[Component]]] = {}
 
@@ -22,12 +72,21 @@ class RecipeError(ValueError):
     """A recipe or an input that cannot be used. Each line names the key, what was given, what is allowed."""
 
     def __init__(self, lines: str | Iterable[str]) -> None:
-        self.lines = [lines] if isinstance(lines, str) else list(lines)
+        self.lines = [_of_bounded_length(line) for line in ([lines] if isinstance(lines, str) else lines)]
         super().__init__("\n".join(self.lines))
 
 
+def _of_bounded_length(line: str) -> str:
+    """The beginning of a long line names the key, its end says what is allowed: both stay."""
+    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE // 2]} ... {line[-LONGEST_LINE // 4 :]}"
+
+
 class Settings(BaseModel):
-    """Keys of a recipe: unknown ones are refused, and so are numbers that are none (``.nan``, ``true``)."""
+    """Keys of a recipe: unknown ones are refused, and so are values that no setting can use.
+
+    These are numbers that are none (``.nan``, ``true``), numbers, lists and texts beyond the limits above, and texts
+    with a NUL or with what UTF-8 cannot encode. ``le`` on a field raises its limit.
+    """
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True, allow_inf_nan=False
@@ -37,12 +96,69 @@ class Settings(BaseModel):
     @classmethod
     def _truth_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
         # pydantic reads true as 1: `steps: yes` would be a run of one step.
-        if isinstance(value, bool) and info.field_name is not None:
-            annotation = cls.model_fields[info.field_name].annotation
-            allowed = {annotation, *get_args(annotation)}
+        alone_or_listed = value if isinstance(value, list | tuple) else (value,)
+        if info.field_name is not None and any(isinstance(each, bool) for each in alone_or_listed):
+            allowed = set(_types(cls.model_fields[info.field_name].annotation))
             if allowed & {int, float} and bool not in allowed:
                 raise PydanticCustomError("truth", "input should be a number, not true or false")
         return value
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _within_limits(cls, value: Any, info: ValidationInfo) -> Any:
+        beyond = None if info.field_name is None else _beyond(value, _largest(cls, info.field_name))
+        if beyond is not None:
+            raise PydanticCustomError("limit", "{beyond}", {"beyond": beyond})
+        return value
+
+
+def _types(annotation: Any) -> Iterator[Any]:
+    """Every type anywhere inside of an annotation."""
+    if isinstance(annotation, type) and not get_args(annotation):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _types(inner)
+
+
+@cache
+def _largest(settings: type[Settings], name: str) -> int:
+    """The largest whole number of a field: the highest bound in its annotation, or else LARGEST."""
+    field = settings.model_fields[name]
+    return int(max([LARGEST, *_bounds(field.metadata), *_bounds(field.annotation)]))
+
+
+def _bounds(annotation: Any) -> Iterator[float]:
+    """Every upper bound anywhere inside of an annotation or its metadata."""
+    for place in annotation if isinstance(annotation, list) else getattr(annotation, "__metadata__", ()):
+        yield from (bound for name in ("le", "lt") if (bound := getattr(place, name, None)) is not None)
+        yield from _bounds(getattr(place, "metadata", []))
+    for inner in get_args(annotation):
+        yield from _bounds(inner)
+
+
+def _beyond(value: Any, largest: int, *, in_mapping: bool = False) -> str | None:
+    """What is allowed instead of a value that exceeds a limit; None for a value within the limits."""
+    if isinstance(value, str):
+        if "\0" in value or not is_unicode(value):
+            return "allowed: text of Unicode characters, without NUL"
+        return f"allowed: at most {MOST_CHARACTERS} characters" if len(value) > MOST_CHARACTERS else None
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return f"allowed: numbers up to {largest}" if abs(value) > largest else None
+    if isinstance(value, float):
+        fits = in_mapping or value == 0 or SMALLEST_REAL <= abs(value) <= LARGEST_REAL
+        return None if fits else f"allowed: 0, or an absolute value of {SMALLEST_REAL:g} to {LARGEST_REAL:g}"
+    if isinstance(value, Mapping):  # of a dataset's or a template's own values: nothing is known of their units
+        inner, largest, in_mapping = [*value, *value.values()], (1 << 63) - 1, True
+    elif isinstance(value, list | tuple | set | frozenset):
+        inner = list(value)
+        most = MOST_COMPONENTS if inner and isinstance(inner[0], Settings) else MOST_ITEMS
+        if len(inner) > most:
+            return f"allowed: at most {most} items"
+    else:
+        return None
+    return next((beyond for each in inner if (beyond := _beyond(each, largest, in_mapping=in_mapping))), None)
 
 
 class Component(Settings):
@@ -77,6 +193,8 @@ def kinds(room: str) -> dict[str, type[Component]]:
 
 def nearest(given: str, allowed: Iterable[str]) -> str:
     """`` (did you mean 'x'?)``, or nothing when no allowed word is close."""
+    if len(str(given)) > 100:  # not a typing error, and slow to compare
+        return ""
     close = difflib.get_close_matches(str(given), list(allowed), n=3, cutoff=0.6)
     # Letters that changed places are the likelier slip: 'gpro' is 'grpo', though 'gspo' is as near.
     close.sort(key=lambda word: sorted(word) != sorted(str(given)))
@@ -102,19 +220,19 @@ class _SlotSchema:
             value = {"kind": value}
         if not isinstance(value, Mapping):
             raise PydanticCustomError(
-                "slot", "got {got}; allowed: a kind, or a mapping with a kind", {"got": repr(value)}
+                "slot", "got {got}; allowed: a kind, or a mapping with a kind", {"got": quoted(value)}
             )
         allowed = kinds(self.room)
         kind = value.get("kind", self.usual)
-        if kind not in allowed:
-            given = "no kind" if kind is None else f"{kind!r}{nearest(str(kind), allowed)}"
-            detail = {"given": given, "allowed": ", ".join(allowed)}
-            raise PydanticCustomError("kind", "got {given}; allowed: {allowed}", detail)
+        if not isinstance(kind, str) or kind not in allowed:
+            # In a tuple, since pydantic cannot tell a text that is not Unicode.
+            raise PydanticCustomError("kind", "no such kind", {"kind": (kind,), "allowed": tuple(allowed)})
         try:
             return allowed[kind].model_validate({**value, "kind": kind})
         except ValidationError as error:
             # pydantic does not nest errors raised by validators: carry them, explain() unfolds them with their keys.
-            raise PydanticCustomError("inside", "invalid", {"inside": error.errors(), "of": allowed[kind]}) from None
+            details = error.errors(include_url=False)
+            raise PydanticCustomError("inside", "invalid", {"inside": details, "of": allowed[kind]}) from None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         dump = core_schema.plain_serializer_function_ser_schema(lambda c: c.model_dump(mode="json"))
@@ -129,43 +247,51 @@ def slot(room: str, usual: str | None = None) -> Any:
 
 def explain(error: ValidationError, model: type[BaseModel]) -> list[str]:
     """One line for each mistake: ``credit.kind: got 'grop' (did you mean 'group'?); allowed: gae, group, rloo``."""
-    lines: list[str] = []
-    for detail in error.errors():
-        lines += _explain_one(detail, model, ())
-    return lines
+    mistakes = _explain_all(error.errors(include_url=False), model, ())
+    lines = list(islice(mistakes, MOST_LINES))
+    further = sum(1 for _ in islice(mistakes, 1))
+    return [*lines, "... and further mistakes"] if further else lines
 
 
-def _explain_one(detail: ErrorDetails, model: type[BaseModel], above: tuple[Any, ...]) -> list[str]:
-    loc, ctx = (*above, *detail["loc"]), detail.get("ctx", {})
-    key = ".".join(str(part) for part in loc)
+def _explain_all(details: Iterable[ErrorDetails], model: type[BaseModel], above: tuple[Any, ...]) -> Iterator[str]:
+    for detail in details:
+        ctx = detail.get("ctx", {})
+        if detail["type"] == "inside":
+            yield from _explain_all(ctx["inside"], ctx["of"], (*above, *detail["loc"]))
+        else:
+            yield _explain_one(detail, model, ".".join(str(part) for part in (*above, *detail["loc"])))
+
+
+def _explain_one(detail: ErrorDetails, model: type[BaseModel], key: str) -> str:
+    ctx, given = detail.get("ctx", {}), detail["input"]
     match detail["type"]:
-        case "inside":
-            lines: list[str] = []
-            for inner in ctx["inside"]:
-                lines += _explain_one(inner, ctx["of"], loc)
-            return lines
         case "kind":
-            return [f"{key}.kind: {detail['msg']}"]
+            (kind,), allowed = ctx["kind"], ctx["allowed"]
+            got = "no kind" if kind is None else quoted(kind)
+            suggestion = nearest(kind, allowed) if isinstance(kind, str) else ""
+            return f"{key}.kind: got {got}{suggestion}; allowed: {', '.join(allowed)}"
         case "slot" | "room":
-            return [f"{key}: {detail['msg']}"]
+            return f"{key}: {detail['msg']}"
         case "extra_forbidden":
             fields = list(_fields_at(model, detail["loc"][:-1]))
             where = str(detail["loc"][-1])
-            return [f"{key}: unknown key{nearest(where, fields)}; allowed: {', '.join(sorted(fields))}"]
+            return f"{key}: unknown key{nearest(where, fields)}; allowed: {', '.join(sorted(fields))}"
         case "tuple_type":
-            return [f"{key}: got {detail['input']!r}; allowed: a list"]
+            return f"{key}: got {quoted(given)}; allowed: a list"
         case "model_type":
-            return [f"{key}: got {detail['input']!r}; allowed: {', '.join(sorted(_fields_at(model, detail['loc'])))}"]
+            return f"{key}: got {quoted(given)}; allowed: {', '.join(sorted(_fields_at(model, detail['loc'])))}"
         case "missing":
-            return [f"{key}: missing; it has no default"]
+            return f"{key}: missing; it has no default"
         case "value_error":
             message = detail["msg"].removeprefix("Value error, ")
-            return [f"{key}: {message}" if key else message]
+            return f"{key}: {message}" if key else message
         case "literal_error":
-            given = str(detail["input"])
-            return [f"{key}: got {given!r}{nearest(given, _words(ctx))}; allowed: {ctx['expected']}"]
+            suggestion = nearest(given, _words(ctx)) if isinstance(given, str) else ""
+            return f"{key}: got {quoted(given)}{suggestion}; allowed: {ctx['expected']}"
+        case "int_parsing_size":
+            return f"{key}: got {quoted(given)}; too large for a whole number"
         case _:
-            return [f"{key}: got {detail['input']!r}; {detail['msg'][0].lower()}{detail['msg'][1:]}"]
+            return f"{key}: got {quoted(given)}; {detail['msg'][0].lower()}{detail['msg'][1:]}"
 
 
 def _words(ctx: Mapping[str, Any]) -> list[str]:

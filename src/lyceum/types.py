@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, runtime_checkable
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from lyceum.component import Settings
 
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from lyceum.tree import Node, Tree
 
 Message = Mapping[str, Any]
-"""A chat message: ``role`` and ``content``; content is a string, or a list of parts (text, later images)."""
+"""A chat message: ``role`` and ``content``, a text or a list of parts ``{"type": "text", "text": TEXT}`` (no images
+yet)."""
 
 
 class Origin(IntEnum):
@@ -137,20 +138,27 @@ class Grade:
 class Sampling(Settings):
     """How the next token is drawn. The order is temperature, top-k, top-p, min-p, then one draw of what is left."""
 
-    temperature: float = Field(default=1.0, ge=0)
-    """Divides the logits (no unit); 0 is greedy."""
+    temperature: float = Field(default=1.0, ge=0, le=100)
+    """Divides the logits (no unit); 0 is greedy, and nothing else below 0.001 is allowed."""
     top_k: int = Field(default=0, ge=0)
     """Keep the k most likely tokens; 0 keeps all."""
-    top_p: float = Field(default=1.0, gt=0, le=1)
+    top_p: float = Field(default=1.0, ge=1e-6, le=1)
     """Keep the smallest set of tokens with at least this probability."""
     min_p: float = Field(default=0.0, ge=0, le=1)
     """Drop tokens less likely than this share of the most likely one."""
     max_completion_tokens: int = Field(default=64, ge=1)
     """Longest continuation in one call, in tokens."""
-    stop: tuple[str, ...] = ()
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Strings that end a continuation; the text keeps the string, as vLLM's include_stop_str_in_output does."""
-    stop_token_ids: tuple[int, ...] = ()
+    stop_token_ids: tuple[Annotated[int, Field(ge=0)], ...] = ()
     """Token ids that end a continuation, besides the model's own end-of-sequence tokens."""
+
+    @field_validator("temperature")
+    @classmethod
+    def _logits_stay_finite(cls, temperature: float) -> float:
+        if 0 < temperature < 0.001:  # divided by 1e-300 a logit is infinite
+            raise ValueError(f"got {temperature:g}; allowed: 0 (greedy), or 0.001 to 100")
+        return temperature
 
 
 GREEDY = Sampling(temperature=0.0)

@@ -1,7 +1,10 @@
 """What a curriculum cannot use is said by `lyceum train` before a model loads."""
 
 import json
+import math
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from lyceum.cli import main
@@ -22,16 +25,19 @@ def refused(capsys, *argv: str) -> str:
 
 def rows(path, level_of) -> str:
     found = [{"prompt": f"{i}+1=", "answer": str(i + 1)} | level_of(i) for i in range(1200)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in found))  # json writes nan as NaN
+    path.write_text("".join(json.dumps(row) + "\n" for row in found))
     return f"tasks={path}"
 
 
 @pytest.mark.parametrize("recipe", ["sec", "dump", "knapsack"])
 def test_a_level_that_is_not_a_number_far_down_in_the_rows(capsys, tmp_path, recipe):
     # The last rows: a look at the first thousand would find them in the middle of the training.
-    data = rows(tmp_path / "data.jsonl", lambda i: {"level": float("nan") if i >= 1190 else i % 3})
-    said = refused(capsys, recipe, data)
-    assert "task 'data.jsonl/train/119" in said
+    # From a table, which has NaN; JSON has not.
+    level = [math.nan if i >= 1190 else i % 3 for i in range(1200)]
+    columns = {"prompt": [f"{i}+1=" for i in range(1200)], "answer": [str(i + 1) for i in range(1200)], "level": level}
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "data.parquet")
+    said = refused(capsys, recipe, f"tasks={tmp_path / 'data.parquet'}")
+    assert "task 'data.parquet/train/119" in said
     assert "has nan in column 'level'" in said
 
 

@@ -100,13 +100,11 @@ def words(annotation: Any) -> str:
 
 
 def bounds_of(field: FieldInfo) -> str:
-    found = []
-    for place in field.metadata:
-        for name, sign in BOUNDS.items():
-            bound = getattr(place, name, None)
-            if bound is not None:
-                found.append(f"{sign} {bound:g}" if isinstance(bound, (int, float)) else f"{sign} {bound}")
-    return ", ".join(found)
+    places = [*field.metadata]
+    if not _is_list(field.annotation):  # what bounds a list's items is not what bounds the list
+        places += [place for outer in _metadata(field.annotation) for place in getattr(outer, "metadata", [outer])]
+    bounds = [(sign, getattr(place, name, None)) for place in places for name, sign in BOUNDS.items()]
+    return ", ".join(f"{sign} {bound:g}" for sign, bound in bounds if isinstance(bound, int | float))
 
 
 def default_of(field: FieldInfo) -> Any:
@@ -134,6 +132,10 @@ def _metadata(annotation: Any) -> list[Any]:
     for inner in typing.get_args(annotation):
         found += _metadata(inner)
     return found
+
+
+def _is_list(annotation: Any) -> bool:
+    return any(typing.get_origin(each) in (tuple, list) for each in (annotation, *typing.get_args(annotation)))
 
 
 def _is_union(annotation: Any) -> bool:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -106,7 +107,9 @@ def failure_of(error: BaseException) -> Failure | None:
 
         what = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
         advice = "; make room, then go on with --resume" if error.errno in FULL else ""
-        return Failure(FAILED, [f"{what}{advice}"])
+        # Whatever was to be found or written there, nobody can give a file such a name.
+        code = UNUSABLE if error.errno == errno.ENAMETOOLONG else FAILED
+        return Failure(code, [f"{what}{advice}"])
     running = (
         "lyceum.checkpoint:CheckpointError",
         "lyceum.learner.local:Diverged",

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from lyceum.component import Component, require_keys, slot
+from lyceum.component import BatchTokens, Component, require_keys, slot
 from lyceum.curriculum.base import Around, success
 from lyceum.policy import Policy
 from lyceum.tree import Tree
@@ -36,7 +36,7 @@ class PromptValue(Component, room="curriculum"):
     """AdamW's learning rate."""
     epochs: int = Field(1, ge=1)
     """Updates of the value model on each step's groups."""
-    micro_batch_tokens: int = Field(8192, ge=1)
+    micro_batch_tokens: BatchTokens = 8192
     """Prompt tokens forwarded at once; the result does not depend on it, the memory does."""
     draws: Annotated[Any, slot("curriculum", "uniform")] = "uniform"
     """Where the pool comes from."""

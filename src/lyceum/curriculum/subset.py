@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -20,7 +20,7 @@ class Subset(Component, room="curriculum"):
     kind: Literal["subset"] = "subset"
     by: str = "level"
     """Column that names a task's category, or ``provenance``."""
-    only: tuple[str | int | float, ...] = Field(min_length=1)
+    only: tuple[str | Annotated[int, Field(le=(1 << 63) - 1)] | float, ...] = Field(min_length=1)
     """The categories that are drawn."""
 
     def build(self, source: TaskSource, *, seed: int, policy: Policy | None = None) -> Curriculum:

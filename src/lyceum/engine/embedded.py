@@ -20,7 +20,7 @@ from pydantic import Field
 from torch import Tensor
 
 from lyceum.attention import Plan, TreePlan
-from lyceum.component import Component
+from lyceum.component import BatchTokens, Component
 from lyceum.engine.cache import Keeper, Pool, Store
 from lyceum.engine.decode import Decoder
 from lyceum.engine.draw import draw, uniform
@@ -41,14 +41,14 @@ class EmbeddedConfig(Component, room="engine"):
     kind: Literal["embedded"] = "embedded"
     max_sequences: int = Field(512, ge=1)
     """Samples drawn at the same time; further requests wait."""
-    prefill_tokens: int = Field(16384, ge=1)
+    prefill_tokens: BatchTokens = 16384
     """Tokens of prompts, or of what is scored, computed in one forward, at least one request's."""
     share_prompt_tokens: int = Field(48, ge=1)
     """Prompts at least this long (tokens) are stored once for a group of eight samples; shorter ones are copied, which
     is faster. What counts is the tokens that it saves: for two samples a prompt must be seven times as long."""
     pack_weights: bool = True
     """On a CPU, keep large float32 weights a second time, in the order in which few rows are multiplied fastest."""
-    keep_tokens: int = Field(1 << 17, ge=0)
+    keep_tokens: int = Field(1 << 17, ge=0, le=10**9)
     """Tokens whose cache is kept for callers that continue from inner nodes."""
 
     def build(self, policy: Policy) -> EmbeddedEngine:

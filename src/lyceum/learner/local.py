@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from lyceum.component import Component, require_keys
+from lyceum.component import BatchTokens, Component, require_keys
 from lyceum.forest import Forest
 from lyceum.learner.forward import Layout, choose_layout, micro_batches, row_outputs
 from lyceum.objective.base import aggregate_weights
@@ -57,7 +57,7 @@ class LocalConfig(Component, room="learner"):
     are fewer. 1 is on-policy."""
     epochs: int = Field(default=1, ge=1)
     """Passes over each step's forest."""
-    micro_batch_tokens: int = Field(default=4096, ge=1)
+    micro_batch_tokens: BatchTokens = 4096
     """Unique tokens forwarded at once; the gradient does not depend on it, the memory does."""
     layout: Literal["auto", "tree", "rows"] = "auto"
     """How trajectories go through the model: shared tokens once, or padded rows; auto takes the cheaper."""

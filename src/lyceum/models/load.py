@@ -15,7 +15,7 @@ import transformers
 from pydantic import Field, field_validator, model_validator
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from lyceum.component import RecipeError, Settings, nearest
+from lyceum.component import PathText, RecipeError, Seed, Settings, nearest
 from lyceum.models.chat import check_template
 from lyceum.models.scratch import build_scratch
 from lyceum.models.trial import check_trees, logits_alone
@@ -39,18 +39,24 @@ class LoraSettings(Settings):
     target_modules: str | tuple[str, ...] = "all-linear"
     """Names of the layers that get adapters, or all-linear."""
 
+    @field_validator("target_modules", mode="before")
+    @classmethod
+    def _a_name_alone(cls, value: Any) -> Any:
+        # peft takes a text for a regular expression, which a recipe from anywhere could make run for ever.
+        return (value,) if isinstance(value, str) and value != "all-linear" else value
+
 
 class ModelSettings(Settings):
     """Where the policy comes from."""
 
-    path: str = BASE
+    path: PathText = BASE
     """``base`` (the small model in this package), ``scratch`` (it, untrained), a folder, a hub name, a .gguf file."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Of the weights that are trained. Half precision rounds small changes away, nearly all at a learning rate of
     1e-6: to compute in bfloat16 and learn in float32 there is ``learner.autocast``."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto takes a GPU where there is one."""
-    chat_template: str | None = None
+    chat_template: PathText | None = None
     """File with a Jinja chat template, for models that come without one."""
     chat_template_kwargs: dict[str, str | bool | int | float] = Field(default_factory=dict)
     """What the template is told beside the messages, such as ``{enable_thinking: false}`` of Qwen3. It becomes part of
@@ -63,7 +69,7 @@ class ModelSettings(Settings):
     """Names of weights that the files may lack, ``*`` standing for anything: they begin random. Others are refused."""
     allow_unused_weights: tuple[str, ...] = ()
     """Names of weights in the files that the model may have no place for, such as ``v_head.*``. Others are refused."""
-    seed: int = 0
+    seed: Seed = 0
     """Random seed of the initial weights of ``scratch``, of new adapters and of weights that may be missing."""
 
     @model_validator(mode="before")

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import model_serializer, model_validator
 
 from lyceum.component import Settings
+from lyceum.utils.terminal import quoted
 
 FORMS = 'whole, boxed, {after: "####"}, {tags: answer}'
 
@@ -30,7 +31,7 @@ class Extract(Settings):
             [(form, mark)] = given.items()
             if form in ("after", "tags") and isinstance(mark, str) and mark.strip():
                 return {"form": form, "mark": mark}
-        raise ValueError(f"got {given!r}; allowed: {FORMS}")
+        raise ValueError(f"got {quoted(given)}; allowed: {FORMS}")
 
     @model_serializer
     def _to_short_form(self) -> Any:

@@ -13,6 +13,7 @@ from lyceum.reward.base import RewardPart, each
 from lyceum.reward.pool import WorkerError, shared_pool
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task, TaskSource
+from lyceum.utils.terminal import quoted
 
 
 class Format(RewardPart):
@@ -21,7 +22,7 @@ class Format(RewardPart):
     kind: Literal["format"] = "format"
     tags: tuple[str, ...] = ()
     """Names of tags that must each open and close once, one after the other, with only white space around them."""
-    pattern: str | None = None
+    pattern: str | None = Field(None, max_length=1000)
     """A regular expression (Python) that the whole completion must match; ``.`` matches line ends too."""
     timeout_seconds: float = Field(1.0, gt=0)
     """Longest time for one match of ``pattern``, in seconds; one that takes longer is ungraded."""
@@ -36,9 +37,9 @@ class Format(RewardPart):
         if self.pattern is not None:
             try:
                 re.compile(self.pattern)
-            except re.error as error:
+            except (re.error, OverflowError, RecursionError) as error:  # a{99999999999}, a thousand brackets
                 raise ValueError(
-                    f"pattern: got {self.pattern!r}: {error}; allowed: a Python regular expression"
+                    f"pattern: got {quoted(self.pattern)}: {error}; allowed: a Python regular expression"
                 ) from None
         return self
 

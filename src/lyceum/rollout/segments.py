@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -58,7 +58,7 @@ class Segments(Component, room="rollout"):
     """Log-probability of a path: of all its tokens, their mean, or the mean of its last segment (nats)."""
     spread_temperature: float = Field(1.0, gt=0)
     """Divides the log-probabilities before the softmax (nats)."""
-    answer: tuple[str, str] | None = None
+    answer: tuple[Annotated[str, Field(min_length=1)], Annotated[str, Field(min_length=1)]] | None = None
     """A path is finished once this opening string is followed by this closing one; null: by its end of sequence."""
     repeat_characters: int = Field(32, ge=1)
     """Characters of the substring whose repetition ends a path."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from lyceum.component import Component, require_keys, slot
+from lyceum.component import Component, Tokens, require_keys, slot
 from lyceum.forest import Forest, build_forest
 from lyceum.runtime.in_process import InProcess
 from lyceum.stages.ending import Ending, Until
@@ -62,9 +62,9 @@ class Online(Component, room="stages"):
     """Steps of this stage."""
     tasks_per_step: int = Field(default=32, ge=1)
     """Tasks whose trees make up one step."""
-    max_tokens: int | None = Field(default=None, ge=1)
+    max_tokens: Tokens | None = None
     """The stage ends once it has sampled this many tokens, whatever its steps; for comparisons at equal cost."""
-    max_tokens_per_task: int | None = Field(default=None, ge=1)
+    max_tokens_per_task: Tokens | None = None
     """Tokens that one task may sample in one step, over all its rollouts."""
     until: Until | None = None
     """Ends the stage before its steps are done: when enough is solved, or no more than before."""

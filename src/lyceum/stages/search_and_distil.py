@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from pydantic import Field, model_validator
 
-from lyceum.component import Component, require_keys, slot
+from lyceum.component import Component, Tokens, require_keys, slot
 from lyceum.demonstrations import imitate
 from lyceum.forest import build_forest
 from lyceum.runtime.in_process import InProcess, gather
@@ -44,9 +44,9 @@ class SearchAndDistil(Component, room="stages"):
     """Tasks searched in a round."""
     traces_per_step: int = Field(default=32, ge=1)
     """Traces of one optimiser step, drawn without return until all were seen."""
-    max_tokens: int | None = Field(default=None, ge=1)
+    max_tokens: Tokens | None = None
     """No round begins once the stage has sampled this many tokens; for comparisons at equal cost."""
-    max_tokens_per_task: int | None = Field(default=None, ge=1)
+    max_tokens_per_task: Tokens | None = None
     """Tokens that one task may sample in one round, over all its rollouts."""
     start: Literal["current", "first"] = "current"
     """What a round's traces fine-tune: the policy that found them, or each time the weights that the stage began

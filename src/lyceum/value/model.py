@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from transformers import AutoModelForTokenClassification, AutoTokenizer, PreTrainedModel
 
-from lyceum.component import Component, RecipeError, require_keys
+from lyceum.component import BatchTokens, Component, PathText, RecipeError, require_keys
 from lyceum.curriculum.prompt_value import explained_variance
 from lyceum.learner.local import largest_weight
 from lyceum.models.load import local_path, save_module
@@ -41,7 +41,7 @@ class PathModel(Component, room="value"):
     trainable: ClassVar[bool] = True
 
     kind: Literal["model"] = "model"
-    path: str | None = None
+    path: PathText | None = None
     """Folder or hub name of a ``*ForTokenClassification`` model with one label, or two of which the second means right,
     and the policy's own vocabulary; null copies the policy's body, under a new head that says 0.5 of every path."""
     allow_unused_weights: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class PathModel(Component, room="value"):
     """Paths of one update."""
     max_grad_norm: float = Field(default=1.0, gt=0)
     """Gradients longer than this are scaled down to it."""
-    micro_batch_tokens: int = Field(default=8192, ge=1)
+    micro_batch_tokens: BatchTokens = 8192
     """Unique tokens forwarded at once; neither values nor gradients depend on it, the memory does."""
 
     def check(self, stage: Any) -> list[str]:
