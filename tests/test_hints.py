@@ -272,6 +272,12 @@ def test_anything_else_is_nonsense(text):
         read_ladder(text, Settings())
 
 
+def test_half_of_a_surrogate_pair_is_no_hint():
+    # The row could be written and never be read again.
+    ladder = read_ladder('{"planning": ["a\\ud800", "b"]}', Settings())
+    assert [hint["text"] for hint in ladder] == ["b"]
+
+
 def test_no_more_hints_than_asked_for_are_taken():
     ladder = read_ladder(json.dumps({"planning": ["a", "b", "c"]}), Settings(items=2))
     assert [hint["text"] for hint in ladder] == ["a", "b"]
@@ -347,6 +353,9 @@ def test_the_command_says_what_came_of_it(data, tmp_path, capsys):
         (["--output", "other.jsonl", "--model", "base"], "line 1 of 'other.jsonl' was not written by lyceum hints"),
         (["--output", "h.jsonl", "--model", "base", "--tiers", "knowlege"], "tiers: got knowlege; allowed: some of"),
         (["--output", "h.jsonl", "--model", "base", "--items", "0"], "items: got 0"),
+        (["--output", "deep.jsonl", "--model", "base"], "line 1 of 'deep.jsonl' was not written by lyceum hints"),
+        (["--output", "h.jsonl", "--model", "base", "--retries", "9" * 20], "allowed: 0 to 100"),
+        (["--output", "h.jsonl", "--model", "base", "--timeout-seconds", "nan"], "timeout_seconds: got nan"),
         (["--output", "h.jsonl", "--model", "base", "--concurrency", "0"], "concurrency: got 0"),
         (["--output", "h.jsonl", "--model", "base", "--timeout-seconds", "0"], "timeout_seconds: got 0"),
         (["--output", "h.jsonl", "--model", "base", "--temperature", "-1"], "temperature"),
@@ -359,6 +368,7 @@ def test_the_command_says_what_came_of_it(data, tmp_path, capsys):
 def test_what_cannot_work_is_refused_before_anything_is_sent(words, said, data, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "other.jsonl").write_text('{"mine": 1}\n')
+    (tmp_path / "deep.jsonl").write_text("[" * 10_000 + "\n")
     assert main(["hints", "data.jsonl", *words]) == 2
     assert said in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "h.jsonl").exists()

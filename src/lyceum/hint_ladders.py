@@ -12,7 +12,9 @@ from lyceum.guidance.base import leaks
 from lyceum.hint_writers import WriterError
 from lyceum.tasks.solution import levels_of
 from lyceum.types import Message, Task
+from lyceum.utils.documents import is_unicode
 from lyceum.utils.numbers import to_json
+from lyceum.utils.terminal import quoted
 
 TIERS = {
     "knowledge": "the concepts, definitions or formulas that the problem needs, without using them on it",
@@ -35,9 +37,9 @@ class Settings:
         unknown = [tier for tier in self.tiers if tier not in TIERS]
         if unknown or not self.tiers or len(set(self.tiers)) < len(self.tiers):
             raise RecipeError(f"tiers: got {', '.join(self.tiers) or 'none'}; allowed: some of {', '.join(TIERS)}")
-        for name, least in (("items", 1), ("concurrency", 1), ("retries", 0)):
-            if getattr(self, name) < least:
-                raise RecipeError(f"{name}: got {getattr(self, name)}; allowed: {least} or more")
+        for name, least, most in (("items", 1, 100), ("concurrency", 1, 1000), ("retries", 0, 100)):
+            if not least <= getattr(self, name) <= most:
+                raise RecipeError(f"{name}: got {quoted(getattr(self, name))}; allowed: {least} to {most}")
 
 
 class Nonsense(WriterError):
@@ -95,7 +97,8 @@ def _hints_in(found: Any, settings: Settings) -> list[dict[str, str]]:
     for tier in settings.tiers:
         hints = found.get(tier)
         texts = [hint.strip() for hint in hints if isinstance(hint, str)] if isinstance(hints, list) else []
-        ladder += [{"tier": tier, "text": hint} for hint in texts if hint][: settings.items]
+        # Half of a surrogate pair, which JSON can write, no file of text can hold.
+        ladder += [{"tier": tier, "text": hint} for hint in texts if hint and is_unicode(hint)][: settings.items]
     return ladder
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -34,6 +33,7 @@ from lyceum.outputs import check_output, input_paths
 from lyceum.recipe import Overrides, Recipe, apply_overrides, read_override, tasks_from_text
 from lyceum.runtime.in_process import gather, run_async
 from lyceum.types import Sampling, Task, TaskSource
+from lyceum.utils.documents import DATA, read_json
 from lyceum.utils.numbers import plain, to_json
 
 KEY, HINTS = "hints_of", "hints"
@@ -44,6 +44,9 @@ BEGINNING = f'{{"{KEY}": '.encode()
 
 PAUSE_SECONDS = 0.5
 """Before a request is sent again after a failure of the endpoint; twice as long each further time."""
+
+LONGEST_SECONDS = 86_400
+"""That a request may take."""
 
 
 @dataclass
@@ -239,7 +242,7 @@ def done_keys(output: Path) -> set[str]:
     keys: set[str] = set()
     for number, line in enumerate(lines, 1):
         try:
-            keys.add(json.loads(line)[KEY])
+            keys.add(read_json(line, limits=DATA)[KEY])
         except (ValueError, KeyError, TypeError):
             raise _foreign(output, number) from None
     if rest:
@@ -299,8 +302,8 @@ def _writer(
 
 
 def _sampling(temperature: float, max_tokens: int, timeout_seconds: float) -> Sampling:
-    if timeout_seconds <= 0:
-        raise RecipeError(f"timeout_seconds: got {timeout_seconds:g}; allowed: more than 0")
+    if not 0 < timeout_seconds <= LONGEST_SECONDS:
+        raise RecipeError(f"timeout_seconds: got {timeout_seconds:g}; allowed: more than 0, at most {LONGEST_SECONDS}")
     try:
         return Sampling(temperature=temperature, max_completion_tokens=max_tokens)
     except ValidationError as error:

@@ -12,8 +12,8 @@ from lyceum.component import RecipeError
 from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.evaluate.run import first_tasks
 from lyceum.garbage import only_new
-from lyceum.models.chat import plain, render
-from lyceum.models.limits import context_of
+from lyceum.models.chat import render
+from lyceum.models.limits import context_of, refuse_too_long
 from lyceum.models.load import load_policy, load_tokenizer, save_policy
 from lyceum.outputs import check_output, input_paths
 from lyceum.progress import Progress
@@ -22,6 +22,7 @@ from lyceum.reward.base import allow_code, combine
 from lyceum.run import Run
 from lyceum.runtime.in_process import run_async
 from lyceum.stages.session import Exam, Interrupted, Session, Sitting, StageRun
+from lyceum.tasks.prompt import text_of
 from lyceum.tree import Tree
 from lyceum.types import Grader, Task, TaskSource
 from lyceum.view.report import write_report
@@ -137,6 +138,7 @@ def prompt_characters(task: Task) -> int:
 
 def check_prompt(key: str, task: Task, tokenizer: Any, limit: int) -> None:
     """Refuse a prompt that the model cannot read."""
+    refuse_too_long(key, task, tokenizer, limit)
     try:
         ids = render(tokenizer, task.messages)
     except RecipeError as error:
@@ -145,8 +147,8 @@ def check_prompt(key: str, task: Task, tokenizer: Any, limit: int) -> None:
         raise RecipeError(f"{key}: the prompt of task {task.id!r} has {len(ids)} tokens, the model's context {limit}")
     unknown = tokenizer.unk_token_id
     if unknown is not None and unknown in ids:
-        text = "".join(str(plain(message)["content"]) for message in task.messages)
-        strange = sorted({c for c in text if unknown in tokenizer(c, add_special_tokens=False)["input_ids"]})
+        text = "".join(text_of(message["content"]) for message in task.messages)
+        strange = sorted({c for c in set(text) if unknown in tokenizer(c, add_special_tokens=False)["input_ids"]})
         raise RecipeError(
             f"{key}: the model's vocabulary does not fit: the prompt of task {task.id!r} has characters it has no "
             f"token for: {' '.join(map(repr, strange[:10]))}"

@@ -218,7 +218,7 @@ def test_what_cannot_be_used_is_named(path: str, settings: dict[str, Any], line:
         ("empty.jsonl", b"\n\n", "has no rows; allowed: a dataset with at least one"),
         ("cut.jsonl", b'{"prompt": "a", "answer": "b"}\n{"prompt', "line 2 of"),
         ("list.jsonl", b"[1, 2]\n", "holds a list; allowed: an object with named cells"),
-        ("bytes.jsonl", b"\xff\xfe\x00", "cannot be read"),
+        ("bytes.jsonl", b"\xff\xfe\x00", "not UTF-8"),
         ("none.parquet", b"PAR", "cannot be read as parquet"),
         ("table.csv", b"a,b", "a file named .csv; allowed: .jsonl, .json, .parquet"),
         ("null.jsonl", b'{"prompt": "a", "answer": null}\n', "holds nothing in column 'answer'"),
@@ -227,6 +227,115 @@ def test_what_cannot_be_used_is_named(path: str, settings: dict[str, Any], line:
 def test_a_file_that_cannot_be_read_says_where_and_why(tmp_path: Path, name: str, content: bytes, line: str):
     (tmp_path / name).write_bytes(content)
     assert line in message({"path": str(tmp_path / name)})
+
+
+GOOD = {"prompt": "1+1=", "answer": "2", "tips": ["Count on."], "demo": "1+1=2", "checks": []}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b'{"prompt": "a", "prompt": "b"}', "no JSON: key 'prompt' stands twice"),
+        (b'{"prompt": "a", "answer": NaN}', "no JSON: NaN is not a JSON number"),
+        (b'{"prompt": "a", "answer": 1e999}', "no JSON: 1e999 is too large"),
+        (b'{"prompt": "a", "answer": ' + b"1" * 301 + b"}", "no JSON: a number of 301 digits"),
+        (b'{"prompt": ' + b"[" * 10_000, "no JSON: lists and objects more than 200 deep"),
+        (b'{"x": ' + b"[" * 10_000 + b"]" * 10_000 + b"}", "no JSON: lists and objects more than 200 deep"),
+        (b'{"prompt": "\\ud800"}', "no JSON: half of a surrogate pair"),
+        (b'{"prompt": "a", "other": "\\uDC00"}', "no JSON: half of a surrogate pair"),
+        (b'{"prompt": "\xff"}', "no JSON: not UTF-8"),
+        (b"null", "holds nothing; allowed: an object"),
+    ],
+)
+def test_a_line_that_is_no_row_is_named_by_its_number(tmp_path: Path, line: bytes, said: str):
+    file = tmp_path / "rows.jsonl"
+    file.write_bytes(json.dumps(GOOD).encode() + b"\n" + line + b"\n")
+    text = message({"path": str(file)})
+    assert text.startswith("tasks.path: line 2 of ")
+    assert said in text
+
+
+def chat(content: Any, role: Any = "user") -> list[Any]:
+    return [{"role": "system", "content": "S"}, {"role": role, "content": content}]
+
+
+@pytest.mark.parametrize(
+    ("cells", "key", "said"),
+    [
+        ({"prompt": chat(None)}, "columns.prompt", "message 1, whose content is nothing,"),
+        ({"prompt": chat(5)}, "columns.prompt", "message 1, whose content is a number,"),
+        ({"prompt": chat([])}, "columns.prompt", "message 1, whose content is an empty list,"),
+        ({"prompt": chat(["x"])}, "columns.prompt", "message 1, whose content is a list with a text,"),
+        ({"prompt": chat([{"type": "text"}])}, "columns.prompt", "a list with a part whose text is nothing,"),
+        ({"prompt": chat([{"type": "audio"}])}, "columns.prompt", "a list with a part of type 'audio',"),
+        ({"prompt": chat([{"type": "image_url", "url": "x"}])}, "columns.prompt", "images are not supported yet"),
+        ({"prompt": chat("x", role=None)}, "columns.prompt", "message 1, whose role is nothing,"),
+        ({"prompt": chat("x", role=1)}, "columns.prompt", "message 1, whose role is a number,"),
+        ({"prompt": [{"content": "x"}]}, "columns.prompt", "message 0, whose role is nothing,"),
+        ({"prompt": [{"role": "user"}]}, "columns.prompt", "message 0, whose content is nothing,"),
+        ({"prompt": ["x"]}, "columns.prompt", "a text as message 0"),
+        ({"prompt": []}, "columns.prompt", "an empty list"),
+        ({"prompt": ""}, "columns.prompt", "an empty text"),
+        ({"answer": {"a": 1}}, "columns.answer", "an object"),
+        ({"answer": [["a"]]}, "columns.answer", "a list"),
+        ({"answer": None}, "columns.answer", "nothing"),
+        ({"tips": [1]}, "columns.hints", "a number as hint 0"),
+        ({"tips": ["a", None]}, "columns.hints", "nothing as hint 1"),
+        ({"tips": [{"tier": 1, "text": "a"}]}, "columns.hints", "a number in hint 0"),
+        ({"tips": [{"tier": "a", "text": None}]}, "columns.hints", "nothing in hint 0"),
+        ({"tips": None}, "columns.hints", "nothing"),
+        ({"demo": 5}, "columns.demonstration", "a number"),
+        ({"checks": [{"criterion": 5, "points": 1}]}, "columns.rubric", "a list"),
+    ],
+)
+def test_a_cell_of_the_wrong_kind_is_named_by_its_row(tmp_path: Path, cells: dict[str, Any], key: str, said: str):
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in (GOOD, GOOD | cells)))
+    columns = {"hints": "tips", "demonstration": "demo", "rubric": "checks"}
+    text = message({"path": str(file), "columns": columns})
+    assert text.startswith(f"tasks.{key}: row 1 of 'rows.jsonl' holds ")
+    assert said in text
+
+
+def test_content_in_parts_is_read_and_what_a_table_fills_up_with_nulls_is_left_out(tmp_path: Path):
+    import pyarrow
+    import pyarrow.parquet
+
+    parts = [{"type": "text", "text": "1+1="}, {"type": "text", "text": "?"}]
+    messages = [{"role": "user", "content": parts}]
+    table = [{"prompt": [{**message, "name": None} for message in messages], "answer": "2"}] * 2
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(table), tmp_path / "rows.parquet")
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": messages, "answer": "2"}) + "\n")
+    for name in ("rows.parquet", "rows.jsonl"):
+        place = str(tmp_path / name)
+        source = Dataset.model_validate({"path": place, "heldout_path": place}).build("heldout", 0)
+        assert source[0].messages == tuple(messages)
+
+
+def test_a_parquet_file_of_odd_types_is_refused_by_its_row(tmp_path: Path):
+    import decimal
+    import math
+
+    import pyarrow
+    import pyarrow.parquet
+
+    def said(settings: dict[str, Any], **columns: Any) -> str:
+        table = pyarrow.table({"prompt": ["a", "b"], "answer": ["1", "2"], **columns})
+        pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")
+        return message({"path": str(tmp_path / "rows.parquet"), **settings})
+
+    assert "row 1 of 'rows.parquet' holds nan, which is not a number," in said({}, answer=[1.0, math.nan])
+    assert "row 0 of 'rows.parquet' holds Decimal" in said({}, answer=[decimal.Decimal("1.0")] * 2)
+    assert "row 0 of 'rows.parquet' holds bytes" in said({}, prompt=[b"a", b"b"])
+    year_0 = pyarrow.array([0, -(1 << 60)], pyarrow.timestamp("us"))
+    assert "row 1 of 'rows.parquet' cannot be read: " in said({}, when=year_0)
+    no_text = pyarrow.Array.from_buffers(
+        pyarrow.string(), 2, [None, pyarrow.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pyarrow.py_buffer(b"a\xff")]
+    )
+    assert "row 1 of 'rows.parquet' cannot be read: UnicodeDecodeError" in said({}, prompt=no_text)
+    assert "row 0 of 'rows.parquet' holds nothing in column 'level'" in said(
+        {"template": "{prompt} {level}"}, level=[None, 1]
+    )
 
 
 def test_a_dataset_without_answers_has_no_verifier(path: str):

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from lyceum.component import Component, RecipeError, Settings, nearest, slot
+from lyceum.component import Component, PathText, RecipeError, Settings, nearest, slot
 from lyceum.reward.base import combine
 from lyceum.reward.extract import after_last
-from lyceum.tasks.prompt import fields_of, fill, with_hint_below
+from lyceum.tasks.prompt import fault_of, fields_of, fill, plain_messages, with_hint_below
 from lyceum.tasks.rows import Rows, kind_of, read_rows
 from lyceum.tasks.rubric import is_rubric
 from lyceum.tasks.split import Split, check_index, kept_for_evaluation
 from lyceum.types import Grader, Message, Task
+from lyceum.utils.terminal import quoted
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +29,7 @@ class Columns(Settings):
     """Which column holds what. ``a.b`` is the cell ``b`` inside the column ``a``."""
 
     prompt: str = "prompt"
-    """The problem: text, or chat messages ({role, content})."""
+    """The problem: text, or chat messages ({role, content}); content is text or a list of {type: text, text}."""
     answer: str | None = "answer"
     """What the verifier compares with: text, a number, or a list of accepted ones; null where there is none."""
     id: str | None = None
@@ -46,13 +48,13 @@ class Dataset(Component, room="tasks"):
     """One task for each row of a dataset."""
 
     kind: Literal["dataset"] = "dataset"
-    path: str
+    path: PathText
     """A .jsonl, .json or .parquet file, a dataset's folder, or a dataset's name on the Hugging Face hub."""
     subset: str | None = None
     """Configuration of a dataset on the hub, where it has several (``main`` of openai/gsm8k)."""
     split: str = "train"
     """The split to train on, where the dataset has several."""
-    heldout_path: str | None = None
+    heldout_path: PathText | None = None
     """Another file, folder or hub name to evaluate on; null takes ``path``."""
     heldout_split: str | None = None
     """The split to evaluate on; null takes ``split`` of ``heldout_path``, or a share of the rows where that is null."""
@@ -64,11 +66,11 @@ class Dataset(Component, room="tasks"):
     """A system message before each prompt; not where the prompt's own messages have one."""
     template: str | None = None
     """The user's message, with {column} wherever a column's text goes; null takes ``columns.prompt`` as it is."""
-    answer_after: str | None = None
+    answer_after: str | None = Field(None, min_length=1)
     """The answer is what stands after the last of these marks in its column: ``####`` for GSM8K."""
     where: dict[str, Scalar | list[Scalar]] = Field(default_factory=dict)
     """Keep rows whose column has this value, or one of these values."""
-    limit: int | None = Field(None, ge=1)
+    limit: int | None = Field(None, ge=1, le=10**9)
     """Most rows that are used in each split; null uses all."""
     verifier: Annotated[Any, slot("reward")] = "math"
     """The reward part that ``reward: task`` stands for."""
@@ -172,7 +174,7 @@ class DatasetSource:
             id = str(_cell(self.rows[number], column))
             if id in first:
                 raise RecipeError(
-                    f"tasks.columns.id: rows {first[id]} and {number} of {self.name!r} are both {id!r} in column "
+                    f"tasks.columns.id: rows {first[id]} and {number} of {self.name!r} are both {quoted(id)} in column "
                     f"{column!r}; allowed: a column that is different in each row, or null"
                 )
             first[id] = number
@@ -186,7 +188,7 @@ def _problems(settings: Dataset, rows: Rows, name: str) -> list[tuple[int, str]]
         if all(_cell(row, column) in _listed(allowed) for column, allowed in settings.where.items()):
             found.append((index, _problem(settings, row)))
     if not found:
-        raise RecipeError(f"tasks.where: no row of {name!r} has {settings.where}; allowed: values that occur")
+        raise RecipeError(f"tasks.where: no row of {name!r} has {quoted(settings.where)}; allowed: values that occur")
     return found
 
 
@@ -198,23 +200,26 @@ def _problem(settings: Dataset, row: Mapping[str, Any]) -> str:
 
 def _check_row(settings: Dataset, row: Mapping[str, Any], index: int, name: str) -> None:
     columns = settings.columns
-    needed = [
+    needed: list[tuple[str, str | None, Callable[[Any], str | None], str]] = [
         (
             "columns.prompt",
             None if settings.template else columns.prompt,
-            _is_prompt,
-            "a text or chat messages ({role, content})",
+            _fault_of_prompt,
+            "a text, or chat messages {role, content} of text",
         ),
-        ("columns.answer", columns.answer, _is_answer, "a text, a number, or a list of these"),
-        ("columns.id", columns.id, _is_scalar, "a text or a number"),
-        ("columns.level", columns.level, _is_scalar, "a text or a number"),
-        ("columns.hints", columns.hints, _is_hints, "a list of texts or of {tier, text}"),
-        ("columns.demonstration", columns.demonstration, _is_text, "a text"),
-        ("columns.rubric", columns.rubric, is_rubric, "a list of {criterion, points, contains or ends}"),
-        *(("where", column, _is_any, "") for column in settings.where),
-        *(("template", column, _is_any, "") for column in fields_of(settings.template or "")),
+        ("columns.answer", columns.answer, _unless(_is_answer), "a text, a number, or a list of these"),
+        ("columns.id", columns.id, _unless(_is_scalar), "a text or a number"),
+        ("columns.level", columns.level, _unless(_is_scalar), "a text or a number"),
+        ("columns.hints", columns.hints, _fault_of_hints, "a list of texts or of {tier, text}"),
+        ("columns.demonstration", columns.demonstration, _unless(_is_text), "a text"),
+        ("columns.rubric", columns.rubric, _unless(is_rubric), "a list of {criterion, points, contains or ends}"),
+        *(("where", column, _unless(_is_any), "") for column in settings.where),
+        *(
+            ("template", column, _unless(_is_there), "what can be written")
+            for column in fields_of(settings.template or "")
+        ),
     ]
-    for key, column, fits, allowed in needed:
+    for key, column, fault_in, allowed in needed:
         if column is None:
             continue
         try:
@@ -225,9 +230,9 @@ def _check_row(settings: Dataset, row: Mapping[str, Any], index: int, name: str)
                 f"tasks.{key}: row {index} of {name!r} has no column {column!r}{nearest(column, row)}; "
                 f"allowed: {', '.join(row)}{unset}"
             ) from None
-        if not fits(value):
+        if (fault := fault_in(value)) is not None:
             raise RecipeError(
-                f"tasks.{key}: row {index} of {name!r} holds {kind_of(value)} in column {column!r}; allowed: {allowed}"
+                f"tasks.{key}: row {index} of {name!r} holds {fault} in column {column!r}; allowed: {allowed}"
             )
     if settings.answer_after is not None and columns.answer is not None:
         answers = _listed(_cell(row, columns.answer))
@@ -250,10 +255,7 @@ def _cell(row: Mapping[str, Any], column: str) -> Any:
 
 def _messages(settings: Dataset, row: Mapping[str, Any]) -> tuple[Message, ...]:
     prompt = fill(settings.template, row) if settings.template is not None else _cell(row, settings.columns.prompt)
-    if isinstance(prompt, str):
-        messages = [{"role": "user", "content": prompt}]
-    else:
-        messages = [dict(message) for message in prompt]
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else plain_messages(prompt)
     if settings.system is not None and messages[0]["role"] != "system":
         messages.insert(0, {"role": "system", "content": settings.system})
     return tuple(messages)
@@ -277,8 +279,17 @@ def _listed(allowed: Scalar | list[Scalar]) -> list[Scalar]:
     return allowed if isinstance(allowed, list) else [allowed]
 
 
+def _unless(fits: Callable[[Any], bool]) -> Callable[[Any], str | None]:
+    """What a cell holds that does not fit."""
+    return lambda value: None if fits(value) else kind_of(value)
+
+
 def _is_any(value: Any) -> bool:
     return True
+
+
+def _is_there(value: Any) -> bool:
+    return value is not None and not (isinstance(value, float) and math.isnan(value))
 
 
 def _is_text(value: Any) -> bool:
@@ -286,24 +297,24 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_scalar(value: Any) -> bool:
-    return isinstance(value, str | int | float)
+    return isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _is_answer(value: Any) -> bool:
     return _is_scalar(value) or (isinstance(value, list) and bool(value) and all(map(_is_scalar, value)))
 
 
-def _is_prompt(value: Any) -> bool:
+def _fault_of_prompt(value: Any) -> str | None:
     if isinstance(value, str):
-        return bool(value)
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(isinstance(message, Mapping) and {"role", "content"} <= set(message) for message in value)
-    )
+        return None if value else kind_of(value)
+    return fault_of(value)
 
 
-def _is_hints(value: Any) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(hint, str) or (isinstance(hint, Mapping) and {"tier", "text"} <= set(hint)) for hint in value
-    )
+def _fault_of_hints(value: Any) -> str | None:
+    if not isinstance(value, list):
+        return kind_of(value)
+    for number, hint in enumerate(value):
+        texts = [hint.get("tier"), hint.get("text")] if isinstance(hint, Mapping) else [hint]
+        if wrong := [text for text in texts if not isinstance(text, str)]:
+            return f"{kind_of(wrong[0])} {'as' if texts == [hint] else 'in'} hint {number}"
+    return None

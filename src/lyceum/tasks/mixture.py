@@ -34,7 +34,7 @@ class Mixture(Component, room="tasks"):
     kind: Literal["mixture"] = "mixture"
     parts: tuple[Part, ...] = Field(min_length=1)
     """The sources with their weights."""
-    size: int | None = Field(None, ge=1)
+    size: int | None = Field(None, ge=1, le=100_000_000)
     """Tasks in each split; null takes as many as all sources have. A source with too few begins again."""
 
     def build(self, split: Split, seed: int) -> MixtureSource:

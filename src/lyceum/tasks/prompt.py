@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lyceum.tasks.rows import kind_of
 from lyceum.types import Task
+from lyceum.utils.terminal import quoted
+
+MOST_NAMES = 50
+"""In a template."""
 
 
 def fields_of(template: str) -> list[str]:
@@ -28,12 +33,63 @@ def fields_of(template: str) -> list[str]:
                 "allowed: {column}, and {{ }} for braces that stay"
             )
         names.append(name)
+    if len(names) > MOST_NAMES:  # each may be filled with megabytes
+        raise ValueError(f"got {len(names)} names in braces; allowed: at most {MOST_NAMES}")
     return names
 
 
 def fill(template: str, values: Mapping[str, Any]) -> str:
     """The template with its names replaced; ``fields_of`` has checked it."""
     return template.format_map(dict(values))
+
+
+def fault_of(messages: Any) -> str | None:
+    """What is wrong with a prompt's chat messages, to follow ``it holds``; None where nothing is."""
+    if not isinstance(messages, list) or not messages:
+        return kind_of(messages)
+    for number, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            return f"{kind_of(message)} as message {number}"
+        role = message.get("role")
+        if not isinstance(role, str) or not role:
+            return f"message {number}, whose role is {kind_of(role)},"
+        if (fault := _fault_of_content(message.get("content"))) is not None:
+            return f"message {number}, whose content is {fault},"
+    return None
+
+
+def _fault_of_content(content: Any) -> str | None:
+    if isinstance(content, str):
+        return None
+    if not isinstance(content, list) or not content:
+        return kind_of(content)
+    for part in content:
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if isinstance(kind, str) and "image" in kind:
+            return "an image (images are not supported yet)"
+        if kind != "text":
+            return f"a list with {kind_of(part)}" if kind is None else f"a list with a part of type {quoted(kind)}"
+        if not isinstance(part.get("text"), str):
+            return f"a list with a part whose text is {kind_of(part.get('text'))}"
+    return None
+
+
+def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Messages that have no fault, without what is null: a table gives each message, and each part, every key."""
+
+    def present(cells: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in cells.items() if value is not None}
+
+    plain = [present(message) for message in messages]
+    for message in plain:
+        if isinstance(message["content"], list):
+            message["content"] = [present(part) for part in message["content"]]
+    return plain
+
+
+def text_of(content: str | Sequence[Mapping[str, str]]) -> str:
+    """A message's content as one text, its parts one after another."""
+    return content if isinstance(content, str) else "".join(part["text"] for part in content)
 
 
 def with_hint_below(task: Task, hint: Mapping[str, str]) -> Task:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import math
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from lyceum.component import RecipeError, nearest
+from lyceum.utils.documents import DATA, DocumentError, read_json
+from lyceum.utils.user_files import told
 
 SUFFIXES = (".jsonl", ".json", ".parquet")
 
@@ -28,17 +31,18 @@ def read_rows(path: str, *, subset: str | None, split: str, key: str) -> Rows:
         split: which split, where there are several.
         key: the recipe's key that holds the path, for the message.
     Raises:
-        RecipeError: there is nothing there, it cannot be read, or it is empty.
+        RecipeError: there is nothing there, it cannot be read, or it is empty. A row that cannot be made, when it is
+            asked for, is one too.
     """
     place = Path(path).expanduser()
     if place.is_file():
         rows: Rows = _read_file(place, key)
     elif place.is_dir():
-        rows = _read_folder(place, split, key)
+        rows = _Guarded(_read_folder(place, split, key), place.name, key)
     elif place.suffix in SUFFIXES or path.startswith((".", "/", "~")) or path.count("/") > 1:
         raise RecipeError(f"{key}: got {path!r}, which does not exist{_neighbour(place)}; allowed: a file or a folder")
     else:
-        rows = _read_hub(path, subset, split, key)
+        rows = _Guarded(_read_hub(path, subset, split, key), path, key)
     if len(rows) == 0:
         raise RecipeError(f"{key}: {path!r} has no rows; allowed: a dataset with at least one")
     return rows
@@ -61,48 +65,76 @@ class _Table:
             yield from batch.to_pylist()
 
 
+class _Guarded:
+    """Rows whose making may fail: a date that Python has not, bytes that are no text, an image that is none."""
+
+    def __init__(self, rows: Rows, name: str, key: str) -> None:
+        self.rows, self.name, self.key = rows, name, key
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> Mapping[str, Any]:
+        try:
+            return self.rows[index]
+        except Exception as error:
+            raise RecipeError(f"{self.key}: row {index} of {self.name!r} cannot be read: {told(error)}") from error
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        made = 0
+        try:
+            for row in self.rows:
+                yield row
+                made += 1
+        except Exception:
+            for index in range(made, len(self)):  # whole batches fail: which row is it?
+                yield self[index]
+
+
 def _read_file(place: Path, key: str) -> Rows:
     match place.suffix:
         case ".jsonl":
             return _read_json_lines(place, key)
         case ".json":
             try:
-                rows = json.loads(place.read_text(encoding="utf-8"))
-            except ValueError as error:
+                rows = read_json(place.read_bytes(), limits=DATA)
+            except DocumentError as error:
                 raise RecipeError(f"{key}: {str(place)!r} is no JSON: {error}") from None
             if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
                 raise RecipeError(f"{key}: {str(place)!r} must be a JSON list of objects, or JSON lines named .jsonl")
             return rows
         case ".parquet":
-            import pyarrow
-            import pyarrow.parquet
-
-            try:
-                return _Table(pyarrow.parquet.read_table(place, memory_map=True))
-            except (pyarrow.ArrowException, OSError) as error:
-                raise RecipeError(f"{key}: {str(place)!r} cannot be read as parquet: {error}") from None
+            return _Guarded(_read_parquet(place, key), place.name, key)
     raise RecipeError(
         f"{key}: got {str(place)!r}, a file named {place.suffix or 'without an ending'}; allowed: {', '.join(SUFFIXES)}"
     )
 
 
+def _read_parquet(place: Path, key: str) -> Rows:
+    import pyarrow.parquet
+
+    try:
+        return _Table(pyarrow.parquet.read_table(place, memory_map=True))
+    except Exception as error:
+        raise RecipeError(f"{key}: {str(place)!r} cannot be read as parquet: {told(error)}") from error
+
+
 def _read_json_lines(place: Path, key: str) -> Rows:
     rows: list[Mapping[str, Any]] = []
     try:
-        with place.open(encoding="utf-8") as lines:
+        with place.open("rb") as lines:
             for number, line in enumerate(lines, 1):
                 if not line.strip():
                     continue
+                where = f"line {number} of {str(place)!r}"
                 try:
-                    row = json.loads(line)
-                except json.JSONDecodeError as error:
-                    where = f"line {number} of {str(place)!r}, character {error.colno}"
-                    raise RecipeError(f"{key}: {where}: no JSON: {error.msg}") from None
+                    row = read_json(line, limits=DATA)
+                except DocumentError as error:
+                    raise RecipeError(f"{key}: {where}: no JSON: {error}") from None
                 if not isinstance(row, dict):
-                    where = f"line {number} of {str(place)!r}"
                     raise RecipeError(f"{key}: {where} holds {kind_of(row)}; allowed: an object with named cells")
                 rows.append(row)
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise RecipeError(f"{key}: {str(place)!r} cannot be read: {error}") from None
     return rows
 
@@ -115,7 +147,7 @@ def _read_folder(place: Path, split: str, key: str) -> Rows:
     try:
         found: Any = datasets.load_from_disk(str(place)) if saved else datasets.load_dataset(str(place))
     except Exception as error:
-        raise RecipeError(f"{key}: the folder {str(place)!r} cannot be read as a dataset: {_line(error)}") from error
+        raise RecipeError(f"{key}: the folder {str(place)!r} cannot be read as a dataset: {told(error)}") from error
     return _choose_split(found, split, str(place), key)
 
 
@@ -128,7 +160,7 @@ def _read_hub(name: str, subset: str | None, split: str, key: str) -> Rows:
         raise
     except Exception as error:  # not found, gated, no network, a subset that must be named: the hub's words say which
         raise RecipeError(
-            f"{key}: got {name!r}: no such file or folder, and the Hugging Face hub gave {_line(error)}; "
+            f"{key}: got {name!r}: no such file or folder, and the Hugging Face hub gave {told(error)}; "
             "allowed: a .jsonl, .json or .parquet file, a folder, or a dataset's name on the hub"
         ) from error
 
@@ -145,19 +177,19 @@ def _choose_split(found: Any, split: str, name: str, key: str) -> Rows:
 def _neighbour(place: Path) -> str:
     if not place.parent.is_dir():
         return f" (nor does the folder {str(place.parent)!r})"
-    return nearest(place.name, [entry.name for entry in place.parent.iterdir()])
-
-
-def _line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    return nearest(place.name, os.listdir(place.parent))
 
 
 def kind_of(value: Any) -> str:
+    """A cell's kind as one says it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{value}, which is not a number,"
     names = {
-        str: "a text",
+        str: "a text" if value else "an empty text",
+        bool: "a truth value",
         int: "a number",
         float: "a number",
-        list: "a list",
+        list: "a list" if value else "an empty list",
         dict: "an object",
         type(None): "nothing",
     }

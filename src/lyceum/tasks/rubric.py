@@ -7,6 +7,7 @@ marks a criterion that says the answer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,7 +28,8 @@ def is_rubric(value: Any) -> bool:
     return isinstance(value, list) and all(
         isinstance(one, Mapping)
         and isinstance(one.get("criterion"), str)
-        and isinstance(one.get("points"), int | float)
+        and isinstance(points := one.get("points"), int | float)
+        and math.isfinite(points)
         and all(isinstance(one.get(rule) or "", str) for rule in RULES)
         for one in value
     )
