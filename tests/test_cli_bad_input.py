@@ -81,6 +81,11 @@ def rows(path: Path, *found: dict) -> str:
         (["guidance=scaffold"], "guidance: got 'scaffold'; allowed: a list"),
         (["rollout.sampling=5"], "rollout.sampling: got 5; allowed: max_completion_tokens, min_p, stop"),
         (["model="], "model.path: got ''"),
+        (["steps=1:30"], "steps: got '1:30'; input should be a valid integer"),
+        (["credit={kind: [a]}"], "credit.kind: got ['a']; allowed: gae"),
+        (["tasks=&a [*a]"], "an alias stands inside what it names"),
+        (['output="a\\0b"'], "output: got 'a\\x00b'; allowed: text of Unicode characters, without NUL"),
+        ([f"reward={'x' * 5000}.py:f"], "File name too long"),
         (
             ["output=not-a-folder"],
             "output: not-a-folder/grpo cannot be made (Not a directory); allowed: another folder",
@@ -132,6 +137,16 @@ def test_a_missing_column_names_the_nearest_one_there_is(capsys, tmp_path):
     assert "tasks.columns.prompt: row 0 of 'data.jsonl' has no column 'prompt'" in said
     said = refused(capsys, "train", "grpo", *SMALL, f"tasks={data}", "tasks.columns.prompt=questoin")
     assert "(did you mean 'question'?)" in said
+
+
+def test_a_prompt_that_cannot_fit_is_refused_without_its_tokens(capsys, monkeypatch, tmp_path, model):
+    # The longest token of this vocabulary has 5 characters: 64 * 5 + 1 characters are more than 64 tokens.
+    from transformers import PreTrainedTokenizerFast
+
+    data = rows(tmp_path / "data.jsonl", *({"prompt": f"{i:0321d}", "answer": "1"} for i in range(40)))
+    monkeypatch.setattr(PreTrainedTokenizerFast, "apply_chat_template", lambda *_, **__: pytest.fail("it was read"))
+    said = refused(capsys, "train", "grpo", *SMALL, f"model={model}", f"tasks={data}")
+    assert "has 321 characters, but the model's context of 64 tokens holds at most 320" in said
 
 
 def test_one_prompt_longer_than_the_context_far_down_in_the_rows(capsys, tmp_path, model):
@@ -250,6 +265,8 @@ def test_a_run_that_is_there_is_not_written_over(capsys, tmp_path):
         (["compare", "grpo", "grpo@a b"], "label: got 'a b'; allowed: letters"),
         (["compare", "grpo", "rloo", "rolo:steps=2"], "rolo: no such recipe here (did you mean 'rloo'?)"),
         (["compare", "grpo", "--seeds", "0"], "seeds: got 0"),
+        (["compare", "grpo", "--seeds", "99999999999"], "seeds: got 99999999999; allowed: 1 to 1000"),
+        (["compare", "grpo", "--tokens", "9" * 30], "allowed: 1 to 1000000000000000"),
         (["compare", "grpo", "grpo@easy", "easy:tasks.levels=[1]"], "tasks: recipe 'easy' has levels [1], 'grpo' has"),
         (["compare", "grpo", "sft", "--tokens", "100"], "has a stage of kind 'sft', which samples nothing"),
         (["compare", "grpo", "output=there"], "output: got 'there' as a recipe's key; allowed: --output DIR"),

@@ -10,7 +10,7 @@ import yaml
 from lyceum.component import RecipeError
 from lyceum.models.load import LoraSettings
 from lyceum.recipe import apply_overrides, load_recipe, parse, read_override, recipe_names, tasks_from_text
-from lyceum.recipe_files import merged, number, read_raw
+from lyceum.recipe_files import merged, read_raw
 from lyceum.run import Run
 from lyceum.train import train
 
@@ -145,8 +145,8 @@ def test_typed_tasks_take_further_keys():
 
 
 def test_numbers_as_people_write_them():
-    # YAML 1.1 has 1e-4 as a text: an override must not depend on whether its setting coerces.
-    assert number({"lr": "1e-4", "names": ["e", "1e3", "seed"]}) == {"lr": 1e-4, "names": ["e", 1000.0, "seed"]}
+    # YAML 1.1 has 1e-4 as a text: an override must not depend on whether its setting coerces. What is quoted is a text.
+    assert read_override("x={lr: 1e-4, names: [e, 1e3, '1e3']}") == ("x", {"lr": 1e-4, "names": ["e", 1000.0, "1e3"]})
     assert load_recipe("grpo", ["learner.lr=1e-4"]).stages[0].learner.lr == 1e-4
 
 
@@ -194,6 +194,11 @@ def test_all_mistakes_are_told_at_once():
 def test_truth_is_no_number(key):
     with pytest.raises(RecipeError, match=rf"{key}: got True; input should be a number"):
         load_recipe("grpo", [f"{key}=true"])
+
+
+def test_truth_is_no_number_in_a_list_either():
+    with pytest.raises(RecipeError, match=r"evaluate.k: got \[True, 8\]; input should be a number"):
+        load_recipe("grpo", ["evaluate.k=[true, 8]"])
 
 
 @pytest.mark.parametrize("key", ["rollout.sampling.temperature", "objective.kl.coefficient", "learner.lr"])

@@ -6,25 +6,33 @@ stage may be named alone (``steps=50``, ``objective.clip_high=0.3``), and then g
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import Field, ValidationError, field_validator
 
-from lyceum.component import Component, RecipeError, Settings, explain, kinds, nearest, slot
+from lyceum.component import Component, PathText, RecipeError, Seed, Settings, explain, kinds, nearest, slot
 from lyceum.curves import Tracker, missing
 from lyceum.evaluate.statistics import MOST_SAMPLES
 from lyceum.models.load import ModelSettings
-from lyceum.recipe_files import number, read_raw, recipe_names
+from lyceum.recipe_files import read_raw, recipe_names
 from lyceum.reward.base import named_code
 from lyceum.types import Sampling
+from lyceum.utils.documents import DocumentError, read_yaml
+from lyceum.utils.terminal import quoted
 
 __all__ = ["Evaluation", "Recipe", "load_recipe", "parse", "read_raw", "recipe_names", "tasks_from_text"]
 
 USUAL_STAGE = "online"
 """Of settings that name no kind."""
+
+LONGEST_NAME = 150
+"""Bytes of a run's name or label."""
+
+DEEPEST = 20
+"""Names in a dotted key."""
 
 Overrides = Sequence[str | tuple[str, Any]]
 """``key=value`` as on the command line, its value YAML, or (key, value) as Python has it."""
@@ -42,7 +50,8 @@ def tasks_from_text(value: Any) -> Any:
     if colon and kind in known:
         needed = next((name for name, field in known[kind].model_fields.items() if field.is_required()), None)
         return {"kind": value} if needed is None else {"kind": kind, needed: rest}
-    looks_like_data = "/" in value or Path(value).suffix in (".jsonl", ".json", ".parquet") or Path(value).exists()
+    # Not Path.exists(), which raises an error on a name that is too long.
+    looks_like_data = "/" in value or Path(value).suffix in (".jsonl", ".json", ".parquet") or os.path.exists(value)
     return {"kind": "dataset", "path": value} if looks_like_data else {"kind": value}
 
 
@@ -83,9 +92,9 @@ class Recipe(Settings):
     """Folder of the run below ``output``; by default the recipe's name."""
     label: str = ""
     """What reports and comparisons call it; by default the recipe's name."""
-    output: str = "runs"
+    output: PathText = "runs"
     """Folder that holds the runs."""
-    seed: int = Field(default=0, ge=0)
+    seed: Seed = 0
     """Of every random draw of the run."""
     model: ModelSettings = ModelSettings()
     """What is trained."""
@@ -121,6 +130,14 @@ class Recipe(Settings):
         return tuple(
             {"kind": "function", "function": part} if isinstance(part, str) and ":" in part else part for part in parts
         )
+
+    @field_validator("name", "label")
+    @classmethod
+    def _can_be_part_of_a_file_name(cls, value: str) -> str:
+        # File systems allow 255 bytes; comparisons add a seed and join labels.
+        if len(value.encode()) > LONGEST_NAME:
+            raise ValueError(f"got {quoted(value)}; allowed: at most {LONGEST_NAME} bytes")
+        return value
 
     @field_validator("track")
     @classmethod
@@ -201,18 +218,20 @@ def read_override(override: str | tuple[str, Any]) -> tuple[str, Any]:
         return override
     key, equals, text_of_value = override.partition("=")
     if not equals or not key:
-        raise RecipeError(f"override: got {override!r}; allowed: key=value, such as steps=50 or model=path")
+        raise RecipeError(f"override: got {quoted(override)}; allowed: key=value, such as steps=50 or model=path")
     try:
-        value = yaml.safe_load(text_of_value) if text_of_value else ""
-    except yaml.YAMLError as error:
-        raise RecipeError(f"{key}: got {text_of_value!r}, which is not YAML: {' '.join(str(error).split())}") from error
+        value = read_yaml(text_of_value) if text_of_value else ""
+    except DocumentError as error:
+        raise RecipeError(f"{key}: got {quoted(text_of_value)}, which is not YAML: {error}") from error
     # There are no comments on a command line: answer_after=#### is a text, whose quotes the shell has taken.
     is_comment = "#" in text_of_value and text_of_value[0] not in "'\"[{" and isinstance(value, str | None)
-    return key, text_of_value if is_comment else number(value)
+    return key, text_of_value if is_comment else value
 
 
 def _place(raw: dict[str, Any], key: str, value: Any) -> None:
     first, *rest = key.split(".")
+    if "" in (first, *rest) or len(rest) >= DEEPEST:
+        raise RecipeError(f"{quoted(key)}: got as a key; allowed: 1 to {DEEPEST} names, with one dot between two")
     if first in Recipe.model_fields:
         if first == "reward" and rest:
             raw["reward"] = _reward_with_keys(raw.get("reward") or "task", one_of_many=rest[0].isdigit())
@@ -220,7 +239,7 @@ def _place(raw: dict[str, Any], key: str, value: Any) -> None:
         return
     stages = raw.get("stages") or []
     if not isinstance(stages, list):
-        raise RecipeError(f"stages: got {stages!r}; allowed: a list, such as [{{kind: online}}]")
+        raise RecipeError(f"stages: got {quoted(stages)}; allowed: a list, such as [{{kind: online}}]")
     stages = raw["stages"] = [{"kind": stage} if isinstance(stage, str) else stage for stage in stages]
     known = {name: stage for stage in stages for name in _stage_keys(stage)}
     if first not in known:
@@ -232,8 +251,9 @@ def _place(raw: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _stage_keys(stage: Any) -> set[str]:
-    kind = kinds("stages").get(stage.get("kind", USUAL_STAGE)) if isinstance(stage, dict) else None
-    return set() if kind is None else set(kind.model_fields) - {"kind"}
+    kind = stage.get("kind", USUAL_STAGE) if isinstance(stage, dict) else None
+    settings = kinds("stages").get(kind) if isinstance(kind, str) else None
+    return set() if settings is None else set(settings.model_fields) - {"kind"}
 
 
 def _set(into: Any, path: list[str], value: Any) -> None:
@@ -252,7 +272,7 @@ def _set(into: Any, path: list[str], value: Any) -> None:
                 below = into[part] = _written_out(part, below)
             into = into.setdefault(part, {}) if below is None else below
         if not isinstance(into, (dict, list)):
-            raise RecipeError(f"{'.'.join(path)}: {'.'.join(where)} is {into!r} and has no keys")
+            raise RecipeError(f"{'.'.join(path)}: {'.'.join(where)} is {quoted(into)} and has no keys")
     last = path[-1]
     if isinstance(into, list):
         _item(into, last, [*where, last])
@@ -265,8 +285,10 @@ def _set(into: Any, path: list[str], value: Any) -> None:
 
 
 def _item(items: list[Any], part: str, where: list[str]) -> Any:
-    if not part.isdigit() or int(part) >= len(items):
-        raise RecipeError(f"{'.'.join(where)}: got {part!r}; allowed: 0 to {len(items) - 1}")
+    # isdigit() alone accepts a superscript two, and int() refuses to read thousands of digits.
+    if not part.isascii() or not part.isdigit() or len(part) > 9 or int(part) >= len(items):
+        known = f"0 to {len(items) - 1}" if items else "nothing, since the list is empty"
+        raise RecipeError(f"{'.'.join(where)}: got {quoted(part)}; allowed: {known}")
     return items[int(part)]
 
 

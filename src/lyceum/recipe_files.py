@@ -7,23 +7,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from lyceum.component import RecipeError, nearest
+from lyceum.utils.documents import DOCUMENT, DocumentError, read_yaml
+from lyceum.utils.terminal import quoted
 
 SUFFIXES = (".yaml", ".yml")
 
-
-class _Loader(yaml.SafeLoader):
-    """Refuses a key that stands twice, of which YAML would silently take the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} stands twice", key.start_mark)
-            seen |= {key.value} if isinstance(key, yaml.ScalarNode) else set()
-        return super().construct_mapping(node, deep)
+MOST_EXTENDED = 20
+"""Length of a chain of recipes that extend each other."""
 
 
 def recipe_names() -> list[str]:
@@ -46,31 +37,48 @@ def read_raw(name: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
     path = Path(name).expanduser()
     is_file = path.suffix in SUFFIXES
     source = path if is_file else _shipped() / f"{name}.yaml"
-    if not source.is_file():
+    if not _is_file(source):
         names = recipe_names()
         known = f"a .yaml file, or one of: {', '.join(names)}"
-        raise RecipeError(f"recipe: got {name!r}{nearest(name, names)}; allowed: {known}")
+        raise RecipeError(f"recipe: got {quoted(name)}{nearest(name, names)}; allowed: {known}")
     # Told by the file and not by its name: a file 'grpo.yaml' may well extend the package's 'grpo'.
     here = str(path.resolve()) if is_file else name
     if here in above:
         raise RecipeError(f"extends: {' -> '.join((*above, here))} goes in a circle")
-    try:
-        raw = _Loader(source.read_text(encoding="utf-8")).get_single_data() or {}
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RecipeError(f"recipe: {name} is not YAML: {' '.join(str(error).split())}") from error
+    if len(above) == MOST_EXTENDED:
+        raise RecipeError(f"extends: {' -> '.join((*above, here))}; allowed: a chain of at most {MOST_EXTENDED}")
+    raw = _read(source, name)
     if not isinstance(raw, dict):
         raise RecipeError(f"recipe: {name} holds {type(raw).__name__}; allowed: a mapping of keys")
     extends = raw.pop("extends", None)
     if extends is None:
         return raw
     if not isinstance(extends, str):
-        raise RecipeError(f"extends: {name} says {extends!r}; allowed: one recipe's name, or a .yaml file")
+        raise RecipeError(f"extends: {name} says {quoted(extends)}; allowed: one recipe's name, or a .yaml file")
     base = str(path.parent / extends) if is_file and extends.endswith(SUFFIXES) else extends
     extended = read_raw(base, (*above, here))
     if "title" in raw:
         for key in ("paper", "summary"):  # what has a title of its own is not that paper's method
             extended.pop(key, None)
     return merged(extended, raw)
+
+
+def _is_file(source: Any) -> bool:
+    try:
+        return source.is_file()
+    except OSError:  # a name that is too long
+        return False
+
+
+def _read(source: Any, name: str) -> Any:
+    try:
+        with source.open("rb") as file:
+            content = file.read(4 * DOCUMENT.characters + 1)  # a character has four bytes at most
+        return read_yaml(content.decode("utf-8-sig")) or {}
+    except (DocumentError, UnicodeDecodeError) as error:
+        raise RecipeError(f"recipe: {name} is not YAML: {error}") from error
+    except OSError as error:
+        raise RecipeError(f"recipe: {name} cannot be read: {error.strerror}") from error
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,18 +97,6 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         else:
             result[key] = value
     return result
-
-
-def number(value: Any) -> Any:
-    """YAML 1.1 reads 1e-4 as a string; here it is a number, at any depth."""
-    if isinstance(value, str):
-        try:
-            return float(value) if "e" in value.lower() and value[0] in "+-.0123456789" else value
-        except ValueError:
-            return value
-    if isinstance(value, list):
-        return [number(item) for item in value]
-    return {key: number(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def _shipped() -> Any:
