@@ -89,19 +89,22 @@ def test_rewards_that_cannot_be_advantages_are_refused_by_name(capsys, tmp_path)
     assert not (tmp_path / "runs/rloo/model").exists()
 
 
+@pytest.fixture
+def without_bounds(monkeypatch) -> None:
+    """Settings that diverge within two steps lie beyond what a recipe may say; within it takes many more."""
+    monkeypatch.setattr("lyceum.component.LARGEST_REAL", math.inf)
+
+
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
         ("learner.lr=1e10", "logits are not finite"),
         ("learner.lr=1e300", "diverged at step 1: a weight became"),
         ("learner.weight_decay=1e300", "diverged at step 1: a weight became"),
-        (
-            "objective.kl.coefficient=1e300",
-            "loss or gradient was not finite in all of the 2 updates",
-        ),
+        ("objective.kl.coefficient=1e300", "loss or gradient was not finite in all of the 2 updates"),
     ],
 )
-def test_a_run_that_diverges_says_so_and_leaves_no_model(setting, said, capsys, tmp_path):
+def test_a_run_that_diverges_says_so_and_leaves_no_model(setting, said, capsys, tmp_path, without_bounds):
     reward = "reward={kind: trl, function: 'rew.py:logs', processes: 0}"  # half of the group is right: a gradient
     assert train("grpo", reward, setting) == 1
     err = " ".join(capsys.readouterr().err.split())
@@ -111,13 +114,13 @@ def test_a_run_that_diverges_says_so_and_leaves_no_model(setting, said, capsys, 
     assert not strictly((tmp_path / "runs/grpo/summary.json").read_text()).get("finished")
 
 
-def test_fine_tuning_that_diverges_says_so_too(capsys):
+def test_fine_tuning_that_diverges_says_so_too(capsys, without_bounds):
     assert main(["train", "sft", *TINY[:6], "learner.lr=1e300"]) == 1
     assert "diverged at step 1" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("setting", ["temperature=1e-300", "top_p=1e-300", "temperature=1e308"])
+@pytest.mark.parametrize("setting", ["temperature=0.001", "top_p=1e-6", "temperature=100"])
 def test_the_ends_of_samplings_settings_are_settings(setting, tmp_path):
-    assert train("grpo", f"rollout.sampling.{setting}") == 0
+    assert train("grpo", f"rollout.sampling.{setting}") in (0, 3)  # near to greedy all samples are the same
     for line in (tmp_path / "runs/grpo/metrics.jsonl").read_text().splitlines():
         assert math.isfinite(strictly(line)["entropy"])

@@ -4,7 +4,8 @@ from functools import partial
 
 import pytest
 
-from lyceum.reward.code import load_function, serve, to_float
+from lyceum.reward.code import load_function, serve
+from lyceum.utils.numbers import real
 from lyceum.utils.tracebacks import user_traceback
 
 
@@ -29,7 +30,7 @@ def test_it_begins_where_the_users_file_does_and_goes_on_to_the_end(tmp_path):
 
 
 def test_lyceums_own_frames_are_none_of_the_users():
-    assert raised(partial(to_float, "x", "the reward")) is None
+    assert raised(partial(real, "x", "the reward")) is None
 
 
 def test_what_it_came_from_is_told_and_its_length_is_bounded():
