@@ -13,7 +13,7 @@ from leaves import grades, leaf, task
 
 from lyceum.reward.base import combine
 from lyceum.reward.format import Format, has_tags_in_order
-from lyceum.reward.math import Math, boxed
+from lyceum.reward.math import Math
 from lyceum.reward.pool import Pool, WorkerError
 from lyceum.reward.worker import MOST_BYTES
 from lyceum.reward.worker_process import PRINTED_BYTES
@@ -237,9 +237,6 @@ def test_math_means_the_same_and_need_not_read_the_same():
     part = Math(workers=1)
     texts = [r"so \boxed{0.5}", r"it is $\frac{2}{4}$", "the answer is 0.5", "the answer is 2", "no idea"]
     assert [grade.outcome for grade in grades(part, task(r"\frac{1}{2}"), *texts)] == [1, 1, 1, 0, 0]
-    # In a box first: math-verify would read a bare \frac{1}{2} as a plain expression.
-    assert boxed(r"\frac{1}{2}") == r"\boxed{\frac{1}{2}}"
-    assert boxed("$x$") == "$x$"
 
 
 def test_math_takes_any_of_several_right_answers():

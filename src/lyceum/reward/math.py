@@ -19,7 +19,31 @@ FACTORY = "lyceum.reward.math:checker"
 
 
 class Math(RewardPart):
-    """1 where math-verify finds the completion's answer equal to the task's, or to one of several, else 0.
+    """1 where the completion gives the task's answer, or one of several, and no other value; else 0.
+
+    The answer is the last ``\\boxed{}``; without any, what follows the last "answer", else the last value of the
+    text. Every value that it names must be right: the sides of ``x = 2 + 3 = 5``, the alternatives of ``0.5 or
+    1/2``, each item of a list; an approximation to less than one unit of its last digit. Names of the value (``x``,
+    ``f(2)``) and units may stand beside it. A list, set, pair or interval is right only where the task's answer is
+    one; boxes joined by "and", "or" or a comma are one list.
+
+    Of math-verify and its parser, latex2sympy2_extended, this uses ``NormalizationConfig`` with ``basic_latex``,
+    ``malformed_operators`` and ``nits``, and ``units`` only where no ``\\text{}`` is left (it drops all that
+    follows the first); and ``verify`` with its defaults: ``strict`` (letters count), ``float_rounding=6`` (0.333333
+    is 1/3), ``numeric_precision=15``, no ``allow_set_relation_comp`` (an interval is right for ``x > 5``, ``x > 5``
+    is wrong for an interval). It does not use ``parse``, the search for the answer, and so none of
+    ``boxed_match_priority``, ``try_extract_without_anchor``, ``extraction_mode``, ``ExprExtractionConfig`` and
+    ``StringExtractionConfig``: whatever they are, boxes near each other make a set, and by default a box that
+    cannot be read is given up for the last number in it.
+
+    ``lyceum.reward.mathematics`` has what remains: where the answer stands, which values it names, units in
+    ``\\text{}``, ``5(3)`` and ``5 3`` (both 8 to the parser), number bases, and a comparison of numbers relative to
+    their size (1/2^{99} is 1/2^{98} to ``verify``).
+
+    Called wrong though right: an answer explained or derived in its box (``2x = 10 \\implies x = 5``), units in
+    plain letters that math-verify does not know, ``0.\\overline{3}``, a decimal comma in a box, ``5e3``, numbers in
+    words, residues, another name for a constant (``+ K`` for ``+ C``), an inequality for an interval. Taken on
+    trust: what the left side of an equation stands for (``x + 3 = 5`` gives 5), ``5\\%`` for 5 and 5 for ``5\\%``.
 
     It runs in processes of its own with a time limit that ends them: math-verify's own limit is a signal, which needs
     the main thread and does not interrupt the computation of 9**9**9**9.
@@ -27,7 +51,7 @@ class Math(RewardPart):
 
     kind: Literal["math"] = "math"
     extract: Extract = WHOLE
-    """Where the answer stands in a completion; ``whole`` leaves the search to math-verify, which prefers a box."""
+    """Where the answer stands in a completion; ``whole`` is the last box, or what is stated where there is none."""
     timeout_seconds: float = Field(5.0, gt=0)
     """Longest time for one completion, in seconds; one that takes longer is ungraded."""
     workers: int = Field(2, ge=1, le=64)
@@ -48,10 +72,12 @@ class Math(RewardPart):
             answers = right_answers(task)
             if not answers:
                 return Grade.ungraded(f"task {task.id!r} has no answer to compare with")
-            found = self.extract(leaf.completion)
+            # A box is looked for where the answers are read: boxes that are joined are one answer.
+            whole = self.extract.form in ("whole", "boxed")
+            found = leaf.completion if whole else self.extract(leaf.completion)
             if found is None:
                 return verdict(False)
-            job = {"answers": list(map(str, answers)), "found": found, "search": self.extract.form == "whole"}
+            job = {"answers": list(map(str, answers)), "found": found, "boxed": self.extract.form == "boxed"}
             try:
                 return verdict(await pool.run(job))
             except WorkerError as error:
@@ -64,21 +90,13 @@ class Math(RewardPart):
 
 
 def checker() -> Callable[[dict[str, Any]], bool]:
-    """What a worker does: compares ``found`` with ``answers``; ``search`` where ``found`` is a text to search first."""
-    from math_verify import parse, verify
+    """What a worker does: whether ``found`` gives one of ``answers``, which ``boxed`` allows in a box only."""
+    from lyceum.reward.mathematics.compare import Right
 
     logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns of limits that are off, as they are meant to be
 
     def check(job: dict[str, Any]) -> bool:
-        answers = [parse(boxed(answer), parsing_timeout=0) for answer in job["answers"]]
-        if not all(answers):
-            raise ValueError(f"math-verify cannot read the answer {job['answers'][answers.index([])]!r}")
-        found = parse(job["found"] if job["search"] else boxed(job["found"]), parsing_timeout=0)
-        return any(verify(answer, found, timeout_seconds=0) for answer in answers)
+        answers = [Right(answer) for answer in job["answers"]]
+        return any(answer.is_given_by(job["found"], boxed=job["boxed"]) for answer in answers)
 
     return check
-
-
-def boxed(answer: str) -> str:
-    """A bare ``\\frac{1}{2}`` in a box: outside of one math-verify reads LaTeX as a plain expression."""
-    return answer if "$" in answer or "\\boxed" in answer or "\\(" in answer else f"\\boxed{{{answer}}}"

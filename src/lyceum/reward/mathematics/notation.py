@@ -1,0 +1,283 @@
+"""What an answer's formula names: its values, the sides of each, and how people mean what the parser takes otherwise.
+
+Pure functions on text, which compute nothing; ``compare.py`` reads and compares the parts.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+LONGEST = 10_000
+"""Characters of an answer that is still read: more is no answer, and the parser's time grows faster than its length."""
+DEEPEST = 60
+"""Brackets within brackets that are still read: the parser recurses, several calls for each of them."""
+
+
+class Unreadable(ValueError):
+    """The answer is longer or deeper than what is handed to the parser."""
+
+
+TEXT = r"\\(?:text(?:normal|rm|bf|it|sf|tt)?|mathrm|mathbf|mathit|mathsf|mbox|hbox|operatorname)\s*"
+"""The command before the braces of words in a formula, or of upright or bold letters."""
+WORD = re.compile(r"[^\W\d_]+")
+
+_REPLACED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"\\[()\[\]](?![A-Za-z])|\\?\$|[€£¥₹]", " "),  # delimiters of formulas, currencies
+        (r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|boxed|fbox)(?![A-Za-z])", " "),
+        (r"\\!\s*|\\limits(?![A-Za-z])", ""),
+        (r"\\[,:;> ]|~|\\(?:thin|med|thick)space(?![A-Za-z])", " "),
+        (r"\\(?:text)?color\s*\{[^{}]*\}|\\(?:underline|boldsymbol|bm)(?![A-Za-z])", " "),
+        (rf"^\s*{TEXT}\{{\s*(?:[Tt]he\s+)?(?:[Ff]inal\s+)?[Aa]nswer(?:\s+is)?\s*:?\s*\}}\s*(?!=)", ""),
+        (rf"\\q?quad\s*(?={TEXT}\{{)", " "),  # before a unit
+        (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
+        (r"\{,\}", ","),
+        ("\u2212|\u2013", "-"),
+        ("\u2248", r"\\approx "),
+        ("\u00d7", r"\\times "),
+        ("\u00f7", r"\\div "),
+        ("\u00b0", r"^\\circ "),
+        ("\u03c0", r"\\pi "),
+        ("\u221e", r"\\infty "),
+        (r"\*\*", "^"),
+        (r"[\"`\u2018\u2019\u201c\u201d*]{2,}", " "),
+        (rf"{TEXT}\{{\s*([eid])\s*\}}", r" \1 "),  # the constants, set upright
+        (rf"{TEXT}\{{([^{{}}A-Za-z]*\d[^{{}}A-Za-z]*)\}}", r" {\1} "),  # digits in a text are digits
+        (rf"({TEXT})\{{\s*(-?[\d.,]+)\s+([A-Za-z][A-Za-z ]*)\}}", r"\2 \1{\3}"),
+        (r"\{\s*\}", " "),
+    )
+)
+_LINE_BREAK = "\ue000"
+_THOUSANDS = re.compile(r"\\?[{(\[]|\\?[})\]]|(?<![\d.,])\d{1,3}(?:(?:,\d{3})+|(?: \d{3})+)(?![\d,]| \d)")
+_SCALE = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_SCALED = re.compile(rf"(?:{TEXT}\{{\s*)?\b({'|'.join(_SCALE)}|dozen|percent)\b(\s*\}})?")
+
+
+def cleaned(text: str) -> str:
+    """The formula without delimiters, spacing and typographic variants; numbers without separators of thousands.
+
+    Raises:
+        Unreadable: it is longer than ``LONGEST``, or deeper than ``DEEPEST``.
+    """
+    if len(text) > LONGEST:
+        raise Unreadable(f"an answer of {len(text)} characters; at most {LONGEST} are read")
+    if "matrix" not in text and "array" not in text:
+        text = re.sub(r"\\\\(?=[A-Za-z]{2})", r"\\", text)  # escaped twice, as math-verify has it
+    text = text.replace(r"\\", _LINE_BREAK)  # or its second backslash would be that of "\ " or "\["
+    for pattern, replacement in _REPLACED:
+        text = pattern.sub(replacement, text)
+    text = " ".join(_SCALED.sub(_scaled, text).split()).rstrip(" .,;")
+    text = _without_braces(text.replace(_LINE_BREAK, r"\\"))
+    depth = deepest = 0
+
+    def outside_of_brackets(found: re.Match[str]) -> str:
+        nonlocal depth, deepest
+        mark = found.group()
+        if mark[0].isdigit():
+            return mark if depth else re.sub("[, ]", "", mark)
+        depth += 1 if mark[-1] in "{([" else -1
+        deepest = max(deepest, depth)
+        return mark
+
+    text = _THOUSANDS.sub(outside_of_brackets, text)
+    if deepest > DEEPEST:
+        raise Unreadable(f"an answer of {deepest} brackets within one another; at most {DEEPEST} are read")
+    return text
+
+
+def _scaled(found: re.Match[str]) -> str:
+    word = found.group(1)
+    factor = r"\%" if word == "percent" else r"\cdot 12" if word == "dozen" else rf"\cdot 10^{{{_SCALE[word]}}}"
+    text = found.group()
+    if text.startswith("\\") == bool(found.group(2)):
+        return f" {factor} "
+    return text  # more stands in that \text
+
+
+def _without_braces(text: str) -> str:
+    """The inside of ``{...}`` where one pair encloses everything."""
+    for _ in range(DEEPEST):
+        if not (text.startswith("{") and text.endswith("}")):
+            break
+        depth = 0
+        for found in re.finditer(r"\\.|[{}]", text):
+            depth += {"{": 1, "}": -1}.get(found.group(), 0)
+            if depth == 0:
+                break
+        else:
+            return text
+        if found.end() < len(text):
+            return text
+        text = text[1:-1].strip()
+    return text
+
+
+# The values that it names --------------------------------------------------------------------------------------------
+
+_SPLITTER = re.compile(
+    rf"(?P<text>{TEXT}\{{[^{{}}]*\}})"
+    r"|(?P<open>\\begin\s*\{[^{}]*\}|\\\{|\\lbrace(?![A-Za-z])|\\langle(?![A-Za-z])|[{(\[])"
+    r"|(?P<close>\\end\s*\{[^{}]*\}|\\\}|\\rbrace(?![A-Za-z])|\\rangle(?![A-Za-z])|[})\]])"
+    r"|(?P<apart>\\\\|\\q?quad(?![A-Za-z])|\\(?:lor|land|vee|wedge|newline)(?![A-Za-z])|[,;]"
+    r"|(?<![A-Za-z\\])(?:or|and)(?![A-Za-z]))"
+    r"|(?P<approx>\\(?:approx|simeq)(?:eq)?(?![A-Za-z]))"
+    r"|(?P<equal>(?<![<>!:=])=(?!=))"
+    r"|\\[A-Za-z]+|\\."
+)
+_CONJUNCTIONS = frozenset(
+    ("or", "and", "maybe", "perhaps", "possibly", "either", "both", "else", "also", "versus", "vs")
+)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of an equation; ``approximate`` where it follows an approximation sign."""
+
+    text: str
+    approximate: bool = False
+
+
+@dataclass(frozen=True)
+class Item:
+    """One of the values that an answer lists, as the sides of the equation that it is given by.
+
+    ``separator`` stands before it: ``;`` or, for all others, ``,``.
+    """
+
+    sides: tuple[Side, ...]
+    separator: str = ","
+
+
+def items(text: str) -> list[Item]:
+    """The values that a cleaned answer lists.
+
+    They are parted where ``,``, ``;``, "or", "and", a line break or a quad stands outside of brackets.
+    """
+    found: list[Item] = []
+    sides: list[Side] = []
+    begin = depth = 0
+    approximate, separator = False, ","
+    for mark in _SPLITTER.finditer(text):
+        kind = mark.lastgroup
+        if kind == "open":
+            depth += 1
+        elif kind == "close":
+            depth = max(0, depth - 1)
+        elif kind == "text" and _conjunction(mark.group()):
+            kind = "apart"
+        if depth or kind not in ("apart", "approx", "equal"):
+            continue
+        sides.append(Side(_side(text[begin : mark.start()]), approximate))
+        begin, approximate = mark.end(), kind == "approx"
+        if kind == "apart":
+            found.append(Item(tuple(sides), separator))
+            sides, separator = [], ";" if mark.group() == ";" else ","
+    sides.append(Side(_side(text[begin:]), approximate))
+    found.append(Item(tuple(sides), separator))
+    return [item for item in found if any(side.text for side in item.sides)]
+
+
+def _side(text: str) -> str:
+    return _without_braces(text.strip().rstrip(" ."))
+
+
+def _conjunction(text: str) -> bool:
+    """Whether a ``\\text{...}`` says nothing but "or", "and" or a separator."""
+    words = WORD.findall(text.partition("{")[2].lower())
+    return all(word in _CONJUNCTIONS for word in words) and not any(character.isdigit() for character in text)
+
+
+_UNIT = re.compile(rf"{TEXT}\{{([^{{}}]*)\}}\s*(?:\^\s*(?:-?\d|\{{\s*-?\d+\s*\}}))?$")
+_NO_UNIT = re.compile(
+    r"\b(?:or|and|not|minus|plus|times|negative|half|hundred|thousand|million|billion|trillion|dozen|twice|double|triple"
+    r"|squared|cubed|factorial|if|unless|maybe|perhaps|possibly|wrong|incorrect|false|mod|modulo|base|choose|than|least"
+    r"|most|to|through|between|except|without|over|under|rather|instead|either|zero|one|two|three|four|five|six|seven"
+    r"|eight|nine|ten|eleven|twelve)\b",
+    re.IGNORECASE,
+)
+"""Words that make another value of the number before them."""
+
+
+def without_units(side: str) -> str:
+    """The side without the ``\\text{...}`` at its end, where that is a unit, whatever it is a unit of.
+
+    It is one where it has letters and no digit, and none of the words that change a value ("million", "or", "less
+    than").
+    """
+    bare = side
+    for _ in range(8):
+        found = _UNIT.search(bare)
+        if found is None or any(character.isdigit() for character in found.group(1)):
+            break
+        if _NO_UNIT.search(found.group(1)):
+            break
+        bare = bare[: found.start()].rstrip(" /*")
+        bare = re.sub(r"\\(?:cdot|times)\s*$", "", bare).rstrip()
+    return bare or side
+
+
+# What the parser takes in a sense of its own -------------------------------------------------------------------------
+
+_MIXED = re.compile(r"(?<![\d.^_{A-Za-z])(\d+) (\d+)\s*/\s*(\d+)(?![\d/])")
+_IMPROPER = re.compile(r"(\d)\s*(\\frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\})")
+_NUMBER_BRACKET = re.compile(r"(?<![_^\d.\\A-Za-z])(\d[\d.]*)\s*\(")
+_FACTOR = re.compile(r"(\)|\\r(?:floor|ceil)|\\(?:frac|binom)\{[^{}]*\}\{[^{}]*\})\s*(?=[\d(]|\\frac)")
+_BASE = re.compile(r"^(\d+)\s*_\s*(?:\{\s*(\d+)\s*\}|(\d+))$")
+_SIDE_BY_SIDE = re.compile(
+    r"(?<![\w^}.])\d[\d.]*(?:[\s'\"]+[\d.]|\s*\\?[{\[])|^\{[^{}]*\}\s*[\d{]|\\phantom|\\[lc]?dots|\.\.\."
+)
+
+
+def explicit(side: str) -> str | None:
+    """The side as it is read by people; None where numbers stand side by side and no one can say what that means.
+
+    The parser adds what it finds side by side, for the sake of 1\\frac{1}{2}: ``5(3)`` is 8 to it, and so are ``5\\ 3``
+    and ``5\\frac{9}{3}``.
+    """
+    side = _MIXED.sub(r"\1\\frac{\2}{\3}", side)
+    side = _IMPROPER.sub(
+        lambda found: (
+            f"{found.group(1)}\\cdot {found.group(2)}" if _at_least(found.group(3), found.group(4)) else found.group()
+        ),
+        side,
+    )
+    side = _FACTOR.sub(r"\1\\cdot ", _NUMBER_BRACKET.sub(r"\1\\cdot (", side))
+    return None if _SIDE_BY_SIDE.search(side) else _right_powers(side)
+
+
+def _at_least(numerator: str, denominator: str) -> bool:
+    a, b = numerator.lstrip("0"), denominator.lstrip("0")
+    return (len(a), a) >= (len(b), b)
+
+
+def _right_powers(side: str) -> str:
+    """2^3^2 as people mean it, 2^{3^{2}}: the parser takes powers from the left."""
+    parts = [part.strip() for part in side.split("^")]
+    if len(parts) < 3 or not all(part.isalnum() for part in parts) or len(parts) > DEEPEST:
+        return side
+    return "^{".join(parts) + "}" * (len(parts) - 1)
+
+
+def in_base(side: str) -> tuple[str, int] | None:
+    """Digits and base of ``101_2``; None for anything else."""
+    found = _BASE.match(side)
+    if found is None:
+        return None
+    base = found.group(2) or found.group(3)
+    return (found.group(1), int(base)) if len(base) <= 2 and 2 <= int(base) <= 36 else None
+
+
+def brackets_around(text: str) -> str | None:
+    """ "{" for a set in braces and "(" for a tuple or interval, where one pair of brackets encloses all of ``text``."""
+    opening = re.match(r"\\\{|\\lbrace(?![A-Za-z])|[(\[]", text)
+    if opening is None or not re.search(r"(?:\\\}|\\rbrace|[)\]])$", text):
+        return None
+    depth = 0
+    for found in re.finditer(r"\\[A-Za-z]+|\\.|[{}()\[\]]", text):
+        mark = found.group()
+        depth += (mark in ("\\{", "\\lbrace", "{", "(", "[")) - (mark in ("\\}", "\\rbrace", "}", ")", "]"))
+        if depth == 0:
+            return None if found.end() < len(text) else "{" if opening.group().startswith("\\") else "("
+    return None

@@ -1,0 +1,180 @@
+import asyncio
+from collections import Counter
+
+import pytest
+from maths_answers import FAMILIES, Case, cases, sample
+
+from lyceum.reward.math import FACTORY, checker
+from lyceum.reward.mathematics.answer import answer_of, boxes, stated
+from lyceum.reward.mathematics.notation import LONGEST, Unreadable, cleaned, explicit, in_base, items, without_units
+from lyceum.reward.pool import Pool, WorkerError
+
+check = checker()
+
+
+def right(answer: str, completion: str) -> bool:
+    return check({"answers": [answer], "found": completion, "boxed": False})
+
+
+def boxed(inside: str) -> str:
+    return f"\\boxed{{{inside}}}"
+
+
+def test_the_last_box_counts():
+    assert boxes(r"First \boxed{3}, no wait, \boxed{\frac{1}{2}} .") == r"\frac{1}{2}"
+    assert boxes(r"\boxed{3 \text{ or } \boxed{5}}") == r"3 \text{ or } \boxed{5}"  # the outer one
+    assert boxes(r"\boxed{3} and \boxed{5") == ""
+    assert boxes(r"an open \boxed{ and \boxed{5}") == "5"
+    assert boxes("no box") is None
+
+
+def test_boxes_are_one_answer_where_they_are_joined():
+    assert boxes(r"$\boxed{3}$ or $\boxed{5}$") == "3 or 5"
+    assert boxes(r"\boxed{3}, \boxed{4}, and \boxed{5}") == "3 , 4 , 5"
+    assert boxes(r"\boxed{3} apples and \boxed{5} pears") == "5"
+    assert boxes(r"\boxed{3} apples and \boxed{5} pears", parts=True) == "3 , 5"
+    assert boxes(r"First \boxed{3}, no wait, \boxed{5}", parts=True) == "5"
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("The answer is $x = 5$, since $2 + 3 = 5$.", "$x = 5$"),
+        ("The answer is 5, or maybe 3.", "5 or 3"),
+        ("The largest $n$ in the answer: $n$ is 34.", "34"),
+        ("so 3 or 5", "3 or 5"),
+        ("She makes 9 * $2 = $18 per day", "9 * $2 = $18"),
+        ("The answer is not 5.", None),
+        ("answer: 2,74 metres", "2.74"),
+        ("answer: 5x", "5x"),
+        ("no idea", None),
+    ],
+)
+def test_a_text_without_a_box_states_its_answer(text: str, answer: str | None):
+    assert stated(text) == answer
+
+
+def test_an_answer_is_parted_outside_of_brackets():
+    sides = [[side.text for side in item.sides] for item in items(r"x = 2 + 3 = 5, (1, 2) \text{ or } \{3; 4\}")]
+    assert sides == [["x", "2 + 3", "5"], ["(1, 2)"], [r"\{3; 4\}"]]
+    assert [item.separator for item in items("1, 2; 3, 4")] == [",", ",", ";", ","]
+    assert [side.approximate for side in items(r"\pi \approx 3.14")[0].sides] == [False, True]
+
+
+def test_notation_is_made_plain():
+    assert cleaned(r"$\left(1{,}234{,}567\right)$") == "(1,234,567 )"  # in brackets it may be a list
+    assert cleaned(r"1\,234\,567.") == "1234567"
+    assert cleaned(r"\boxed{5}") == "5"
+    assert cleaned(r"5 \\ 3") == r"5 \\ 3"  # a line break, and not an escaped space
+    assert cleaned(r"5 \text{ million}") == r"5 \cdot 10^{6}"
+    assert without_units(r"5 \mathrm{kg}\cdot\mathrm{m}/\mathrm{s}^2") == "5"
+    assert without_units(r"5 \text{ or more}") == r"5 \text{ or more}"
+    assert explicit("2(3)") == r"2\cdot (3)"
+    assert explicit("1 1/2") == r"1\frac{1}{2}"
+    assert explicit("5 3") is None
+    assert explicit("2^3^2") == "2^{3^{2}}"
+    assert in_base("101_{2}") == ("101", 2)
+
+
+def test_what_is_too_long_or_too_deep_is_refused():
+    for text in ("1" * (LONGEST + 1), "(" * 100 + "1" + ")" * 100):
+        with pytest.raises(Unreadable):
+            cleaned(text)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("5", "1=2=3=4=5"),
+        ("5", r"5 \text{ (or 3)}"),
+        ("D", "A=B=C=D"),
+        ("5", r"5 \text{apples}, 6 \text{pears}"),
+        ("5", r"x = 5 \\ x = 3"),
+        ("5", r"3 \lor 5"),
+        ("5", r"5 \approx 3"),
+        ("5", r"3 @ 5"),
+        ("8", "5(3)"),
+        (r"\frac{1}{2^{99}}", r"\frac{1}{2^{98}}"),
+        (r"1 - \frac{1}{\mathrm{e}}", r"1 + \frac{1}{\mathrm{e}}"),
+        ("4343_6", "4343_7"),
+        ("3, 5", "3 = 5, 5 = 3"),
+        ("x = 1, y = 2", "2, 1"),
+        (r"5 \text{ apples}, 6 \text{ pears}", "5"),
+        ("3ab", "3"),
+    ],
+)
+def test_an_answer_that_says_more_than_one_thing_or_another_one_is_wrong(answer: str, said: str):
+    assert not right(answer, boxed(said))
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("5", "x = 5"),
+        ("5", "x=2+3=5"),
+        ("5", r"5 \text{ apples}"),
+        ("5", r"5\%"),
+        ("5", "5 cm"),
+        ("5", r"\boxed{5}"),
+        (r"\frac{1}{2}", "0.5"),
+        (r"\frac{3}{2}", r"1 \frac{1}{2}"),
+        (r"\sqrt{2}", r"\sqrt{2} \approx 1.41"),
+        ("2x+1", "f(x) = 2x + 1 = 1 + 2x"),
+        ("3, 5", r"x = 5 \text{ or } x = 3"),
+        ("x^2/4 + y^2/3 = 1", "x^2/16 + y^2/12 = 1/4"),
+        ("p=5,q=2", "5, 2"),
+        (r"\text{Tuesday}", "Tuesday"),
+    ],
+)
+def test_one_value_is_right_however_it_is_written(answer: str, said: str):
+    assert right(answer, boxed(said))
+
+
+def test_a_list_is_right_only_where_one_was_asked_for():
+    both = r"First \boxed{3}, no wait, \boxed{5}"
+    assert right("5", both)
+    assert not right("3, 5", both)
+    assert right("3, 5", r"\boxed{3} and \boxed{5}")
+    assert not right("5", r"\boxed{3} and \boxed{5}")
+
+
+def test_the_answer_may_be_asked_for_in_a_box():
+    assert not check({"answers": ["5"], "found": "The answer is 5", "boxed": True})
+    assert check({"answers": ["5"], "found": r"The answer is 3, \boxed{5}", "boxed": True})
+
+
+def verdicts(chosen: list[Case], seconds: float) -> list[bool | str]:
+    pool = Pool(FACTORY, {}, workers=2, timeout_seconds=seconds, memory_mb=2048)
+
+    async def ask(case: Case) -> bool | str:
+        try:
+            return await pool.run({"answers": [case.answer], "found": case.completion, "boxed": False})
+        except WorkerError as error:
+            return str(error)
+
+    async def all_of_them() -> list[bool | str]:
+        return await asyncio.gather(*map(ask, chosen))
+
+    return asyncio.run(all_of_them())
+
+
+def test_generated_answers_are_the_same_every_time_and_of_every_family():
+    families = Counter(case.family for case in cases())
+    assert cases() == cases()
+    assert set(families) == set(FAMILIES)
+    assert families.total() >= 2000
+    assert min(families.values()) >= 70
+
+
+def test_no_generated_answer_is_right_that_is_made_wrong():
+    chosen = [case for case in sample(cases(), every=23) if case.family not in ("hostile", "written_otherwise")]
+    found = dict(zip(chosen, verdicts(chosen, seconds=20), strict=True))
+    assert not [case for case, verdict in found.items() if verdict is not case.right]
+
+
+def test_no_hostile_answer_is_right_or_ends_the_run():
+    chosen = [case for case in sample(cases(), every=17) if case.family == "hostile"]
+    found = dict(zip(chosen, verdicts(chosen, seconds=1), strict=True))
+    assert not [case for case, verdict in found.items() if verdict is True]
+    # And once more in a process that has seen all of it.
+    assert answer_of("\ud800 \\boxed{5}") == "5"
