@@ -1,0 +1,105 @@
+"""The maths verifier against answers whose verdict is known by construction (``tests/reward/maths_answers.py``).
+
+    python benchmarks/verifiers.py --out results.json
+
+A few minutes. The same answers are put to math-verify as it comes, for comparison.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import common
+
+sys.path.insert(0, str(common.HERE.parent / "tests" / "reward"))
+from maths_answers import FAMILIES, Case, cases, sample
+
+from lyceum.reward.math import FACTORY
+from lyceum.reward.pool import Pool, WorkerError
+
+SECONDS = 5.0
+DEFINITIONS = {
+    "false_pass": "called right, and wrong by construction, or hostile",
+    "false_failure": "called wrong, and right by construction",
+    "ungraded": "no verdict: time, memory or nesting beyond the limit; right and wrong ones are counted alike",
+    "false_failures": "each, with the task's answer and the completion's end; see the docstring of reward=math",
+    "math_verify": "math-verify with its own settings: parse of \\boxed{answer} and of the completion, then verify",
+}
+
+
+def main() -> None:
+    options = common.arguments(__doc__ or "").parse_args()
+    chosen = sample(cases(), every=19 if options.quick else 1)
+    result: dict[str, Any] = {
+        "definitions": DEFINITIONS,
+        "machine": common.machine("math-verify", "latex2sympy2_extended", "sympy", "antlr4-python3-runtime"),
+        "seconds_per_answer": SECONDS,
+        "answers": len(chosen),
+    }
+    for name, factory in (("lyceum", FACTORY), ("math_verify", "verifiers:defaults")):
+        common.say(f"{name}: {len(chosen)} answers")
+        result[name] = counts(chosen, verdicts(factory, chosen, options.threads), listed=name == "lyceum")
+    columns = ("right", "wrong", "ungraded", "false_pass", "false_failure")
+    for name in ("lyceum", "math_verify"):
+        rows = [[family, *(row[column] for column in columns)] for family, row in result[name]["families"].items()]
+        common.table(name, ["family", *columns], rows)
+    common.write(result, options.out)
+
+
+def defaults() -> Callable[[dict[str, Any]], bool]:
+    """In a worker: what ``reward=math`` would say if it left all to math-verify."""
+    from math_verify import parse, verify
+
+    logging.getLogger("math_verify").setLevel(logging.ERROR)
+
+    def check(job: dict[str, Any]) -> bool:
+        [answer] = job["answers"]
+        answer = answer if "\\boxed" in answer else f"\\boxed{{{answer}}}"
+        found = parse(job["found"], parsing_timeout=0)
+        return verify(parse(answer, parsing_timeout=0), found, timeout_seconds=0)
+
+    return check
+
+
+def verdicts(factory: str, chosen: Sequence[Case], workers: int) -> list[bool | None]:
+    pool = Pool(factory, {}, workers=workers, timeout_seconds=SECONDS, memory_mb=2048)
+
+    async def ask(case: Case) -> bool | None:
+        try:
+            return await pool.run({"answers": [case.answer], "found": case.completion, "boxed": False})
+        except WorkerError:
+            return None
+
+    async def all_of_them() -> list[bool | None]:
+        return await asyncio.gather(*map(ask, chosen))
+
+    return asyncio.run(all_of_them())
+
+
+def counts(chosen: Sequence[Case], found: Sequence[bool | None], *, listed: bool) -> dict[str, Any]:
+    families: dict[str, Counter[str]] = defaultdict(Counter)
+    false: dict[str, list[list[str]]] = {"false_pass": [], "false_failure": []}
+    for case, verdict in zip(chosen, found, strict=True):
+        if verdict is None:
+            kind = "ungraded"
+        elif verdict == bool(case.right):
+            kind = "right" if verdict else "wrong"
+        else:
+            kind = "false_pass" if verdict else "false_failure"
+            false[kind].append([case.family, case.answer, case.completion[-120:]])
+        families[case.family][kind] += 1
+    totals = {kind: len(cases_of) for kind, cases_of in false.items()}
+    totals["ungraded"] = sum(row["ungraded"] for row in families.values())
+    kinds = ("right", "wrong", "ungraded", "false_pass", "false_failure")
+    rows = {family: {kind: families[family][kind] for kind in kinds} for family in FAMILIES}
+    lists = {"false_passes": false["false_pass"], "false_failures": false["false_failure"]} if listed else {}
+    return totals | {"families": rows} | lists
+
+
+if __name__ == "__main__":
+    main()
