@@ -176,5 +176,5 @@ def test_no_hostile_answer_is_right_or_ends_the_run():
     chosen = [case for case in sample(cases(), every=17) if case.family == "hostile"]
     found = dict(zip(chosen, verdicts(chosen, seconds=1), strict=True))
     assert not [case for case, verdict in found.items() if verdict is True]
-    # And once more in a process that has seen all of it.
+    # A lone surrogate is no reason to fail either.
     assert answer_of("\ud800 \\boxed{5}") == "5"

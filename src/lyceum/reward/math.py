@@ -40,10 +40,12 @@ class Math(RewardPart):
     ``\\text{}``, ``5(3)`` and ``5 3`` (both 8 to the parser), number bases, and a comparison of numbers relative to
     their size (1/2^{99} is 1/2^{98} to ``verify``).
 
-    Called wrong though right: an answer explained or derived in its box (``2x = 10 \\implies x = 5``), units in
-    plain letters that math-verify does not know, ``0.\\overline{3}``, a decimal comma in a box, ``5e3``, numbers in
-    words, residues, another name for a constant (``+ K`` for ``+ C``), an inequality for an interval. Taken on
-    trust: what the left side of an equation stands for (``x + 3 = 5`` gives 5), ``5\\%`` for 5 and 5 for ``5\\%``.
+    Called wrong though right: an answer explained or derived in its box (``2x = 10 \\implies x = 5``), words before
+    a number, ordinals, units in plain letters that math-verify does not know, ``0.\\overline{3}``, a decimal comma
+    in a box, ``5e3``, ``½``, numbers in words, residues, lists with dots, another name for a constant (``+ K`` for
+    ``+ C``), an inequality for an interval, an exact value where the task's answer is rounded; without a box and
+    the word "answer", a value that is not in the last line with a number. Taken on trust: what the left side of an
+    equation stands for (``x + 3 = 5`` gives 5), ``5\\%`` for 5 and 5 for ``5\\%``.
 
     It runs in processes of its own with a time limit that ends them: math-verify's own limit is a signal, which needs
     the main thread and does not interrupt the computation of 9**9**9**9.
