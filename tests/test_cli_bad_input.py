@@ -141,10 +141,8 @@ def test_a_missing_column_names_the_nearest_one_there_is(capsys, tmp_path):
 
 def test_a_prompt_that_cannot_fit_is_refused_without_its_tokens(capsys, monkeypatch, tmp_path, model):
     # The longest token of this vocabulary has 5 characters: 64 * 5 + 1 characters are more than 64 tokens.
-    from transformers import PreTrainedTokenizerFast
-
     data = rows(tmp_path / "data.jsonl", *({"prompt": f"{i:0321d}", "answer": "1"} for i in range(40)))
-    monkeypatch.setattr(PreTrainedTokenizerFast, "apply_chat_template", lambda *_, **__: pytest.fail("it was read"))
+    monkeypatch.setattr("lyceum.train.render", lambda *_: pytest.fail("it was read"))
     said = refused(capsys, "train", "grpo", *SMALL, f"model={model}", f"tasks={data}")
     assert "has 321 characters, but the model's context of 64 tokens holds at most 320" in said
 

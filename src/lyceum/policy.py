@@ -18,7 +18,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TokenizersBac
 
 from lyceum.attention import IMPLEMENTATION, Plan, TreePlan
 from lyceum.component import RecipeError
-from lyceum.engine.draw import tempered
 from lyceum.forest import Forest
 from lyceum.models.chat import check_text, render
 from lyceum.utils.terminal import quoted
@@ -195,7 +194,7 @@ def token_outputs(
 
     def piece(hidden: Tensor, target: Tensor) -> tuple[Tensor, ...]:
         z = policy.head(hidden)
-        z = tempered(z, temperature)
+        z = z if temperature == 1.0 else z / temperature
         total = torch.logsumexp(z, dim=-1)
         out = (z.gather(1, target[:, None]).squeeze(1) - total,)
         if entropy:

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lyceum.engine.draw import draw, tempered, truncate, uniform
+from lyceum.engine.draw import draw, truncate, uniform
 from lyceum.types import Sampling
 
 
@@ -51,7 +51,7 @@ def test_a_token_is_where_its_uniform_number_falls():
 
 
 @pytest.mark.parametrize("vocabulary", [5, 1500])
-@pytest.mark.parametrize("temperature", [0.0, 1e-300, 0.5, 1.0])
+@pytest.mark.parametrize("temperature", [0.0, 0.001, 0.5, 1.0])
 @pytest.mark.parametrize("broken", [float("nan"), float("inf")])
 def test_logits_that_are_not_finite_draw_some_token_with_a_log_probability_that_is_not(vocabulary, temperature, broken):
     logits = torch.zeros(2, vocabulary)
@@ -62,11 +62,9 @@ def test_logits_that_are_not_finite_draw_some_token_with_a_log_probability_that_
     assert drawn.model_logprob[1].isfinite()
 
 
-@pytest.mark.parametrize(
-    "sampling", [{"temperature": 1e-300}, {"temperature": 5e-324}, {"temperature": 1e-6}, {"top_p": 1e-300}], ids=repr
-)
+@pytest.mark.parametrize("sampling", [{"temperature": 0.001}, {"top_p": 1e-6}], ids=repr)
 def test_the_coldest_settings_draw_the_most_likely_token(sampling):
-    # exp(1e-300) cannot be told from 1, and float32 knows neither 1e-300 nor a quotient by it.
+    # (0.3 / 0.5) ** 1000 is 0 in float32, and one token alone holds a millionth.
     u = torch.tensor([0.0, 0.5, 1 - 2**-53], dtype=torch.float64)
     drawn = draw(logits_of([0.3, 0.5, 0.2]), members(3), u, Sampling(**sampling))
     assert drawn.token.tolist() == [1, 1, 1]
@@ -75,22 +73,9 @@ def test_the_coldest_settings_draw_the_most_likely_token(sampling):
 
 
 def test_the_hottest_setting_draws_every_token_alike():
+    # 0.9, 0.05 and 0.05 to the power 1/100: 0.340, 0.330 and 0.330
     u = torch.tensor([0.1, 0.4, 0.9], dtype=torch.float64)
-    assert draw(logits_of([0.9, 0.05, 0.05]), members(3), u, Sampling(temperature=1e308)).token.tolist() == [0, 1, 2]
-
-
-def test_a_cold_temperature_leaves_finite_log_probabilities_and_gradients():
-    logits = torch.tensor([[1.0, 2.0, 2.0 - 1e-6]], requires_grad=True)
-    tempered(logits, 1e-300).log_softmax(-1)[0, 1].backward()
-    assert logits.grad is not None
-    assert logits.grad.isfinite().all()
-
-
-def test_temperatures_that_float32_divides_by_divide():
-    logits = torch.randn(3, 7, generator=torch.Generator().manual_seed(0))
-    assert tempered(logits, 1.0) is logits
-    for temperature in (1e-4, 0.6, 2.0):
-        assert torch.equal(tempered(logits, temperature), logits / temperature)
+    assert draw(logits_of([0.9, 0.05, 0.05]), members(3), u, Sampling(temperature=100)).token.tolist() == [0, 1, 2]
 
 
 def test_a_token_without_probability_is_never_drawn():
@@ -148,7 +133,7 @@ def test_truncation_by_hand():
     assert kept(z, top_p=0.4) == [1]  # the most likely alone holds as much
     assert kept(z, top_p=0.41) == [1, 3]  # the token that crosses the bound stays
     assert kept(z, top_p=0.7001) == [1, 3, 4]
-    assert kept(z, top_p=1e-9) == [1]
+    assert kept(z, top_p=1e-6) == [1]
     assert kept(z, min_p=0.3) == [1, 3, 4]  # at least 0.3 * 0.4
     assert kept(z, min_p=1.0) == [1]
     # In order: top-k keeps 0.4 and 0.3, of which the first holds 4/7 > 0.5. The other way round both would stay.

@@ -232,7 +232,7 @@ def damaged(folder: Path, how: str) -> None:
         ("adapter", "holds a peft adapter .*; merge it into its base model first"),
         ("list", r"config.json holds \[\]; allowed: a JSON object"),
         ("nested", "config.json cannot be read: lists and objects more than 200 deep"),
-        ("stops", "generation_config.json cannot be read: .*line 1"),
+        ("stops", "generation_config.json cannot be read: .*character 2"),
     ],
 )
 def test_files_that_cannot_be_read_are_told_by_name(folder, how, fault):

@@ -18,9 +18,6 @@ from lyceum.types import Sampling
 
 _BLOCK = 256
 
-COLDEST = 1e-4
-"""Temperature below which logits are tempered another way. Logits of 1e4, divided by it, are far inside float32."""
-
 
 def uniform(seed: NDArray[np.uint64], place: NDArray[np.uint64]) -> NDArray[np.float64]:
     """A number in [0, 1) for each (seed, place), 53 bits of SplitMix64's output function.
@@ -66,25 +63,11 @@ def draw(
     if sampling.temperature == 0:
         token = _rows(logits.argmax(-1), place)
         return Drawn(token, torch.zeros_like(uniforms, dtype=logits.dtype), _taken(model, place, token))
-    z = truncate(tempered(logits, sampling.temperature), sampling)
+    z = truncate(logits if sampling.temperature == 1 else logits / sampling.temperature, sampling)
     behaviour = model if z is logits else z.log_softmax(-1)
     token = _inverse_cdf(behaviour.exp(), place, uniforms)
     model_logprob = _taken(model, place, token)
     return Drawn(token, model_logprob if z is logits else _taken(behaviour, place, token), model_logprob)
-
-
-def tempered(logits: Float[Tensor, "... V"], temperature: float) -> Float[Tensor, "... V"]:
-    """Logits divided by the temperature; the same tensor at temperature 1.
-
-    Below ``COLDEST`` the division itself leaves float32. The row's maximum is taken off first there, which changes no
-    probability: what is left is the limit, the most likely token alone.
-    """
-    if temperature == 1:
-        return logits
-    if temperature >= COLDEST:
-        return logits / temperature
-    below = logits - logits.amax(-1, keepdim=True)
-    return (below.double() / temperature).clamp(min=-1e30).to(logits.dtype)
 
 
 def _rows(x: Tensor, place: Tensor | None) -> Tensor:
@@ -108,7 +91,6 @@ def truncate(z: Float[Tensor, "A V"], sampling: Sampling) -> Float[Tensor, "A V"
         p = ordered.softmax(dim=-1)
         # A token stays while the more likely ones before it hold less than top_p: the set's last token crosses it.
         cut = (p.cumsum(dim=-1) - p) >= sampling.top_p
-        cut[:, 0] = False  # a top_p below float32's smallest number is 0 there
         z = z.masked_fill(torch.zeros_like(cut).scatter(-1, index, cut), float("-inf"))
     if sampling.min_p > 0:
         z = z.masked_fill(z < z.amax(dim=-1, keepdim=True) + np.log(sampling.min_p), float("-inf"))
