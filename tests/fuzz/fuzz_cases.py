@@ -1,0 +1,536 @@
+"""What the fuzzer tries: commands with odd settings over odd files. A case is plain data, so that it can be kept."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from fuzz_workspace import SMALL
+from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
+
+from lyceum.component import kinds
+from lyceum.recipe import load_recipe
+from lyceum.recipe_files import recipe_names
+
+INPUTS = (
+    *("model", "data.jsonl", "heldout.jsonl", "chats.jsonl", "rows.json", "data.parquet"),
+    *("mine.yaml", "reward.py", "template.jinja"),
+)
+ROOMS = ("tasks", "reward", "rollout", "credit", "objective", "curriculum", "guidance", "value", "learner", "stages")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command, and what is done to the files before it.
+
+    Attributes:
+        argv: words after ``lyceum``.
+        changes: (file, what is done to it, with what), in order; see :func:`apply`.
+        own: paths that the command may write below, unless it refuses.
+    """
+
+    argv: tuple[str, ...]
+    changes: tuple[tuple[str, str, Any], ...] = ()
+    own: tuple[str, ...] = ()
+    kind: str = field(default="", compare=False)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> Case:
+        case = json.loads(text)
+        changes = tuple((file, how, what) for file, how, what in case["changes"])
+        return Case(tuple(case["argv"]), changes, tuple(case["own"]), case["kind"])
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def _aliases(levels: int) -> str:
+    inner = [f"&a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, levels)]
+    return f"[&a0 [x, x, x, x, x, x, x, x, x], {', '.join(inner)}]"
+
+
+ODD_TEXTS = (
+    *("", " ", "null", "true", "false", "~", "yes", "-1", "0", "1", "2", "0.5", "-0.0", "1e-300", "1e20", "1e308"),
+    *(
+        "1e400",
+        ".nan",
+        ".inf",
+        "-.inf",
+        "nan",
+        "inf",
+        "1:30",
+        "010",
+        "²",
+        "٣",
+        "9" * 5000,
+        "9" * 30,
+        "[]",
+        "{}",
+        "[[]]",
+    ),
+    *("[a", "{a: b}", "{kind: [a]}", "{kind: {}}", "{kind: null}", "{kind: 3}", "&a [*a]", "*a", "- a\n- b"),
+    *("!!python/name:os.system", "[" * 3000, "{" * 200, "x" * 20_000, "\x1b]0;owned\x07", "\x1b[2J", "\ud800"),
+    *("\u202e", "a\nb", "a\tb", "../x", "/", "model", "data.jsonl", "runs/done", "nowhere", "no/where", "a/b/c"),
+    *("reward.py:score", "reward.py:broken", "reward.py:odd", "reward.py:later", "reward.py:nothing", "os:getcwd"),
+    *("reward.py:not_a_function", "#", "%", "$x^2", "{x}", "(a|aa)+$", "a{1000}{1000}{1000}", "(?P<x", "1_000", "0x1F"),
+    *("2026-01-31", "[1, 2, 3]", "[1, a, null, .nan]", "{a: 1, a: 2}", "'", '"', "\\", "a=b", "=", "chain", "base"),
+    *("scratch", "lots", _aliases(9)),
+)
+
+ODD_VALUES: tuple[Any, ...] = (
+    *(None, True, False, 0, -1, 1, 2**31, 2**63, 2**64, -(2**63), 10**30, 10**400, 0.5, -0.0, 1e-300, 1e308),
+    *(float("nan"), float("inf"), "", " ", "x" * 20_000, "\x1b[2J", "\ud800", "\u202e", [], {}, [[]], {"": ""}, [None]),
+    *({"kind": None}, {"kind": ["a"]}, {"a": {"b": {"c": [1]}}}, "runs", "model", "data.jsonl", "12", "1e-4", "a\x00b"),
+)
+
+ODD_KEYS = ("", ".", "a..b", "stages", "stages.0", "stages.².steps", "stages.99.x", "reward.0", "kind", "=", "a.0.b")
+
+
+def mostly(usual: st.SearchStrategy[Any], odd: st.SearchStrategy[Any], *, one_in: int = 10) -> st.SearchStrategy[Any]:
+    """The usual, and once in a while the odd: a command of which every word is odd is refused for the first."""
+
+    def choose(number: int) -> st.SearchStrategy[Any]:
+        # A digest, since hypothesis likes some numbers more than others.
+        return odd if blake2b(str(number).encode()).digest()[0] % one_in == 1 else usual
+
+    return st.integers(0, 2**64 - 1).flatmap(choose)
+
+
+odd_text = st.sampled_from(ODD_TEXTS) | st.text(max_size=20) | st.integers().map(str) | st.floats().map(repr)
+odd_value = st.sampled_from(ODD_VALUES) | st.text(max_size=20) | st.integers() | st.floats()
+
+
+def _dotted(value: Any, above: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, inner in value.items() if isinstance(value, dict) else ():
+        found |= {f"{above}{key}": inner, **_dotted(inner, f"{above}{key}.")}
+    return found
+
+
+def _settings(recipe: str) -> dict[str, Any]:
+    """Every dotted key of a recipe as one types it, and the value that it has."""
+    resolved = load_recipe(recipe).resolved()
+    keys: dict[str, Any] = {}
+    for stage in resolved.pop("stages"):
+        keys |= _dotted(stage)
+    return {key: value for key, value in (keys | _dotted(resolved)).items() if key != "kind"}
+
+
+SETTINGS = {recipe: _settings(recipe) for recipe in recipe_names()}
+EVERY_KEY = tuple(dict.fromkeys(key for settings in SETTINGS.values() for key in settings))
+COMPONENTS = tuple((room, kind, tuple(of.model_fields)) for room in ROOMS[:8] for kind, of in kinds(room).items())
+
+
+def _near(value: Any) -> tuple[Any, ...]:
+    """Values that may well be taken in the place of one, up to the ends of what is allowed."""
+    if isinstance(value, bool):
+        return (not value,)
+    if isinstance(value, int):
+        return (value + 1, max(value - 1, 0), 1, 2, 3, 0, 1000, 1_000_000)
+    if isinstance(value, float):
+        return (value / 2, 0.0, 1.0, 0.5, 1e-8, 10 * value, 1e-38, 1e9, -1.0)
+    if isinstance(value, list):
+        return (value[:1], [], value * 2)
+    return (value, "x", None)
+
+
+@st.composite
+def overrides(draw: st.DrawFn, recipe: str = "grpo") -> str:
+    settings = SETTINGS.get(recipe, SETTINGS["grpo"])
+    how = draw(st.sampled_from((*"oonnnnnnnnnntkkvvsx",)))
+    if how in "on":
+        key = draw(st.sampled_from(tuple(settings)))
+        text = draw(odd_text) if how == "o" else json.dumps(draw(st.sampled_from(_near(settings[key]))))
+        return f"{key}={text}"
+    if how == "t":
+        return f"{draw(st.sampled_from(EVERY_KEY))}={draw(odd_text)}"
+    room, kind, names = draw(st.sampled_from(COMPONENTS))
+    if how == "k":
+        return f"{room}={kind}"
+    if how == "v":
+        return f"{room}={{kind: {kind}, {draw(st.sampled_from(names))}: {draw(odd_text)}}}"
+    if how == "s":
+        return f"{room}.{draw(st.sampled_from(names))}={draw(odd_text)}"
+    key = draw(
+        st.sampled_from(
+            ("", ".", "a..b", "stages", "stages.0", "stages.².steps", "stages.99.x", "reward.0", "kind", "=")
+        )
+    )
+    return f"{key}={draw(odd_text)}" if draw(st.booleans()) else draw(odd_text)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+_ROW_NAMES = ("prompt", "answer", "level", "hints", "demonstration", "id", "rubric", "é", "", "completion")
+_TEXTS = ("1+1=", "", " ", "x" * 3000, "\ud800", "\x1b]0;x\x07", "\x00", "é漢", "{x}", "{{ 1 }}", "\n", "<eos>", "1")
+_contents = st.sampled_from((*_TEXTS, None, 3, 1.5, [], {})) | st.text(max_size=10)
+_parts = st.fixed_dictionaries({"type": st.sampled_from(("text", "image", "x", None)), "text": _contents})
+_roles = st.sampled_from(("user", "assistant", "system", "tool", "", None, 3))
+_message = st.fixed_dictionaries({"role": _roles, "content": _contents | st.lists(_parts, max_size=2)})
+_messages = st.lists(_message | st.just({"role": "user"}) | st.just({}), max_size=3)
+_rows = st.lists(
+    st.fixed_dictionaries({"prompt": _contents | _messages, "answer": _contents | odd_value})
+    | st.dictionaries(st.sampled_from(_ROW_NAMES), odd_value | _messages, max_size=4),
+    min_size=1,
+    max_size=6,
+)
+
+
+def _row_line(row: Any) -> str:
+    return json.dumps(row)  # NaN and Infinity as other libraries write them
+
+
+_INSERTED = ("\x00", "\xff", "NaN", "}", '"', "\n", "{", "é")
+_CONTENTS = ("", "\x00" * 64, "not what it says", "[" * 100_000, "{}", "[]", "null", "\xff\xfe")
+_bytes_changes = (
+    st.tuples(st.just("cut"), st.floats(0, 1))
+    | st.tuples(st.just("put"), st.tuples(st.floats(0, 1), st.sampled_from(_INSERTED)))
+    | st.tuples(st.just("write"), st.sampled_from(_CONTENTS))
+    | st.tuples(st.sampled_from(("remove", "folder", "twice", "dangling", "unreadable")), st.none())
+)
+
+
+@st.composite
+def json_change(draw: st.DrawFn) -> tuple[str, Any]:
+    """Some value of a JSON or YAML file, chosen by where it stands, becomes another one, or its key goes."""
+    where = draw(st.floats(0, 1))
+    return ("drop", where) if draw(st.booleans()) and draw(st.booleans()) else ("set", (where, draw(odd_value)))
+
+
+_weights_changes = st.tuples(
+    st.sampled_from(("drop-tensor", "rename-tensor", "reshape-tensor", "nan-tensor", "int-tensor", "more-tensor")),
+    st.floats(0, 1),
+)
+
+MODEL_FILES = (
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "generation_config.json",
+    "chat_template.jinja",
+)
+RUN_FILES = (
+    *("recipe.yaml", "summary.json", "metrics.jsonl", "examples.json", "checkpoints/step-000001/state.json"),
+    *("checkpoints/step-000001/manifest.json", "checkpoints/step-000001/tensors-0000.safetensors"),
+    *("rollouts/step-000001.parquet", "rollouts", "checkpoints", "model", "report.html", "tensorboard"),
+)
+
+
+@st.composite
+def model_changes(draw: st.DrawFn, folder: str = "model") -> tuple[str, str, Any]:
+    if draw(st.booleans()):
+        how, what = draw(_weights_changes | _bytes_changes)
+        return (f"{folder}/model.safetensors", how, what)
+    file = f"{folder}/{draw(st.sampled_from(MODEL_FILES))}"
+    how, what = draw(json_change() if file.endswith(".json") and draw(st.booleans()) else _bytes_changes)
+    return (file, how, what)
+
+
+@st.composite
+def run_changes(draw: st.DrawFn, name: str) -> tuple[str, str, Any]:
+    file = draw(st.sampled_from(RUN_FILES))
+    path = f"runs/{name}/{file}"
+    if file == "model":
+        return draw(model_changes(path))
+    structured = file.endswith((".json", ".yaml"))
+    how, what = draw(json_change() if structured and draw(st.booleans()) else _bytes_changes)
+    return (path, how, what)
+
+
+@st.composite
+def data_changes(draw: st.DrawFn, file: str = "data.jsonl") -> tuple[str, str, Any]:
+    if draw(st.integers(0, 3)):
+        return (file, "write", "".join(_row_line(row) + "\n" for row in draw(_rows)))
+    return (file, *draw(_bytes_changes))
+
+
+TEMPLATES = (
+    "{{ raise_exception('System role not supported') }}",
+    "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+    "{% for m in messages %}{{ m['content'] }}",
+    "{{ messages }}{{ nothing.at.all }}",
+    "{{ ''.__class__.__mro__ }}",
+    "constant",
+    "",
+    "{{ 'x' * 10000000 }}",
+    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    "{% for m in messages %}{{ m['content'] }}{% endfor %}",
+    "\x1b[2J{% for m in messages %}{{ m['content'] }}{% endfor %}",
+)
+
+
+def apply(case: Case, folder: Path) -> None:
+    """Do to the files of a folder what a case says."""
+    for name, how, what in case.changes:
+        path = folder / name
+        if not path.parent.is_dir():
+            continue  # an earlier change has made it something else
+        old = path.read_bytes() if path.is_file() else b""
+        match how:
+            case "cut":
+                _write(path, old[: int(len(old) * what)])
+            case "put":
+                at = int(len(old) * what[0])
+                _write(path, old[:at] + what[1].encode("latin-1", "replace") + old[at:])
+            case "write":
+                _write(path, what.encode("utf-8", "surrogatepass"))
+            case "base64":
+                _write(path, base64.b64decode(what))
+            case "remove" | "folder" | "dangling":
+                _away(path)
+                if how == "folder":
+                    path.mkdir()
+                if how == "dangling":
+                    path.symlink_to("not-there")
+            case "unreadable":
+                if path.exists():
+                    os.chmod(path, 0)
+            case "twice":
+                _write(path, old + old)
+            case "set" | "drop":
+                _change_document(path, old, how, what)
+            case _:
+                _change_weights(path, how, what)
+
+
+def _away(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _write(path: Path, content: bytes) -> None:
+    _away(path)
+    path.write_bytes(content)
+
+
+def _change_document(path: Path, old: bytes, how: str, what: Any) -> None:
+    try:
+        document = yaml.safe_load(old) if path.suffix == ".yaml" else json.loads(old)
+    except (ValueError, yaml.YAMLError):
+        return  # an earlier change has made it something else
+    places = _places(document)
+    if not places:
+        return
+    where = what if how == "drop" else what[0]
+    container, key = places[min(int(where * len(places)), len(places) - 1)]
+    if how == "drop":
+        del container[key]
+    else:
+        container[key] = what[1]
+    text = yaml.safe_dump(document, sort_keys=False) if path.suffix == ".yaml" else json.dumps(document)
+    _write(path, text.encode("utf-8", "surrogatepass"))
+
+
+def _places(value: Any) -> list[tuple[Any, Any]]:
+    """(container, key) of every value in it, at most some hundred: a tokenizer's vocabulary is not all there is."""
+    found: list[tuple[Any, Any]] = []
+    layer = [value]
+    while layer and len(found) < 300:
+        inner: list[Any] = []
+        for each in layer:
+            keys = list(each) if isinstance(each, dict) else range(len(each)) if isinstance(each, list) else []
+            found += [(each, key) for key in list(keys)[:20]]
+            inner += [each[key] for key in list(keys)[:20]]
+        layer = inner
+    return found
+
+
+def _change_weights(path: Path, how: str, where: float) -> None:
+    try:
+        tensors = load_file(path)
+    except Exception:
+        return  # an earlier change has made it something else
+    names = sorted(tensors)
+    name = names[min(int(where * len(names)), len(names) - 1)]
+    match how:
+        case "drop-tensor":
+            del tensors[name]
+        case "rename-tensor":
+            tensors[f"{name}.renamed"] = tensors.pop(name)
+        case "reshape-tensor":
+            tensors[name] = np.concatenate([tensors[name]] * 2)
+        case "nan-tensor":
+            tensors[name] = np.full_like(tensors[name], np.nan)
+        case "int-tensor":
+            tensors[name] = np.zeros(tensors[name].shape, np.int32)
+        case "more-tensor":
+            tensors["surplus.weight"] = np.zeros((2, 2), np.float32)
+    _away(path)
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+_flags = st.sampled_from(((), (), (), ("--json",), ("--overwrite",), ("--resume",), ("--resume", "--overwrite")))
+_ODD_NAMES = ("done", "stopped", "..", "a/b", "", "x" * 300, "\x1b[2J", "-x", "con trol")
+_recipes = mostly(st.just("grpo"), st.sampled_from(("mine.yaml", *recipe_names())), one_in=4)
+_OUTPUTS = (
+    *("out.json", "out", "data.jsonl", "model", "model/model.safetensors", "model/new", "runs/done", "notes.txt", "."),
+    *("runs/done/recipe.yaml", "nowhere/out.json", "/proc/x", "/dev/full", "", "x" * 300, "a\x00b", "data.jsonl/x"),
+)
+_REWARDS = (
+    *("reward.py:score", "reward.py:broken", "reward.py:odd", "number", "math", "[exact, format]", "task", "exact"),
+    *("{kind: trl, function: reward.py:score}", "reward.py:not_a_function", "nowhere.py:score"),
+)
+
+
+def _own(output: str, name: str) -> tuple[str, ...]:
+    """Where a run may write: its own folder, if that is part of no input."""
+    path = os.path.normpath(os.path.join(output, name))
+    refused = any(path == each or path.startswith(f"{each}/") for each in INPUTS)
+    return () if refused or path.startswith("..") else (path,)
+
+
+@st.composite
+def train_cases(draw: st.DrawFn) -> Case:
+    """One thing is odd, now and then more: of two odd things the second is seldom reached."""
+    recipe, name, output, flags = draw(_recipes), "new", "runs", ()
+    words: list[str] = []
+    changes: list[Any] = []
+    odd = draw(st.lists(st.sampled_from(("keys",) * 6 + (*_ODD,)), min_size=1, max_size=2))
+    for what in odd if draw(st.integers(0, 3)) == 2 else odd[:1]:
+        match what:
+            case "keys":
+                words += draw(st.lists(overrides(recipe), min_size=1, max_size=2))
+            case "recipe":
+                recipe = draw(odd_text)
+            case "name":
+                name, flags = draw(st.sampled_from(_ODD_NAMES)), draw(_flags)
+            case "output":
+                output = draw(st.sampled_from(_OUTPUTS))
+                words.append(f"output={output}")
+            case "reward":
+                words.append(f"reward={draw(st.sampled_from(_REWARDS))}")
+            case "model":
+                changes += draw(st.lists(model_changes(), min_size=1, max_size=2))
+            case "data":
+                changes.append(draw(data_changes()))
+            case "chats":
+                words.append("tasks=chats.jsonl")
+                changes.append(draw(data_changes("chats.jsonl")))
+            case "template":
+                words.append("model.chat_template=template.jinja")
+                changes.append(("template.jinja", "write", draw(st.sampled_from(TEMPLATES))))
+            case "tables":
+                file = draw(st.sampled_from(("data.parquet", "rows.json")))
+                words.append(f"tasks={file}")
+                changes.append((file, *draw(_bytes_changes)))
+    argv = ("train", recipe, *SMALL, *words, "--name", name, *flags)
+    return Case(argv, tuple(changes), _own(output, name), "train")
+
+
+_ODD = ("recipe", "name", "output", "reward", "model", "model", "data", "data", "chats", "template", "tables")
+
+
+@st.composite
+def recipe_file_cases(draw: st.DrawFn) -> Case:
+    """A recipe's file that somebody else wrote."""
+    recipe: dict[str, Any] = {"extends": "grpo"}
+    for key in draw(st.lists(st.sampled_from(EVERY_KEY), max_size=3)):
+        inner: Any = draw(odd_value)
+        *above, last = key.split(".")
+        at = recipe
+        for part in above:
+            at = at.setdefault(part, {}) if isinstance(at.get(part, {}), dict) else {}
+        at[last] = inner
+    text = yaml.safe_dump(recipe, allow_unicode=True) if draw(st.integers(0, 3)) else draw(odd_text)
+    changes = (("other.yaml", "write", text),)
+    return Case(("train", "other.yaml", *SMALL, "--name", "new"), changes, ("runs/new",), "recipe file")
+
+
+@st.composite
+def resume_cases(draw: st.DrawFn) -> Case:
+    changes = draw(st.lists(run_changes("stopped"), max_size=2))
+    keys = draw(st.lists(overrides(), max_size=1)) if draw(st.booleans()) else []
+    argv = ("train", "grpo", *SMALL, "checkpoint_every=1", "rollouts_every=1", *keys, "--name", "stopped", "--resume")
+    return Case(argv, tuple(changes), ("runs/stopped",), "resume")
+
+
+@st.composite
+def evaluation_cases(draw: st.DrawFn) -> Case:
+    """A model measured, searched with or asked for hints; one thing is odd."""
+    command = draw(st.sampled_from(("eval", "eval", "search", "hints")))
+    model, words, changes = draw(st.sampled_from(("model", "runs/done"))), list[str](), list[Any]()
+    output = "out.jsonl" if command == "hints" else draw(st.sampled_from((None, "out.json", "new/out.json")))
+    match draw(st.sampled_from(("model", "name", "run", "data", "keys", "columns", "output", "output"))):
+        case "model":
+            model, changes = "model", draw(st.lists(model_changes(), min_size=1, max_size=2))
+        case "name":
+            model = draw(st.sampled_from(("runs/stopped", "nowhere", "data.jsonl", "base")) | odd_text)
+        case "run":
+            model, changes = "runs/done", draw(st.lists(run_changes("done"), min_size=1, max_size=2))
+        case "data":
+            changes = [draw(data_changes())]
+        case "keys":
+            words = draw(st.lists(odd_text | overrides(), min_size=1, max_size=1))
+        case "columns":
+            words = [f"tasks.columns.{draw(st.sampled_from(('prompt', 'answer', 'level')))}={draw(odd_text)}"]
+        case "output":
+            output = draw(st.sampled_from(_OUTPUTS))
+    options = ["--n", "1", "--max-tokens", "4"] + ([] if output is None else ["--output", output])
+    options += draw(st.sampled_from(([], ["--json"])))
+    if command == "hints":
+        argv = ["hints", "data.jsonl", "--model", model, "--retries", "0", "--items", "1"]
+    else:
+        argv = [command, model, "--tasks", "data.jsonl", "--reward", "exact"]
+        strategy = draw(st.sampled_from(("best-of-n", "beam", "all", "mcts")))
+        argv += ["--k", "1"] if command == "eval" else ["--sizes", "1", "--strategy", strategy]
+    own = () if output is None or any(f"{output}/".startswith(f"{each}/") for each in (*INPUTS, "runs")) else (output,)
+    return Case((*argv, *options, *words), tuple(changes), own, command)
+
+
+@st.composite
+def reading_cases(draw: st.DrawFn) -> Case:
+    """Commands that only read, and words that are none."""
+    changes: list[Any] = []
+    match draw(st.sampled_from(("damaged", "view", "recipes", "components", "words"))):
+        case "damaged":
+            changes = draw(st.lists(run_changes("done"), min_size=1, max_size=2))
+            argv = ["view", "runs/done"]
+        case "view":
+            argv = [
+                "view",
+                draw(st.sampled_from(("model", "nowhere", "data.jsonl", "", "runs", "runs/done")) | odd_text),
+            ]
+        case "recipes":
+            words = draw(st.sampled_from(((), ("show", "grpo"), ("show", "grpo"), ("show",), ("list",))))
+            argv = ["recipes", *words, *draw(st.lists(overrides(), max_size=2))]
+        case "components":
+            argv = ["components", *draw(st.lists(st.sampled_from(ROOMS) | odd_text, max_size=2))]
+        case _:
+            words = ("train", "eval", "--help", "--json", "--version", "-h", "--name", "compare", "grpo")
+            argv = draw(st.lists(st.sampled_from(words) | odd_text, max_size=4))
+    argv += draw(st.sampled_from(([], ["--json"])))
+    own = ("runs/done/report.html",) if argv[:1] == ["view"] else ()
+    return Case(tuple(argv), tuple(changes), own, "reading")
+
+
+@st.composite
+def comparison_cases(draw: st.DrawFn) -> Case:
+    words = draw(st.lists(overrides() | overrides().map("grpo:{}".format) | odd_text, max_size=1))
+    options = ["--seeds", draw(mostly(st.just("1"), st.sampled_from(("0", "-1", "99999999999", "x", "2")), one_in=3))]
+    if draw(st.booleans()):
+        tokens = st.sampled_from(("1", "0", "-1", "1e3", "999999999999"))
+        options += ["--tokens", draw(mostly(st.just("20"), tokens, one_in=3))]
+    other = draw(st.sampled_from(("rloo", "grpo@two", "mine.yaml")))
+    argv = ("compare", "grpo", other, *SMALL, *words, *options, "--name", "c")
+    return Case(argv, (), ("runs/compare-c",), "compare")
+
+
+def cases() -> st.SearchStrategy[Case]:
+    few = [evaluation_cases(), reading_cases(), resume_cases(), recipe_file_cases()]
+    return st.one_of(*[train_cases()] * 4, *few, *few, comparison_cases())

@@ -1,0 +1,91 @@
+"""One case from beginning to end: the files, the command, and everything that must hold whatever was tried."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import fuzz_workspace
+from fuzz_cases import Case, apply
+from fuzz_process import Commands, Ended
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # pytest has it there already, the command has not
+from folder_digest import digest
+
+CODES = (0, 1, 2, 3, 130)
+"""What README says of them: done, failed, unusable, nothing learnt, stopped."""
+
+
+class Fuzzing:
+    """Tries cases; a context manager.
+
+    Attributes:
+        codes: (kind of case, exit code) -> how many there were.
+        interrupted: cases that were sent Ctrl-C, since what they asked for takes long.
+    """
+
+    def __enter__(self) -> Fuzzing:
+        self.folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
+        self.commands = Commands().__enter__()
+        self.codes: Counter[tuple[str, int]] = Counter()
+        self.interrupted = 0
+        original = self.folder / "original"
+        fuzz_workspace.build(original, lambda argv: self.commands.run(argv, original))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.commands.__exit__()
+        shutil.rmtree(self.folder)
+
+    def faults(self, case: Case) -> list[str]:
+        """Try a case; what did not hold, each with the words of the command."""
+        work = self.folder / "work"
+        for leftover in (work, self.folder / "work.tmp"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        shutil.copytree(self.folder / "original", work, symlinks=True)
+        apply(case, work)
+        before = digest(work)
+        ended = self.commands.run(list(case.argv), work)
+        after = digest(work)
+        self.codes[case.kind, ended.code] += 1
+        self.interrupted += ended.interrupts > 0
+        found = [*ways_of_ending(ended), *files_that_changed(case, ended, before, after)]
+        if any((self.folder / "work.tmp").iterdir()):
+            found.append("left temporary files")
+        return [f"{fault}\n  {ended.err[-3000:]}{ended.out[-500:]}" for fault in found]
+
+
+def ways_of_ending(ended: Ended) -> list[str]:
+    found: list[str] = []
+    if ended.killed:
+        found.append(f"did not end within {ended.seconds} seconds, {ended.interrupts} Ctrl-C")
+    elif ended.code not in CODES:
+        found.append(f"exit code {ended.code}")
+    if "Traceback (most recent call last)" in ended.out + ended.err and "lyceum_user_" not in ended.err:
+        found.append("a traceback")
+    if ended.code != 0 and not (ended.out + ended.err).strip():
+        found.append(f"exit code {ended.code} without a word")
+    if ended.interrupts and not (ended.out + ended.err).strip():
+        found.append("not a word before Ctrl-C")
+    if ended.left:
+        found.append(f"left {ended.left} processes")
+    if control := {c for c in ended.out + ended.err if not c.isprintable() and c not in "\n\t"}:
+        found.append(f"printed control characters: {sorted(control)!r}")
+    return found
+
+
+def files_that_changed(case: Case, ended: Ended, before: dict[str, str], after: dict[str, str]) -> list[str]:
+    changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+    if ended.code == 2:
+        return [f"refused, and changed {', '.join(changed[:5])}"] if changed else []
+    own = [path.rstrip("/") for path in case.own]
+    # A folder that had to be made for what is the command's own is its own too.
+    outside = [
+        name
+        for name in changed
+        if not any(name == path or name.startswith(f"{path}/") or path.startswith(f"{name}/") for path in own)
+    ]
+    return [f"changed what is not its own: {', '.join(outside[:5])}"] if outside else []
