@@ -133,4 +133,5 @@ class Lock:
     def release(self) -> None:
         if self.file in self._held:
             self._held.discard(self.file)
+            os.ftruncate(self._descriptor, 0)  # as it was found: a command that changed nothing leaves the same bytes
             os.close(self._descriptor)
