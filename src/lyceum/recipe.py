@@ -110,6 +110,8 @@ class Recipe(Settings):
     """Steps between checkpoints; 0 writes one only when interrupted."""
     rollouts_every: int = Field(default=10, ge=1)
     """Steps between those whose trajectories are written."""
+    digests: bool = False
+    """Write what each step was made of, for ``lyceum same``, which says where two runs first differ."""
     track: tuple[Tracker, ...] = ("tensorboard",)
     """Where curves are drawn: tensorboard, in the run's folder; wandb and trackio where they are installed."""
     trust_code: bool = False

@@ -3,7 +3,7 @@
 ::
 
     runs/NAME/recipe.yaml  summary.json  metrics.jsonl  examples.json  report.html
-              rollouts/  checkpoints/  model/  value/  tensorboard/
+              rollouts/  checkpoints/  model/  value/  tensorboard/  digests/
 """
 
 from __future__ import annotations
@@ -281,9 +281,9 @@ class Run:
             state = {"last_step": None, "lines": 0} if saved is None else saved["run"]
             self._metrics.go_back(state["last_step"], state["lines"])
             last = -1 if state["last_step"] is None else state["last_step"]
-            for rollouts in (self.path / "rollouts").glob("step-*.parquet"):
-                if (step := re.fullmatch(r"step-([0-9]+)", rollouts.stem)) and int(step[1]) > last:
-                    remove(rollouts)
+            for file in (*self.path.glob("rollouts/step-*.parquet"), *self.path.glob("digests/step-*.json")):
+                if (step := re.fullmatch(r"step-([0-9]+)", file.stem)) and int(step[1]) > last:
+                    remove(file)
         self._restored = True
         self._began = time.perf_counter()
         return None if found is None or saved is None else (checkpoint.step_of(found), saved["state"])
@@ -351,6 +351,13 @@ class Run:
         # Nothing resumes from it, so a kill must not tear it, but no step waits for the disk.
         atomic_write(target, content.getvalue(), durable=False)
         return target
+
+    def digests(self, step: int, by_room: Mapping[str, Any]) -> None:
+        """Write what a step was made of (see :mod:`lyceum.digests`)."""
+        self._require_restored()
+        target = self.path / "digests" / f"step-{step:06d}.json"
+        target.parent.mkdir(exist_ok=True)
+        atomic_write(target, to_json(by_room, indent=1) + "\n", durable=False)
 
     def summary(self, update: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Merge figures into summary.json, ``seconds`` by phase included; gives all of them. Without one, reads."""
@@ -460,7 +467,7 @@ def refused_changes(
     Args:
         may_differ: patterns of dotted keys that do not count.
     """
-    differing = _differences(began, read_yaml(_yaml(recipe)))
+    differing = differences(began, read_yaml(_yaml(recipe)))
     return [
         f"{key}: got {given!r}, but {path} began with {began!r}"
         for key, (began, given) in differing.items()
@@ -468,7 +475,7 @@ def refused_changes(
     ]
 
 
-def _differences(began: Any, given: Any) -> dict[str, tuple[Any, Any]]:
+def differences(began: Any, given: Any) -> dict[str, tuple[Any, Any]]:
     """Dotted key -> (value there, value here) where two recipes differ; an absent key's value reads 'nothing'."""
     there, here = _flat(began), _flat(given)
     keys = dict.fromkeys([*here, *there])

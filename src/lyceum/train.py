@@ -32,7 +32,7 @@ CHECKED = 64
 
 MAY_DIFFER = (
     *("title", "paper", "summary", "name", "label", "output"),
-    *("checkpoint_every", "rollouts_every", "track*", "trust_code", "model.device"),
+    *("checkpoint_every", "rollouts_every", "digests", "track*", "trust_code", "model.device"),
 )
 """Keys in which a resumed run may differ from its beginning: none of them changes a result."""
 
@@ -168,8 +168,17 @@ async def _train(
     with Progress(total, done=found[0] if found else 0, title=recipe.name) as progress, only_new():
         exam = _exam(recipe, exam_source, exam_grader)
         session = Session(
-            policy, run, progress, source, grader, exam, recipe.seed, interrupted, recipe.checkpoint_every
-        )  # fmt: skip
+            policy,
+            run,
+            progress,
+            source,
+            grader,
+            exam,
+            recipe.seed,
+            interrupted,
+            recipe.checkpoint_every,
+            digests=recipe.digests,
+        )
         if "recipe" not in run.summary():
             await _sit_before(recipe, session)
         last = await _stages(recipe, session, found[1] if found else None)

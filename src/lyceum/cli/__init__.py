@@ -1,4 +1,5 @@
-"""The command line: ``train``, ``eval``, ``search``, ``compare``, ``hints``, ``recipes``, ``components``, ``view``.
+"""The command line: ``train``, ``eval``, ``search``, ``compare``, ``hints``, ``recipes``, ``components``, ``same``, and
+``view``.
 
 Each command is a function of the Python API with its result printed. What needs a model's library is imported inside
 the commands: ``lyceum --help`` answers at once.

@@ -306,6 +306,31 @@ def components(
 
 
 @app.command()
+def same(
+    a: Annotated[Path, typer.Argument(help="A run's folder (trained with digests=true), or a checkout of lyceum.")],
+    b: Annotated[Path, typer.Argument(help="The other one.")],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RECIPE]... [KEY=VALUE]...",
+            help="Of two checkouts, what both train: by default every recipe, for two steps.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Say where two runs first differ: the step, the room (draw, generation, grades, ...) and the figures.
+
+    For example: lyceum train grpo digests=true --name a, the same under another version or on another machine as b,
+    then: lyceum same runs/a runs/b
+
+    Of two checkouts it trains recipes by the code of each, side by side. Exit code 1 where something differs.
+    """
+    from lyceum.cli.same import command
+
+    command(a, b, words or [], as_json=json)
+
+
+@app.command()
 def view(
     run: Annotated[Path, typer.Argument(help="A run's folder.")],
     open: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,

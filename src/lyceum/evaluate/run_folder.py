@@ -18,7 +18,7 @@ from lyceum.utils.terminal import quoted
 
 FILES = (
     *("recipe.yaml", "summary.json", "metrics.jsonl", "examples.json", "report.html"),
-    *("rollouts", "checkpoints", "model", "value", "model.partial", "value.partial"),
+    *("rollouts", "checkpoints", "model", "value", "model.partial", "value.partial", "digests"),
     *("tensorboard", "wandb", ".wandb-id"),
 )
 """What a run writes into its folder."""

@@ -219,6 +219,7 @@ class OnlineRun(SamplingRun):
     ) -> None:
         settings, session = self.settings, self.session
         step = session.first_step + self.step
+        session.digest(step, [*trees, *dropped], figures, forest=forest, credited=credited)
         figures |= rollout_figures(trees, dropped, forest) | self.beliefs()
         self.count([*trees, *dropped])
         session.count_signal(self.has_signal(forest, credited, figures))

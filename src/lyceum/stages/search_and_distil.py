@@ -274,6 +274,7 @@ class SearchAndDistilRun(SamplingRun):
         step = session.first_step + self.step
         trees, of_round = self._found or ([], {})
         self._found = None
+        session.digest(step, trees, figures)
         figures = {**of_round, **figures}
         figures |= {name: getattr(session.counts, name) for name in ("tokens_sampled", "tokens_trained")}
         figures["skipped_steps"] = self.learner.skipped_steps

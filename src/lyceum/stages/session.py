@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from lyceum.digests import step_digests
 from lyceum.evaluate.run import details_ungraded, reasons_ungraded, results_of, sample_tasks
 from lyceum.evaluate.statistics import TaskResult, summarise
+from lyceum.forest import Forest
 from lyceum.learner.local import LocalLearner
 from lyceum.policy import Policy
 from lyceum.progress import Progress
@@ -23,7 +25,7 @@ from lyceum.stages.counts import (
     NothingGraded,
 )
 from lyceum.tree import Tree
-from lyceum.types import Engine, Grader, Sampling, Task, TaskSource
+from lyceum.types import Credited, Engine, Grader, Sampling, Task, TaskSource
 
 
 class Interrupted(Exception):
@@ -107,6 +109,8 @@ class Session:
     seed: int
     interrupted: Callable[[], bool]
     checkpoint_every: int
+    digests: bool = False
+    """Whether the run leaves digests of its steps."""
     stage: int = 0
     """Number of the running stage, and"""
     first_step: int = 0
@@ -116,6 +120,19 @@ class Session:
     """Reasons for ungraded trajectories that were said."""
     warned: bool = False
     """Whether it was said that nothing is being learnt."""
+
+    def digest(
+        self,
+        step: int,
+        trees: Sequence[Tree],
+        figures: Mapping[str, Any],
+        *,
+        forest: Forest | None = None,
+        credited: Credited | None = None,
+    ) -> None:
+        """Leave the digests of a step of the run, where it is to (see :func:`lyceum.digests.step_digests`)."""
+        if self.digests:
+            self.run.digests(step, step_digests(trees, forest, credited, figures, self.policy.module))
 
     async def evaluate(self, engine: Engine, figures: dict[str, Any]) -> None:
         """Add held-out accuracy to a step's figures."""

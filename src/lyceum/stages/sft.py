@@ -72,6 +72,7 @@ class SupervisedRun:
                 trees = self.demonstrations(self.curriculum.draw(self.settings.tasks_per_step))
                 figures: dict[str, Any] = imitate(self.learner, trees, self.objective)
             self.step += 1
+            session.digest(session.first_step + self.step, trees, figures)
             await self.engine.load(self.learner.weights(), version=session.first_step + self.step)
             session.counts.tokens_trained += int(figures["tokens_trained"])
             figures["tokens_per_second"] = figures["tokens_trained"] / (time.perf_counter() - started)

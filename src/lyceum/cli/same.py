@@ -1,0 +1,141 @@
+"""``lyceum same``: where two runs, or the runs of two checkouts, first part."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lyceum.cli.outcome import FAILED, Failure
+from lyceum.cli.output import Output, printing
+from lyceum.utils.terminal import quoted
+
+SHOWN = 8
+"""Names that are shown of those that differ."""
+
+USUAL = ("steps=2", "evaluate.n=0", "checkpoint_every=0", "track=[]")
+"""Of the runs of two checkouts, before what is given."""
+
+_TRAIN = """
+import json, sys
+import lyceum
+names, keys, output = json.load(sys.stdin)
+for name in names:
+    try:
+        lyceum.train(name, [*keys, "digests=true"], name=name, output=output, progress="silent")
+        ended = None
+    except Exception as error:
+        ended = f"{type(error).__name__}: {error}"
+    print(json.dumps(ended), flush=True)
+"""
+"""What a process of each checkout runs: only what every version since ``digests`` has."""
+
+
+def command(a: Path, b: Path, words: Sequence[str], *, as_json: bool) -> None:
+    from lyceum.component import RecipeError
+
+    with printing(as_json) as out:
+        if (a / "src" / "lyceum").is_dir() and (b / "src" / "lyceum").is_dir():
+            found = of_checkouts(a, b, words, out)
+        elif words:
+            raise RecipeError(f"same: got {words[0]!r} beside two runs; allowed: recipes and keys beside two checkouts")
+        else:
+            found = [of_runs(a.name, a, b)]
+        document = {"same": not any(each["differs"] for each in found), "runs": found}
+        out.json(document)
+        out.show(*lines_of(found))
+        differing = [each["run"] for each in found if each["differs"]]
+        if differing:
+            raise Failure(FAILED, [f"{len(differing)} of {len(found)} differ: {', '.join(differing)}"], **document)
+
+
+def of_runs(name: str, a: Path, b: Path) -> dict[str, Any]:
+    """Two runs' first difference, and what they were made with where that differs too."""
+    from lyceum.digests import first_difference, read_digests
+    from lyceum.evaluate.run_folder import read_recipe, read_summary
+    from lyceum.run import differences
+
+    digests = read_digests(a)
+    found = first_difference(digests, read_digests(b))
+    versions = [read_summary(run).get("versions") or {} for run in (a, b)]
+    made_with = differences(read_recipe(a), read_recipe(b)) | differences(*versions)
+    differs = None if found is None else {"step": found.step, "room": found.room, "values": dict(found.values)}
+    return {"run": name, "steps": len(digests), "differs": differs, "made_with": made_with}
+
+
+def of_checkouts(a: Path, b: Path, words: Sequence[str], out: Output) -> list[dict[str, Any]]:
+    """Every recipe, or those that are named, trained for two steps by each of two checkouts, side by side."""
+    from lyceum.progress import track
+    from lyceum.recipe_files import recipe_names
+
+    recipes = [word for word in words if "=" not in word] or recipe_names()
+    keys = [*USUAL, *(word for word in words if "=" in word)]
+    with tempfile.TemporaryDirectory() as folder:
+        sides = [Path(folder) / side for side in ("a", "b")]
+        processes = [_start(*each, recipes, keys) for each in zip((a, b), sides, strict=True)]
+        try:
+            found: list[dict[str, Any]] = []
+            for name in track(recipes, "training by both", mode=out.progress):
+                ended = [_next(process) for process in processes]
+                found.append(_of_ended(name, ended, [side / name for side in sides]))
+            return found
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+
+
+def _start(checkout: Path, output: Path, recipes: Sequence[str], keys: Sequence[str]) -> subprocess.Popen[str]:
+    """A process that trains by a checkout's own code, one thread, since two run at once."""
+    source = str((checkout / "src").resolve())
+    environment = {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", _TRAIN],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    assert process.stdin is not None
+    process.stdin.write(json.dumps([list(recipes), list(keys), str(output)]))
+    process.stdin.close()
+    return process
+
+
+def _next(process: subprocess.Popen[str]) -> str | None:
+    """How the process's next run ended: None where it did well."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    return json.loads(line) if line else f"the process died with status {process.wait()}"
+
+
+def _of_ended(name: str, ended: Sequence[str | None], runs: Sequence[Path]) -> dict[str, Any]:
+    """What two runs of one recipe have in common: where both were refused, the words."""
+    if ended == [None, None]:
+        return of_runs(name, *runs)
+    values = None if ended[0] == ended[1] else {"ended": tuple(ended)}
+    differs = None if values is None else {"step": 0, "room": "start", "values": values}
+    return {"run": name, "steps": 0, "differs": differs, "made_with": {}, "ended": ended[0]}
+
+
+def lines_of(found: Sequence[dict[str, Any]]) -> list[str]:
+    """For people: a line for what is the same, the first names and values for what is not."""
+    lines: list[str] = []
+    for each in found:
+        differs = each["differs"]
+        if differs is None:
+            lines.append(f"{each['run']}: " + (each.get("ended") or f"{each['steps']} steps the same"))
+            continue
+        lines.append(f"{each['run']}: first differs at step {differs['step']} in {differs['room']}")
+        for title, what in (("", differs["values"]), ("  made with", each["made_with"])):
+            lines += [title] if title and what else []
+            shown = list(what.items())[:SHOWN]
+            lines += [f"    {name}: {quoted(one)} | {quoted(other)}" for name, (one, other) in shown]
+            if len(what) > len(shown):
+                lines.append(f"    and {len(what) - len(shown)} more")
+    return lines
