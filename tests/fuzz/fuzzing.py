@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import tempfile
@@ -17,6 +18,8 @@ from folder_digest import digest
 
 CODES = (0, 1, 2, 3, 130)
 """What README says of them: done, failed, unusable, nothing learnt, stopped."""
+OURS = re.compile(r'Traceback \(most recent call last\):\n(?! *File "[^"]*reward\.py")')
+"""A traceback of the program: that of a user's function begins in the user's file."""
 
 
 class Fuzzing:
@@ -64,7 +67,7 @@ def ways_of_ending(ended: Ended) -> list[str]:
         found.append(f"did not end within {ended.seconds} seconds, {ended.interrupts} Ctrl-C")
     elif ended.code not in CODES:
         found.append(f"exit code {ended.code}")
-    if "Traceback (most recent call last)" in ended.out + ended.err and "lyceum_user_" not in ended.err:
+    if OURS.search(ended.out + ended.err):
         found.append("a traceback")
     if ended.code != 0 and not (ended.out + ended.err).strip():
         found.append(f"exit code {ended.code} without a word")

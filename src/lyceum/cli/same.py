@@ -13,6 +13,7 @@ from typing import Any
 
 from lyceum.cli.outcome import FAILED, Failure
 from lyceum.cli.output import Output, printing
+from lyceum.utils.numbers import to_json
 from lyceum.utils.terminal import quoted
 
 SHOWN = 8
@@ -102,7 +103,7 @@ def _start(checkout: Path, output: Path, recipes: Sequence[str], keys: Sequence[
         env=environment,
     )
     assert process.stdin is not None
-    process.stdin.write(json.dumps([list(recipes), list(keys), str(output)]))
+    process.stdin.write(to_json([list(recipes), list(keys), str(output)]))
     process.stdin.close()
     return process
 

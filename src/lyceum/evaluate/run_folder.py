@@ -44,9 +44,12 @@ class _Measured(_Written):
     greedy: _Measured | None = None
     pass_at: dict[str, _Figure] | None = None
     maj_at: dict[str, _Figure] | None = None
+    reward: _Figure | None = None
     tasks: int | None = None
     samples: int | None = None
     ungraded: int | None = None
+    unjudged: int | None = None
+    reasons_ungraded: dict[str, int] | None = None
 
 
 class _Summary(_Written):
@@ -65,6 +68,9 @@ class _Summary(_Written):
     ungraded: int | None = None
     skipped_steps: int | None = None
     reasons_ungraded: dict[str, int] | None = None
+    learnt: bool | None = None
+    nothing_learnt: list[str] | None = None
+    recipe: str | None = None
 
 
 class _Line(_Written):
@@ -76,6 +82,7 @@ class _Line(_Written):
 
 class _Answer(_Written):
     completion: str
+    correct: bool | None = None
 
 
 class _Example(_Written):
