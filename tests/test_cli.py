@@ -77,8 +77,11 @@ def test_a_reward_that_always_fails_stops_the_run_and_says_why(capsys, tmp_path)
     (tmp_path / "mine.py").write_text("def reward(completion):\n    raise ValueError('my bug')\n")
     assert main(["train", "grpo", *TINY, "steps=9", "reward=mine.py:reward"]) == 3
     err = capsys.readouterr().err
-    assert err.count("not graded: function: WorkerError: ValueError: my bug") == 1  # at once, and once
-    assert "nothing graded in 3 steps in a row: none of 12 completions could be graded: function: Worker" in err
+    assert err.count("not graded: function: ValueError: my bug") == 1  # at once, and once
+    assert (
+        "nothing graded in 3 steps in a row: none of 12 completions could be graded: function: ValueError: my bug"
+        in err
+    )
     assert len((tmp_path / "runs/grpo/metrics.jsonl").read_text().splitlines()) == 3
 
 
@@ -93,7 +96,7 @@ def test_a_run_closes_with_what_was_wrong_with_its_completions(capsys, tmp_path)
     assert "100 % of the completions were cut" in out  # of an untrained model
     ungraded = json.loads((tmp_path / "runs/grpo/summary.json").read_text())["ungraded"]
     assert 0 < ungraded < 8
-    assert f"could not be graded and were left out:\n        {ungraded} x function: WorkerError: ValueError: odd" in out
+    assert f"could not be graded and were left out:\n        {ungraded} x function: ValueError: odd" in out
     assert "mean reward [95 % interval]" not in out  # one held-out task of two is graded: no interval
     assert "2 samples have a reward other than 0 and 1" in out
     # The command that it names works: the folder's recipe could not trust its own code.

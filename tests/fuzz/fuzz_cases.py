@@ -489,7 +489,10 @@ def evaluation_cases(draw: st.DrawFn) -> Case:
         argv = [command, model, "--tasks", "data.jsonl", "--reward", "exact"]
         strategy = draw(st.sampled_from(("best-of-n", "beam", "all", "mcts")))
         argv += ["--k", "1"] if command == "eval" else ["--sizes", "1", "--strategy", strategy]
-    own = () if output is None or any(f"{output}/".startswith(f"{each}/") for each in (*INPUTS, "runs")) else (output,)
+    # A new file beside a model that is no input of this command is the user's wish.
+    inputs = [each for each in (*INPUTS, "runs") if each != "model" or model == "model"]
+    taken = output is None or output == "model" or any(f"{output}/".startswith(f"{each}/") for each in inputs)
+    own = () if taken else (output,)
     return Case((*argv, *options, *words), tuple(changes), own, command)
 
 

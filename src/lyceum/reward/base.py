@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel
 
 from lyceum.component import Component, RecipeError
+from lyceum.reward.worker_process import WorkerError
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task, TaskSource
 from lyceum.utils.numbers import real
@@ -148,7 +149,8 @@ def _checked(grade: Grade) -> Grade:
 
 def describe(error: BaseException) -> str:
     """``ValueError: message``, on one line and of bounded length: an error may quote a whole completion."""
-    text = " ".join(f"{type(error).__name__}: {error}".split())
+    named = not isinstance(error, WorkerError)  # which names what was raised in the worker
+    text = " ".join(f"{type(error).__name__}: {error}".split() if named else str(error).split())
     return text if len(text) <= 300 else text[:297] + "..."
 
 
