@@ -125,7 +125,7 @@ def _settings(recipe: str) -> dict[str, Any]:
     keys: dict[str, Any] = {}
     for stage in resolved.pop("stages"):
         keys |= _dotted(stage)
-    return {key: value for key, value in (keys | _dotted(resolved)).items() if key != "kind"}
+    return {key: value for key, value in (keys | _dotted(resolved)).items() if key not in ("kind", "name", "output")}
 
 
 SETTINGS = {recipe: _settings(recipe) for recipe in recipe_names()}
