@@ -123,8 +123,8 @@ class Tree:
         chosen: the trajectories to train on where a rollout chooses; None takes every finished leaf.
         record: what guidance or a rollout wants written down about this task (tier of hint, searches, ...).
         sampled_tokens: drawn by the engine for this task, those of discarded rollouts too.
-        mean_abs_advantage: what the learner made of it: the mean of |advantage| over its trained tokens, the
-            curriculum's weight included; 0 where the tree was dropped, None before credit was assigned.
+        mean_abs_advantage: what the learner made of it: the mean over its rollouts of each one's mean |advantage| over
+            its tokens, the curriculum's weight included; 0 where the tree was dropped, None before credit was assigned.
     """
 
     task: Task

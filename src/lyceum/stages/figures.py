@@ -62,17 +62,28 @@ def mean_solved(trees: Sequence[Tree]) -> float | None:
 
 
 def mean_abs_advantage(forest: Forest, credited: Credited | None, trees: int) -> list[float]:
-    """Each tree's mean |advantage| over the tokens that the policy wrote; 0 for a tree without any.
+    """Each tree's |advantage|: the mean over a rollout's tokens that the policy wrote, then over the tree's rollouts.
+
+        m = mean_i mean_t |A_(i, t)|
+
+    A long rollout counts no more than a short one. Rows without a token of the policy's are left out; a tree without
+    any other row has 0.
 
     Args:
         trees: how many trees the forest was made of; those without a graded trajectory have no rows in it.
+    Source:
+        The released codes of SEC (arXiv:2505.14970; verl/utils/auto_curriculum/priority.py) and DUMP
+        (arXiv:2504.09710) both average in this order.
     """
     if credited is None:
         return [0.0] * trees
     mask = forest.trainable(forest.rows())
-    tokens = torch.zeros(trees).index_add(0, forest.group, mask.sum(1).float())
-    total = torch.zeros(trees).index_add(0, forest.group, (credited.advantage.abs() * mask).sum(1))
-    return (total / tokens.clamp(min=1)).tolist()
+    tokens = mask.sum(1)
+    written = (tokens > 0).float()
+    of_row = (credited.advantage.abs() * mask).sum(1) / tokens.clamp(min=1)
+    rollouts = torch.zeros(trees).index_add(0, forest.group, written)
+    total = torch.zeros(trees).index_add(0, forest.group, of_row)
+    return (total / rollouts.clamp(min=1)).tolist()
 
 
 def _entropy(forest: Forest) -> float | None:
