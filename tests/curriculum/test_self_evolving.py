@@ -26,6 +26,15 @@ def test_values_follow_the_mean_advantage_of_each_categorys_rollouts():
     assert curriculum.value == {"1": pytest.approx(0.35), "2": 0.25, "3": 0.0}
 
 
+def test_a_category_that_was_not_drawn_keeps_its_value_however_long():
+    curriculum = build(learning_rate=0.5)
+    curriculum.observe([tree_of(3, advantage=0.8)])
+    for _ in range(3):
+        curriculum.observe([tree_of(1, advantage=0.0)])
+    # 0.8 by half is 0.4. Taking 0 for what was not drawn, it would be 0.4 / 2^3 = 0.05 by now.
+    assert curriculum.value == {"1": 0.0, "2": 0.0, "3": pytest.approx(0.4)}
+
+
 def test_a_tree_that_nobody_could_grade_says_nothing():
     curriculum = build()
     curriculum.observe([tree_of(1, advantage=1.0)])

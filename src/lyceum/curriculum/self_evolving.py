@@ -15,7 +15,13 @@ from lyceum.types import Curriculum, TaskSource
 
 
 class SelfEvolving(CategorySettings, room="curriculum"):
-    """Categories drawn by how much their tasks have lately taught: Boltzmann over values of mean |advantage|."""
+    """Categories drawn by how much their tasks have lately taught: Boltzmann over values of mean |advantage|.
+
+    A category without a graded rollout in a step keeps its value. The paper's update takes r_t(c), the mean |advantage|
+    of the tasks drawn from c, which such a category has not; so do its authors in ServiceNow's PipelineRL
+    (pipelinerl/curriculum/bandit.py). Their first code (auto_curriculum/priority.py) takes 0 for it instead:
+    a category that is drawn seldom loses the share alpha of its value in each step without it, and is drawn less still.
+    """
 
     kind: Literal["self-evolving"] = "self-evolving"
     learning_rate: float = Field(0.5, gt=0, le=1)
@@ -40,7 +46,7 @@ class SelfEvolvingCurriculum(CategoryBandit):
         return softmax(np.array([self.value[name] for name in self.tasks.names]), self.settings.temperature)
 
     def learn(self, of_category: Mapping[str, list[tuple[float, int]]]) -> None:
-        for name in self.value.keys() & of_category.keys():  # of the others nothing was seen: they stay
+        for name in self.value.keys() & of_category.keys():  # the others have no r(c)
             rollouts = sum(count for _, count in of_category[name])
             gained = sum(advantage * count for advantage, count in of_category[name]) / rollouts
             self.value[name] = td_update(self.value[name], gained, self.settings.learning_rate)
@@ -64,6 +70,7 @@ def td_update(value: float, gained: float, learning_rate: float) -> float:
         gained: r(c), the mean |advantage| over the rollouts of category c in this step.
         learning_rate: alpha, in 0 .. 1.
     Source:
-        Self-Evolving Curriculum for LLM Reasoning, arXiv:2505.14970, sections 2.2 and 2.3.
+        Self-Evolving Curriculum for LLM Reasoning, arXiv:2505.14970, section 2.2 (equation 1) and section 2.3
+        (equation 3: r(c)).
     """
     return value + learning_rate * (gained - value)

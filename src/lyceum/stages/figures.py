@@ -72,7 +72,7 @@ def mean_abs_advantage(forest: Forest, credited: Credited | None, trees: int) ->
     Args:
         trees: how many trees the forest was made of; those without a graded trajectory have no rows in it.
     Source:
-        The released codes of SEC (arXiv:2505.14970; verl/utils/auto_curriculum/priority.py) and DUMP
+        The released codes of SEC (arXiv:2505.14970; auto_curriculum/priority.py) and DUMP
         (arXiv:2504.09710) both average in this order.
     """
     if credited is None:
