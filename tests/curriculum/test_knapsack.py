@@ -43,6 +43,12 @@ def test_the_program_finds_the_best_allocation_of_all():
     assert solve(rates, left, least=least, most=most) == list(best)
 
 
+def test_a_rollout_is_worth_what_it_adds_and_not_what_its_floor_was_worth():
+    # The seventh rollout of a task solved at 0.5 adds 0.125 * 0.5^6 = 0.00195, the third of one at 0.9 only
+    # 0.009 * (0.27 - 0.18) = 0.00081. The released code counts 0.00243 for that, all three, and shares out 4 and 1.
+    assert solve([0.5, 0.9], 5, least=2, most=128) == [5, 0]
+
+
 def test_of_two_tasks_that_are_as_one_sided_the_harder_gets_more():
     # Both show answers of both kinds as often, but 0.2 * 0.64 is four times 0.8 * 0.04: there is more to gain.
     hard, easy = solve([0.2, 0.8], 12, least=2, most=14)
@@ -84,6 +90,11 @@ def test_what_nobody_in_between_needs_goes_to_tasks_that_were_never_solved():
     # 32 rollouts, floors 2 each: 24 are left. A task at 1/2 needs 3 (3.32 rounded down), so 21 are over: the failed
     # ones get 11 and 10 of them, and the one in between 3.
     assert allocate([0.0, 0.5, 0.0, 1.0], 32, **FLOORS) == [13, 5, 12, 2]
+
+
+def test_tasks_that_are_not_known_are_not_taken_for_failed():
+    # Floors 2 and 8 leave 6 of 16, all for the task that fails. In the released code the other one has 3 of them.
+    assert allocate([0.0, None], 16, **FLOORS) == [8, 8]
 
 
 def test_without_failed_tasks_the_surplus_goes_to_all_that_are_not_in_between():

@@ -241,8 +241,14 @@ def allocate(
     Raises:
         ValueError: the floors are more than the total.
     Source:
-        Knapsack RL's released code (sampling_budget_by_knapsack). There, a batch in which every task is solved now and
-        then has nobody to give a surplus to, and fails; here the dynamic program shares all of it out.
+        Knapsack RL's released code (verl/trainer/ppo/exploration_utils.py, sampling_budget_by_knapsack), but for:
+
+        - Tasks whose rate is not known. There their rate is stored as 0, so that they share in what is left over as if
+          they had never been solved, beyond their own ``unknown``: of rates 0 and None, floors 2 and 8 and a total of
+          16, they become 5 and 11. Here they get some of it only where no task is known to fail: 8 and 8.
+        - A task that gets nothing beyond ``least``: see :func:`solve`.
+        - A batch in which every task is solved now and then. There it has nobody to give a surplus to, and fails; here
+          the dynamic program shares all of it out.
     """
     floor = {None: unknown, 0.0: never_solved, 1.0: always_solved}
     budget = [floor.get(rate, least) for rate in rates]
@@ -272,6 +278,12 @@ def solve(rates: Sequence[float], left: int, *, least: int, most: int) -> list[i
         best_i(w) = max_{0 <= k <= most - least} best_{i-1}(w - k) + Value(least + k, p_i)
 
     What does not fit below ``most`` is spread evenly above it.
+
+    Source:
+        Knapsack RL, arXiv:2509.25849: the largest sum of values over all tasks. In the released code (solve_by_dp) a
+        task with k = 0 counts 0 and not Value(least, p): one rollout more is there worth Value(least + 1, p), what the
+        floor is worth included, so that it goes to tasks that gain almost nothing by it. Of 5 further rollouts above 2,
+        tasks solved at 0.5 and 0.9 get 4 and 1 there, 5 and 0 here.
     """
     if not rates:
         return []
