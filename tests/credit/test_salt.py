@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tree_forests import forest_of, random_nested
 
+from lyceum.component import RecipeError
 from lyceum.credit.group import GroupRelative
 from lyceum.credit.salt import Salt, merged_advantages
 from lyceum.forest import build_forest
@@ -74,6 +75,21 @@ def test_steps_are_where_the_grader_judged_or_of_a_length_or_behind_separators()
     assert got(rows_of(*rows), steps="separator", separator_ids=(6,)) == [0, 0, 0, 0.5, 0.5, 0.5]
 
 
+def test_a_run_in_which_nobody_judges_steps_is_refused_and_not_silently_grpo():
+    with pytest.raises(RecipeError, match=r"credit.steps: got 'judged', but in 2 completions .* allowed: 'tokens'"):
+        Salt().build()(rows_of(([5, 6], 1.0), ([5, 7], 0.0)))
+
+
+def test_a_step_of_a_run_without_anything_to_learn_needs_no_steps():
+    # A model that cannot write a result yet: all wrong, and nothing to judge.
+    assert not Salt().build()(rows_of(([5, 6], 0.0), ([5, 7], 0.0))).advantage.any()
+
+
+def test_one_judged_step_is_enough():
+    advantage = Salt(scale="none").build()(rows_of(([5, 6], 1.0), ([5, 7], 0.0), steps=(2,))).advantage
+    assert advantage.tolist() == [[0, 0.5, 0.5], [0, -0.5, -0.5]]
+
+
 def test_the_nodes_of_a_tree_are_steps():
     # Both leaves of the inner node share it: its token gets their mean (1 + 0) / 2 - 1/3, theirs their own.
     advantage = Salt(scale="none").build()(forest_of([[1, 0], 0])).advantage
@@ -85,7 +101,8 @@ def test_the_nodes_of_a_tree_are_steps():
 @given(st.integers(0, 10**6), st.sampled_from(["std", "none", "batch"]))
 def test_without_a_step_in_common_it_is_the_group_relative_advantage(seed, scale):
     rng = Random(seed)
-    forest = forest_of(*[[rng.choice((0, 1, 0.25)) for _ in range(rng.randint(1, 5))] for _ in range(2)], length=3)
+    # Each leaf below a node of its own: two steps.
+    forest = forest_of(*[[[rng.choice((0, 1, 0.25))] for _ in range(rng.randint(1, 5))] for _ in range(2)], length=3)
     for settings in ({"steps": "judged"}, {"steps": "tokens", "step_tokens": 2}):
         got = Salt(scale=scale, **settings).build()(forest).advantage
         torch.testing.assert_close(got, GroupRelative(scale=scale).build()(forest).advantage)
@@ -95,7 +112,7 @@ def test_without_a_step_in_common_it_is_the_group_relative_advantage(seed, scale
 def test_merging_moves_advantage_between_rows_and_makes_none(seed):
     # Over the rows that share them, steps keep their sum: over all steps of a tree it is that of the rows' own.
     rng = Random(seed)
-    forest = forest_of(random_nested(rng))
+    forest = forest_of([random_nested(rng)])
     own = GroupRelative(scale="none").build()(forest).advantage.sum()
     got = Salt(scale="none", history=None).build()(forest).advantage.sum()
     torch.testing.assert_close(got, own, atol=1e-5, rtol=1e-5)

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from lyceum.component import RecipeError
 from lyceum.credit.base import CreditSettings, lay, needs_company, row_reward
 from lyceum.credit.group import Scale, group_relative
 from lyceum.credit.paths import ForestCredit
@@ -34,7 +35,9 @@ class Salt(CreditSettings, room="credit"):
     kind: Literal["salt"] = "salt"
     steps: Literal["judged", "tokens", "separator"] = "judged"
     """Where a completion is cut into steps: where its grader judged one or a node of the tree ends, after so many
-    tokens, or behind each separator token."""
+    tokens, or behind each separator token. ``judged`` needs a grader that judges steps (that of ``chain``, under a
+    tokenizer of characters) or a rollout that grows trees: a run that has neither is refused at its first step with
+    something to learn."""
     step_tokens: int = Field(16, ge=1)
     """Tokens of a step, for ``tokens``."""
     separator_ids: tuple[int, ...] = ()
@@ -71,6 +74,8 @@ class Salt(CreditSettings, room="credit"):
             row[:length] for row, length in zip(rows.gather(forest.token).tolist(), forest.row_length, strict=True)
         ]
         steps = self._steps(forest, tokens)
+        if self.steps == "judged" and bool(of_row.any()):
+            refuse_without_steps(forest, steps)
         words = [[tuple(row[a:b]) for a, b in of] for row, of in zip(tokens, steps, strict=True)]
         merged = merged_advantages(of_row.tolist(), forest.group.tolist(), words, history=self.history)
         advantage = of_row.new_zeros(rows.index.shape)
@@ -100,6 +105,20 @@ class Salt(CreditSettings, room="credit"):
             edges = [start, *ends, len(row)]
             cut.append([(a, b) for a, b in pairwise(edges) if b > a])
         return cut
+
+
+def refuse_without_steps(forest: Forest, steps: Sequence[Sequence[Step]]) -> None:
+    """Raise RecipeError where every completion is one step that nobody judged: this would be plain ``group`` credit.
+
+    Whether a grader judges steps shows in its grades alone: it may depend on the tokenizer.
+    """
+    if all(len(of) < 2 for of in steps) and bool(forest.segment_reward.isnan().all()):
+        raise RecipeError(
+            f"credit.steps: got 'judged', but in {len(steps)} completions the grader judged no step and the rollout "
+            "made none, so that this would be credit.kind 'group'; allowed: 'tokens' with credit.step_tokens, "
+            "'separator' with credit.separator_ids, tasks whose grader judges steps (chain, with a tokenizer of "
+            "characters), or a rollout of trees"
+        )
 
 
 def merged_advantages(
