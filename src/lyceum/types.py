@@ -114,6 +114,7 @@ class Grade:
         reason: why there is no outcome, or why a part of weight 0, which is only recorded, gave none. A task that
             cannot be graded is counted, never scored 0.
         details: where a user's function failed: the row that it was given and its traceback.
+        answered: whether an answer was found where it should stand, right or wrong; None where the grader does not say.
     """
 
     outcome: float | None
@@ -122,6 +123,7 @@ class Grade:
     parts: Mapping[str, float] = field(default_factory=dict)
     reason: str | None = None
     details: str | None = None
+    answered: bool | None = None
 
     @property
     def verdict(self) -> bool | None:

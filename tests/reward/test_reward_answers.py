@@ -33,6 +33,14 @@ def test_the_answer_after_a_mark_is_the_last_and_ends_with_its_line():
     assert after_last("####   ", "####") is None
 
 
+def test_a_place_that_is_empty_is_no_answer_and_a_whole_text_does_not_say():
+    assert extract({"after": "####"}).answered("so #### 5") is True
+    assert extract({"after": "####"}).answered("so ####") is False
+    assert extract("whole").answered("so 5") is None
+    boxed = grades(Exact(extract=extract("boxed")), task("5"), "\\boxed{6}", "6")
+    assert [grade.answered for grade in boxed] == [True, False]
+
+
 def test_tags_must_be_closed():
     assert inside_last_tags("<answer>1</answer> <answer> 2 </answer>", "answer") == "2"
     assert inside_last_tags("<answer>1</answer> <answer>2", "answer") == "1"

@@ -74,6 +74,16 @@ def test_finite_parts_that_weights_carry_past_every_float_are_ungraded():
     assert add_up({"b": Grade(0.0, steps=((1, 1e308),))}, [10.0]).outcome is None
 
 
+def test_there_is_an_answer_where_one_of_the_parts_that_say_found_one():
+    # A penalty of the length does not say.
+    def combined(*said):
+        return add_up({str(i): Grade(0.0, answered=one) for i, one in enumerate(said)}, [1.0] * len(said)).answered
+
+    assert combined(None, False) is False
+    assert combined(False, True) is True
+    assert combined(None, None) is None
+
+
 def test_two_parts_of_a_kind_have_different_names():
     # The same name twice would drop one part from the record, and from the sum.
     [grade] = grades([Exact(), Exact(weight=0.5), Exact(weight=2)], task(), "42")

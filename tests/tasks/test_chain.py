@@ -39,6 +39,11 @@ def leaf(*texts: str, finish: str = "stop", tokens_of=len) -> Node:
     return node
 
 
+def test_there_is_an_answer_once_something_stands_behind_the_mark():
+    said = [grade(TASK, leaf(text, finish="length")).answered for text in (RIGHT, "37+8=45#4", "37+8=45#", "37+8=45")]
+    assert said == [True, True, False, False]
+
+
 def test_a_task_shows_the_chain_and_keeps_each_result():
     assert TASK.messages == ({"role": "user", "content": "37+8-2+5="},)
     assert TASK.answer == "48"

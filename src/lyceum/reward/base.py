@@ -122,7 +122,9 @@ def add_up(grades: Mapping[str, Grade], weights: Sequence[float]) -> Grade:
     if not all(map(math.isfinite, (outcome, *steps.values()))):
         return Grade.ungraded("the weighted sum of the parts is not a finite number")
     right = verdict_of(list(grades.values()))
-    return Grade(outcome, right, steps=tuple(sorted(steps.items())), parts=named, reason=reason)
+    said = [grade.answered for grade in grades.values() if grade.answered is not None]
+    answered = any(said) if said else None
+    return Grade(outcome, right, steps=tuple(sorted(steps.items())), parts=named, reason=reason, answered=answered)
 
 
 async def _ask(grader: Callable[..., Any], task: Task, leaves: Sequence[Node], *further: Any) -> list[Grade]:
@@ -175,9 +177,9 @@ def right_answers(task: Task) -> list[Any]:
     return [] if any(answer is None for answer in answers) else answers
 
 
-def verdict(right: bool) -> Grade:
+def verdict(right: bool, *, answered: bool | None = None) -> Grade:
     """1 for a right answer, 0 for a wrong one."""
-    return Grade(float(right), right)
+    return Grade(float(right), right, answered=answered)
 
 
 def code_allowed() -> bool:

@@ -38,7 +38,7 @@ class Choice(RewardPart):
             return Grade.ungraded(f"the answer {task.answer!r} of task {task.id!r} is none of {self.letters}")
         found = self.extract(leaf.completion) or ""
         chosen = chosen_letter(found, self.letters) if self.extract.form == "whole" else letter_of(found, self.letters)
-        return verdict(chosen in expected)
+        return verdict(chosen in expected, answered=self.extract.answered(leaf.completion))
 
 
 def letter_of(answer: Any, letters: str) -> str | None:

@@ -27,7 +27,8 @@ class Exact(RewardPart):
         if not answers:
             return Grade.ungraded(f"task {task.id!r} has no answer to compare with")
         found = self.extract(leaf.completion)
-        return verdict(found is not None and any(same_text(found, str(a), case=self.case) for a in answers))
+        right = found is not None and any(same_text(found, str(a), case=self.case) for a in answers)
+        return verdict(right, answered=self.extract.answered(leaf.completion))
 
 
 def same_text(left: str, right: str, *, case: bool) -> bool:

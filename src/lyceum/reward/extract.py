@@ -49,6 +49,10 @@ class Extract(Settings):
             case "tags":
                 return inside_last_tags(text, self.mark)
 
+    def answered(self, text: str) -> bool | None:
+        """Whether there is an answer in that place; None for ``whole``, of which any text is one."""
+        return None if self.form == "whole" else self(text) is not None
+
 
 WHOLE = Extract.model_validate("whole")
 

@@ -78,10 +78,10 @@ class Math(RewardPart):
             whole = self.extract.form in ("whole", "boxed")
             found = leaf.completion if whole else self.extract(leaf.completion)
             if found is None:
-                return verdict(False)
+                return verdict(False, answered=False)
             job = {"answers": list(map(str, answers)), "found": found, "boxed": self.extract.form == "boxed"}
             try:
-                return verdict(await pool.run(job))
+                return verdict(await pool.run(job), answered=self.extract.answered(leaf.completion))
             except WorkerError as error:
                 return Grade.ungraded(str(error))
 

@@ -44,7 +44,8 @@ class Number(RewardPart):
         if not answers or len(expected) < len(answers):
             return Grade.ungraded(f"the answer {task.answer!r} of task {task.id!r} is no number")
         found = last_number(self.extract(leaf.completion) or "")
-        return verdict(found is not None and any(self._close(found, number) for number in expected))
+        right = found is not None and any(self._close(found, number) for number in expected)
+        return verdict(right, answered=self.extract.answered(leaf.completion))
 
     def _close(self, found: Decimal, expected: Decimal) -> bool:
         return close(found, expected, self.tolerance, self.relative_tolerance)

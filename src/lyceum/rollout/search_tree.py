@@ -194,16 +194,25 @@ def back_up(leaf: SearchNode, *, least: float = 0.1) -> None:
 def judge(grade: Grade, *, complete: bool, incomplete: float) -> tuple[float, int] | None:
     """(outcome, order) of a terminal; None where it could not be graded.
 
+    One that was cut short is incomplete where it has no answer; with one, it is right or wrong. Where an incomplete one
+    is worth what a wrong one is, it is chosen like one.
+
     Args:
+        grade: one that does not say whether there is an answer (``answered`` is None) is taken for one without.
         complete: False for one that the limit on tokens or depth cut short.
-        incomplete: what such a one is worth where it is not right.
+        incomplete: what such a one is worth where it has no answer.
+    Source:
+        DeepSearch's released code (backup_and_selection), which asks for no end of sequence at the last depth and no
+        answer that can be parsed, and tells terminals apart by their worth.
     """
     if grade.outcome is None:
         return None
     right = grade.outcome > 0 if grade.verdict is None else grade.verdict
     if right:
         return 1.0, RIGHT
-    return (-1.0, WRONG) if complete else (incomplete, INCOMPLETE)
+    if complete or grade.answered or incomplete == -1:
+        return -1.0, WRONG
+    return incomplete, INCOMPLETE
 
 
 def choose_terminal(found: Sequence[SearchNode], negative: Negative, draw: Callable[[int], int]) -> SearchNode | None:

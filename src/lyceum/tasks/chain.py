@@ -220,11 +220,12 @@ def grade(task: Task, leaf: Node) -> Grade:
     tokens are characters; with other tokenizers a grader cannot know them, and ``steps`` is empty.
     """
     text = leaf.completion
-    correct = leaf.finish != "length" and text.partition("#")[2].strip() == task.answer
+    answer = text.partition("#")[2].strip()
+    correct = leaf.finish != "length" and answer == task.answer
     ends = _token_ends(leaf)
     judged = () if ends is None else tuple((ends[at], good) for at, good in judge_steps(task, text))
     outcome = float(correct)
-    return Grade(outcome, correct, steps=judged, parts={"answer": outcome})
+    return Grade(outcome, correct, steps=judged, parts={"answer": outcome}, answered=bool(answer))
 
 
 def judge_steps(task: Task, text: str) -> list[tuple[int, float]]:

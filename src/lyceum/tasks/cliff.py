@@ -176,5 +176,9 @@ def hinted(task: Task, hint: Mapping[str, str]) -> Task:
 
 async def grade_leaves(task: Task, leaves: Sequence[Node]) -> list[Grade]:
     """1 where all that follows ``#`` is the answer, else 0; what the length limit cut short is never right."""
-    verdicts = [leaf.finish != "length" and leaf.completion.partition("#")[2].strip() == task.answer for leaf in leaves]
-    return [Grade(float(right), right, parts={"answer": float(right)}) for right in verdicts]
+    answers = [leaf.completion.partition("#")[2].strip() for leaf in leaves]
+    verdicts = [leaf.finish != "length" and answer == task.answer for leaf, answer in zip(leaves, answers, strict=True)]
+    return [
+        Grade(float(right), right, parts={"answer": float(right)}, answered=bool(answer))
+        for right, answer in zip(verdicts, answers, strict=True)
+    ]

@@ -210,7 +210,8 @@ def check_steps(numbers: Sequence[int], steps: Sequence[str]) -> list[bool]:
 def grade(task: Task, leaf: Node, answer: Extract) -> Grade:
     """1 where the expression uses only the given numbers, each at most once, and equals the target; else 0."""
     found = answer(leaf.completion)
-    return verdict(found is not None and solves(found, task.columns["numbers"], int(task.answer)))
+    right = found is not None and solves(found, task.columns["numbers"], int(task.answer))
+    return verdict(right, answered=answer.answered(leaf.completion))
 
 
 def solves(expression: str, numbers: Sequence[int], target: int) -> bool:

@@ -177,7 +177,7 @@ def grade(task: Task, leaf: Node, answer: Extract) -> Grade:
     """1 where the answer is exactly the letters that follow, in any order, else 0."""
     found = answer(leaf.completion)
     letters = re.split(r"[\s,]+", found) if found is not None else []
-    return verdict(sorted(letters) == task.answer.split())
+    return verdict(sorted(letters) == task.answer.split(), answered=answer.answered(leaf.completion))
 
 
 def _parse(text: str) -> Rule | None:
