@@ -18,9 +18,9 @@ class SelfEvolving(CategorySettings, room="curriculum"):
     """Categories drawn by how much their tasks have lately taught: Boltzmann over values of mean |advantage|.
 
     A category without a graded rollout in a step keeps its value. The paper's update takes r_t(c), the mean |advantage|
-    of the tasks drawn from c, which such a category has not; so do its authors in ServiceNow's PipelineRL
-    (pipelinerl/curriculum/bandit.py). Their first code (auto_curriculum/priority.py) takes 0 for it instead:
-    a category that is drawn seldom loses the share alpha of its value in each step without it, and is drawn less still.
+    of the tasks drawn from c, which such a category has not; so does an author's later code (ServiceNow's PipelineRL,
+    pipelinerl/curriculum/bandit.py). The released one (auto_curriculum/priority.py) takes 0 for it instead: a category
+    that is drawn seldom loses the share alpha of its value in each step without it, and is drawn less still.
     """
 
     kind: Literal["self-evolving"] = "self-evolving"

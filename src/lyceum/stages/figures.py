@@ -72,8 +72,8 @@ def mean_abs_advantage(forest: Forest, credited: Credited | None, trees: int) ->
     Args:
         trees: how many trees the forest was made of; those without a graded trajectory have no rows in it.
     Source:
-        The released codes of SEC (arXiv:2505.14970; auto_curriculum/priority.py) and DUMP
-        (arXiv:2504.09710) both average in this order.
+        The released codes of SEC (arXiv:2505.14970; auto_curriculum/priority.py) and DUMP (arXiv:2504.09710). DUMP's
+        takes the absolute value of each rollout's mean, which is another number only where its signs are mixed.
     """
     if credited is None:
         return [0.0] * trees
