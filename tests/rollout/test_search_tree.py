@@ -164,11 +164,6 @@ def test_what_was_cut_short_is_incomplete_only_without_an_answer():
     assert judge(Grade(0.0, False, answered=False), complete=True, incomplete=-0.5) == (-1.0, WRONG)
 
 
-def test_incomplete_ones_come_last_only_where_they_are_worth_another_thing():
-    # Worth as much as a wrong one, the released code takes whichever the policy was surest of.
-    assert judge(Grade(0.0, False, answered=False), complete=False, incomplete=-1.0) == (-1.0, WRONG)
-
-
 def test_a_grade_that_is_missing_has_no_outcome():
     assert judge(Grade.ungraded("x"), complete=True, incomplete=-1) is None
 

@@ -63,8 +63,8 @@ class MCTS(Component, room="rollout"):
     least_decay: float = Field(default=0.1, ge=0, le=1)
     """Least share of a terminal's outcome that a node above it is credited with."""
     incomplete: float = Field(default=-1.0, ge=-1, le=0)
-    """Worth of a trajectory that the limits cut short before its answer, in the unit of a right answer. Above -1, wrong
-    ones with an answer are trained on before it."""
+    """Worth of a trajectory that the limits cut short before its answer, in the unit of a right answer. Wrong ones with
+    an answer are trained on before it."""
     distinct: bool = False
     """Keep one of steps with the same tokens below a node, so that every trajectory is another one: for small models,
     of whose short steps many coincide. A tree that runs out of distinct paths ends with fewer trajectories."""

@@ -194,8 +194,7 @@ def back_up(leaf: SearchNode, *, least: float = 0.1) -> None:
 def judge(grade: Grade, *, complete: bool, incomplete: float) -> tuple[float, int] | None:
     """(outcome, order) of a terminal; None where it could not be graded.
 
-    One that was cut short is incomplete where it has no answer; with one, it is right or wrong. Where an incomplete one
-    is worth what a wrong one is, it is chosen like one.
+    One that was cut short is incomplete where it has no answer; with one, it is right or wrong.
 
     Args:
         grade: one that does not say whether there is an answer (``answered`` is None) is taken for one without.
@@ -203,14 +202,14 @@ def judge(grade: Grade, *, complete: bool, incomplete: float) -> tuple[float, in
         incomplete: what such a one is worth where it has no answer.
     Source:
         DeepSearch's released code (backup_and_selection), which asks for no end of sequence at the last depth and no
-        answer that can be parsed, and tells terminals apart by their worth.
+        answer that can be parsed.
     """
     if grade.outcome is None:
         return None
     right = grade.outcome > 0 if grade.verdict is None else grade.verdict
     if right:
         return 1.0, RIGHT
-    if complete or grade.answered or incomplete == -1:
+    if complete or grade.answered:
         return -1.0, WRONG
     return incomplete, INCOMPLETE
 
