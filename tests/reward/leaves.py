@@ -38,11 +38,13 @@ class Source:
         return self.own_grader
 
 
-def grades(part: RewardPart | Sequence[RewardPart], one: Task, *texts: str | Node) -> list[Grade]:
+def grades(
+    part: RewardPart | Sequence[RewardPart], one: Task, *texts: str | Node, source: Source | None = None
+) -> list[Grade]:
     """What the parts, combined, say of completions."""
     parts = [part] if isinstance(part, RewardPart) else part
     leaves = [leaf(text) if isinstance(text, str) else text for text in texts]
-    return asyncio.run(_grades(combine(parts, Source(one)), one, leaves))
+    return asyncio.run(_grades(combine(parts, source or Source(one)), one, leaves))
 
 
 async def _grades(grader: Grader, one: Task, leaves: Sequence[Node]) -> list[Grade]:

@@ -15,6 +15,9 @@ class Overlong(RewardPart):
     """0 up to an expected length, falling to -1 at the longest, in tokens that the policy wrote."""
 
     kind: Literal["overlong"] = "overlong"
+    weight: float = 1.0
+    """Multiplies the part in the outcome. The paper's is 1 beside rewards of 1 and -1; beside 1 and 0, where right and
+    wrong are half as far apart, 0.5 is the same."""
     max_tokens: int = Field(ge=1)
     """Longest completion, in tokens; from here on the punishment is whole."""
     buffer_tokens: int = Field(ge=1)
