@@ -8,11 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lyceum.objective.base import aggregate_weights
 from lyceum.objective.guide import GuideLoss, shaped_weight
 from lyceum.objective.importance import ImportanceCorrection
 from lyceum.objective.luffy import Luffy, shaped_probability
 from lyceum.objective.ppo_clip import PPOClip
 from lyceum.objective.rl_plus import RLPlus, exploration_weight, multiple_importance_ratio
+from lyceum.recipe import load_recipe
 from lyceum.types import Origin
 
 OWN, TEACHER = int(Origin.POLICY), int(Origin.TEACHER)
@@ -143,6 +145,15 @@ def test_the_percentile_is_of_the_rows_own_guided_weights():
     weight[0, 1].backward()
     # d/dw w / (w + 2) at 2 is 2/16; with a gradient through the median (which is w itself) it would be 0.
     assert ratio.grad[0, 1].item() == pytest.approx(2 / 16)
+
+
+def test_the_recipes_loss_is_a_mean_over_rows_whatever_their_lengths(batch_of):
+    # Nothing has moved yet: every ratio is 1, every loss -advantage. The authors take a mean over each row's tokens and
+    # then over rows: -(1 - 2) / 2. A mean over the four tokens would be -(1 - 6) / 4 = 1.25.
+    objective = load_recipe("guide-grpo").stages[0].objective
+    batch = batch_of([[1, 0, 0], [1, 1, 1]], advantage=[[1.0] * 3, [-2.0] * 3])
+    batch = replace(batch, weight=aggregate_weights(batch.mask, objective.aggregate))
+    assert objective.build()(batch)[0].item() == pytest.approx(0.5)
 
 
 def test_other_shapes_by_hand():

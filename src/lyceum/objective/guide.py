@@ -29,7 +29,8 @@ class GuideLoss(Terms, room="objective"):
     """The ratio of unguided tokens is cut above 1 + clip_high (no unit)."""
     shaping: Shaping = "percentile"
     """How a guided token's weight w is shaped: w / (w + g), where g is a percentile of the row's weights or a constant;
-    w to a power; or not at all. The authors' runs take the 90th percentile."""
+    w to a power; or not at all. The authors' runs take the 90th percentile (of the padding too, see
+    :func:`shaped_weight`)."""
     shaping_value: float = Field(0.9, gt=0)
     """The percentile (0.9 is the 90th), the constant g, or the exponent; no unit."""
 
@@ -71,8 +72,10 @@ def shaped_weight(
         power:       w ** value
         none:        w
 
-    The percentile is of each row by itself, as in the authors' runs (one row a micro-batch), so that the loss does not
-    depend on how a step is cut up.
+    The percentile is of each row by itself, over its guided tokens, so that the loss depends neither on how a step is
+    cut up nor on the longest completion. The authors' code takes it of a micro-batch, which is one row in their runs,
+    and over every position up to the longest completion allowed: the padding behind a short row counts there with the
+    ratios that its pad tokens happen to have.
 
     Args:
         ratio: w, without unit, with gradient.
