@@ -52,6 +52,20 @@ def test_without_a_template_the_prompt_stays():
     assert task.columns["token_budget"] == 256
 
 
+def test_the_recipe_tells_the_budget_of_the_step_in_a_form_that_its_model_reads():
+    recipe = load_recipe("train-long-think-short")
+    source = recipe.tasks.build("train", 0)
+    curriculum = recipe.stages[0].curriculum.build(source, seed=0)
+    for _ in range(15):
+        [task] = curriculum.draw(1)
+        assert task.messages[-1]["content"].endswith(":80="), "where a chain's hints stand"
+        assert task.columns["token_budget"] == 80
+        assert "hint" not in task.columns, "it is no help with the task"
+        curriculum.observe([])
+    [task] = curriculum.draw(1)
+    assert task.messages[-1]["content"].endswith(":56=")
+
+
 def test_a_template_without_the_budget_is_refused():
     with pytest.raises(RecipeError, match=r"curriculum.template: got 'Be brief.'; allowed: a text with {token_budget}"):
         load_recipe("train-long-think-short", ["curriculum.template='Be brief.'"])

@@ -50,3 +50,12 @@ def test_a_recipe_whose_tasks_have_no_budget_is_refused():
     inside = {"kind": "knapsack", "draws": {"kind": "shrinking-budget", "template": None}}
     load_recipe("train-long-think-short", [("curriculum", inside)])
     load_recipe("grpo", [("reward", ["task", {"kind": "token-budget", "budget_tokens": 40}])])
+
+
+def test_the_recipe_rewards_a_form_that_completions_have_or_have_not():
+    form = load_recipe("train-long-think-short").stages[0].reward[2]
+    assert (form.kind, form.weight) == ("format", 0.1)
+    # All results and the answer; a wrong answer has the form as well, a result that is taken back has not.
+    texts = ["37+8=45-2=43#43", "37+8=45-2=44#44", "37+8-2=43#43", "37+8=55!45-2=43#43", "37+8=45-2=43", "#43"]
+    scored = outcomes(form, task(), *texts)
+    assert scored == [0.1, 0.1, 0, 0, 0, 0]

@@ -32,7 +32,10 @@ class ShrinkingBudget(Component, room="curriculum"):
     schedule: Literal["exponential", "linear"] = "exponential"
     """How the budget falls."""
     template: str | None = "IMPORTANT: You should use exactly {token_budget} tokens in your response."
-    """Line below the last message, with {token_budget}; null leaves the prompt as it is."""
+    """What tells the budget, with {token_budget}; null leaves the prompt as it is."""
+    place: Literal["line", "hint"] = "line"
+    """Where the template stands: ``line``: below the last message; ``hint``: where the tasks put a hint (a chain's
+    before its ``=``), for a small model that can read its tasks in no other form."""
     draws: Annotated[Any, slot("curriculum", "uniform")] = "uniform"
     """Which tasks are drawn."""
 
@@ -63,15 +66,16 @@ class ShrinkingBudget(Component, room="curriculum"):
                     f"curriculum.template: got {self.template!r}, but the model's vocabulary has no "
                     f"{' '.join(missing)}; allowed: a text of what it has, or null"
                 )
-        return ShrinkingBudgetCurriculum(self, self.draws.build(source, seed=seed, policy=policy))
+        return ShrinkingBudgetCurriculum(self, self.draws.build(source, seed=seed, policy=policy), source)
 
 
 class ShrinkingBudgetCurriculum(Around):
     """Its state: the steps that were observed."""
 
-    def __init__(self, settings: ShrinkingBudget, inner: Curriculum) -> None:
+    def __init__(self, settings: ShrinkingBudget, inner: Curriculum, source: TaskSource) -> None:
         super().__init__(inner)
         self.settings = settings
+        self.source = source
         self.steps = 0
         self.figure = self.budget
 
@@ -89,7 +93,15 @@ class ShrinkingBudgetCurriculum(Around):
         )
 
     def draw(self, n: int) -> list[Task]:
-        return [with_budget(task, self.budget, self.settings.template) for task in self.inner.draw(n)]
+        return [self._told(task) for task in self.inner.draw(n)]
+
+    def _told(self, task: Task) -> Task:
+        budget, template = self.budget, self.settings.template
+        if template is None or self.settings.place == "line":
+            return with_budget(task, budget, template)
+        hint = {"tier": "budget", "text": fill(template, {COLUMN: budget})}
+        # The messages alone: it is no help with the task, so that nothing may count the task as hinted.
+        return task.with_messages(self.source.hinted(task, hint).messages, **{COLUMN: budget})
 
     def observe(self, trees: Sequence[Tree]) -> None:
         self.figure = self.budget
