@@ -5,6 +5,7 @@ from scripted_context import ScriptedContext, assert_whole, policy, roll, texts
 
 from lyceum.forest import build_forest
 from lyceum.guidance.begun import FromBeginning
+from lyceum.recipe import load_recipe
 from lyceum.rollout.critical_tokens import CriticalTokens, most_uncertain
 from lyceum.types import Origin, Sampling
 
@@ -147,3 +148,11 @@ def test_what_somebody_else_wrote_is_not_critical():
         context = FromBeginning(ScriptedContext(lambda text, nth, sampling: "a$", seed=seed), given)
         tree = roll(settings, context)
         assert tree.record["critical_tokens"]["places"] == [2]
+
+
+def test_the_recipe_cuts_where_its_short_completions_are_unsure():
+    # A chain of 28 characters with two that were unlikely: it is cut at either. Of 20 candidates 18 would be sure.
+    surprise = [0.01 * place for place in range(28)]
+    surprise[9], surprise[20] = 2.5, 1.5
+    candidates = load_recipe("cure").stages[0].rollout.candidates
+    assert most_uncertain(surprise, [True] * 28, candidates) == [9, 20]
