@@ -71,10 +71,14 @@ def test_the_methods_differ_where_their_papers_say():
     assert stage("cispo").objective.clip_low == 1  # the weight has no lower bound
 
 
-@pytest.mark.parametrize("name", ["gspo", "ppo", "cispo", "dapo", "reinforce-plus-plus"])
+CLIPPING = ["gspo", "ppo", "cispo", "dapo", "reinforce-plus-plus"]
+CLIPPING += ["guide-grpo", "pcurl", "relift", "ruscarl", "scaf-grpo", "treepo"]
+
+
+@pytest.mark.parametrize("name", CLIPPING)
 def test_a_method_that_clips_ratios_updates_more_than_once_a_step(name):
     # In the first update every ratio is 1: with one update the method would be plain policy gradient.
-    assert stage(name).learner.updates_per_step > 1
+    assert all(stage.learner.updates_per_step > 1 for stage in load_recipe(name).stages)
 
 
 def test_a_stage_key_reaches_every_stage_that_has_it():
