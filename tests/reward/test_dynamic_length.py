@@ -2,8 +2,10 @@ import asyncio
 import math
 
 import pytest
+from leaves import leaf
 
 from lyceum.component import RecipeError
+from lyceum.recipe import load_recipe
 from lyceum.reward.base import combine, each, verdict
 from lyceum.reward.dynamic_length import DynamicLength, length_at_target, length_without_target
 from lyceum.reward.repetition import Repetition, repeated_share
@@ -88,3 +90,15 @@ def test_only_wrong_answers_are_punished_for_repeating():
     assert (right.outcome, wrong.outcome) == pytest.approx((1, -0.75))
     both = graded(part.model_copy(update={"wrong_only": False}), [1, 1, 1, 1], [2])
     assert both[0].outcome == pytest.approx(0.25)
+
+
+def test_words_are_the_same_whatever_their_case():
+    # Wait wait, WAIT: words wait, wait,, wait (the comma stays): one of three was there before.
+    assert Repetition(ngram=1)._pieces(leaf("Wait wait, WAIT")) == ["wait", "wait,", "wait"]
+
+
+def test_pcurl_rewards_the_format_in_every_stage():
+    recipe = load_recipe("pcurl")
+    for parts in (recipe.reward, recipe.stages[2].reward):
+        assert [part.weight for part in parts if part.kind == "format"] == [0.5]
+    assert [stage.reward for stage in recipe.stages[:2]] == [None, None], "they have the recipe's"

@@ -21,7 +21,8 @@ class Repetition(RewardPart, room="reward"):
     ngram: int = Field(20, ge=1)
     """Words or tokens in a row that count as the same."""
     unit: Literal["word", "token"] = "word"
-    """What is counted: words between white space, or the model's tokens (for languages without spaces)."""
+    """What is counted: words between white space, in lower case, or the model's tokens (for languages without
+    spaces)."""
     wrong_only: bool = True
     """Leave right answers alone."""
 
@@ -35,7 +36,7 @@ class Repetition(RewardPart, room="reward"):
         ]
 
     def _pieces(self, leaf: Node) -> Sequence[Hashable]:
-        return leaf.completion.split() if self.unit == "word" else leaf.completion_tokens
+        return leaf.completion.lower().split() if self.unit == "word" else leaf.completion_tokens
 
 
 def repeated_share(pieces: Sequence[Hashable], n: int) -> float:
