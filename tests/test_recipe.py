@@ -81,6 +81,11 @@ def test_a_method_that_clips_ratios_updates_more_than_once_a_step(name):
     assert all(stage.learner.updates_per_step > 1 for stage in load_recipe(name).stages)
 
 
+def test_ruscarl_has_its_scripts_kl():
+    kl = stage("ruscarl").objective.kl
+    assert (kl.coefficient, kl.estimator) == (0.001, "k3")
+
+
 def test_a_stage_key_reaches_every_stage_that_has_it():
     raw = {"stages": [{"kind": "sft", "steps": 5}, {"kind": "online", "steps": 7}]}
     apply_overrides(raw, ["steps=3", "rollout.samples=4", "stages.0.tasks_per_step=9"])
