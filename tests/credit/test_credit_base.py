@@ -11,6 +11,8 @@ from lyceum.forest import build_forest
 from lyceum.objective.kl import KLPenalty
 
 CREDITS = sorted(kinds("credit"))
+NEEDED = {"salt": {"steps": "tokens", "step_tokens": 1}}
+"""Settings of those whose defaults ask a grader or a rollout for steps, which these forests have not."""
 COLUMNS = {"old_value": 0.25, "old_logprob": -1.0, "reference_logprob": -1.0}
 
 
@@ -18,7 +20,7 @@ COLUMNS = {"old_value": 0.25, "old_logprob": -1.0, "reference_logprob": -1.0}
 def test_the_curriculums_weight_multiplies_finished_advantages_once(kind, forest_of):
     # Weights before a whitening or a division by std would cancel; weights in two places would give 9.
     groups = [(0.0, 1), (1.0, 2)], [(0.0, 3), (0.0, 1), (2.0, 2)]
-    credit = kinds("credit")[kind]().build()
+    credit = kinds("credit")[kind](**NEEDED.get(kind, {})).build()
     plain, weighted = forest_of(*groups, **COLUMNS), forest_of(*groups, weights=[1.0, 3.0], **COLUMNS)
     factor = torch.tensor([1.0, 1, 3, 3, 3])[:, None]
     expected = credit(plain)

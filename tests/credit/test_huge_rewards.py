@@ -14,6 +14,7 @@ from lyceum.credit.group import GroupRelative, group_relative
 from lyceum.utils.numbers import Diverged
 
 CREDITS = sorted(kinds("credit"))
+NEEDED = {"salt": {"steps": "tokens", "step_tokens": 1}}
 COLUMNS = {"old_value": 0.25, "old_logprob": -1.0, "reference_logprob": -1.0}
 ODD = st.sampled_from([0.0, 1.0, -0.5, 1e-320, -1e-45, 1e15, -1e18, 1e30, -1e38, 3.5e38, 1e150, -1e200, 1e308, -1e308])
 
@@ -64,7 +65,7 @@ def test_every_credit_gives_finite_advantages_or_says_that_they_would_not_be(kin
     largest = max(abs(reward) for tree in trees for reward in flat(tree))
     # Below 1e37 everything that a credit makes of a few rewards fits float32: no excuse holds.
     with pytest.raises(Diverged, match="is not finite in float32") if largest > 1e37 else nullcontext():
-        credited = kinds("credit")[kind]().build()(annotated(*trees))
+        credited = kinds("credit")[kind](**NEEDED.get(kind, {})).build()(annotated(*trees))
         assert credited.advantage.dtype == torch.float32
         assert credited.advantage.isfinite().all()
         assert credited.value_target is None or credited.value_target.isfinite().all()

@@ -23,7 +23,7 @@ USUAL = ("steps=2", "evaluate.n=0", "checkpoint_every=0", "track=[]")
 """Of the runs of two checkouts, before what is given."""
 
 _TRAIN = """
-import json, sys
+import json, os, sys
 import lyceum
 names, keys, output = json.load(sys.stdin)
 for name in names:
@@ -32,7 +32,10 @@ for name in names:
         ended = None
     except Exception as error:
         ended = f"{type(error).__name__}: {error}"
-    print(json.dumps(ended), flush=True)
+    try:
+        print(json.dumps(ended), flush=True)
+    except BrokenPipeError:  # nobody waits any more
+        os._exit(1)
 """
 """What a process of each checkout runs: only what every version since ``digests`` has."""
 
