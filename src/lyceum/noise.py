@@ -53,8 +53,8 @@ def told_once(place: str) -> Iterator[None]:
 
     root = of_transformers.get_logger()
     heard = _Heard()
-    level, handlers = root.level, root.handlers
-    root.handlers = [heard]
+    level, handlers, propagate = root.level, root.handlers, root.propagate
+    root.handlers, root.propagate = [heard], False  # it propagates where the environment has CI=1
     root.setLevel(logging.WARNING)
     # lyceum itself tells of weights that do not fit, by what transformers returns; where it raises, its report is all.
     left_out = "LOAD REPORT"
@@ -65,7 +65,7 @@ def told_once(place: str) -> Iterator[None]:
         raise
     finally:
         root.setLevel(level)
-        root.handlers = handlers
+        root.handlers, root.propagate = handlers, propagate
         for message in heard.messages:
             if left_out is None or left_out not in message:
                 tell_once(f"{place}: transformers: {message[:LONGEST_WARNING]}")

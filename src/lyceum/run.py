@@ -20,7 +20,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-import yaml
 from jaxtyping import Float
 from torch import Tensor
 
@@ -33,7 +32,7 @@ from lyceum.machine import versions
 from lyceum.metrics import Metrics
 from lyceum.set_aside import discard, is_set_aside, put_back, set_aside
 from lyceum.tree import Tree
-from lyceum.utils.documents import read_yaml
+from lyceum.utils.documents import read_yaml, write_yaml
 from lyceum.utils.numbers import plain, to_json
 
 _NAMES = (*FILES, *(name + DAMAGED for name in FILES))
@@ -224,7 +223,7 @@ class Run:
         elif any(os.path.lexists(path / name) for name in _NAMES):
             self._replaces = True
             set_aside(path, _NAMES)
-        atomic_write(path / "recipe.yaml", _yaml(self._recipe))
+        atomic_write(path / "recipe.yaml", write_yaml(self._recipe))
         if self.complete:
             return  # its summary tells of what was done, which is nothing now
         now = versions()
@@ -446,10 +445,6 @@ def check_name(key: str, name: str) -> None:
         raise RecipeError(f"{key}: got {name!r}; allowed: letters, digits, '_', '.', '+' and '-', a letter first")
 
 
-def _yaml(recipe: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True)
-
-
 def _flat(value: Any, key: str = "") -> dict[str, Any]:
     """Dotted keys of a recipe; an empty mapping or list is a value of its own."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -467,7 +462,7 @@ def refused_changes(
     Args:
         may_differ: patterns of dotted keys that do not count.
     """
-    differing = differences(began, read_yaml(_yaml(recipe)))
+    differing = differences(began, read_yaml(write_yaml(dict(recipe))))
     return [
         f"{key}: got {given!r}, but {path} began with {began!r}"
         for key, (began, given) in differing.items()

@@ -285,7 +285,9 @@ def test_weights_that_a_gguf_file_lacks_are_named(tmp_path):
         part.load(AutoModelForCausalLM, torch.float32)
 
 
-def test_what_transformers_warns_of_while_it_loads_is_told_once(folder, caplog):
+@pytest.mark.parametrize("propagates", [False, True])  # True is what transformers sets where CI=1
+def test_what_transformers_warns_of_while_it_loads_is_told_once(folder, caplog, monkeypatch, propagates):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", propagates)
     tell_once.cache_clear()
     change_config(folder, tie_word_embeddings=True)  # but the files hold an output of its own
     with caplog.at_level(logging.WARNING):

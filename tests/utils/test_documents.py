@@ -4,10 +4,10 @@ import contextlib
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lyceum.utils.documents import DOCUMENT, DocumentError, Limits, read_json, read_yaml
+from lyceum.utils.documents import DOCUMENT, DocumentError, Limits, read_json, read_yaml, write_yaml
 
 FEW = Limits(characters=10_000, depth=5, values=20, digits=10)
 
@@ -132,3 +132,12 @@ def plain(value, depth=0):
     assert depth <= DOCUMENT.depth + 1
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         plain(inner, depth + 1)
+
+
+@given(
+    st.text(alphabet="0123456789.+-eE_:x~", max_size=6) | st.floats(allow_nan=False) | st.integers(-(10**30), 10**30)
+)
+@example("1e-4")  # a text that YAML 1.1 need not quote, and 1.2 takes for a number
+def test_what_is_written_is_read_as_it_was(value):
+    found = read_yaml(write_yaml({"key": [value]}))["key"][0]
+    assert (found, type(found)) == (value, type(value))

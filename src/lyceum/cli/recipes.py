@@ -84,13 +84,12 @@ def commented(value: Any, indent: str = "") -> list[str]:
 
 
 def plain_yaml(name: str, value: Any, indent: str) -> list[str]:
-    import yaml
-
     from lyceum.cli.explain import plain
+    from lyceum.utils.documents import write_yaml
 
     value = plain(value)
     style = None if isinstance(value, Mapping) and value else True
-    text = yaml.safe_dump({name: value}, default_flow_style=style, sort_keys=False, allow_unicode=True, width=10_000)
+    text = write_yaml({name: value}, default_flow_style=style, width=10_000)
     text = text.strip()
     if style and text.startswith("{") and text.endswith("}"):
         text = text[1:-1]

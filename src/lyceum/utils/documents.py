@@ -67,6 +67,11 @@ def read_yaml(text: str, *, limits: Limits = DOCUMENT) -> Any:
         raise DocumentError(f"{type(error).__name__}: {_line(error)}") from error
 
 
+def write_yaml(value: Any, **how: Any) -> str:
+    """YAML text that :func:`read_yaml` reads as this value again, keys in order; ``how`` as yaml.dump takes it."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, **how)
+
+
 def read_json(text: str | bytes, *, limits: Limits = DOCUMENT, finite: bool = True) -> Any:
     """The plain values of one JSON document.
 
@@ -312,3 +317,10 @@ for _tag, _pattern in (("float", _FLOAT), ("int", _INT)):
     )
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 _Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_yaml_float)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes the texts that the loader would take for numbers, those that are none in YAML 1.1 among them."""
+
+
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(f"(?:{_FLOAT.pattern})$"), list("-+.0123456789"))
