@@ -124,9 +124,10 @@ def under_hints(model: Path) -> dict[str, float]:
     from lyceum.engine.embedded import EmbeddedEngine
     from lyceum.models.load import ModelSettings, load_policy
     from lyceum.rollout.flat import Flat
-    from lyceum.runtime.in_process import InProcess, run_async
+    from lyceum.runtime.in_process import InProcess
     from lyceum.tasks.cliff import Cliff
     from lyceum.types import Sampling, Task
+    from lyceum.utils.aio import run_async
 
     policy = load_policy(ModelSettings(path=str(model)))
     source = Cliff().build("heldout", 0)

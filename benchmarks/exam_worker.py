@@ -14,12 +14,11 @@ def main() -> None:
     import torch
 
     from lyceum.engine.embedded import EmbeddedEngine
-    from lyceum.evaluate.run import first_tasks
+    from lyceum.evaluate.run import Exam, first_tasks
     from lyceum.models.load import ModelSettings, load_policy
-    from lyceum.runtime.in_process import run_async
-    from lyceum.stages.session import Exam
     from lyceum.tasks.chain import Chain
     from lyceum.types import Sampling
+    from lyceum.utils.aio import run_async
 
     torch.set_num_threads(spec["threads"])
     source = Chain.model_validate({}).build("heldout", 0)

@@ -113,9 +113,10 @@ def train_value(folder: Path, target: Path, quick: bool) -> dict[str, Any]:
     from lyceum.engine.embedded import EmbeddedEngine
     from lyceum.models.load import ModelSettings, load_policy
     from lyceum.rollout.flat import Flat
-    from lyceum.runtime.in_process import InProcess, run_async
+    from lyceum.runtime.in_process import InProcess
     from lyceum.tasks.chain import Chain
     from lyceum.types import Sampling
+    from lyceum.utils.aio import run_async
     from lyceum.value.model import PathModel
 
     began = time.perf_counter()

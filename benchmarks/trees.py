@@ -183,7 +183,7 @@ class Side:
         self.computed = 0
 
     def generate(self) -> None:
-        from lyceum.runtime.in_process import run_async
+        from lyceum.utils.aio import run_async
 
         run_async(self._generate())
 
@@ -317,7 +317,8 @@ def over_seeds(values: Sequence[float | None]) -> dict[str, float] | None:
 def found(policy: Any, rollout: Any, tasks: Sequence[Any], grader: Any, *, seed: int) -> dict[str, float | None]:
     from lyceum.engine.embedded import EmbeddedEngine
     from lyceum.evaluate.statistics import pass_at_k
-    from lyceum.runtime.in_process import InProcess, run_async
+    from lyceum.runtime.in_process import InProcess
+    from lyceum.utils.aio import run_async
     from lyceum.value.likelihood import Likelihood
 
     engine = EmbeddedEngine(policy)

@@ -38,6 +38,9 @@ LARGEST_REAL, SMALLEST_REAL = 1e9, 1e-38
 MOST_ITEMS, MOST_COMPONENTS = 1000, 100
 """Length of a list of values, and of a list of components."""
 
+MOST_SAMPLES = 1_000
+"""Of a task whose votes are counted: C(1000, 500) is 2.7e299, beyond it the counts of subsets leave float64."""
+
 MOST_CHARACTERS = 100_000
 """Length of a text."""
 

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from lyceum.component import RecipeError
 from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.models.load import ModelSettings, load_policy
-from lyceum.runtime.in_process import counter_seed
 from lyceum.types import Message, Request, Sampling
+from lyceum.utils.seeds import counter_seed
 
 API_KEY = "LYCEUM_API_KEY"
 """Environment variable that holds an endpoint's key."""

@@ -31,8 +31,8 @@ from lyceum.models.load import check_model
 from lyceum.noise import quiet
 from lyceum.outputs import check_output, input_paths
 from lyceum.recipe import Overrides, Recipe, apply_overrides, read_override, tasks_from_text
-from lyceum.runtime.in_process import gather, run_async
 from lyceum.types import Sampling, Task, TaskSource
+from lyceum.utils.aio import gather, run_async
 from lyceum.utils.documents import DATA, read_json
 from lyceum.utils.numbers import plain, to_json
 

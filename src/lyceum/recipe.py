@@ -13,9 +13,19 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, field_validator
 
-from lyceum.component import Component, PathText, RecipeError, Seed, Settings, explain, kinds, nearest, slot
+from lyceum.component import (
+    MOST_SAMPLES,
+    Component,
+    PathText,
+    RecipeError,
+    Seed,
+    Settings,
+    explain,
+    kinds,
+    nearest,
+    slot,
+)
 from lyceum.curves import Tracker, missing
-from lyceum.evaluate.statistics import MOST_SAMPLES
 from lyceum.models.load import ModelSettings
 from lyceum.recipe_files import read_raw, recipe_names
 from lyceum.reward.base import named_code

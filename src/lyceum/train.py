@@ -10,7 +10,7 @@ from typing import Any, Literal
 from lyceum.callable_module import callable_as
 from lyceum.component import RecipeError
 from lyceum.engine.embedded import EmbeddedEngine
-from lyceum.evaluate.run import first_tasks
+from lyceum.evaluate.run import Exam, Sitting, first_tasks
 from lyceum.garbage import only_new
 from lyceum.models.chat import render
 from lyceum.models.limits import context_of, refuse_too_long
@@ -20,11 +20,11 @@ from lyceum.progress import Progress
 from lyceum.recipe import Recipe, parse
 from lyceum.reward.base import allow_code, combine
 from lyceum.run import Run
-from lyceum.runtime.in_process import run_async
-from lyceum.stages.session import Exam, Interrupted, Session, Sitting, StageRun
+from lyceum.stages.session import Interrupted, Session, StageRun
 from lyceum.tasks.prompt import text_of
 from lyceum.tree import Tree
 from lyceum.types import Grader, Task, TaskSource
+from lyceum.utils.aio import run_async
 from lyceum.view.report import write_report
 
 CHECKED = 64

@@ -208,9 +208,16 @@ class Continuation:
 
 @runtime_checkable
 class Engine(Protocol):
-    """Tokens in, tokens and log-probabilities out, for many callers at once."""
+    """Tokens in, tokens and log-probabilities out, for many callers at once.
+
+    Attributes:
+        version: of the weights that it serves.
+        may_step: set by the runtime; awaited before each step, it holds the engine until callers that it has to wait
+            for are back with their next requests.
+    """
 
     version: int
+    may_step: Callable[[], Awaitable[None]] | None
 
     async def extend(self, request: Request) -> list[Continuation]: ...
 

@@ -4,8 +4,9 @@ from levelled import Source, assert_resumes, graded
 from tiny_models import plain_model, policy_like
 
 from lyceum.component import RecipeError
-from lyceum.curriculum.prompt_value import PromptValue, ValueModel, explained_variance, nearest_to
+from lyceum.curriculum.prompt_value import PromptValue, ValueModel, nearest_to
 from lyceum.types import Task
+from lyceum.value.targets import explained_variance
 
 
 def policy(seed=0):

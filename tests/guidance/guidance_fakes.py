@@ -3,9 +3,9 @@
 from contextlib import contextmanager
 
 from lyceum.rollout.flat import Flat
-from lyceum.runtime.in_process import counter_seed
 from lyceum.tree import Node, Tree
 from lyceum.types import Continuation, Grade, Origin, Sampling, Task
+from lyceum.utils.seeds import counter_seed
 
 RIGHT, WRONG = Grade(1.0, True), Grade(0.0, False)
 

@@ -2,10 +2,10 @@
 
 from contextlib import contextmanager
 
-from lyceum.engine.stops import ends_in_new
-from lyceum.runtime.in_process import counter_seed
 from lyceum.tree import Node, Tree
 from lyceum.types import Continuation, Grade, Origin, Sampling
+from lyceum.utils.seeds import counter_seed
+from lyceum.utils.stop_strings import ends_in_new
 
 END = 0
 

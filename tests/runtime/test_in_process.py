@@ -12,8 +12,10 @@ from lyceum.component import kinds
 from lyceum.engine.embedded import EmbeddedConfig, EmbeddedEngine
 from lyceum.interrupts import Interrupts
 from lyceum.reward.base import combine, each
-from lyceum.runtime.in_process import InProcess, counter_seed, gather, run_async
+from lyceum.runtime.in_process import InProcess
 from lyceum.types import Grade, Origin, Sampling, Task
+from lyceum.utils.aio import gather, run_async
+from lyceum.utils.seeds import counter_seed
 
 POLICY = policy_like(plain_model())
 POLICY.stop_ids = frozenset()  # every sample is as long as it may be

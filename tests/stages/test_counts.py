@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from lyceum.stages.counts import MAX_REASONS, TO_LEARN, Counts
+from lyceum.evaluate.run import MAX_REASONS
+from lyceum.stages.counts import TO_LEARN, Counts
 from lyceum.tree import Node, Tree
 from lyceum.types import Grade, Origin, Task
 

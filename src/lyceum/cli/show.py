@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lyceum.progress import clock
-from lyceum.utils.numbers import shown
+from lyceum.utils.numbers import share, shown
 from lyceum.utils.terminal import printable
 
 MAX_LINES = 24
@@ -19,13 +19,6 @@ MANY_COLUMNS = 4
 """Figures of a level beside each other, more than which would not fit 80 columns with their intervals."""
 MANY_CUT = 0.2
 """Share of completions that a limit of tokens cut, above which it is pointed out (no unit)."""
-
-
-def share(interval: Mapping[str, float] | None) -> str:
-    """``61.5 [57, 66]``: per cent with the 95 % interval."""
-    if not interval:
-        return "-"
-    return f"{100 * interval['mean']:.1f} [{100 * interval['low']:.0f}, {100 * interval['high']:.0f}]"
 
 
 def held_out_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table:

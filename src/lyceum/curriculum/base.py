@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from lyceum.component import RecipeError, nearest, require_keys
-from lyceum.evaluate.statistics import level_order
 from lyceum.tree import Tree
 from lyceum.types import Curriculum, Task, TaskSource
+from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import mean
 
 LOOKED_AT = 1000

@@ -17,9 +17,9 @@ from lyceum.guidance.begun import BEGUN
 from lyceum.policy import Policy
 from lyceum.rollout.cutting import step_ends
 from lyceum.rollout.steps import Steps
-from lyceum.runtime.in_process import counter_seed
 from lyceum.tree import Node, Tree
 from lyceum.types import Task, TaskSource
+from lyceum.utils.seeds import counter_seed
 
 TESTED = "tested"
 """Column of a task that is only sampled: what it says of the task is used, its samples are not trained on."""

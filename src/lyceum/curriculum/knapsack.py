@@ -15,10 +15,10 @@ from pydantic import Field, model_validator
 
 from lyceum.component import Component, slot
 from lyceum.curriculum.base import Around, categories_of, category_of
-from lyceum.evaluate.statistics import level_order
 from lyceum.policy import Policy
 from lyceum.tree import Tree
 from lyceum.types import Curriculum, Task, TaskSource
+from lyceum.utils.levels import level_order
 
 
 class Knapsack(Component, room="curriculum"):

@@ -19,6 +19,7 @@ from lyceum.policy import Policy
 from lyceum.tree import Tree
 from lyceum.types import Curriculum, Task, TaskSource
 from lyceum.value.packed import PackedPaths, packed
+from lyceum.value.targets import explained_variance
 
 
 class PromptValue(Component, room="curriculum"):
@@ -175,14 +176,3 @@ def nearest_to(target: float, values: Sequence[float], n: int) -> list[int]:
         Prompt Curriculum Learning, arXiv:2510.01135, equation 1.
     """
     return sorted(sorted(range(len(values)), key=lambda i: abs(values[i] - target))[:n])
-
-
-def explained_variance(predicted: Sequence[float], actual: Sequence[float]) -> float | None:
-    """1 - Var(actual - predicted) / Var(actual); None where all are equal and there is nothing to explain."""
-    spread = _variance(actual)
-    return None if spread == 0 else 1 - _variance([a - p for a, p in zip(actual, predicted, strict=True)]) / spread
-
-
-def _variance(values: Sequence[float]) -> float:
-    mean = fmean(values)
-    return fmean((value - mean) ** 2 for value in values)

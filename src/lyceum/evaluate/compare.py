@@ -12,8 +12,8 @@ import numpy as np
 from lyceum.component import RecipeError
 from lyceum.evaluate.intervals import Interval, difference_of_intervals, mean_over_seeds
 from lyceum.evaluate.run_folder import RunFolder, read_run_folder
-from lyceum.evaluate.statistics import level_order
 from lyceum.files import atomic_write
+from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import to_json
 
 PAIRED_SEEDS = "paired seeds"

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from lyceum.evaluate.compare import Comparison, RecipeFigures
 from lyceum.evaluate.intervals import Interval
-from lyceum.evaluate.statistics import level_order
+from lyceum.utils.levels import level_order
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,11 +10,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from lyceum.component import RecipeError, explain, kinds, nearest
+from lyceum.component import MOST_SAMPLES, RecipeError, explain, kinds, nearest
 from lyceum.engine.embedded import EmbeddedEngine
-from lyceum.evaluate.run import first_tasks, results_of
+from lyceum.evaluate.run import Exam, Sitting, first_tasks, results_of, why_nothing_graded
 from lyceum.evaluate.run_folder import read_recipe
-from lyceum.evaluate.statistics import MOST_SAMPLES, level_order, summarise
+from lyceum.evaluate.statistics import summarise
 from lyceum.files import atomic_write
 from lyceum.garbage import only_new
 from lyceum.models.limits import context_of
@@ -25,13 +25,12 @@ from lyceum.progress import Progress
 from lyceum.recipe import Overrides, Recipe, apply_overrides, check_code, read_override, tasks_from_text
 from lyceum.reward.base import allow_code, combine
 from lyceum.run import recover
-from lyceum.runtime.in_process import run_async
-from lyceum.stages.counts import why_nothing_graded
-from lyceum.stages.session import Exam, Sitting
 from lyceum.train import check_prompts
 from lyceum.tree import Tree
 from lyceum.types import Grader, Sampling, Task, TaskSource
+from lyceum.utils.aio import run_async
 from lyceum.utils.documents import DATA, DocumentError, read_json
+from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import to_json
 
 KEYS = ("model", "tasks", "reward", "trust_code")

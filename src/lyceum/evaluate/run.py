@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from lyceum.evaluate.statistics import TaskResult
+from lyceum.evaluate.statistics import TaskResult, summarise
+from lyceum.policy import Policy
 from lyceum.reward.extract import after_last, inside_last_tags, last_boxed
 from lyceum.runtime.in_process import InProcess
 from lyceum.tree import Tree
-from lyceum.types import Context, Sampling, Task, TaskSource
+from lyceum.types import Context, Engine, Grader, Sampling, Task, TaskSource
+
+MAX_REASONS = 8
+"""Reasons for ungraded trajectories that a run tells apart; others are only counted."""
 
 
 def first_tasks(source: TaskSource, n: int) -> list[Task]:
@@ -74,3 +79,65 @@ def vote(completion: str) -> str | None:
     marked = (last_boxed(completion), inside_last_tags(completion, "answer"), after_last(completion, "#"))
     found = next((answer for answer in marked if answer), None)
     return found or next((line.strip() for line in reversed(completion.splitlines()) if line.strip()), None)
+
+
+def why_ungraded(
+    trajectories: int, ungraded: int, reasons: Mapping[str, int], failures: Mapping[str, str]
+) -> list[str]:
+    """How many could not be graded, the most frequent reason, and the lines of where that came from; none if none."""
+    if not ungraded:
+        return []
+    most = max(reasons, key=lambda reason: reasons[reason])
+    number = "none" if ungraded == trajectories else f"{ungraded}"
+    could = "could be" if ungraded == trajectories else "could not be"
+    return [f"{number} of {trajectories} completions {could} graded: {most}", *failures.get(most, "").splitlines()]
+
+
+def why_nothing_graded(trees: Sequence[Tree]) -> list[str]:
+    """Lines that say why no trajectory could be graded; none where one could, or there is none."""
+    trajectories = sum(len(tree.trajectories) for tree in trees)
+    reasons = reasons_ungraded(trees)
+    ungraded = sum(reasons.values())
+    return why_ungraded(trajectories, ungraded, reasons, details_ungraded(trees)) if ungraded == trajectories else []
+
+
+@dataclass
+class Exam:
+    """A fixed set of held-out tasks, and how they are sampled."""
+
+    tasks: Sequence[Task]
+    grader: Grader
+    sampling: Sampling
+    samples: int
+    ks: tuple[int, ...]
+    greedy: bool = True
+    every: int = 0
+
+    async def sit(
+        self, policy: Policy, engine: Engine, seed: int, done: Callable[[Tree], None] | None = None
+    ) -> Sitting:
+        runtime = InProcess(policy, engine, self.grader, seed=seed)
+        sampled = await sample_tasks(runtime, self.tasks, samples=self.samples, sampling=self.sampling, done=done)
+        greedy = None
+        if self.greedy:
+            at_zero = self.sampling.model_copy(update={"temperature": 0.0})
+            greedy = await sample_tasks(runtime, self.tasks, samples=1, sampling=at_zero, key="greedy", done=done)
+        return Sitting(sampled, greedy, self.ks)
+
+
+@dataclass
+class Sitting:
+    """What one evaluation gave."""
+
+    trees: list[Tree]
+    greedy: list[Tree] | None
+    ks: tuple[int, ...]
+
+    @property
+    def results(self) -> list[TaskResult]:
+        return results_of(self.trees)
+
+    def figures(self) -> dict[str, Any]:
+        greedy = None if self.greedy is None else results_of(self.greedy)
+        reasons = dict(list(reasons_ungraded(self.trees).items())[:MAX_REASONS])
+        return {**summarise(self.results, self.ks, greedy=greedy), "reasons_ungraded": reasons}

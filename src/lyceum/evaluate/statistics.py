@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
+from lyceum.component import MOST_SAMPLES
 from lyceum.evaluate.intervals import mean_interval, mean_value, share_interval
-
-MOST_SAMPLES = 1_000
-"""Of a task whose votes are counted: C(1000, 500) is 2.7e299, beyond it the counts of subsets leave float64."""
+from lyceum.utils.levels import level_order
 
 
 @dataclass(frozen=True)
@@ -263,14 +262,6 @@ def _by_level(graded: Sequence[TaskResult]) -> dict[str, dict[str, float]]:
         if result.level is not None:
             levels.setdefault(str(result.level), []).append(avg_at_k(result.verdicts))
     return {level: share_interval(levels[level]).to_json() for level in sorted(levels, key=level_order)}
-
-
-def level_order(level: str) -> tuple[float, str]:
-    """Sort key: levels that are numbers by value ("2" before "10"), then words."""
-    try:
-        return float(level), level
-    except ValueError:
-        return math.inf, level
 
 
 def _check_k(n: int, k: int) -> None:

@@ -22,10 +22,10 @@ from lyceum.guidance.base import (
     piecewise_lines,
     prompt_with,
 )
-from lyceum.runtime.in_process import gather
 from lyceum.tasks.rubric import Criterion, rubric_hint, rubric_of
 from lyceum.tree import Node, Tree
 from lyceum.types import Context, Rollout, Sampling, Task, TaskSource
+from lyceum.utils.aio import gather
 
 
 class RubricScaffold(Component, room="guidance"):

@@ -23,10 +23,10 @@ from lyceum.guidance.base import (
     notes_of,
     take_over,
 )
-from lyceum.runtime.in_process import gather
 from lyceum.tasks.solution import levels_of
 from lyceum.tree import Node, Tree, is_right
 from lyceum.types import Context, Rollout, Sampling, Task, TaskSource
+from lyceum.utils.aio import gather
 
 
 class Scaffold(Component, room="guidance"):

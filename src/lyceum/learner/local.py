@@ -19,6 +19,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from lyceum.component import BatchTokens, Component, require_keys
 from lyceum.forest import Forest
 from lyceum.learner.forward import Layout, choose_layout, micro_batches, row_outputs
+from lyceum.models.weights import largest_weight
 from lyceum.objective.base import aggregate_weights
 from lyceum.policy import Policy
 from lyceum.types import Batch, Credited, Objective, Origin
@@ -398,12 +399,6 @@ class LocalLearner:
             self.reference.module.load_state_dict(state["reference"])
         elif self.reference_adapters is not None:
             _copy(state["reference"], self.reference_adapters)
-
-
-def largest_weight(parameters: Sequence[nn.Parameter]) -> float:
-    """The largest magnitude; nan or inf where one of them is."""
-    with torch.no_grad():
-        return float(nn.utils.get_total_norm(parameters, norm_type=math.inf))
 
 
 def clip_gradients(parameters: Sequence[nn.Parameter], most: float) -> float:

@@ -10,9 +10,9 @@ from pydantic import Field, model_validator
 
 from lyceum.component import Component, kinds
 from lyceum.rollout.steps import Grown, Steps, grow
-from lyceum.runtime.in_process import gather
 from lyceum.tree import Node, Tree
 from lyceum.types import Context, Rollout, Sampling, Task
+from lyceum.utils.aio import gather
 
 
 class Beam(Component, room="rollout"):

@@ -11,9 +11,9 @@ from pydantic import Field
 
 from lyceum.component import Component
 from lyceum.rollout.steps import Grown, Steps, grow
-from lyceum.runtime.in_process import gather
 from lyceum.tree import Node, Tree, is_right
 from lyceum.types import Context, Rollout, Sampling, Task
+from lyceum.utils.aio import gather
 
 
 class BestFirst(Component, room="rollout"):

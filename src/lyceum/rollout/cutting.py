@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from lyceum.engine.stops import ends_in_new
 from lyceum.rollout.steps import Steps
+from lyceum.utils.stop_strings import ends_in_new
 
 
 def step_ends(

@@ -8,9 +8,9 @@ from random import Random
 from typing import Any
 
 from lyceum.rollout.steps import cut_off, write_texts
-from lyceum.runtime.in_process import gather
 from lyceum.tree import Node
 from lyceum.types import Context, Sampling
+from lyceum.utils.aio import gather
 
 
 async def extend_all(

@@ -14,9 +14,9 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from lyceum.component import Settings
-from lyceum.engine.stops import ends_in_new
 from lyceum.tree import Node, Tree
 from lyceum.types import Context, Sampling
+from lyceum.utils.stop_strings import ends_in_new
 
 PARTIAL = "\ufffd"
 """What a decoder writes for a character of which some bytes are still to come."""

@@ -7,24 +7,15 @@ not depend on time, so that a resumed run is the same run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager, nullcontext, suppress
-from hashlib import blake2b
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
-from lyceum.engine.embedded import EmbeddedEngine, callers_turn
 from lyceum.policy import Policy
 from lyceum.tree import Node, Tree
 from lyceum.types import Engine, Grade, Grader, Message, Origin, Request, Rollout, Sampling, Task, ValueModel
-
-T = TypeVar("T")
-
-
-def counter_seed(*key: Any) -> int:
-    """A 63-bit number that is a function of the key alone, in every process and version of Python."""
-    digest = blake2b("/".join(map(str, key)).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1
+from lyceum.utils.aio import callers_turn, gather
+from lyceum.utils.seeds import counter_seed
 
 
 class InProcess:
@@ -73,8 +64,7 @@ class InProcess:
         """
 
         # Here and not when it was built: an evaluation between two steps has a runtime of its own over the same engine.
-        if isinstance(self.engine, EmbeddedEngine):
-            self.engine.may_step = self._all_back
+        self.engine.may_step = self._all_back
 
         async def one(task: Task, place: int) -> Tree:
             context = TaskContext(self, task, (self.seed, key, place, task.id), step=step, progress=progress)
@@ -140,18 +130,6 @@ class InProcess:
             # Who came back last, be it while the engine gave callers their turn, is not at its next request yet.
             self._returned = False
             await callers_turn()
-
-
-async def gather(coroutines: Any) -> list[Any]:
-    """Like asyncio.gather, but the first failure cancels the rest: nothing goes on behind an error."""
-    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
-    try:
-        return list(await asyncio.gather(*tasks))
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise
 
 
 class TaskContext:
@@ -234,39 +212,3 @@ class TaskContext:
     def budget_left(self) -> int:
         limit = self._runtime.max_tokens_per_task
         return (1 << 62) if limit is None else max(0, limit - self._sampled)
-
-
-def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, also where a loop runs already (a notebook), there in a thread of its own.
-
-    KeyboardInterrupt cancels it, in a thread too.
-    """
-    if not _loop_runs():
-        return asyncio.run(coroutine)
-    from concurrent.futures import ThreadPoolExecutor
-
-    began: Future[tuple[asyncio.AbstractEventLoop, asyncio.Future[T]]] = Future()
-
-    async def run() -> T:
-        task = asyncio.ensure_future(coroutine)
-        began.set_result((asyncio.get_running_loop(), task))
-        return await task
-
-    with ThreadPoolExecutor(1) as pool:
-        result = pool.submit(asyncio.run, run())
-        try:
-            return result.result()
-        except KeyboardInterrupt:
-            # It came in this thread; the other one would be waited for until it is done of itself.
-            loop, task = began.result()
-            with suppress(RuntimeError):  # it was just done, and its loop is closed
-                loop.call_soon_threadsafe(task.cancel)
-            raise
-
-
-def _loop_runs() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

@@ -10,9 +10,9 @@ from typing import Any
 
 from lyceum.component import RecipeError
 from lyceum.evaluate.intervals import Interval, share_interval
-from lyceum.evaluate.statistics import level_order
 from lyceum.files import atomic_write
 from lyceum.utils.documents import DATA, DocumentError, read_json
+from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import plain, to_json
 
 ASKED = "asked.json"

@@ -16,7 +16,6 @@ from lyceum.policy import Policy
 from lyceum.progress import Progress
 from lyceum.recipe import Overrides
 from lyceum.rollout.steps import Steps
-from lyceum.runtime.in_process import run_async
 from lyceum.search.asked import Asked
 from lyceum.search.cells import Cell, Folder
 from lyceum.search.found import Found
@@ -25,6 +24,7 @@ from lyceum.stages.session import Interrupted
 from lyceum.strategy.base import Growth
 from lyceum.tree import Tree
 from lyceum.types import Grader, Task
+from lyceum.utils.aio import run_async
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,13 @@ from typing import Any
 from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.evaluate.run import vote
 from lyceum.policy import Policy
-from lyceum.runtime.in_process import InProcess, gather
+from lyceum.runtime.in_process import InProcess
 from lyceum.search.cells import Cell
 from lyceum.strategy.base import Growth, Strategy
 from lyceum.strategy.choice import CHOICES, Candidate
 from lyceum.tree import Node, Tree
 from lyceum.types import Grade, Grader, Task, ValueModel
+from lyceum.utils.aio import gather
 
 UNSEEN = "the verifier is asked after the choice"
 

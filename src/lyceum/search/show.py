@@ -8,9 +8,9 @@ from typing import Any
 
 from rich.table import Table
 
-from lyceum.cli.show import share
 from lyceum.evaluate.compare_show import accuracy_figure, count, label_ends, line_style
-from lyceum.evaluate.statistics import level_order
+from lyceum.utils.levels import level_order
+from lyceum.utils.numbers import share
 
 ORACLE = "#999999"
 

@@ -8,11 +8,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lyceum.component import require_keys
-from lyceum.evaluate.run import details_ungraded, reasons_ungraded
+from lyceum.evaluate.run import MAX_REASONS, reasons_ungraded, why_ungraded
 from lyceum.tree import Tree
 
-MAX_REASONS = 8
-"""Reasons for ungraded trajectories that a run tells apart; others are only counted."""
 MAX_NOTHING_GRADED = 3
 """Steps in a row without a graded trajectory, after which a run stops: it would go on and learn nothing."""
 LEARNS_NOTHING = 5
@@ -120,23 +118,3 @@ class Counts:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         require_keys("counts", given=state, needed=vars(self))
         vars(self).update({name: copy(state[name]) for name in vars(self)})
-
-
-def why_ungraded(
-    trajectories: int, ungraded: int, reasons: Mapping[str, int], failures: Mapping[str, str]
-) -> list[str]:
-    """How many could not be graded, the most frequent reason, and the lines of where that came from; none if none."""
-    if not ungraded:
-        return []
-    most = max(reasons, key=lambda reason: reasons[reason])
-    number = "none" if ungraded == trajectories else f"{ungraded}"
-    could = "could be" if ungraded == trajectories else "could not be"
-    return [f"{number} of {trajectories} completions {could} graded: {most}", *failures.get(most, "").splitlines()]
-
-
-def why_nothing_graded(trees: Sequence[Tree]) -> list[str]:
-    """Lines that say why no trajectory could be graded; none where one could, or there is none."""
-    trajectories = sum(len(tree.trajectories) for tree in trees)
-    reasons = reasons_ungraded(trees)
-    ungraded = sum(reasons.values())
-    return why_ungraded(trajectories, ungraded, reasons, details_ungraded(trees)) if ungraded == trajectories else []

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from lyceum.evaluate.statistics import level_order
 from lyceum.forest import Forest
 from lyceum.tree import Tree
 from lyceum.types import Credited, Engine, Origin
+from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import mean
 
 

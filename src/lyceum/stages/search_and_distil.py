@@ -18,13 +18,14 @@ from pydantic import Field, model_validator
 from lyceum.component import Component, Tokens, require_keys, slot
 from lyceum.demonstrations import imitate
 from lyceum.forest import build_forest
-from lyceum.runtime.in_process import InProcess, gather
+from lyceum.runtime.in_process import InProcess
 from lyceum.stages.figures import rollout_figures, tokens_computed
 from lyceum.stages.sampling import SamplingRun
 from lyceum.stages.session import Session
 from lyceum.traces.base import Trace, Traces, as_tree
 from lyceum.tree import Tree, is_right
 from lyceum.types import Curriculum, Guidance, Sampling, Task, TaskSource, TrainableValue, ValueModel
+from lyceum.utils.aio import gather
 from lyceum.value.targets import Examples, Targets, examples_of
 
 

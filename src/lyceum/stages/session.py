@@ -8,24 +8,21 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from lyceum.digests import step_digests
-from lyceum.evaluate.run import details_ungraded, reasons_ungraded, results_of, sample_tasks
-from lyceum.evaluate.statistics import TaskResult, summarise
+from lyceum.evaluate.run import MAX_REASONS, Exam, details_ungraded, reasons_ungraded
 from lyceum.forest import Forest
 from lyceum.learner.local import LocalLearner
 from lyceum.policy import Policy
 from lyceum.progress import Progress
 from lyceum.run import Run
-from lyceum.runtime.in_process import InProcess
 from lyceum.stages.counts import (
     LEARNS_NOTHING,
     MAX_NOTHING_GRADED,
-    MAX_REASONS,
     TO_LEARN,
     Counts,
     NothingGraded,
 )
 from lyceum.tree import Tree
-from lyceum.types import Credited, Engine, Grader, Sampling, Task, TaskSource
+from lyceum.types import Credited, Engine, Grader, TaskSource
 
 
 class Interrupted(Exception):
@@ -52,48 +49,6 @@ class StageRun(Protocol):
     def state_dict(self) -> dict[str, Any]: ...
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None: ...
-
-
-@dataclass
-class Exam:
-    """A fixed set of held-out tasks, and how they are sampled."""
-
-    tasks: Sequence[Task]
-    grader: Grader
-    sampling: Sampling
-    samples: int
-    ks: tuple[int, ...]
-    greedy: bool = True
-    every: int = 0
-
-    async def sit(
-        self, policy: Policy, engine: Engine, seed: int, done: Callable[[Tree], None] | None = None
-    ) -> Sitting:
-        runtime = InProcess(policy, engine, self.grader, seed=seed)
-        sampled = await sample_tasks(runtime, self.tasks, samples=self.samples, sampling=self.sampling, done=done)
-        greedy = None
-        if self.greedy:
-            at_zero = self.sampling.model_copy(update={"temperature": 0.0})
-            greedy = await sample_tasks(runtime, self.tasks, samples=1, sampling=at_zero, key="greedy", done=done)
-        return Sitting(sampled, greedy, self.ks)
-
-
-@dataclass
-class Sitting:
-    """What one evaluation gave."""
-
-    trees: list[Tree]
-    greedy: list[Tree] | None
-    ks: tuple[int, ...]
-
-    @property
-    def results(self) -> list[TaskResult]:
-        return results_of(self.trees)
-
-    def figures(self) -> dict[str, Any]:
-        greedy = None if self.greedy is None else results_of(self.greedy)
-        reasons = dict(list(reasons_ungraded(self.trees).items())[:MAX_REASONS])
-        return {**summarise(self.results, self.ks, greedy=greedy), "reasons_ungraded": reasons}
 
 
 @dataclass

@@ -11,9 +11,9 @@ from pydantic import Field, model_validator
 
 from lyceum.component import Component, RecipeError
 from lyceum.policy import Policy
-from lyceum.runtime.in_process import counter_seed
 from lyceum.traces.base import Decode, Trace, Traces
 from lyceum.tree import Node, Tree, is_right
+from lyceum.utils.seeds import counter_seed
 
 STEP = "{step}"
 """Where ``backtrack`` has the number of the step that is gone back to."""

@@ -8,9 +8,9 @@ from typing import Literal
 from pydantic import Field
 
 from lyceum.component import Component
-from lyceum.runtime.in_process import counter_seed
 from lyceum.traces.base import Decode, Trace, Traces
 from lyceum.tree import Node, Tree, is_right
+from lyceum.utils.seeds import counter_seed
 
 
 class Solutions(Component, room="traces"):

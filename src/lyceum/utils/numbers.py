@@ -159,3 +159,10 @@ def unit_of(largest: float) -> float:
     if not LARGE < largest < math.inf:
         return 1.0
     return math.ldexp(1.0, math.frexp(largest)[1] - 1)
+
+
+def share(interval: Mapping[str, float] | None) -> str:
+    """``61.5 [57, 66]``: per cent with the 95 % interval."""
+    if not interval:
+        return "-"
+    return f"{100 * interval['mean']:.1f} [{100 * interval['low']:.0f}, {100 * interval['high']:.0f}]"

@@ -15,17 +15,16 @@ from torch import Tensor, nn
 from transformers import AutoModelForTokenClassification, AutoTokenizer, PreTrainedModel
 
 from lyceum.component import BatchTokens, Component, PathText, RecipeError, require_keys
-from lyceum.curriculum.prompt_value import explained_variance
-from lyceum.learner.local import largest_weight
 from lyceum.models.load import local_path, save_module
-from lyceum.models.weights import Checkpoint, check_finite, check_folder, read_object
+from lyceum.models.weights import Checkpoint, check_finite, check_folder, largest_weight, read_object
 from lyceum.noise import told_once
 from lyceum.policy import Policy, redirect_attention
-from lyceum.runtime.in_process import counter_seed
 from lyceum.tree import Node
 from lyceum.utils.numbers import Diverged
+from lyceum.utils.seeds import counter_seed
 from lyceum.utils.user_files import user_file
 from lyceum.value.packed import packed
+from lyceum.value.targets import explained_variance
 
 Over = Literal["end", "last", "min", "product"]
 Loss = Literal["mse", "bce"]

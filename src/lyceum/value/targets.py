@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 from typing import Literal
 
 from lyceum.tree import Node, Tree, is_right
@@ -111,3 +112,14 @@ def _with_graded_end(root: Node) -> set[Node]:
             found.add(at)
             at = at.parent
     return found
+
+
+def explained_variance(predicted: Sequence[float], actual: Sequence[float]) -> float | None:
+    """1 - Var(actual - predicted) / Var(actual); None where all are equal and there is nothing to explain."""
+    spread = _variance(actual)
+    return None if spread == 0 else 1 - _variance([a - p for a, p in zip(actual, predicted, strict=True)]) / spread
+
+
+def _variance(values: Sequence[float]) -> float:
+    mean = fmean(values)
+    return fmean((value - mean) ** 2 for value in values)

@@ -18,8 +18,8 @@ from markupsafe import Markup
 
 from lyceum.evaluate.intervals import Interval, difference_of_intervals
 from lyceum.evaluate.run_folder import RunFolder, read_examples, read_run_folder
-from lyceum.evaluate.statistics import level_order
 from lyceum.files import atomic_write
+from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import mean, plain
 from lyceum.utils.user_files import user_file
 from lyceum.view.rollouts import number, sample_rollouts
