@@ -9,7 +9,8 @@ from rich.console import Console
 
 from lyceum.component import RecipeError
 from lyceum.evaluate.compare import PAIRED_SEEDS, TASKS_ALONE, compare
-from lyceum.evaluate.compare_show import cost_table, levels_table, spread, table
+from lyceum.evaluate.compare_show import cost_table, levels_table, table
+from lyceum.evaluate.plots import spread
 from lyceum.evaluate.run_folder import read_run_folder
 
 

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.table import Table
 
 from lyceum.evaluate.compare import Comparison, RecipeFigures
 from lyceum.evaluate.intervals import Interval
+from lyceum.evaluate.plots import accuracy_figure, count, label_ends, line_style
 from lyceum.utils.levels import level_order
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-# Okabe and Ito's colours, told apart with every common colour blindness; their yellow is too pale for a line on white.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MOST_COLUMNS = 4
 """Recipes beside each other with their intervals: what 80 columns hold."""
-_DASHES = ("-", "--", "-.", ":")
 
 
 def table(comparison: Comparison) -> Table:
@@ -120,73 +113,6 @@ def plot(comparison: Comparison, path: Path) -> Path:
     return path
 
 
-def accuracy_figure(tokens: str, accuracy: str) -> tuple[Figure, Axes]:
-    """An empty figure of accuracy against tokens, and its axes, with these names."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, PercentFormatter
-
-    figure = Figure(figsize=(8, 4.8), dpi=150, layout="constrained")
-    axes = figure.add_subplot()
-    axes.set_xlabel(tokens)
-    axes.set_ylabel(accuracy)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: count(x)))
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color="#dddddd", linewidth=0.7)
-    axes.set_axisbelow(True)
-    return figure, axes
-
-
-def line_style(i: int) -> tuple[str, str]:
-    """Colour and dashes of the i-th line."""
-    return PALETTE[i % len(PALETTE)], _DASHES[i // len(PALETTE) % len(_DASHES)]
-
-
-def label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
-    """Names at the lines' right ends, pushed apart where they would overlap."""
-    if not ends:
-        return
-    low, high = axes.get_ylim()
-    axes.set_ylim(low, high)
-    right = max(x for x, *_ in ends)
-    ends = sorted(ends, key=lambda end: end[1])
-    places = spread([y for _, y, _, _ in ends], gap=0.055 * (high - low), low=low, high=high)
-    for (x, y, name, colour), place in zip(ends, places, strict=True):
-        axes.annotate(
-            name,
-            xy=(x, y),
-            xytext=(right * 1.03, place),
-            color=colour,
-            fontsize=10,
-            fontweight="bold",
-            va="center",
-            arrowprops={
-                **{"arrowstyle": "-", "relpos": (0, 0.5), "shrinkA": 0},
-                **{"color": colour, "linewidth": 0.6, "alpha": 0.6},
-            },
-            annotation_clip=False,
-            parse_math=False,  # a name, in which $ is a dollar
-        )
-
-
-def spread(values: Sequence[float], *, gap: float, low: float, high: float) -> list[float]:
-    """Places as near to rising values as they can be with a gap between them (least squares), between two bounds.
-
-    values - i * gap must rise too: what falls is pooled with what stands before it, as in isotonic regression. Where
-    the bounds hold fewer, the places begin at the lower bound and pass the upper one.
-    """
-    pools: list[tuple[float, int]] = []
-    for i, value in enumerate(values):
-        mean, count = value - i * gap, 1
-        while pools and pools[-1][0] > mean:
-            before, size = pools.pop()
-            mean, count = (before * size + mean * count) / (size + count), size + count
-        pools.append((mean, count))
-    highest = max(low, high - (len(values) - 1) * gap)
-    level = [min(max(mean, low), highest) for mean, count in pools for _ in range(count)]
-    return [place + i * gap for i, place in enumerate(level)]
-
-
 def _share(interval: Interval) -> str:
     return f"{100 * interval.mean:.1f} [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
 
@@ -195,12 +121,3 @@ def _points(interval: Interval | None) -> str:
     if interval is None:
         return "-"
     return f"{100 * interval.mean:+.1f} [{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]"
-
-
-def count(tokens: float | None) -> str:
-    if tokens is None:
-        return "-"
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(tokens) >= size:
-            return f"{tokens / size:.3g} {letter}"
-    return f"{tokens:.0f}"

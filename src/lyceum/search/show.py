@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from lyceum.evaluate.compare_show import accuracy_figure, count, label_ends, line_style
+from lyceum.evaluate.plots import accuracy_figure, count, label_ends, line_style
 from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import share
 
