@@ -177,7 +177,8 @@ def alternate(first: Callable[[], Any], second: Callable[[], Any], *, pairs: int
 class Worker:
     """A process that does one step each time it is told to, and sleeps meanwhile. See :class:`Gate` for its side."""
 
-    def __init__(self, script: str, spec: Mapping[str, Any], *, threads: int) -> None:
+    def __init__(self, script: str | Path, spec: Mapping[str, Any], *, threads: int, src: Path | None = None) -> None:
+        """``src``: where lyceum is imported from, if not from where this process has it."""
         self.name = Path(script).stem
         self.log = tempfile.NamedTemporaryFile(  # noqa: SIM115  (closed and removed in end())
             "w+", suffix=f"-{self.name}.log", delete=False
@@ -189,6 +190,8 @@ class Worker:
             "HF_HUB_OFFLINE": "1",
             "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
         }
+        if src is not None:
+            environment["PYTHONPATH"] = str(src)
         command = [sys.executable, str(HERE / script), json.dumps(dict(spec) | {"threads": threads})]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, env=environment, text=True
