@@ -10,7 +10,8 @@ import torch
 
 from lyceum import checkpoint
 from lyceum.recipe import parse
-from lyceum.reward.base import RewardPart, each, verdict
+from lyceum.reward.base import each, verdict
+from lyceum.rooms import RewardSettings
 from lyceum.train import train
 from lyceum.types import Grade, Grader, TaskSource
 
@@ -26,7 +27,7 @@ for needed_later in (
     importlib.import_module(needed_later)  # a run imports it when it gets there: no process should have to
 
 
-class Digits(RewardPart, room="reward"):
+class Digits(RewardSettings):
     """The share of digits among what was written: an untrained model's samples differ in it, and it can be learnt."""
 
     kind: Literal["test-digits"] = "test-digits"
@@ -35,7 +36,7 @@ class Digits(RewardPart, room="reward"):
         return each(lambda task, leaf: Grade(sum(map(str.isdigit, leaf.completion)) / (1 + len(leaf.completion))))
 
 
-class Begins(RewardPart, room="reward"):
+class Begins(RewardSettings):
     """Right where the first letter is a digit: seldom enough to be searched for, and an untrained model finds it."""
 
     kind: Literal["test-begins"] = "test-begins"

@@ -2,11 +2,12 @@
 
 from typing import Literal
 
-from lyceum.reward.base import RewardPart, each
+from lyceum.reward.base import each
+from lyceum.rooms import RewardSettings
 from lyceum.types import Grade, Grader, TaskSource
 
 
-class Letters(RewardPart, room="reward"):
+class Letters(RewardSettings):
     """A number made of a completion's characters, never right."""
 
     kind: Literal["test-letters"] = "test-letters"

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from lyceum.component import RecipeError, nearest
 from lyceum.evaluate.compare import Comparison, compare
 from lyceum.evaluate.run_folder import read_recipe, read_run_folder
@@ -172,14 +174,15 @@ def with_budget(recipe: Recipe, tokens: int, *, keep_steps: bool) -> Recipe:
     stages = []
     all_steps, given = sum(stage.steps for stage in recipe.stages), 0
     for place, stage in enumerate(recipe.stages):
-        if "max_tokens" not in type(stage).model_fields:
+        share = tokens - given if place == len(recipe.stages) - 1 else tokens * stage.steps // all_steps
+        given += share
+        limited = stage.with_budget(max(1, share), keep_steps=keep_steps)
+        if limited is None:
             raise RecipeError(
                 f"tokens: got {tokens}, but recipe {recipe.label!r} has a stage of kind '{stage.kind}', which samples "
                 "nothing; allowed: recipes of online stages, or no --tokens"
             )
-        share = tokens - given if place == len(recipe.stages) - 1 else tokens * stage.steps // all_steps
-        given += share
-        stages.append(stage.with_budget(max(1, share), keep_steps=keep_steps))
+        stages.append(limited)
     return recipe.model_copy(update={"stages": tuple(stages)})
 
 
@@ -206,7 +209,7 @@ def on_equal_terms(recipes: Sequence[Recipe]) -> list[Recipe]:
     if not exam.n:
         raise RecipeError("evaluate.n: got 0; allowed: 1 or more, since accuracy is what is compared")
     every = exam.every or max(1, min(stage.steps for stage in first.stages) // CURVE)
-    if not exam.every and any(getattr(stage, "max_tokens", None) for stage in first.stages):
+    if not exam.every and any(stage.composition().max_tokens for stage in first.stages):
         every = 10  # the steps are not known then
     sampling = exam.sampling or first.stages[-1].sampling
     same = exam.model_copy(update={"sampling": sampling, "every": every})
@@ -249,7 +252,7 @@ def folder_of(recipe: Recipe) -> Path:
 
 
 def _plain(value: Any) -> Any:
-    return value.model_dump(mode="json") if hasattr(value, "model_dump") else value
+    return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
 
 
 def _differing(here: Any, there: Any) -> tuple[str, str]:

@@ -12,7 +12,7 @@ import pkgutil
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import islice
-from typing import Annotated, Any, ClassVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -28,6 +28,10 @@ from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_sc
 
 from lyceum.utils.documents import is_unicode
 from lyceum.utils.terminal import quoted
+
+if TYPE_CHECKING:
+    from lyceum.rooms import Composition
+    from lyceum.types import TaskSource
 
 LARGEST = 1_000_000
 """Largest absolute value of an integer setting, unless the setting has a larger bound of its own."""
@@ -165,9 +169,16 @@ def _beyond(value: Any, largest: int, *, in_mapping: bool = False) -> str | None
 
 
 class Component(Settings):
-    """Settings of one method: ``class GroupRelative(Component, room="credit")`` with ``kind: Literal["group"]``."""
+    """Settings of one method: ``class GroupRelative(CreditSettings)`` with ``kind: Literal["group"]``.
+
+    ``lyceum.rooms`` has what the components of each room derive from.
+    """
 
     room: ClassVar[str] = ""
+
+    if TYPE_CHECKING:
+        # Those that stand in a slot have one, as a Literal, which is no override of a mutable ``str``.
+        kind: Any = ""
 
     def __init_subclass__(cls, room: str | None = None, **kwargs: Any) -> None:
         # pydantic hands class keywords to both hooks; without this one Python itself refuses ``room``.
@@ -184,6 +195,22 @@ class Component(Settings):
             if taken is not None and taken.__module__ != cls.__module__:
                 raise TypeError(f"{cls.room} kind {kind!r} is {taken.__module__}.{taken.__qualname__} already")
             _registry[cls.room][kind] = cls
+
+    def components(self) -> Iterator[Component]:
+        """The components in its own fields, alone or in tuples."""
+        for _, value in self:
+            for each in value if isinstance(value, tuple) else (value,):
+                if isinstance(each, Component):
+                    yield each
+
+    def check(self, stage: Composition) -> list[str]:
+        """What cannot work beside the others of a stage or a search, a line each; one that holds others asks theirs."""
+        return [line for part in self.components() for line in part.check(stage)]
+
+    def check_tasks(self, source: TaskSource) -> None:
+        """Raise RecipeError where the tasks lack what is read of them; one that holds others asks theirs."""
+        for part in self.components():
+            part.check_tasks(source)
 
 
 def kinds(room: str) -> dict[str, type[Component]]:
@@ -214,10 +241,11 @@ class _SlotSchema:
     def __init__(self, room: str, usual: str | None) -> None:
         self.room, self.usual = room, usual
 
-    def parse(self, value: Any) -> Component:
+    def parse(self, value: Any, base: type[Component]) -> Component:
         if isinstance(value, Component):
             if value.room != self.room:
                 raise PydanticCustomError("room", "got a component of '{got}'", {"got": value.room})
+            _require_base(type(value), base)
             return value
         if isinstance(value, str):
             value = {"kind": value}
@@ -230,6 +258,7 @@ class _SlotSchema:
         if not isinstance(kind, str) or kind not in allowed:
             # In a tuple, since pydantic cannot tell a text that is not Unicode.
             raise PydanticCustomError("kind", "no such kind", {"kind": (kind,), "allowed": tuple(allowed)})
+        _require_base(allowed[kind], base)
         try:
             return allowed[kind].model_validate({**value, "kind": kind})
         except ValidationError as error:
@@ -239,13 +268,29 @@ class _SlotSchema:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         dump = core_schema.plain_serializer_function_ser_schema(lambda c: c.model_dump(mode="json"))
-        return core_schema.no_info_plain_validator_function(self.parse, serialization=dump)
+        base = source if isinstance(source, type) and issubclass(source, Component) else Component
+        return core_schema.no_info_plain_validator_function(lambda value: self.parse(value, base), serialization=dump)
+
+
+def _require_base(found: type[Component], base: type[Component]) -> None:
+    """Refuse a plug-in that lacks what the others of its room promise."""
+    if not issubclass(found, base):
+        raise PydanticCustomError(
+            "slot",
+            "got {got}; allowed: components that derive from {base}",
+            {"got": f"{found.__module__}.{found.__qualname__}", "base": f"{base.__module__}.{base.__qualname__}"},
+        )
 
 
 def slot(room: str, usual: str | None = None) -> Any:
-    """``Annotated[Any, slot("credit")]``: a field that takes any component of that room; ``usual`` is the kind of
-    settings that name none."""
+    """``Annotated[CreditSettings, slot("credit")]``: a field that takes any component of that room; ``usual`` is the
+    kind of settings that name none."""
     return _SlotSchema(room, usual)
+
+
+def of_kind(kind: str) -> Any:
+    """The default of a slot: the component of this kind, with the defaults of its settings."""
+    return kind  # which the slot's validation reads
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> list[str]:

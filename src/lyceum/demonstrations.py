@@ -11,7 +11,7 @@ from lyceum.component import RecipeError
 from lyceum.forest import build_forest
 from lyceum.policy import Policy
 from lyceum.tree import Node, Tree
-from lyceum.types import Credited, Grade, Objective, Origin, Task
+from lyceum.types import Credited, Grade, Learner, Objective, Origin, Task
 
 
 def demonstration_of(task: Task) -> str | None:
@@ -53,7 +53,7 @@ def demonstrated(policy: Policy, task: Task, text: str, max_completion_tokens: i
     return tree
 
 
-def imitate(learner: Any, trees: Sequence[Tree], objective: Objective) -> dict[str, Any]:
+def imitate(learner: Learner, trees: Sequence[Tree], objective: Objective) -> dict[str, Any]:
     """One step of fine-tuning: trajectories as they stand, none of which is better than another; its figures."""
     forest = build_forest(trees)
     return learner.step(forest, Credited(torch.zeros(forest.rows().index.shape)), objective)

@@ -40,6 +40,11 @@ class Writer(Protocol):
 
     name: str
 
+    @property
+    def settings(self) -> ModelSettings | None:
+        """Of a local model; None for an endpoint's."""
+        ...
+
     async def write(self, messages: Sequence[Message], *, key: str, attempt: int) -> str:
         """The message's text; it follows from the chat, the key and the attempt as far as the engine allows.
 
@@ -66,6 +71,8 @@ class EndpointWriter:
     Raises:
         RecipeError: no URL.
     """
+
+    settings = None
 
     def __init__(self, url: str, model: str, sampling: Sampling, *, timeout_seconds: float) -> None:
         parts = urlsplit(url)

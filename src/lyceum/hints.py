@@ -31,6 +31,7 @@ from lyceum.models.load import check_model
 from lyceum.noise import quiet
 from lyceum.outputs import check_output, input_paths
 from lyceum.recipe import Overrides, Recipe, apply_overrides, read_override, tasks_from_text
+from lyceum.rooms import TasksSettings
 from lyceum.types import Sampling, Task, TaskSource
 from lyceum.utils.aio import gather, run_async
 from lyceum.utils.documents import DATA, read_json
@@ -118,15 +119,13 @@ def write_hints(
     settings.check()
     sampling = _sampling(temperature, max_tokens, timeout_seconds)
     typed = _typed(overrides, endpoint)
-    source = _source(tasks, typed, n)
+    settings_of_tasks, source = _source(tasks, typed, n)
     chosen = [source[i] for i in range(len(source) if n is None else min(n, len(source)))]
     writer = _writer(model, endpoint, typed, sampling, timeout_seconds)
     place = Path(output)
     if place.suffix != ".jsonl":
         raise RecipeError(f"output: got {str(output)!r}; allowed: a file named .jsonl")
-    read = input_paths(getattr(source, "settings", None), "tasks") | input_paths(
-        getattr(writer, "settings", None), "model"
-    )
+    read = input_paths(settings_of_tasks, "tasks") | input_paths(writer.settings, "model")
     check_output("output", place, inputs=read)
     done = done_keys(place)
     keyed = [(key, task, row) for key, task, row in keyed_rows(source, chosen) if key not in done]
@@ -216,13 +215,13 @@ def keyed_rows(source: TaskSource, tasks: Sequence[Task]) -> Iterator[tuple[str,
     prompt, answer and columns.
     """
     seen: Counter[str] = Counter()
-    rows, numbers = getattr(source, "rows", None), getattr(source, "kept", None)
     for place, task in enumerate(tasks):
         problem = to_json([task.messages, task.answer], other=str)
         key = hashlib.sha256(problem.encode()).hexdigest()[:16]
         seen[key] += 1
-        if rows is not None and numbers is not None:
-            row = {name: value for name, value in rows[numbers[place]].items() if name != KEY}
+        own = source.row(place)
+        if own is not None:
+            row = {name: value for name, value in own.items() if name != KEY}
         else:
             columns = {name: value for name, value in task.columns.items() if name not in (HINTS, "hints_leak")}
             row = {"prompt": [dict(message) for message in task.messages], "answer": task.answer, **columns}
@@ -259,7 +258,7 @@ def _foreign(output: Path, line: int) -> RecipeError:
     )
 
 
-def _source(tasks: Any, typed: Overrides, n: int | None) -> TaskSource:
+def _source(tasks: Any, typed: Overrides, n: int | None) -> tuple[TasksSettings, TaskSource]:
     if n is not None and n < 1:
         raise RecipeError(f"n: got {n}; allowed: 1 or more")
     raw: dict[str, Any] = {"tasks": tasks_from_text(str(tasks) if isinstance(tasks, Path) else tasks)}
@@ -271,11 +270,11 @@ def _source(tasks: Any, typed: Overrides, n: int | None) -> TaskSource:
     except ValidationError as error:
         raise RecipeError(explain(error, Recipe)) from None
     source = settings.build("heldout" if settings.kind == "dataset" else "train", 0)
-    if n is None and not hasattr(source, "rows"):
+    if n is None and source.row(0) is None:
         raise RecipeError(
             f"n: got none, but tasks kind '{settings.kind}' makes as many as one likes; allowed: a number"
         )
-    return source
+    return settings, source
 
 
 def _typed(overrides: Overrides, endpoint: str | None) -> Overrides:

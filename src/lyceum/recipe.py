@@ -23,12 +23,14 @@ from lyceum.component import (
     explain,
     kinds,
     nearest,
+    of_kind,
     slot,
 )
 from lyceum.curves import Tracker, missing
 from lyceum.models.load import ModelSettings
 from lyceum.recipe_files import read_raw, recipe_names
 from lyceum.reward.base import named_code
+from lyceum.rooms import RewardSettings, StageSettings, TasksSettings
 from lyceum.types import Sampling
 from lyceum.utils.documents import DocumentError, read_yaml
 from lyceum.utils.terminal import quoted
@@ -68,7 +70,7 @@ def tasks_from_text(value: Any) -> Any:
 class Evaluation(Settings):
     """How accuracy is measured: on held-out tasks, before and after, and on the way."""
 
-    tasks: Annotated[Any, slot("tasks")] | None = None
+    tasks: Annotated[TasksSettings, slot("tasks")] | None = None
     """Tasks to evaluate on; by default the held-out split of the recipe's own."""
     n: int = Field(default=200, ge=0)
     """Held-out tasks; 0 evaluates nothing."""
@@ -108,13 +110,13 @@ class Recipe(Settings):
     """Of every random draw of the run."""
     model: ModelSettings = ModelSettings()
     """What is trained."""
-    tasks: Annotated[Any, slot("tasks")] = "chain"
+    tasks: Annotated[TasksSettings, slot("tasks")] = of_kind("chain")
     """What it is trained on."""
-    reward: tuple[Annotated[Any, slot("reward")], ...] = ("task",)
+    reward: tuple[Annotated[RewardSettings, slot("reward")], ...] = (of_kind("task"),)
     """Parts of the outcome reward; by default the verifier that the tasks bring along."""
     evaluate: Evaluation = Evaluation()
     """How accuracy is measured."""
-    stages: tuple[Annotated[Any, slot("stages", USUAL_STAGE)], ...] = ()
+    stages: tuple[Annotated[StageSettings, slot("stages", USUAL_STAGE)], ...] = ()
     """What is done, in order; each stage trains what the one before it left."""
     checkpoint_every: int = Field(default=20, ge=0)
     """Steps between checkpoints; 0 writes one only when interrupted."""
@@ -200,9 +202,9 @@ def parse(raw: Mapping[str, Any]) -> Recipe:
     lines = [] if recipe.stages else ["stages: got none; allowed: at least one, for example kind 'online'"]
     for place, stage in enumerate(recipe.stages):
         where = f"stages.{place}." if len(recipe.stages) > 1 else ""
-        lines += [where + line for line in (stage.check() if hasattr(stage, "check") else [])]
-        for part in (getattr(stage, "reward", None) or recipe.reward) if hasattr(stage, "rollout") else ():
-            lines += part.check(stage) if hasattr(part, "check") else []
+        composition = stage.composition(recipe.reward)
+        lines += [where + line for line in stage.check(composition)]
+        lines += [line for part in composition.reward for line in part.check(composition)]
     if max(recipe.evaluate.k, default=1) > recipe.evaluate.samples:
         lines.append(
             f"evaluate.k: got {max(recipe.evaluate.k)} with evaluate.samples {recipe.evaluate.samples}; "

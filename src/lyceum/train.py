@@ -111,8 +111,7 @@ def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:
     with allow_code():
         combine(recipe.reward, source)
     for stage in recipe.stages:
-        if hasattr(stage, "check_tasks"):
-            stage.check_tasks(source)
+        stage.check_tasks(source)
     tokenizer = load_tokenizer(recipe.model)
     limit = context_of(recipe.model, tokenizer)
     check_prompts("tasks", source, tokenizer, limit)
@@ -124,9 +123,9 @@ def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:
 def check_prompts(key: str, source: TaskSource, tokenizer: Any, limit: int) -> None:
     """Refuse prompts that the model cannot read: the first tasks, and of a dataset the longest too."""
     tasks = first_tasks(source, CHECKED)
-    # Generators are as long as one likes and make prompts of one size; a dataset's longest row is the one that hurts.
-    if hasattr(source, "rows"):
-        tasks += nlargest(CHECKED, (source[i] for i in range(CHECKED, len(source))), key=prompt_characters)
+    # Generators make prompts of one size; a dataset's longest row is the one that hurts.
+    further = source.looked_at(CHECKED)[CHECKED:]
+    tasks += nlargest(CHECKED, (source[i] for i in further), key=prompt_characters)
     for task in tasks:
         check_prompt(key, task, tokenizer, limit)
 

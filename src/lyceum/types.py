@@ -20,9 +20,11 @@ from lyceum.component import Settings
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from lyceum.forest import Forest
+    from lyceum.tasks.rubric import Criterion
+    from lyceum.tasks.solution import Solution
     from lyceum.tree import Node, Tree
 
 Message = Mapping[str, Any]
@@ -69,6 +71,7 @@ class TaskSource(Protocol):
     """A sequence of tasks, made on demand: ``source[i]`` is the same task in every process.
 
     A sequence and not a stream, so that a curriculum can draw by index and a resumed run can find its place.
+    ``lyceum.tasks.base.Source`` is a start: all but the first three is there.
     """
 
     def __len__(self) -> int: ...
@@ -79,8 +82,34 @@ class TaskSource(Protocol):
         """The verifier that fits these tasks: what ``reward: task`` uses."""
         ...
 
+    def looked_at(self, n: int) -> range:
+        """The tasks that a check reads: the first n of a generator, which goes on as it begins, or all of a dataset."""
+        ...
+
+    def row(self, index: int) -> Mapping[str, Any] | None:
+        """The dataset's own row that a task was made of; None where tasks are generated, as many as one likes."""
+        ...
+
+    @property
+    def conversational(self) -> bool:
+        """Whether prompts are chat messages in the dataset: reward functions written for TRL then get messages too."""
+        ...
+
     def hinted(self, task: Task, hint: Mapping[str, str]) -> Task:
         """The same problem with a hint (``tier``, ``text``) in its prompt; the id stays."""
+        ...
+
+    def solution(self, task: Task) -> Solution | None:
+        """The task's solution, to be given in part; None where it has none of two steps or more."""
+        ...
+
+    @property
+    def rubric_in_order(self) -> bool:
+        """Whether ``rubric_hint`` words criteria from the first on alone, whichever they are."""
+        ...
+
+    def rubric_hint(self, task: Task, criteria: Sequence[Criterion]) -> Mapping[str, str]:
+        """Criteria of the task as a hint."""
         ...
 
 
@@ -183,7 +212,7 @@ class Request:
     seeds: Sequence[int]
     sampling: Sampling
     keep: bool = False
-    order: tuple[Any, ...] = ()
+    order: tuple[int | str, ...] = ()
     written: int = 0
 
 
@@ -225,7 +254,7 @@ class Engine(Protocol):
         """Model log-probability (nats, temperature 1) of each token given those before it; 0.0 for the first."""
         ...
 
-    async def load(self, weights: Any, version: int) -> None:
+    async def load(self, weights: nn.Module, version: int) -> None:
         """Serve these weights from now on. In process ``weights`` is the module itself."""
         ...
 
@@ -288,13 +317,23 @@ class Context(Protocol):
         """Tokens that the model's context leaves below a node; at 0 it cannot be extended."""
         ...
 
-    def seed(self, *key: Any) -> int:
+    def seed(self, *key: object) -> int:
         """A 63-bit seed from (run seed, task, key): the same whenever and wherever it is asked for."""
         ...
 
     @property
     def budget_left(self) -> int:
         """Tokens this task may still sample in this step."""
+        ...
+
+
+@runtime_checkable
+class CountingEngine(Engine, Protocol):
+    """An engine that says what it did."""
+
+    @property
+    def tokens_computed(self) -> int:
+        """Tokens that went through the model since the engine was built."""
         ...
 
 
@@ -439,6 +478,33 @@ class Batch:
 
 Metrics = dict[str, tuple["Tensor", "Tensor"]]
 """name -> (sum, weight), both detached scalars: micro-batches add up, the step's figure is sum / weight."""
+
+
+class Learner(Protocol):
+    """Updates the policy's weights."""
+
+    skipped_steps: int
+    """Updates that changed nothing, as their loss or gradient was not finite."""
+
+    def annotate(self, forest: Forest, needs: frozenset[str]) -> Forest:
+        """Add the token columns that credit or objective need of this step's starting weights and of the reference."""
+        ...
+
+    def step(self, forest: Forest, credited: Credited, objective: Objective) -> dict[str, float]:
+        """The updates of a step; returns its figures."""
+        ...
+
+    def weights(self) -> nn.Module:
+        """What the engine serves from now on."""
+        ...
+
+    def require_learnt(self) -> None:
+        """Raise Diverged where no update of the stage changed anything."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
 class Objective(Protocol):

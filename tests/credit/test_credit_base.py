@@ -1,5 +1,3 @@
-from types import SimpleNamespace
-
 import pytest
 import torch
 from hypothesis import given
@@ -9,6 +7,9 @@ from lyceum.component import kinds
 from lyceum.credit.base import kl_cost, last_token, row_reward, token_reward, whiten
 from lyceum.forest import build_forest
 from lyceum.objective.kl import KLPenalty
+from lyceum.rollout.flat import Flat
+from lyceum.rollout.mcts import MCTS
+from lyceum.rooms import Composition
 
 CREDITS = sorted(kinds("credit"))
 NEEDED = {"salt": {"steps": "tokens", "step_tokens": 1}}
@@ -74,10 +75,10 @@ def test_a_coefficient_alone_keeps_the_estimator_of_the_reward(kind):
 )
 def test_one_sample_a_task_is_refused_where_rows_are_compared(kind, settings, compares):
     credit = kinds("credit")[kind](**settings)
-    check = getattr(credit, "check", lambda stage: [])
-    one, two = (SimpleNamespace(rollout=SimpleNamespace(samples=n)) for n in (1, 2))
+    check = credit.check
+    one, two = (Composition(rollout=Flat(samples=n)) for n in (1, 2))
     assert check(two) == []
-    assert check(SimpleNamespace(rollout=SimpleNamespace())) == []  # a rollout without a fixed number of samples
+    assert check(Composition(rollout=MCTS(trajectories=1))) == []  # a rollout without a fixed number of samples
     line = (
         f"rollout.samples: got 1, but credit.kind '{kind}' compares the samples of a task; "
         "allowed: 2 or more, or credit.kind 'reinforce'"

@@ -1,5 +1,3 @@
-from types import SimpleNamespace
-
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +5,7 @@ from hypothesis import strategies as st
 from lyceum.credit.gae import GAE, generalised_advantage, process_reward
 from lyceum.credit.group import GroupRelative
 from lyceum.objective.ppo_clip import PPOClip
+from lyceum.rooms import Composition
 
 VALUE = torch.tensor([[0.5, 0.25, 0.75]])
 REWARD = torch.tensor([[0.0, 0.0, 1.0]])
@@ -74,14 +73,14 @@ def test_process_and_outcome_rewards_add_up(forest_with_tool):
 
 
 def test_a_value_head_is_trained_if_and_only_if_the_credit_reads_it():
-    stage = SimpleNamespace(credit=GAE())
+    stage = Composition(credit=GAE())
     assert GAE().build().needs == {"old_value"}
     assert PPOClip(value_coefficient=0.5).check(stage) == []
     assert PPOClip().check(stage) == [
         "objective.value_coefficient: got 0, but credit.kind 'gae' reads a value head that nothing else trains; "
         "allowed: more than 0"
     ]
-    stage = SimpleNamespace(credit=GroupRelative())
+    stage = Composition(credit=GroupRelative())
     assert PPOClip().check(stage) == []
     assert PPOClip(value_coefficient=0.5).check(stage) == [
         "objective.value_coefficient: got 0.5, but credit.kind 'group' gives a value head no target; "

@@ -9,6 +9,8 @@ from tree_forests import forest_of, random_nested
 from lyceum.credit.base import whiten
 from lyceum.credit.group import GroupRelative
 from lyceum.credit.sub_group import SubGroup
+from lyceum.rollout.flat import Flat
+from lyceum.rooms import Composition
 
 # Three leaves below one node, and one beside it: mean 1/2 at the root, 2/3 below the node.
 THREE_AND_ONE = [[1, 1, 0], 0]
@@ -99,9 +101,5 @@ def test_on_random_trees_it_is_the_definition(seed, weight, equal):
 
 
 def test_one_sample_a_task_is_refused():
-    class Stage:
-        class rollout:
-            samples = 1
-
-    assert "rollout.samples: got 1" in SubGroup().check(Stage)[0]
+    assert "rollout.samples: got 1" in SubGroup().check(Composition(rollout=Flat(samples=1)))[0]
     assert pytest.approx(0) == float(SubGroup().build()(forest_of([0.5])).advantage.abs().sum())

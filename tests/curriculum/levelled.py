@@ -4,11 +4,12 @@ import json
 from collections.abc import Sequence
 
 from lyceum import encoding
+from lyceum.tasks import base as tasks
 from lyceum.tree import Node, Tree
 from lyceum.types import Continuation, Grade, Origin, Task
 
 
-class Source:
+class Source(tasks.Source):
     """Task i is of level ``levels[i % len(levels)]``."""
 
     def __init__(self, n: int = 40, levels: Sequence[object] = (1, 2), column: str = "level") -> None:

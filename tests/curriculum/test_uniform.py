@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 
 from lyceum.component import RecipeError
 from lyceum.curriculum.uniform import Uniform
+from lyceum.tasks import base as tasks
 from lyceum.types import Task
 
 
-class Source:
+class Source(tasks.Source):
     def __init__(self, n):
         self.n = n
 

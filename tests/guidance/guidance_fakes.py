@@ -3,6 +3,7 @@
 from contextlib import contextmanager
 
 from lyceum.rollout.flat import Flat
+from lyceum.tasks import base as tasks
 from lyceum.tree import Node, Tree
 from lyceum.types import Continuation, Grade, Origin, Sampling, Task
 from lyceum.utils.seeds import counter_seed
@@ -86,7 +87,7 @@ class FakeContext:
         return self.budget - self.sampled
 
 
-class Source:
+class Source(tasks.Source):
     """A few tasks; a hint stands behind the prompt: ``Q|hint``."""
 
     def __init__(self, *tasks):

@@ -164,7 +164,8 @@ def stage_with(guide, rollout):
     ],
 )
 def test_rollouts_that_draw_pieces_are_refused_where_a_guide_needs_whole_trajectories(guide, because, rollout):
-    (line,) = stage_with(guide, rollout).check()
+    stage = stage_with(guide, rollout)
+    (line,) = stage.check(stage.composition())
     assert line.startswith(f"rollout.kind: got '{rollout}', which draws trajectories piece by piece, with guidance")
     assert because in line
     assert line.endswith("allowed: critical-tokens, flat")
@@ -173,8 +174,10 @@ def test_rollouts_that_draw_pieces_are_refused_where_a_guide_needs_whole_traject
 @pytest.mark.parametrize("rollout", ["flat", "critical-tokens"])
 @pytest.mark.parametrize("guide", ["begun", "seele", "rubric-scaffold"])
 def test_rollouts_that_draw_whole_trajectories_go_with_every_guide(guide, rollout):
-    assert stage_with({"kind": guide}, rollout).check() == []
+    stage = stage_with({"kind": guide}, rollout)
+    assert stage.check(stage.composition()) == []
 
 
 def test_pieces_below_a_prompt_that_shows_the_criteria_see_them():
-    assert stage_with({"kind": "rubric-scaffold", "treatment": "hinted"}, "mcts").check() == []
+    stage = stage_with({"kind": "rubric-scaffold", "treatment": "hinted"}, "mcts")
+    assert stage.check(stage.composition()) == []

@@ -159,4 +159,4 @@ def test_rounds_are_as_equal_as_can_be(n, rounds):
 
 def test_more_rounds_than_samples_are_refused():
     stage = Online(rollout={"kind": "flat", "samples": 3}, guidance=[{"kind": "seele"}])
-    assert "guidance.seele.rounds: got 4 with rollout.samples 3" in "\n".join(stage.check())
+    assert "guidance.seele.rounds: got 4 with rollout.samples 3" in "\n".join(stage.check(stage.composition()))

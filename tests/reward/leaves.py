@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from lyceum.reward.base import RewardPart, combine
+from lyceum.reward.base import combine
+from lyceum.rooms import RewardSettings
+from lyceum.tasks import base as tasks
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Origin, Task
 
@@ -21,7 +23,7 @@ def task(answer: Any = "42", **columns: Any) -> Task:
     return Task("t/1", ({"role": "user", "content": "What?"},), answer, columns, provenance="tests")
 
 
-class Source:
+class Source(tasks.Source):
     """One task, whose own verifier looks for the answer's text."""
 
     def __init__(self, one: Task, grader: Grader | None = None) -> None:
@@ -39,10 +41,10 @@ class Source:
 
 
 def grades(
-    part: RewardPart | Sequence[RewardPart], one: Task, *texts: str | Node, source: Source | None = None
+    part: RewardSettings | Sequence[RewardSettings], one: Task, *texts: str | Node, source: Source | None = None
 ) -> list[Grade]:
     """What the parts, combined, say of completions."""
-    parts = [part] if isinstance(part, RewardPart) else part
+    parts = [part] if isinstance(part, RewardSettings) else part
     leaves = [leaf(text) if isinstance(text, str) else text for text in texts]
     return asyncio.run(_grades(combine(parts, source or Source(one)), one, leaves))
 
@@ -51,5 +53,5 @@ async def _grades(grader: Grader, one: Task, leaves: Sequence[Node]) -> list[Gra
     return await grader(one, leaves)
 
 
-def outcomes(part: RewardPart, one: Task, *texts: str | Node) -> list[float | None]:
+def outcomes(part: RewardSettings, one: Task, *texts: str | Node) -> list[float | None]:
     return [grade.outcome for grade in grades(part, one, *texts)]

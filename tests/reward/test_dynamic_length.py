@@ -10,11 +10,12 @@ from lyceum.reward.base import combine, each, verdict
 from lyceum.reward.dynamic_length import DynamicLength, length_at_target, length_without_target
 from lyceum.reward.repetition import Repetition, repeated_share
 from lyceum.reward.task import TaskReward
+from lyceum.tasks import base as tasks
 from lyceum.tree import Node
 from lyceum.types import Continuation, Grade, Origin, Task
 
 
-class Source:
+class Source(tasks.Source):
     """Tasks whose verifier takes completions that begin with token 1 for right, and abstains on token 9."""
 
     def grader(self):

@@ -1,22 +1,25 @@
 import asyncio
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import pytest
 from leaves import Source, grades, leaf, task
 
 from lyceum.component import RecipeError
-from lyceum.reward.base import RewardPart, add_up, allow_code, code_allowed, combine, each
+from lyceum.reward.base import add_up, allow_code, code_allowed, combine, each
 from lyceum.reward.exact import Exact
 from lyceum.reward.overlong import Overlong
 from lyceum.reward.task import TaskReward
+from lyceum.rooms import RewardSettings
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task, TaskSource
 
 
-class Says(RewardPart):
-    """Gives the same grade to all; without a kind, so that no recipe can name it."""
+class Says(RewardSettings, room="tests"):
+    """Gives the same grade to all; of another room, so that no recipe can name it."""
 
+    kind: Literal["Says"] = "Says"
     grade: Grade | None = None
 
     def build(self, source: TaskSource) -> Grader:

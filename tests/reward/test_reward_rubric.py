@@ -7,6 +7,7 @@ from lyceum.component import RecipeError
 from lyceum.reward.base import combine
 from lyceum.reward.rubric import Rubric, rubric_score
 from lyceum.reward.task import TaskReward
+from lyceum.tasks import base as tasks
 from lyceum.tasks.chain import Chain, make_task
 from lyceum.tasks.rubric import is_met, is_rubric
 from lyceum.types import Task
@@ -14,7 +15,7 @@ from lyceum.types import Task
 CHAIN = make_task("t", 37, [8, -2, 5])  # 37+8=45-2=43+5=48#48
 
 
-class Source:
+class Source(tasks.Source):
     def __init__(self, *rubrics):
         self.tasks = [Task(str(i), (), columns={"rubric": rubric}) for i, rubric in enumerate(rubrics)]
 

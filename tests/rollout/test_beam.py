@@ -3,7 +3,6 @@
 import asyncio
 import json
 import zlib
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -16,10 +15,11 @@ from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.recipe import load_recipe
 from lyceum.rollout.beam import Beam, evenly
 from lyceum.rollout.steps import Steps
+from lyceum.rooms import Composition
 from lyceum.runtime.in_process import InProcess
 from lyceum.train import train
 from lyceum.types import Grade, Sampling, Task
-from lyceum.value.likelihood import PathLikelihood
+from lyceum.value.likelihood import Likelihood, PathLikelihood
 
 LIMIT = Sampling(max_completion_tokens=12)
 
@@ -182,11 +182,11 @@ def test_impossible_beams_are_refused():
     ):
         load_recipe("grpo", ["rollout=beam"])
     beam = Beam(sampling=Sampling(max_completion_tokens=100), step=Steps(tokens=10), depth=20)
-    stage = SimpleNamespace(value=object(), max_tokens_per_task=50)
+    stage = Composition(value=Likelihood(), max_tokens_per_task=50)
     assert beam.check(stage)[0].startswith(
         "max_tokens_per_task: got 50, but one path of rollout.kind 'beam' may be 100"
     )
-    assert beam.check(SimpleNamespace(value=object(), max_tokens_per_task=100)) == []
+    assert beam.check(Composition(value=Likelihood(), max_tokens_per_task=100)) == []
 
 
 def test_searches_share_the_engines_batches_and_the_value_models_calls():

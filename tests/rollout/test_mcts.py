@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import json
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -14,6 +13,7 @@ from lyceum.component import RecipeError
 from lyceum.recipe import load_recipe
 from lyceum.rollout.mcts import MCTS
 from lyceum.rollout.steps import Steps
+from lyceum.rooms import Composition
 from lyceum.types import Sampling, Task
 
 LIMIT = Sampling(max_completion_tokens=12)
@@ -219,11 +219,11 @@ def hash_of(text, number):
 
 def test_budgets_smaller_than_one_path_are_refused():
     mcts = MCTS(depth=10, step=Steps(tokens=8), sampling=Sampling(max_completion_tokens=80))
-    assert mcts.check(SimpleNamespace(max_tokens_per_task=80)) == []
-    (line,) = mcts.check(SimpleNamespace(max_tokens_per_task=79))
+    assert mcts.check(Composition(max_tokens_per_task=80)) == []
+    (line,) = mcts.check(Composition(max_tokens_per_task=79))
     assert line.startswith("max_tokens_per_task: got 79, but one path of rollout.kind 'mcts' may be 80 tokens long")
     few = mcts.model_copy(update={"max_nodes": 9})
-    assert "rollout.max_nodes: got 9, but one path may have 10 nodes" in few.check(SimpleNamespace())[0]
+    assert "rollout.max_nodes: got 9, but one path may have 10 nodes" in few.check(Composition())[0]
     with pytest.raises(RecipeError, match="max_tokens_per_task: got 20"):
         load_recipe("deepsearch", ["max_tokens_per_task=20"])
 

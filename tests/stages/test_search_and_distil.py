@@ -8,10 +8,11 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForTokenClassification
 
 from lyceum.comparing import with_budget
-from lyceum.component import Component, RecipeError
+from lyceum.component import RecipeError
 from lyceum.models.scratch import build_scratch
 from lyceum.recipe import load_recipe, parse
-from lyceum.reward.base import RewardPart, each, verdict
+from lyceum.reward.base import each, verdict
+from lyceum.rooms import RewardSettings, TracesSettings
 from lyceum.stages.search_and_distil import SearchAndDistilRun
 from lyceum.stages.session import Interrupted
 from lyceum.traces.base import Trace
@@ -19,7 +20,7 @@ from lyceum.train import train
 from lyceum.types import Grader, TaskSource
 
 
-class Told(Component, room="traces"):
+class Told(TracesSettings):
     """Of every tree a text without tokens: right by the reward below where it begins with a digit."""
 
     kind: Literal["test-told"] = "test-told"
@@ -30,7 +31,7 @@ class Told(Component, room="traces"):
         ]
 
 
-class BeginsWithDigit(RewardPart, room="reward"):
+class BeginsWithDigit(RewardSettings):
     """Right where the first letter is a digit: an untrained model finds that now and then."""
 
     kind: Literal["test-begins-with-digit"] = "test-begins-with-digit"

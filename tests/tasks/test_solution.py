@@ -6,8 +6,7 @@ from lyceum.tasks.chain import Chain, make_task
 from lyceum.tasks.countdown import Countdown
 from lyceum.tasks.logic import Logic
 from lyceum.tasks.mixture import Mixture
-from lyceum.tasks.rubric import rubric_hint
-from lyceum.tasks.solution import Solution, levels_of, solution_of, written_solution
+from lyceum.tasks.solution import Solution, levels_of, written_solution
 from lyceum.types import Task
 
 
@@ -70,14 +69,14 @@ def test_a_tier_brings_its_own_hints_along_and_no_others():
 def test_built_in_tasks_give_all_their_steps_but_the_last():
     chain = Chain().build("train", 0)
     three = make_task("t", 37, [8, -2, 5])
-    assert solution_of(chain, three) == Solution(("45", "43"), 3, "|", ",")
+    assert chain.solution(three) == Solution(("45", "43"), 3, "|", ",")
     # As its own hints say it, so that a model that learnt to read those can read this.
-    assert solution_of(chain, three).hint(1) in three.columns["hints"]
+    assert chain.solution(three).hint(1) in three.columns["hints"]
     for tasks in (Countdown(), Logic()):
         source = tasks.build("train", 0)
         one = source[2]
         steps = one.columns["steps"]
-        solution = solution_of(source, one)
+        solution = source.solution(one)
         assert solution is not None
         assert (solution.steps, solution.total) == (tuple(steps[:-1]), len(steps))
         assert solution.hint(1) in one.columns["hints"]
@@ -87,10 +86,10 @@ def test_a_mixture_asks_the_tasks_own_source():
     parts = [{"tasks": "chain"}, {"tasks": "countdown"}]
     source = Mixture.model_validate({"parts": parts}).build("train", 0)
     chain, countdown = source[14], source[1]
-    assert solution_of(source, chain).before == "|"
-    assert solution_of(source, countdown).before == "Begin with "
-    assert rubric_hint(source, chain, chain.columns["rubric"][:1])["text"].startswith("|")
-    assert rubric_hint(source, countdown, countdown.columns["rubric"][:1])["text"].startswith("A good answer:")
+    assert source.solution(chain).before == "|"
+    assert source.solution(countdown).before == "Begin with "
+    assert source.rubric_hint(chain, chain.columns["rubric"][:1])["text"].startswith("|")
+    assert source.rubric_hint(countdown, countdown.columns["rubric"][:1])["text"].startswith("A good answer:")
     assert source.rubric_in_order
 
 

@@ -10,6 +10,7 @@ from transformers import AutoModelForTokenClassification, BertConfig, BertForTok
 from lyceum import checkpoint
 from lyceum.component import RecipeError
 from lyceum.models.load import ModelSettings, load_policy, save_policy
+from lyceum.rooms import Composition
 from lyceum.tree import Node
 from lyceum.types import Origin
 from lyceum.utils.numbers import Diverged
@@ -198,7 +199,7 @@ def test_adapters_are_merged_into_the_copied_body(tmp_path):
 def test_what_is_no_token_classifier_is_refused(policy, tmp_path):
     save_policy(policy, tmp_path / "causal")
     settings = PathModel(path=str(tmp_path / "causal"))
-    (line,) = settings.check(None)
+    (line,) = settings.check(Composition())
     assert "holds LlamaForCausalLM; allowed: the folder of a model *ForTokenClassification" in line
     with pytest.raises(RecipeError, match="holds LlamaForCausalLM"):
         settings.build(policy, seed=0)
@@ -209,12 +210,14 @@ def test_what_is_no_token_classifier_is_refused(policy, tmp_path):
     )
     with pytest.raises(RecipeError, match=r"missing: 2 of \d+ \(score.bias, score.weight\); .*not of one model"):
         settings.build(policy, seed=0)
-    assert "weights that are missing: 2 of" in settings.check(None)[0]
-    assert "has no place for: 1 (lm_head.weight); " in settings.check(None)[1]
+    assert "weights that are missing: 2 of" in settings.check(Composition())[0]
+    assert "has no place for: 1 (lm_head.weight); " in settings.check(Composition())[1]
     for config in ("no json", "[" * 100_000, "[]", '{"architectures": 5}'):
         (tmp_path / "causal" / "config.json").write_text(config)
-        assert "config.json" in settings.check(None)[0] or "no architecture" in settings.check(None)[0]
-    assert "no folder ./there" in PathModel(path="./there").check(None)[0]
+        assert (
+            "config.json" in settings.check(Composition())[0] or "no architecture" in settings.check(Composition())[0]
+        )
+    assert "no folder ./there" in PathModel(path="./there").check(Composition())[0]
 
 
 def test_another_vocabulary_is_refused(policy, tmp_path):
@@ -234,7 +237,7 @@ def test_a_model_that_looks_ahead_is_refused(policy, tmp_path):
 
 
 def test_a_separator_that_does_nothing_is_refused(policy):
-    (line,) = PathModel(separator="#").check(None)
+    (line,) = PathModel(separator="#").check(Composition())
     assert "value.separator: got '#' with value.over 'end'" in line
     with pytest.raises(RecipeError, match="no token of the policy's vocabulary holds 'ab'"):
         PathModel(separator="ab", over="min").build(policy, seed=0)

@@ -127,7 +127,7 @@ def shown(value: Any) -> str:
 
 
 def _metadata(annotation: Any) -> list[Any]:
-    """Of every Annotated inside: ``tuple[Annotated[Any, slot("reward")], ...]``."""
+    """Of every Annotated inside: ``tuple[Annotated[RewardSettings, slot("reward")], ...]``."""
     found = list(getattr(annotation, "__metadata__", ()))
     for inner in typing.get_args(annotation):
         found += _metadata(inner)

@@ -12,6 +12,7 @@ from lyceum.cli.output import Output, printing
 
 if TYPE_CHECKING:  # it takes a second, and --help does not need it
     from lyceum.recipe import Recipe
+    from lyceum.rooms import StageSettings
 
 SMALL_MODELS_LR = 5e-5
 """Learning rate from which on a whole model that is not the small one is likely to be wrecked (no unit)."""
@@ -108,32 +109,22 @@ def scale_note(recipe: Recipe) -> str:
     )
 
 
-def stage_line(stage: Any) -> str:
-    in_rounds = hasattr(stage, "rounds")
-    times = f"{stage.rounds} rounds" if in_rounds else f"{stage.steps} steps"
-    parts = [f"{stage.kind}: {times} of {stage.tasks_per_round if in_rounds else stage.tasks_per_step} tasks"]
-    if hasattr(stage, "rollout"):
-        parts[0] += f" x {_samples(stage.rollout)}"
-    if in_rounds:
-        parts.append(f"{stage.steps} steps of {stage.traces_per_step} traces" if stage.traces else "no fine-tuning")
-    if hasattr(stage, "sampling"):
-        parts.append(f"completions of at most {stage.sampling.max_completion_tokens} tokens")
-    if getattr(stage, "max_tokens", None):
-        parts.append(f"ends with {stage.max_tokens:,} tokens sampled".replace(",", " "))
-    for slot in ("guidance", "value", "credit", "objective"):
-        value = getattr(stage, slot, None)
-        if value:
-            kinds = "+".join(part.kind for part in value) if isinstance(value, tuple) else value.kind
-            parts.append(f"{slot} {kinds}")
+def stage_line(stage: StageSettings) -> str:
+    of = stage.composition()
+    parts = stage.in_words()
+    parts[0] = f"{stage.kind}: {parts[0]}"
+    if of.rollout is not None:
+        size = of.rollout.size
+        parts[0] += " x ? samples" if size is None or size.number is None else f" x {size.number} {size.setting}"
+    parts.append(f"completions of at most {stage.sampling.max_completion_tokens} tokens")
+    if of.max_tokens:
+        parts.append(f"ends with {of.max_tokens:,} tokens sampled".replace(",", " "))
+    slots = {"guidance": of.guidance, "value": (of.value,), "credit": (of.credit,), "objective": (of.objective,)}
+    for name, components in slots.items():
+        if kinds := "+".join(component.kind for component in components if component is not None):
+            parts.append(f"{name} {kinds}")
     parts.append(f"lr {stage.learner.lr:g}")
     return ", ".join(parts)
-
-
-def _samples(rollout: Any) -> str:
-    """How many trajectories a rollout trains on: ``8 samples``, of a search ``8 trajectories`` or ``20 iterations``."""
-    words = ("samples", "trajectories", "iterations")
-    word = next((word for word in words if getattr(rollout, word, None) is not None), None)
-    return "? samples" if word is None else f"{getattr(rollout, word)} {word}"
 
 
 def brief(component: Any) -> str:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lyceum.component import Component
 from lyceum.forest import Forest, Rows
 from lyceum.objective.kl import Estimator, KLPenalty, kl_estimate
+from lyceum.rooms import Composition, CreditSettings
 from lyceum.types import Credited, Origin
 from lyceum.utils.numbers import LARGE, Diverged, unit_of
 
@@ -28,11 +28,8 @@ class KLInReward(KLPenalty):
     """Which estimate of the divergence of the tokens drawn (arXiv:2402.14740, section 2, takes k1)."""
 
 
-class CreditSettings(Component):
-    """Settings that every credit has."""
-
-    gives_value_target: ClassVar[bool] = False
-    """Whether this credit gives a value head something to learn from."""
+class CreditWithKL(CreditSettings):
+    """Settings of credits that may take a KL penalty off the reward."""
 
     kl_in_reward: KLInReward = KLInReward()
     """Takes coefficient * KL(old || reference) off each token's reward; credits of the outcome take its sum over the
@@ -43,9 +40,9 @@ class CreditSettings(Component):
         return KL_COLUMNS if self.kl_in_reward.coefficient else frozenset()
 
 
-def needs_company(kind: str, stage: Any) -> list[str]:
+def needs_company(kind: str, stage: Composition) -> list[str]:
     """The line for a stage whose groups have one row, which leaves a credit that compares rows nothing to compare."""
-    if getattr(getattr(stage, "rollout", None), "samples", None) != 1:
+    if stage.samples != 1:
         return []
     return [
         f"rollout.samples: got 1, but credit.kind '{kind}' compares the samples of a task; "

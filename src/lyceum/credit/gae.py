@@ -10,12 +10,12 @@ from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor
 
-from lyceum.credit.base import CreditSettings, in_float32, lay, token_reward, whiten
+from lyceum.credit.base import CreditWithKL, in_float32, lay, token_reward, whiten
 from lyceum.forest import Forest, Rows
 from lyceum.types import Credit, Credited
 
 
-class GAE(CreditSettings, room="credit"):
+class GAE(CreditWithKL):
     """Each token against what the value head expected before it.
 
     A completion that its length limit cut off ends there like any other: its grade is its reward, and no value is put

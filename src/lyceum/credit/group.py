@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor
 
 from lyceum.credit.base import (
-    CreditSettings,
+    CreditWithKL,
     OutcomeCredit,
     above_zero,
     by_group,
@@ -18,12 +18,13 @@ from lyceum.credit.base import (
     needs_company,
     unit_of_group,
 )
+from lyceum.rooms import Composition
 from lyceum.types import Credit
 
 Scale = Literal["std", "none", "batch"]
 
 
-class GroupRelative(CreditSettings, room="credit"):
+class GroupRelative(CreditWithKL):
     """Each row against the other rows of its task."""
 
     kind: Literal["group"] = "group"
@@ -40,7 +41,7 @@ class GroupRelative(CreditSettings, room="credit"):
         advantage = partial(group_relative, scale=self.scale, ddof=self.ddof, eps=self.eps)
         return OutcomeCredit(self.needs, self.kl_in_reward, advantage)
 
-    def check(self, stage: Any) -> list[str]:
+    def check(self, stage: Composition) -> list[str]:
         return needs_company(self.kind, stage)
 
 

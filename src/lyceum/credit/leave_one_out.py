@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lyceum.credit.base import CreditSettings, OutcomeCredit, by_group, group_centred, needs_company
+from lyceum.credit.base import CreditWithKL, OutcomeCredit, by_group, group_centred, needs_company
+from lyceum.rooms import Composition
 from lyceum.types import Credit
 
 
-class LeaveOneOut(CreditSettings, room="credit"):
+class LeaveOneOut(CreditWithKL):
     """Each row against the mean of the other rows of its task: an unbiased baseline, nothing divided."""
 
     kind: Literal["leave-one-out"] = "leave-one-out"
@@ -19,7 +20,7 @@ class LeaveOneOut(CreditSettings, room="credit"):
     def build(self) -> Credit:
         return OutcomeCredit(self.needs, self.kl_in_reward, leave_one_out)
 
-    def check(self, stage: Any) -> list[str]:
+    def check(self, stage: Composition) -> list[str]:
         return needs_company(self.kind, stage)
 
 

@@ -10,11 +10,11 @@ from jaxtyping import Float, Int
 from pydantic import model_validator
 from torch import Tensor
 
-from lyceum.credit.base import CreditSettings, OutcomeCredit, group_centred
+from lyceum.credit.base import CreditWithKL, OutcomeCredit, group_centred
 from lyceum.types import Credit
 
 
-class Reinforce(CreditSettings, room="credit"):
+class Reinforce(CreditWithKL):
     """Each row's outcome, less a constant or the mean of the step. One sample a task is enough."""
 
     kind: Literal["reinforce"] = "reinforce"

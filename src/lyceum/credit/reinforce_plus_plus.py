@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from lyceum.credit.base import (
-    CreditSettings,
+    CreditWithKL,
     group_centred,
     kl_cost,
     last_token,
@@ -21,10 +21,11 @@ from lyceum.credit.base import (
 )
 from lyceum.credit.gae import generalised_advantage
 from lyceum.forest import Forest
+from lyceum.rooms import Composition
 from lyceum.types import Credit, Credited
 
 
-class ReinforcePlusPlus(CreditSettings, room="credit"):
+class ReinforcePlusPlus(CreditWithKL):
     """The reward still to come, whitened over all tokens of the step."""
 
     kind: Literal["reinforce-plus-plus"] = "reinforce-plus-plus"
@@ -37,7 +38,7 @@ class ReinforcePlusPlus(CreditSettings, room="credit"):
     def build(self) -> Credit:
         return ReinforcePlusPlusCredit(self.needs, self)
 
-    def check(self, stage: Any) -> list[str]:
+    def check(self, stage: Composition) -> list[str]:
         return needs_company(self.kind, stage) if self.baseline == "group" else []
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor
 
 from lyceum.component import RecipeError
-from lyceum.credit.base import CreditSettings, lay, needs_company, row_reward
+from lyceum.credit.base import CreditWithKL, lay, needs_company, row_reward
 from lyceum.credit.group import Scale, group_relative
 from lyceum.credit.paths import ForestCredit
 from lyceum.forest import Forest
+from lyceum.rooms import Composition
 from lyceum.types import Credit
 from lyceum.utils.numbers import mean as mean_of
 
@@ -23,7 +24,7 @@ Step = tuple[int, int]
 """Places [start, end) of a row."""
 
 
-class Salt(CreditSettings, room="credit"):
+class Salt(CreditWithKL):
     """Group-relative advantages, averaged over the trajectories wherever they take the same step from the same state.
 
     The paper works on agents whose environment says which state they are in. A text has none: here a state is the steps
@@ -63,7 +64,7 @@ class Salt(CreditSettings, room="credit"):
     def build(self) -> Credit:
         return ForestCredit(self.needs, self.advantages)
 
-    def check(self, stage: Any) -> list[str]:
+    def check(self, stage: Composition) -> list[str]:
         return needs_company(self.kind, stage)
 
     def advantages(self, forest: Forest) -> Float[Tensor, "R L"]:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lyceum.credit.base import CreditSettings, by_group, group_centred, lay, needs_company, row_reward
+from lyceum.credit.base import CreditWithKL, by_group, group_centred, lay, needs_company, row_reward
 from lyceum.credit.paths import ForestCredit, lay_on_tokens, passes_of
 from lyceum.forest import Forest
+from lyceum.rooms import Composition
 from lyceum.types import Credit
 
 
-class StepValue(CreditSettings, room="credit"):
+class StepValue(CreditWithKL):
     """The mean outcome below a node, against the tree's mean and against the node above."""
 
     kind: Literal["step-value"] = "step-value"
@@ -28,7 +29,7 @@ class StepValue(CreditSettings, room="credit"):
     def build(self) -> Credit:
         return ForestCredit(self.needs, self.advantages)
 
-    def check(self, stage: Any) -> list[str]:
+    def check(self, stage: Composition) -> list[str]:
         return needs_company(self.kind, stage)
 
     def advantages(self, forest: Forest) -> Float[Tensor, "R L"]:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lyceum.credit.base import CreditSettings, by_group, group_centred, lay, needs_company, row_reward, spread, whiten
+from lyceum.credit.base import CreditWithKL, by_group, group_centred, lay, needs_company, row_reward, spread, whiten
 from lyceum.credit.paths import ForestCredit, passes_of
 from lyceum.forest import Forest
+from lyceum.rooms import Composition
 from lyceum.types import Credit
 
 
-class SubGroup(CreditSettings, room="credit"):
+class SubGroup(CreditWithKL):
     """The mean, over the depths of the tree, of a trajectory's reward against its sub-tree's there."""
 
     kind: Literal["sub-group"] = "sub-group"
@@ -29,7 +30,7 @@ class SubGroup(CreditSettings, room="credit"):
     def build(self) -> Credit:
         return ForestCredit(self.needs, self.advantages)
 
-    def check(self, stage: Any) -> list[str]:
+    def check(self, stage: Composition) -> list[str]:
         return needs_company(self.kind, stage)
 
     def advantages(self, forest: Forest) -> Float[Tensor, "R L"]:

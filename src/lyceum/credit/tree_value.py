@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor
 
-from lyceum.credit.base import CreditSettings, above_zero, by_group, group_centred, kl_cost, lay, unit_of_group
+from lyceum.credit.base import CreditWithKL, above_zero, by_group, group_centred, kl_cost, lay, unit_of_group
 from lyceum.forest import Forest, Rows
+from lyceum.rooms import Composition
 from lyceum.types import Credit, Credited
 
 
-class NodeValue(CreditSettings, room="credit"):
+class NodeValue(CreditWithKL):
     """Each token's node value against the tree's mean outcome; where a rollout gave its nodes no values, each row's own
     outcome of 1 or -1 stands for them.
 
@@ -40,15 +41,14 @@ class NodeValue(CreditSettings, room="credit"):
     eps: float = Field(default=1e-6, gt=0)
     """Added to the standard deviation, without unit."""
 
-    def check(self, stage: Any) -> list[str]:
-        rollout = getattr(stage, "rollout", None)
-        for name in ("trajectories", "samples"):
-            if getattr(rollout, name, None) == 1:
-                return [
-                    f"rollout.{name}: got 1, but credit.kind '{self.kind}' compares the trajectories of a task; "
-                    "allowed: 2 or more, or credit.kind 'reinforce'"
-                ]
-        return []
+    def check(self, stage: Composition) -> list[str]:
+        size = None if stage.rollout is None else stage.rollout.size
+        if size is None or size.number != 1 or size.setting == "iterations":
+            return []
+        return [
+            f"rollout.{size.setting}: got 1, but credit.kind '{self.kind}' compares the trajectories of a task; "
+            "allowed: 2 or more, or credit.kind 'reinforce'"
+        ]
 
     def build(self) -> Credit:
         return NodeValueCredit(self)

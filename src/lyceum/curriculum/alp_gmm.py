@@ -10,10 +10,11 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import Field, model_validator
 
-from lyceum.component import Component, RecipeError, require_keys
+from lyceum.component import RecipeError, require_keys
 from lyceum.curriculum.bandit import pick
 from lyceum.curriculum.base import success
 from lyceum.policy import Policy
+from lyceum.rooms import CurriculumSettings
 from lyceum.tree import Tree
 from lyceum.types import Curriculum, ParametricSource, Task, TaskSource
 
@@ -22,7 +23,7 @@ NEIGHBOURS_FROM = 6
 """Earlier outcomes from which on a nearest one is looked for; before, progress is 0."""
 
 
-class AlpGmm(Component, room="curriculum"):
+class AlpGmm(CurriculumSettings):
     """Task parameters drawn from a mixture of Gaussians by its mean absolute learning progress."""
 
     kind: Literal["alp-gmm"] = "alp-gmm"

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from lyceum.component import Component, require_keys
+from lyceum.component import require_keys
 from lyceum.curriculum.base import TasksByCategory, categories_of, category_of
+from lyceum.rooms import CurriculumSettings
 from lyceum.tree import Tree
 from lyceum.types import Task, TaskSource
 
 
-class CategorySettings(Component):
+class CategorySettings(CurriculumSettings):
     """Settings of every bandit over categories."""
 
     by: str = "level"

@@ -60,9 +60,8 @@ def categories_of(source: TaskSource, by: str) -> list[str]:
     Raises:
         RecipeError: a task has no value in that column, or one that names nothing.
     """
-    # A generator goes on as it begins; a dataset may be sorted by level, and may lack a value far down.
-    size = len(source) if hasattr(source, "rows") else min(len(source), LOOKED_AT)
-    return sorted({category_of(source[i], by) for i in range(size)}, key=level_order)
+    # A dataset may be sorted by level, and may lack a value far down.
+    return sorted({category_of(source[i], by) for i in source.looked_at(LOOKED_AT)}, key=level_order)
 
 
 def success(tree: Tree) -> float | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from lyceum.component import Component, slot
+from lyceum.component import of_kind, slot
 from lyceum.curriculum.base import Around
 from lyceum.policy import Policy
+from lyceum.rooms import CurriculumSettings
 from lyceum.tree import Tree
 from lyceum.types import Curriculum, TaskSource
 
@@ -24,7 +25,7 @@ KEPT: dict[Shape, tuple[float, float]] = {
 """Success rates, ends included, that the binary shapes keep; 0 is dropped by all of them."""
 
 
-class DifficultyWeight(Component, room="curriculum"):
+class DifficultyWeight(CurriculumSettings):
     """The draws of another curriculum, each group weighted by how hard it has just been."""
 
     kind: Literal["difficulty-weight"] = "difficulty-weight"
@@ -34,18 +35,11 @@ class DifficultyWeight(Component, room="curriculum"):
     all_wrong: float = Field(0.25, ge=0, le=1)
     """Weight of a group without a right answer under ``hard`` (no unit). Where only right and wrong are rewarded such
     a group has no gradient; with a length reward it has."""
-    draws: Annotated[Any, slot("curriculum", "uniform")] = "uniform"
+    draws: Annotated[CurriculumSettings, slot("curriculum", "uniform")] = of_kind("uniform")
     """Which tasks are drawn."""
 
     def build(self, source: TaskSource, *, seed: int, policy: Policy | None = None) -> Curriculum:
         return DifficultyWeighted(self, self.draws.build(source, seed=seed, policy=policy))
-
-    def check(self, stage: Any) -> list[str]:
-        return self.draws.check(stage) if hasattr(self.draws, "check") else []
-
-    def check_tasks(self, source: TaskSource) -> None:
-        if hasattr(self.draws, "check_tasks"):
-            self.draws.check_tasks(source)
 
 
 class DifficultyWeighted(Around):

@@ -15,7 +15,7 @@ from lyceum.policy import Policy
 from lyceum.types import Curriculum, TaskSource
 
 
-class Dump(CategorySettings, room="curriculum"):
+class Dump(CategorySettings):
     """Distributions drawn by mean |advantage| plus a bonus for having been sampled little."""
 
     kind: Literal["dump"] = "dump"

@@ -11,12 +11,13 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from lyceum.component import Component, RecipeError, require_keys
+from lyceum.component import RecipeError, require_keys
 from lyceum.curriculum.base import epoch_order, require_same_tasks
 from lyceum.guidance.begun import BEGUN
 from lyceum.policy import Policy
 from lyceum.rollout.cutting import step_ends
 from lyceum.rollout.steps import Steps
+from lyceum.rooms import Composition, CurriculumSettings
 from lyceum.tree import Node, Tree
 from lyceum.types import Task, TaskSource
 from lyceum.utils.seeds import counter_seed
@@ -28,7 +29,7 @@ State = tuple[int, list[int]]
 """A task's number in its source, and the tokens that its completions begin with."""
 
 
-class GoodPrefixes(Component, room="curriculum"):
+class GoodPrefixes(CurriculumSettings):
     """Rounds of testing and training: tasks are sampled, those whose rewards hardly differ are left out, and the others
     are trained on from their prompt and from beginnings of their best sample.
 
@@ -53,7 +54,7 @@ class GoodPrefixes(Component, room="curriculum"):
     step: Steps = Steps(by="lines")
     """Where a beginning may end: at the end of a step."""
 
-    def check(self, stage: Any) -> list[str]:
+    def check(self, stage: Composition) -> list[str]:
         if any(guide.kind == "begun" for guide in stage.guidance):
             return []
         return [

@@ -7,9 +7,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from lyceum.component import Component, RecipeError, require_keys
+from lyceum.component import RecipeError, require_keys
 from lyceum.curriculum.base import epoch_order, require_same_tasks, success
 from lyceum.policy import Policy
+from lyceum.rooms import CurriculumSettings
 from lyceum.tree import Tree
 from lyceum.types import Task, TaskSource
 
@@ -18,7 +19,7 @@ DIRECT = "direct"
 samples; None where none were drawn."""
 
 
-class HardFilter(Component, room="curriculum"):
+class HardFilter(CurriculumSettings):
     """Tasks in rounds: what a round finds to be easy is not drawn in the next.
 
     Source: DeepSearch, arXiv:2509.25454, section 4.1. There each round is a run of its own, before which every task is

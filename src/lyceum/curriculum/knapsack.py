@@ -13,15 +13,16 @@ import numpy as np
 from jaxtyping import Float, Int
 from pydantic import Field, model_validator
 
-from lyceum.component import Component, slot
+from lyceum.component import of_kind, slot
 from lyceum.curriculum.base import Around, categories_of, category_of
 from lyceum.policy import Policy
+from lyceum.rooms import Composition, CurriculumSettings
 from lyceum.tree import Tree
 from lyceum.types import Curriculum, Task, TaskSource
 from lyceum.utils.levels import level_order
 
 
-class Knapsack(Component, room="curriculum"):
+class Knapsack(CurriculumSettings):
     """The draws of another curriculum, with the batch's rollouts shared out where they are worth most.
 
     A task's success rate is that of its own earlier rollouts, or else of its category's; one of which neither is known
@@ -51,7 +52,7 @@ class Knapsack(Component, room="curriculum"):
     goes to tasks that were never solved (no unit)."""
     by: str | None = "level"
     """Column that names a task's category, or ``provenance``; null goes by the tasks alone."""
-    draws: Annotated[Any, slot("curriculum", "uniform")] = "uniform"
+    draws: Annotated[CurriculumSettings, slot("curriculum", "uniform")] = of_kind("uniform")
     """Which tasks are drawn."""
 
     @model_validator(mode="after")
@@ -65,12 +66,11 @@ class Knapsack(Component, room="curriculum"):
             raise ValueError(f"most: got {self.most}, but samples is {self.samples}; allowed: at least that")
         return self
 
-    def check(self, stage: Any) -> list[str]:
-        own = getattr(stage.rollout, "samples", None)
-        lines = self.draws.check(stage) if hasattr(self.draws, "check") else []
-        if own == self.samples:
+    def check(self, stage: Composition) -> list[str]:
+        lines = super().check(stage)
+        if stage.samples == self.samples:
             return lines
-        given = "none" if own is None else own
+        given = "none" if stage.samples is None else stage.samples
         return [
             *lines,
             f"curriculum.samples: got {self.samples}, but rollout.samples is {given}; allowed: the same number in both",
@@ -79,8 +79,7 @@ class Knapsack(Component, room="curriculum"):
     def check_tasks(self, source: TaskSource) -> None:
         if self.by is not None:
             categories_of(source, self.by)
-        if hasattr(self.draws, "check_tasks"):
-            self.draws.check_tasks(source)
+        super().check_tasks(source)
 
     def build(self, source: TaskSource, *, seed: int, policy: Policy | None = None) -> Curriculum:
         return KnapsackCurriculum(self, self.draws.build(source, seed=seed, policy=policy))

@@ -13,16 +13,17 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from lyceum.component import BatchTokens, Component, require_keys, slot
+from lyceum.component import BatchTokens, of_kind, require_keys, slot
 from lyceum.curriculum.base import Around, success
 from lyceum.policy import Policy
+from lyceum.rooms import CurriculumSettings
 from lyceum.tree import Tree
 from lyceum.types import Curriculum, Task, TaskSource
 from lyceum.value.packed import PackedPaths, packed
 from lyceum.value.targets import explained_variance
 
 
-class PromptValue(Component, room="curriculum"):
+class PromptValue(CurriculumSettings):
     """Of a pool of drawn tasks, those whose predicted success rate is nearest to a target."""
 
     kind: Literal["prompt-value"] = "prompt-value"
@@ -39,15 +40,8 @@ class PromptValue(Component, room="curriculum"):
     """Updates of the value model on each step's groups."""
     micro_batch_tokens: BatchTokens = 8192
     """Prompt tokens forwarded at once; the result does not depend on it, the memory does."""
-    draws: Annotated[Any, slot("curriculum", "uniform")] = "uniform"
+    draws: Annotated[CurriculumSettings, slot("curriculum", "uniform")] = of_kind("uniform")
     """Where the pool comes from."""
-
-    def check(self, stage: Any) -> list[str]:
-        return self.draws.check(stage) if hasattr(self.draws, "check") else []
-
-    def check_tasks(self, source: TaskSource) -> None:
-        if hasattr(self.draws, "check_tasks"):
-            self.draws.check_tasks(source)
 
     def build(self, source: TaskSource, *, seed: int, policy: Policy | None = None) -> Curriculum:
         if policy is None:

@@ -14,7 +14,7 @@ from lyceum.policy import Policy
 from lyceum.types import Curriculum, TaskSource
 
 
-class SelfEvolving(CategorySettings, room="curriculum"):
+class SelfEvolving(CategorySettings):
     """Categories drawn by how much their tasks have lately taught: Boltzmann over values of mean |advantage|.
 
     A category without a graded rollout in a step keeps its value. The paper's update takes r_t(c), the mean |advantage|

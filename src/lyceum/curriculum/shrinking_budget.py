@@ -7,16 +7,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from lyceum.component import Component, RecipeError, slot
+from lyceum.component import RecipeError, of_kind, slot
 from lyceum.curriculum.base import Around
 from lyceum.policy import Policy
 from lyceum.reward.token_budget import COLUMN
+from lyceum.rooms import CurriculumSettings
 from lyceum.tasks.prompt import fields_of, fill
 from lyceum.tree import Tree
 from lyceum.types import Curriculum, Task, TaskSource
 
 
-class ShrinkingBudget(Component, room="curriculum"):
+class ShrinkingBudget(CurriculumSettings):
     """The draws of another curriculum, each task with the step's token budget."""
 
     kind: Literal["shrinking-budget"] = "shrinking-budget"
@@ -36,7 +37,7 @@ class ShrinkingBudget(Component, room="curriculum"):
     place: Literal["line", "hint"] = "line"
     """Where the template stands: ``line``: below the last message; ``hint``: where the tasks put a hint (a chain's
     before its ``=``), for a small model that can read its tasks in no other form."""
-    draws: Annotated[Any, slot("curriculum", "uniform")] = "uniform"
+    draws: Annotated[CurriculumSettings, slot("curriculum", "uniform")] = of_kind("uniform")
     """Which tasks are drawn."""
 
     @field_validator("template")
@@ -46,12 +47,9 @@ class ShrinkingBudget(Component, room="curriculum"):
             raise ValueError(f"got {template!r}; allowed: a text with {{{COLUMN}}}, or null")
         return template
 
-    def check(self, stage: Any) -> list[str]:
-        return self.draws.check(stage) if hasattr(self.draws, "check") else []
-
-    def check_tasks(self, source: TaskSource) -> None:
-        if hasattr(self.draws, "check_tasks"):
-            self.draws.check_tasks(source)
+    @property
+    def gives_token_budgets(self) -> bool:
+        return True
 
     def build(self, source: TaskSource, *, seed: int, policy: Policy | None = None) -> Curriculum:
         """

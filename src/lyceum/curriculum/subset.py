@@ -7,14 +7,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from lyceum.component import Component, RecipeError, nearest, require_keys
+from lyceum.component import RecipeError, nearest, require_keys
 from lyceum.curriculum.base import TasksByCategory
 from lyceum.policy import Policy
+from lyceum.rooms import CurriculumSettings
 from lyceum.tree import Tree
 from lyceum.types import Curriculum, Task, TaskSource
 
 
-class Subset(Component, room="curriculum"):
+class Subset(CurriculumSettings):
     """The tasks of the named categories in turn."""
 
     kind: Literal["subset"] = "subset"

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from lyceum.component import Component, RecipeError, require_keys
+from lyceum.component import RecipeError, require_keys
 from lyceum.curriculum.base import epoch_order, require_same_tasks
 from lyceum.policy import Policy
+from lyceum.rooms import CurriculumSettings
 from lyceum.tree import Tree
 from lyceum.types import Curriculum, Task, TaskSource
 
 
-class Uniform(Component, room="curriculum"):
+class Uniform(CurriculumSettings):
     """Epochs over the tasks, each in another order."""
 
     kind: Literal["uniform"] = "uniform"

@@ -20,7 +20,7 @@ from pydantic import Field
 from torch import Tensor
 
 from lyceum.attention import Plan, TreePlan
-from lyceum.component import BatchTokens, Component
+from lyceum.component import BatchTokens
 from lyceum.engine.cache import Keeper, Pool, Store
 from lyceum.engine.decode import Decoder
 from lyceum.engine.draw import draw, uniform
@@ -30,13 +30,14 @@ from lyceum.engine.prefill import PrefillPlan
 from lyceum.engine.prompts import Prompts
 from lyceum.engine.slots import Floats, Groups, Ints, Job, Joining, Slots
 from lyceum.policy import Policy, token_outputs
+from lyceum.rooms import EngineSettings
 from lyceum.types import Continuation, Request, Sampling
 from lyceum.utils.aio import callers_turn
 from lyceum.utils.numbers import Diverged
 from lyceum.utils.stop_strings import ends_in_new
 
 
-class EmbeddedConfig(Component, room="engine"):
+class EmbeddedConfig(EngineSettings):
     """Generate with the model that is being trained, in this process: on a CPU or one GPU, nothing to install."""
 
     kind: Literal["embedded"] = "embedded"
@@ -65,11 +66,6 @@ class Occupancy:
     drawn: int = 0  # tokens drawn, over all samples
     prefilled: int = 0  # prompt tokens computed
 
-    @property
-    def tokens(self) -> int:
-        """That went through the model."""
-        return self.computed + self.prefilled
-
 
 class EmbeddedEngine:
     """Implements :class:`lyceum.types.Engine`.
@@ -87,6 +83,10 @@ class EmbeddedEngine:
         self._scoring: list[tuple[Sequence[int], asyncio.Future[list[float]]]] = []
         self._pump: asyncio.Task[None] | None = None
         self._reset()
+
+    @property
+    def tokens_computed(self) -> int:
+        return self.occupancy.computed + self.occupancy.prefilled
 
     def _reset(self) -> None:
         shape, dtype, device = self.policy.cache_shape, self.policy.causal.dtype, self.policy.device

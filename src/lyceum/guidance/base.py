@@ -9,7 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 from lyceum.component import RecipeError, kinds, require_keys
-from lyceum.tasks.solution import Solution, levels_of, solution_of
+from lyceum.rooms import Composition, RolloutSettings
+from lyceum.tasks.solution import Solution, levels_of
 from lyceum.tree import Node, Tree, is_right
 from lyceum.types import Context, Grade, Message, Origin, Rollout, Sampling, Task, TaskSource
 
@@ -75,11 +76,12 @@ def failed(tree: Tree) -> bool:
     return bool(graded) and not any(is_right(leaf) for leaf, _, _ in graded)
 
 
-def piecewise_lines(guide: str, stage: Any, because: str) -> list[str]:
+def piecewise_lines(guide: str, stage: Composition, because: str) -> list[str]:
     """A line where the stage's rollout is ``piecewise``: where what it draws below a prompt is no whole trajectory."""
-    if not getattr(stage.rollout, "piecewise", False):
+    if stage.rollout is None or not stage.rollout.piecewise:
         return []
-    whole = [kind for kind, settings in kinds("rollout").items() if not getattr(settings, "piecewise", False)]
+    known = kinds("rollout").items()
+    whole = [kind for kind, settings in known if issubclass(settings, RolloutSettings) and not settings.piecewise]
     return [
         f"rollout.kind: got {stage.rollout.kind!r}, which draws trajectories piece by piece, with guidance {guide!r}, "
         f"{because}; allowed: {', '.join(whole)}"
@@ -164,7 +166,7 @@ class AroundContext:
     def room(self, node: Node) -> int:
         return self.inner.room(node)
 
-    def seed(self, *key: Any) -> int:
+    def seed(self, *key: object) -> int:
         return self.inner.seed(*key)
 
 
@@ -174,7 +176,7 @@ def solution_to_give(source: TaskSource, task: Task, *, allow_leaks: bool) -> So
     Args:
         allow_leaks: give every step but the last, whatever it says.
     """
-    solution = solution_of(source, task)
+    solution = source.solution(task)
     if solution is None:
         return None
     if not allow_leaks and leaks(task, solution.hint(len(solution.steps))["text"]):
@@ -239,7 +241,7 @@ def check_ladders(key: str, source: TaskSource, *, allow_leaks: bool, tiers: Seq
 
 
 def _first(source: TaskSource) -> list[Task]:
-    return [source[i] for i in range(len(source) if hasattr(source, "rows") else min(len(source), CHECKED))]
+    return [source[i] for i in source.looked_at(CHECKED)]
 
 
 def leaks(task: Task, text: str) -> bool:

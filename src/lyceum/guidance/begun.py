@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Any, Literal
+from typing import Literal
 
-from lyceum.component import Component
 from lyceum.guidance.base import AroundContext, TaskGuide, notes_of, piecewise_lines
 from lyceum.rollout.steps import write_texts
+from lyceum.rooms import Composition, GuidanceSettings
 from lyceum.tree import Node, Tree
 from lyceum.types import Context, Guidance, Origin, Rollout, Sampling, Task, TaskSource
 
@@ -16,7 +16,7 @@ BEGUN = "begun"
 """Column with the tokens that a task's completions begin with."""
 
 
-class Begun(Component, room="guidance"):
+class Begun(GuidanceSettings):
     """What a curriculum gives of a solution stands at the beginning of every completion, graded and not trained.
 
     Source: ReST-GRPO, arXiv:2508.19576, section 3.1, where it ends the prompt. ``curriculum: good-prefixes`` gives it.
@@ -24,7 +24,7 @@ class Begun(Component, room="guidance"):
 
     kind: Literal["begun"] = "begun"
 
-    def check(self, stage: Any) -> list[str]:
+    def check(self, stage: Composition) -> list[str]:
         return piecewise_lines(self.kind, stage, "whose beginnings its limits of tokens and depth would count twice")
 
     def build(self, source: TaskSource, *, seed: int) -> Guidance:

@@ -9,16 +9,16 @@ from typing import Literal
 
 from pydantic import Field
 
-from lyceum.component import Component
 from lyceum.demonstrations import add_demonstration, demonstration_of, needed_demonstration
 from lyceum.guidance.base import TaskGuide, failed, notes_of
+from lyceum.rooms import GuidanceSettings
 from lyceum.tree import Node, Tree, is_right
 from lyceum.types import Context, Guidance, Rollout, Task, TaskSource
 
 LEFT_OUT = ("missing", "too long", "wrong", "ungraded")
 
 
-class Demonstrations(Component, room="guidance"):
+class Demonstrations(GuidanceSettings):
     """A task's demonstration is a row of its group, graded by the task's own verifier.
 
     An objective that trains a teacher's tokens (``rl-plus``, ``luffy``) learns from it; with any other it only moves

@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from lyceum.component import Component
 from lyceum.guidance.base import Hint, TaskGuide, check_solutions, failed, fits, notes_of, solution_to_give, take_over
+from lyceum.rooms import GuidanceSettings
 from lyceum.tree import Tree
 from lyceum.types import Context, Rollout, Task, TaskSource
 
 
-class GHPO(Component, room="guidance"):
+class GHPO(GuidanceSettings):
     """Where a whole group is wrong, roll it out again with a share of the solution in its prompt, and train on that.
 
     Source: GHPO, arXiv:2507.10628, sections 3.3 (difficulty detection) to 3.5 (cold start), and its released code.

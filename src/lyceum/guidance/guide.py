@@ -10,8 +10,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from lyceum.component import Component
 from lyceum.guidance.base import Hint, TaskGuide, check_ladders, failed, fits, ladder_of, notes_of, take_over
+from lyceum.rooms import GuidanceSettings
 from lyceum.tasks.solution import levels_of
 from lyceum.tree import Node, Tree, is_right
 from lyceum.types import Context, Guidance, Rollout, Task, TaskSource
@@ -19,7 +19,7 @@ from lyceum.types import Context, Guidance, Rollout, Task, TaskSource
 Keep = Literal["group", "right", "both"]
 
 
-class HintedSamples(Component, room="guidance"):
+class HintedSamples(GuidanceSettings):
     """Of a task whose rollouts all fail, trajectories that were written under a hint, trained below its own prompt.
 
     They are what ``objective: guide`` corrects for; any other objective takes them for the unguided policy's own.

@@ -6,11 +6,11 @@ import math
 import random
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from lyceum.component import Component, RecipeError
+from lyceum.component import RecipeError
 from lyceum.guidance.base import (
     CHECKED,
     AroundContext,
@@ -22,13 +22,14 @@ from lyceum.guidance.base import (
     piecewise_lines,
     prompt_with,
 )
-from lyceum.tasks.rubric import Criterion, rubric_hint, rubric_of
+from lyceum.rooms import Composition, GuidanceSettings
+from lyceum.tasks.rubric import Criterion, rubric_of
 from lyceum.tree import Node, Tree
 from lyceum.types import Context, Rollout, Sampling, Task, TaskSource
 from lyceum.utils.aio import gather
 
 
-class RubricScaffold(Component, room="guidance"):
+class RubricScaffold(GuidanceSettings):
     """Show each sample of a group another share of the task's rubric: the first all of it, the last nothing.
 
     Source: RuscaRL, arXiv:2508.16949, section 3 (intra-group differentiation, inter-step decay), and its released code,
@@ -51,7 +52,7 @@ class RubricScaffold(Component, room="guidance"):
     def build(self, source: TaskSource, *, seed: int) -> RubricScaffoldGuide:
         return RubricScaffoldGuide(self, source)
 
-    def check(self, stage: Any) -> list[str]:
+    def check(self, stage: Composition) -> list[str]:
         if self.treatment == "hinted":
             return []
         because = "whose treatment 'unhinted' would show the criteria to the first piece alone"
@@ -59,13 +60,12 @@ class RubricScaffold(Component, room="guidance"):
 
     def check_tasks(self, source: TaskSource) -> None:
         key = "guidance.rubric-scaffold"
-        count = len(source) if hasattr(source, "rows") else min(len(source), CHECKED)
-        if not any(criteria_to_show(source[i], allow_leaks=self.allow_leaks) for i in range(count)):
+        if not any(criteria_to_show(source[i], allow_leaks=self.allow_leaks) for i in source.looked_at(CHECKED)):
             raise RecipeError(
                 f"{key}: none of the tasks has criteria to show; allowed: tasks with a rubric (tasks.columns.rubric of "
                 "a dataset) that does not only say the answer"
             )
-        if self.order == "random" and getattr(source, "rubric_in_order", False):
+        if self.order == "random" and source.rubric_in_order:
             raise RecipeError(
                 f"{key}.order: got 'random', but a prompt of these tasks shows criteria from the first on; "
                 "allowed: listed"
@@ -157,7 +157,7 @@ class Scaffolded(AroundContext):
         return chosen
 
     def hint(self, task: Task, chosen: tuple[int, ...]) -> Hint:
-        return rubric_hint(self.source, task, [self.criteria[number] for number in chosen])
+        return self.source.rubric_hint(task, [self.criteria[number] for number in chosen])
 
     def prompt(self, tree: Tree, chosen: tuple[int, ...]) -> Node:
         """The task's prompt with some criteria: the same one for the same criteria."""

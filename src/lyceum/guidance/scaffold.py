@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from lyceum.component import Component, require_keys
+from lyceum.component import require_keys
 from lyceum.guidance.base import (
     AroundContext,
     Hint,
@@ -23,13 +23,14 @@ from lyceum.guidance.base import (
     notes_of,
     take_over,
 )
+from lyceum.rooms import Composition, GuidanceSettings
 from lyceum.tasks.solution import levels_of
 from lyceum.tree import Node, Tree, is_right
 from lyceum.types import Context, Rollout, Sampling, Task, TaskSource
 from lyceum.utils.aio import gather
 
 
-class Scaffold(Component, room="guidance"):
+class Scaffold(GuidanceSettings):
     """Where a whole group is wrong, climb the task's ladder of hints and put the first hinted success in its place.
 
     Source: Scaf-GRPO, arXiv:2510.19807, section 3.2 and algorithm 1, and its released code. One sample a level; the
@@ -58,13 +59,12 @@ class Scaffold(Component, room="guidance"):
     def build(self, source: TaskSource, *, seed: int) -> ScaffoldGuide:
         return ScaffoldGuide(self, source)
 
-    def check(self, stage: Any) -> list[str]:
-        samples = getattr(stage.rollout, "samples", None)
-        if samples is None or self.replaced < samples:
+    def check(self, stage: Composition) -> list[str]:
+        if stage.samples is None or self.replaced < stage.samples:
             return []
         return [
-            f"guidance.scaffold.replaced: got {self.replaced} with rollout.samples {samples}, which leaves nothing to "
-            f"compare the hinted ones with; allowed: fewer than rollout.samples"
+            f"guidance.scaffold.replaced: got {self.replaced} with rollout.samples {stage.samples}, which leaves "
+            f"nothing to compare the hinted ones with; allowed: fewer than rollout.samples"
         ]
 
     def check_tasks(self, source: TaskSource) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from lyceum.component import Component, require_keys
+from lyceum.component import require_keys
 from lyceum.guidance.base import (
     AroundContext,
     TaskGuide,
@@ -19,12 +19,13 @@ from lyceum.guidance.base import (
     solution_to_give,
 )
 from lyceum.guidance.item_response import fit
+from lyceum.rooms import Composition, GuidanceSettings
 from lyceum.tasks.solution import Solution
 from lyceum.tree import Node, Tree, is_right
 from lyceum.types import Context, Grade, Rollout, Sampling, Task, TaskSource
 
 
-class Seele(Component, room="guidance"):
+class Seele(GuidanceSettings):
     """Draw a group in rounds, each with the share of the solution in its prompt at which so many should be right.
 
     Source: SEELE, arXiv:2509.06923, sections 4.2 and 4.3. All rounds of a task are one group. The paper also imitates
@@ -42,15 +43,14 @@ class Seele(Component, room="guidance"):
     def build(self, source: TaskSource, *, seed: int) -> SeeleGuide:
         return SeeleGuide(self, source)
 
-    def check(self, stage: Any) -> list[str]:
+    def check(self, stage: Composition) -> list[str]:
         lines = piecewise_lines(self.kind, stage, "which grades a round's trajectories before it draws the next")
-        samples = getattr(stage.rollout, "samples", None)
-        if samples is None or samples >= self.rounds:
+        if stage.samples is None or stage.samples >= self.rounds:
             return lines
         return [
             *lines,
-            f"guidance.seele.rounds: got {self.rounds} with rollout.samples {samples}; allowed: at most as many rounds "
-            "as samples (4 of 8 samples each in the paper)",
+            f"guidance.seele.rounds: got {self.rounds} with rollout.samples {stage.samples}; allowed: at most as many "
+            "rounds as samples (4 of 8 samples each in the paper)",
         ]
 
     def check_tasks(self, source: TaskSource) -> None:

@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from lyceum.component import Component, require_keys, slot
+from lyceum.component import of_kind, require_keys, slot
 from lyceum.curriculum.hard_filter import DIRECT
 from lyceum.guidance.base import TaskGuide
+from lyceum.rooms import Composition, GuidanceSettings, RolloutSettings
 from lyceum.tree import Node, Tree, is_right
 from lyceum.types import Context, Continuation, Origin, Rollout, Task, TaskSource
 
@@ -21,7 +22,7 @@ Solution = dict[str, Any]
 """A right trajectory as plain lists: the fields of a ``Continuation``."""
 
 
-class SearchWhereHard(Component, room="guidance"):
+class SearchWhereHard(GuidanceSettings):
     """Direct samples first; the rollout (a search) for tasks that these mostly fail, and cached solutions among direct
     samples for tasks that a search has solved.
 
@@ -29,7 +30,7 @@ class SearchWhereHard(Component, room="guidance"):
     """
 
     kind: Literal["search-where-hard"] = "search-where-hard"
-    direct: Annotated[Any, slot("rollout", "flat")] = "flat"
+    direct: Annotated[RolloutSettings, slot("rollout", "flat")] = of_kind("flat")
     """How a task is sampled without a search; its number of samples is that of a group."""
     tests: int = Field(default=4, ge=0)
     """Direct samples that say whether a task is hard; 0 searches every task that has no cached solution."""
@@ -42,10 +43,10 @@ class SearchWhereHard(Component, room="guidance"):
     cached_tasks: int = Field(default=1024, ge=0)
     """Most tasks with cached solutions, the longest kept leaving first; 0 keeps none: every hard task is searched."""
 
-    def check(self, stage: Any) -> list[str]:
-        lines: list[str] = self.direct.check(stage) if hasattr(self.direct, "check") else []
-        wanted, given = getattr(stage.rollout, "sampling", None), getattr(self.direct, "sampling", None)
-        if wanted is not None and given is not None and wanted != given:
+    def check(self, stage: Composition) -> list[str]:
+        lines = super().check(stage)
+        wanted, given = None if stage.rollout is None else stage.rollout.sampling, self.direct.sampling
+        if wanted is not None and wanted != given:
             differs = [name for name in type(wanted).model_fields if getattr(wanted, name) != getattr(given, name)]
             lines += [
                 f"guidance.search-where-hard.direct.sampling.{name}: got {getattr(given, name)!r}, but "
@@ -113,7 +114,7 @@ class SolutionCache(TaskGuide):
         return tree
 
     def group(self, task: Task) -> int:
-        return task.samples or getattr(self.settings.direct, "samples", 8)
+        return task.samples or Composition(rollout=self.settings.direct).samples or 8
 
     def observe(self, trees: Sequence[Tree]) -> None:
         for tree in trees:

@@ -16,12 +16,13 @@ from pydantic import Field
 from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from lyceum.component import BatchTokens, Component, require_keys
+from lyceum.component import BatchTokens, require_keys
 from lyceum.forest import Forest
 from lyceum.learner.forward import Layout, choose_layout, micro_batches, row_outputs
 from lyceum.models.weights import largest_weight
 from lyceum.objective.base import aggregate_weights
 from lyceum.policy import Policy
+from lyceum.rooms import LearnerSettings
 from lyceum.types import Batch, Credited, Objective, Origin
 from lyceum.utils.numbers import Diverged
 
@@ -33,12 +34,10 @@ ADVICE = "lower learner.lr, learner.max_grad_norm or a coefficient of the loss, 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
-class LocalConfig(Component, room="learner"):
+class LocalConfig(LearnerSettings):
     """AdamW on one device, in this process."""
 
     kind: Literal["local"] = "local"
-    lr: float = Field(default=1e-6, gt=0)
-    """Peak learning rate."""
     betas: tuple[Decay, Decay] = (0.9, 0.999)
     """AdamW's decay rates of the first and second moment."""
     eps: float = Field(default=1e-8, gt=0)
@@ -69,6 +68,10 @@ class LocalConfig(Component, room="learner"):
     max_bad_steps: int = Field(default=5, ge=1)
     """The run stops after this many updates in a row with a loss or gradient that is not finite; such an update changes
     nothing. It stops too where that is all of a stage's updates, or where one spoils a weight."""
+
+    @property
+    def follows_steps(self) -> bool:
+        return self.schedule != "constant"
 
     def build(self, policy: Policy, *, total_steps: int, needs: frozenset[str]) -> LocalLearner:
         return LocalLearner(policy, self, total_steps=total_steps, needs=needs)

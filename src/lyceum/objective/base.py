@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from lyceum.component import Component
 from lyceum.objective.importance import ImportanceCorrection, importance_weight
 from lyceum.objective.kl import LOG_RATIO_LIMIT, KLPenalty, kl_estimate
 from lyceum.objective.value import value_loss
+from lyceum.rooms import Composition, ObjectiveSettings
 from lyceum.types import Batch, Metrics, Objective, Origin
 
 Aggregate = Literal["token", "sequence", "constant"]
@@ -23,7 +23,7 @@ Surrogate = Callable[[Batch], tuple[Tensor, Metrics]]
 """A clean batch in, each token's policy loss (R, L) and what was measured out."""
 
 
-class Aggregation(Component):
+class Aggregation(ObjectiveSettings):
     """How tokens share the loss."""
 
     aggregate: Aggregate = "token"
@@ -69,20 +69,18 @@ class Terms(Aggregation):
         }
         return frozenset(name for name, is_wanted in wanted.items() if is_wanted)
 
-    def check(self, stage: Any) -> list[str]:
-        credit = getattr(stage, "credit", None)
-        gives = getattr(credit, "gives_value_target", False)
-        if credit is None or gives == bool(self.value_coefficient):
+    def check(self, stage: Composition) -> list[str]:
+        credit = stage.credit
+        if credit is None or credit.gives_value_target == bool(self.value_coefficient):
             return []
-        kind = getattr(credit, "kind", type(credit).__name__)
-        if gives:
+        if credit.gives_value_target:
             return [
-                f"objective.value_coefficient: got 0, but credit.kind '{kind}' reads a value head that nothing else "
-                "trains; allowed: more than 0"
+                f"objective.value_coefficient: got 0, but credit.kind '{credit.kind}' reads a value head that nothing "
+                "else trains; allowed: more than 0"
             ]
         return [
-            f"objective.value_coefficient: got {self.value_coefficient}, but credit.kind '{kind}' gives a value head "
-            "no target; allowed: 0, or credit.kind 'gae'"
+            f"objective.value_coefficient: got {self.value_coefficient}, but credit.kind '{credit.kind}' gives a value "
+            "head no target; allowed: 0, or credit.kind 'gae'"
         ]
 
 

@@ -12,7 +12,7 @@ from lyceum.objective.base import Terms, measured, policy_objective, ratio_metri
 from lyceum.types import Batch, Metrics, Objective
 
 
-class CISPO(Terms, room="objective"):
+class CISPO(Terms):
     """REINFORCE with each token weighted by its clipped ratio, so that no token loses its gradient."""
 
     kind: Literal["cispo"] = "cispo"

@@ -15,7 +15,7 @@ from lyceum.objective.ppo_clip import clip_metrics, clipped_surrogate
 from lyceum.types import Batch, Metrics, Objective
 
 
-class GSPO(Terms, room="objective"):
+class GSPO(Terms):
     """The clipped surrogate with the row's likelihood ratio, length taken out, in the place of each token's."""
 
     kind: Literal["gspo"] = "gspo"

@@ -18,7 +18,7 @@ Shaping = Literal["percentile", "constant", "power", "none"]
 SMALLEST_GAMMA = 1e-4
 
 
-class GuideLoss(Terms, room="objective"):
+class GuideLoss(Terms):
     """PPO's clipped surrogate on the policy's own tokens; on those that it wrote under another prompt, a shaped
     importance weight against that prompt, without a clip."""
 

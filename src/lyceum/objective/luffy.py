@@ -12,7 +12,7 @@ from lyceum.objective.rl_plus import MixedTerms
 from lyceum.types import Batch
 
 
-class Luffy(MixedTerms, room="objective"):
+class Luffy(MixedTerms):
     """Trains demonstrations in the group (guidance ``demonstrations``) beside the policy's own rollouts."""
 
     kind: Literal["luffy"] = "luffy"

@@ -13,7 +13,7 @@ from lyceum.objective.base import Terms, measured, policy_objective, ratio_metri
 from lyceum.types import Batch, Metrics, Objective
 
 
-class PPOClip(Terms, room="objective"):
+class PPOClip(Terms):
     """Each token's ratio times its advantage, without a gain from leaving the trusted range."""
 
     kind: Literal["ppo-clip"] = "ppo-clip"

@@ -10,7 +10,7 @@ from lyceum.objective.base import Terms, policy_objective
 from lyceum.types import Batch, Metrics, Objective
 
 
-class ReinforceLoss(Terms, room="objective"):
+class ReinforceLoss(Terms):
     """Each token's log-probability times its advantage; right where every batch gets one update.
 
     -A * logprob        Williams 1992, doi:10.1007/BF00992696

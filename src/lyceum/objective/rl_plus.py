@@ -43,7 +43,7 @@ class MixedTerms(Terms):
         raise NotImplementedError
 
 
-class RLPlus(MixedTerms, room="objective"):
+class RLPlus(MixedTerms):
     """Trains demonstrations in the group (guidance ``demonstrations``) beside the policy's own rollouts."""
 
     kind: Literal["rl-plus"] = "rl-plus"

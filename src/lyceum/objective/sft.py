@@ -10,7 +10,7 @@ from lyceum.objective.base import Aggregate, Aggregation, clean, measured
 from lyceum.types import Batch, Metrics, Objective, Origin
 
 
-class SFT(Aggregation, room="objective"):
+class SFT(Aggregation):
     """Each demonstrated token's negative log-probability; advantages are not read."""
 
     kind: Literal["sft"] = "sft"

@@ -12,12 +12,13 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import BaseModel
 
-from lyceum.component import Component, RecipeError
+from lyceum.component import RecipeError
 from lyceum.reward.worker_process import WorkerError
+from lyceum.rooms import RewardSettings
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task, TaskSource
 from lyceum.utils.numbers import real
@@ -28,24 +29,7 @@ ShapingGrader = Callable[[Task, Sequence[Node], Sequence[bool | None]], Awaitabl
 _code_allowed: ContextVar[bool] = ContextVar("lyceum_code_allowed", default=False)
 
 
-class RewardPart(Component, room="reward"):
-    """One summand of a reward."""
-
-    after_verdict: ClassVar[bool] = False
-    """Whether this part shapes what others have judged: it is then asked last, as a ``ShapingGrader``."""
-
-    weight: float = 1.0
-    """Multiplies the part in the outcome (outcome per unit of the part); 0 only records it."""
-
-    def build(self, source: TaskSource) -> Grader | ShapingGrader:
-        raise NotImplementedError
-
-    def code(self) -> tuple[str, ...]:
-        """The Python functions that building this part would run, as the recipe names them."""
-        return ()
-
-
-def combine(parts: Sequence[RewardPart], source: TaskSource) -> Grader:
+def combine(parts: Sequence[RewardSettings], source: TaskSource) -> Grader:
     """The grader that asks every part at once and adds them up.
 
         outcome = sum_p weight_p * part_p
@@ -91,11 +75,11 @@ def verdict_of(grades: Sequence[Grade]) -> bool | None:
     return all(verdicts) if verdicts else None
 
 
-def part_names(parts: Sequence[RewardPart]) -> list[str]:
+def part_names(parts: Sequence[RewardSettings]) -> list[str]:
     """The kind of each part; the second part of a kind is ``kind#2``."""
     names: list[str] = []
     for part in parts:
-        kind = str(getattr(part, "kind", type(part).__name__))
+        kind = part.kind
         number = sum(name.partition("#")[0] == kind for name in names) + 1
         names.append(kind if number == 1 else f"{kind}#{number}")
     return names
@@ -193,7 +177,7 @@ def code_allowed() -> bool:
 
 def named_code(settings: Any) -> list[str]:
     """Every Python function that settings name anywhere inside, such as a dataset's verifier: what to ask about."""
-    if isinstance(settings, RewardPart) and settings.code():
+    if isinstance(settings, RewardSettings) and settings.code():
         return list(settings.code())
     if isinstance(settings, BaseModel):
         inner: Sequence[Any] = [getattr(settings, name) for name in type(settings).model_fields]

@@ -7,13 +7,14 @@ from typing import Any, Literal
 
 from pydantic import field_validator
 
-from lyceum.reward.base import RewardPart, each, right_answers, verdict
+from lyceum.reward.base import each, right_answers, verdict
 from lyceum.reward.extract import WHOLE, Extract
+from lyceum.rooms import RewardSettings
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task, TaskSource
 
 
-class Choice(RewardPart):
+class Choice(RewardSettings):
     """1 where the extracted letter is the task's, or one of several, else 0. A letter may be its number, from 0."""
 
     kind: Literal["choice"] = "choice"

@@ -19,8 +19,9 @@ from typing import Any
 from pydantic import Field
 
 from lyceum.component import RecipeError, nearest
-from lyceum.reward.base import RewardPart, code_allowed, describe
+from lyceum.reward.base import code_allowed, describe
 from lyceum.reward.pool import WorkerError, shared_pool
+from lyceum.rooms import RewardSettings
 from lyceum.types import Grade, Task
 from lyceum.utils.terminal import quoted
 from lyceum.utils.tracebacks import user_traceback
@@ -32,7 +33,7 @@ MAX_ROW = 600
 """Characters of a call that is quoted where it failed."""
 
 
-class CodePart(RewardPart):
+class CodePart(RewardSettings):
     """A reward that runs Python which the recipe names; only where ``lyceum.reward.base.allow_code`` allows it."""
 
     timeout_seconds: float = Field(30.0, gt=0)

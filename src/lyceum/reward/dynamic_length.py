@@ -8,12 +8,13 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.reward.base import RewardPart, ShapingGrader
+from lyceum.reward.base import ShapingGrader
+from lyceum.rooms import RewardSettings
 from lyceum.tree import Node
 from lyceum.types import Grade, Origin, Task, TaskSource
 
 
-class DynamicLength(RewardPart, room="reward"):
+class DynamicLength(RewardSettings):
     """0 for right answers; for wrong ones at most 0, and least far from it at the target length."""
 
     after_verdict: ClassVar[bool] = True

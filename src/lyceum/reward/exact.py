@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from lyceum.reward.base import RewardPart, each, right_answers, verdict
+from lyceum.reward.base import each, right_answers, verdict
 from lyceum.reward.extract import WHOLE, Extract
+from lyceum.rooms import RewardSettings
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task, TaskSource
 
 
-class Exact(RewardPart):
+class Exact(RewardSettings):
     """1 where the extracted answer equals the task's, runs of white space taken as one space, else 0."""
 
     kind: Literal["exact"] = "exact"

@@ -9,14 +9,15 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from lyceum.reward.base import RewardPart, each
+from lyceum.reward.base import each
 from lyceum.reward.pool import WorkerError, shared_pool
+from lyceum.rooms import RewardSettings
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task, TaskSource
 from lyceum.utils.terminal import quoted
 
 
-class Format(RewardPart):
+class Format(RewardSettings):
     """1 where a completion has the required tags in order, or matches a pattern, else 0."""
 
     kind: Literal["format"] = "format"

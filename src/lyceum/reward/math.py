@@ -9,16 +9,17 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from lyceum.reward.base import RewardPart, right_answers, verdict
+from lyceum.reward.base import right_answers, verdict
 from lyceum.reward.extract import WHOLE, Extract
 from lyceum.reward.pool import WorkerError, shared_pool
+from lyceum.rooms import RewardSettings
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task, TaskSource
 
 FACTORY = "lyceum.reward.math:checker"
 
 
-class Math(RewardPart):
+class Math(RewardSettings):
     """1 where the completion gives the task's answer, or one of several, and no other value; else 0.
 
     The answer is the last ``\\boxed{}``; without any, what follows the last "answer", else the last value of the

@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from lyceum.reward.base import RewardPart, each, right_answers, verdict
+from lyceum.reward.base import each, right_answers, verdict
 from lyceum.reward.extract import WHOLE, Extract
+from lyceum.rooms import RewardSettings
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task, TaskSource
 
@@ -24,7 +25,7 @@ _NUMBER = re.compile(
 )
 
 
-class Number(RewardPart):
+class Number(RewardSettings):
     """1 where the last number of the extracted answer is the task's, or one of several, within a tolerance, else 0."""
 
     kind: Literal["number"] = "number"

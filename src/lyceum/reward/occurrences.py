@@ -7,12 +7,13 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.reward.base import RewardPart, ShapingGrader
+from lyceum.reward.base import ShapingGrader
+from lyceum.rooms import RewardSettings
 from lyceum.tree import Node
 from lyceum.types import Grade, Task, TaskSource
 
 
-class Occurrences(RewardPart, room="reward"):
+class Occurrences(RewardSettings):
     """The number of times that a text stands in a completion, and how often those with and without it are right.
 
     ASTRO, arXiv:2507.00417, follows the number of backtracks through training, beside accuracy.

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
-from lyceum.reward.base import RewardPart, each
+from lyceum.reward.base import each
+from lyceum.rooms import Composition, RewardSettings
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Origin, Task, TaskSource
 
 
-class Overlong(RewardPart):
+class Overlong(RewardSettings):
     """0 up to an expected length, falling to -1 at the longest, in tokens that the policy wrote."""
 
     kind: Literal["overlong"] = "overlong"
@@ -32,9 +33,9 @@ class Overlong(RewardPart):
             )
         return self
 
-    def check(self, stage: Any) -> list[str]:
+    def check(self, stage: Composition) -> list[str]:
         """A line where the rollout's limit is so low that no completion is ever punished."""
-        limit = getattr(getattr(stage.rollout, "sampling", None), "max_completion_tokens", None)
+        limit = None if stage.rollout is None else stage.rollout.sampling.max_completion_tokens
         free = self.max_tokens - self.buffer_tokens
         if limit is None or limit > free:
             return []

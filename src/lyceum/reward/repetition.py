@@ -7,12 +7,13 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.reward.base import RewardPart, ShapingGrader
+from lyceum.reward.base import ShapingGrader
+from lyceum.rooms import RewardSettings
 from lyceum.tree import Node
 from lyceum.types import Grade, Task, TaskSource
 
 
-class Repetition(RewardPart, room="reward"):
+class Repetition(RewardSettings):
     """0 where no n-gram occurs twice, down to almost -1 where all are the same."""
 
     after_verdict: ClassVar[bool] = True

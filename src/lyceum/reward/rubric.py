@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from lyceum.component import RecipeError
-from lyceum.reward.base import RewardPart, each
+from lyceum.reward.base import each
+from lyceum.rooms import RewardSettings
 from lyceum.tasks.rubric import Criterion, has_rule, is_met, rubric_of
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task, TaskSource
@@ -15,13 +16,13 @@ CHECKED = 64
 """Tasks whose rubrics are read before a model is loaded; of a dataset all."""
 
 
-class Rubric(RewardPart):
+class Rubric(RewardSettings):
     """Points of the criteria that are met, over all points above 0. Criteria that need a judge are a ``function``'s."""
 
     kind: Literal["rubric"] = "rubric"
 
     def build(self, source: TaskSource) -> Grader:
-        for index in range(len(source) if hasattr(source, "rows") else min(len(source), CHECKED)):
+        for index in source.looked_at(CHECKED):
             _check(source[index])
         return each(self.score)
 

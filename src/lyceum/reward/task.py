@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from lyceum.reward.base import RewardPart
+from lyceum.rooms import RewardSettings
 from lyceum.types import Grader, TaskSource
 
 
-class TaskReward(RewardPart):
+class TaskReward(RewardSettings):
     """What the task source's own verifier says."""
 
     kind: Literal["task"] = "task"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from lyceum.reward.base import RewardPart, each
+from lyceum.reward.base import each
+from lyceum.rooms import Composition, RewardSettings
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Origin, Task, TaskSource
 
@@ -14,7 +15,7 @@ COLUMN = "token_budget"
 """Column of a task that holds its budget, in tokens."""
 
 
-class TokenBudget(RewardPart):
+class TokenBudget(RewardSettings):
     """1 for a completion as long as its budget, falling to 0 at no token and at twice the budget."""
 
     kind: Literal["token-budget"] = "token-budget"
@@ -26,9 +27,9 @@ class TokenBudget(RewardPart):
     budget_tokens: int | None = Field(None, ge=1)
     """One budget for all tasks, in tokens; null takes each task's own from the curriculum 'shrinking-budget'."""
 
-    def check(self, stage: Any) -> list[str]:
+    def check(self, stage: Composition) -> list[str]:
         """A line where no task will have a budget."""
-        if self.budget_tokens is not None or gives_budgets(stage.curriculum):
+        if self.budget_tokens is not None or stage.curriculum is None or stage.curriculum.gives_token_budgets:
             return []
         return [
             f"reward.token-budget: the tasks have no budget with curriculum.kind {stage.curriculum.kind!r}; allowed: "
@@ -45,15 +46,6 @@ class TokenBudget(RewardPart):
         # A hint or a tool's answer stands in the completion, but its length is not the policy's doing.
         length = sum(len(node.tokens) for node in leaf.path() if node.origin is Origin.POLICY)
         return Grade(length_reward(length, budget=budget, band=self.shape == "band"))
-
-
-def gives_budgets(curriculum: Any) -> bool:
-    """Whether a curriculum, or one that it wraps, gives tasks a budget."""
-    while curriculum is not None:
-        if curriculum.kind == "shrinking-budget":
-            return True
-        curriculum = getattr(curriculum, "draws", None)
-    return False
 
 
 def length_reward(length: int, *, budget: int, band: bool = False) -> float:

@@ -61,7 +61,7 @@ class Trl(CodePart):
         callers = [self.caller(spec, PREPARE, key="reward.function") for spec in self.function]
         names = function_names(self.function)
         weights = self.function_weights or (1.0,) * len(names)
-        chat = getattr(source, "conversational", False) if self.conversational is None else self.conversational
+        chat = source.conversational if self.conversational is None else self.conversational
         given = {**arguments(source[0], (), chat=chat), **dict.fromkeys(OFFERED)}
         for spec, (function, _) in zip(self.function, callers, strict=True):
             check_parameters(function, given, spec=spec, key="reward.function")

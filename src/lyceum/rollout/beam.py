@@ -8,14 +8,15 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from lyceum.component import Component, kinds
+from lyceum.component import kinds
 from lyceum.rollout.steps import Grown, Steps, grow
+from lyceum.rooms import Composition, RolloutSettings, Size
 from lyceum.tree import Node, Tree
 from lyceum.types import Context, Rollout, Sampling, Task
 from lyceum.utils.aio import gather
 
 
-class Beam(Component, room="rollout"):
+class Beam(RolloutSettings):
     """A search that goes on with the best ``beams`` of ``beams`` x ``width`` next steps, by the stage's value model.
 
     Source: Snell et al., arXiv:2408.03314, section 5.2 (beam search against a verifier of steps; N = beams x width, M =
@@ -52,10 +53,17 @@ class Beam(Component, room="rollout"):
             raise ValueError(f"subtrees: got {self.subtrees} with beams {self.beams}; allowed: a divisor of beams")
         return self
 
+    @property
+    def size(self) -> Size:
+        return Size("trajectories", self.trajectories)
+
     def build(self) -> Rollout:
         return self.roll
 
-    def check(self, stage: Any) -> list[str]:
+    def note(self, trees: Sequence[Tree]) -> str | None:
+        return self.step.unseen_in(trees)
+
+    def check(self, stage: Composition) -> list[str]:
         """No value model, or budgets that do not hold one path of full length."""
         lines: list[str] = []
         if stage.value is None:

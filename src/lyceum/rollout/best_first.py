@@ -5,18 +5,18 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.component import Component
 from lyceum.rollout.steps import Grown, Steps, grow
+from lyceum.rooms import Composition, RolloutSettings, Size
 from lyceum.tree import Node, Tree, is_right
 from lyceum.types import Context, Rollout, Sampling, Task
 from lyceum.utils.aio import gather
 
 
-class BestFirst(Component, room="rollout"):
+class BestFirst(RolloutSettings):
     """A frontier of unfinished nodes, of which the best are expanded, each once, until something is proved.
 
     Source: BFS-Prover, arXiv:2502.03438, section 3. There a step is a tactic, which a proof assistant runs or refuses;
@@ -53,19 +53,25 @@ class BestFirst(Component, room="rollout"):
     """Most nodes of a tree; null sets no bound beside the tokens that a task may sample. The last round may pass it
     where ``step`` cuts draws into several nodes."""
 
+    @property
+    def size(self) -> Size:
+        return Size("trajectories", self.trajectories)
+
     def build(self) -> Rollout:
         return self.roll
 
-    def check(self, stage: Any) -> list[str]:
+    def note(self, trees: Sequence[Tree]) -> str | None:
+        return self.step.unseen_in(trees)
+
+    def check(self, stage: Composition) -> list[str]:
         """Budgets that do not hold one path of full length, a search that nothing ends, a value that nobody says."""
-        limit = getattr(stage, "max_tokens_per_task", None)
         lines = self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth, self.max_nodes)
-        if self.trajectories is None and self.max_nodes is None and limit is None:
+        if self.trajectories is None and self.max_nodes is None and stage.max_tokens_per_task is None:
             lines.append(
                 "rollout.trajectories: got null, and nothing else ends a search that finds nothing; allowed: a number, "
                 "or null with rollout.max_nodes or max_tokens_per_task"
             )
-        if self.rank == "value" and getattr(stage, "value", None) is None:
+        if self.rank == "value" and stage.value is None:
             lines.append(
                 "rollout.rank: got 'value', but the stage has no value model; allowed: 'likelihood', or a stage with "
                 "`value`"

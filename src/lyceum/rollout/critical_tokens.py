@@ -7,14 +7,14 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from lyceum.component import Component
 from lyceum.rollout.growth import affordable, at_most, by_counter, end_before, extend_all, model_logprobs, together
 from lyceum.rollout.steps import write_texts
+from lyceum.rooms import RolloutSettings, Size
 from lyceum.tree import Node, Tree
 from lyceum.types import Context, Origin, Rollout, Sampling, Task
 
 
-class CriticalTokens(Component, room="rollout"):
+class CriticalTokens(RolloutSettings):
     """A first round from the prompt, a second one from before a critical token of each sample, one group of both.
 
     As in the authors' code (bytedance/CURE, CURE_First_Stage), with one difference: what makes a token critical there
@@ -44,6 +44,10 @@ class CriticalTokens(Component, room="rollout"):
                 "allowed: more than regenerated"
             )
         return self
+
+    @property
+    def size(self) -> Size:
+        return Size("samples", self.samples)
 
     def build(self) -> Rollout:
         return self.roll

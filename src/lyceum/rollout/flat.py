@@ -6,13 +6,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from lyceum.component import Component
 from lyceum.rollout.growth import affordable, at_most
+from lyceum.rooms import RolloutSettings, Size
 from lyceum.tree import Tree
 from lyceum.types import Context, Rollout, Sampling, Task
 
 
-class Flat(Component, room="rollout"):
+class Flat(RolloutSettings):
     """Independent samples of one prompt, graded together; shorter ones where the task's budget is short."""
 
     kind: Literal["flat"] = "flat"
@@ -20,6 +20,10 @@ class Flat(Component, room="rollout"):
     """Completions a task, where the curriculum does not say how many."""
     sampling: Sampling = Sampling()
     """How tokens are drawn."""
+
+    @property
+    def size(self) -> Size:
+        return Size("samples", self.samples)
 
     def build(self) -> Rollout:
         return self.roll

@@ -9,9 +9,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from lyceum.component import Component
 from lyceum.rollout.growth import at_most, drawn_below, edit_distance, end_before, extend_all
 from lyceum.rollout.steps import write_texts
+from lyceum.rooms import RolloutSettings, Size
 from lyceum.tree import Node, Tree
 from lyceum.types import Context, Rollout, Sampling, Task
 
@@ -55,7 +55,7 @@ class Path:
         return not self.open and self.tokens <= place
 
 
-class LookAhead(Component, room="rollout"):
+class LookAhead(RolloutSettings):
     """A group that differs by trajectory: branches open at unsure tokens and stay only if they lead somewhere else.
 
     While it branches, every path follows the likeliest token, and a second path opens with the runner-up where that is
@@ -123,6 +123,10 @@ class LookAhead(Component, room="rollout"):
                 f"{math.ceil(100 * log_odds / SHARPEST) / 100} or more"
             )
         return self
+
+    @property
+    def size(self) -> Size:
+        return Size("samples", self.samples)
 
     def build(self) -> Rollout:
         return self.roll

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.component import Component
 from lyceum.rollout.search_tree import (
     DepthBonus,
     Negative,
@@ -20,11 +20,12 @@ from lyceum.rollout.search_tree import (
     judge,
 )
 from lyceum.rollout.steps import Steps, grow
+from lyceum.rooms import Composition, RolloutSettings, Size
 from lyceum.tree import Tree
 from lyceum.types import Context, Rollout, Sampling, Task
 
 
-class MCTS(Component, room="rollout"):
+class MCTS(RolloutSettings):
     """A search whose backed-up terminals are the training group, and whose nodes have values.
 
     Source: DeepSearch, arXiv:2509.25454, section 3, and its released code. Below a node ``width`` steps are drawn at
@@ -72,10 +73,17 @@ class MCTS(Component, room="rollout"):
     """Most nodes of a tree; null sets no bound beside the tokens that a task may sample. The last draw may pass it
     where ``step`` cuts draws into several nodes."""
 
+    @property
+    def size(self) -> Size:
+        return Size("trajectories", self.trajectories)
+
     def build(self) -> Rollout:
         return self.roll
 
-    def check(self, stage: Any) -> list[str]:
+    def note(self, trees: Sequence[Tree]) -> str | None:
+        return self.step.unseen_in(trees)
+
+    def check(self, stage: Composition) -> list[str]:
         """Budgets that do not hold one path of full length at a width of 1."""
         return self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth, self.max_nodes)
 

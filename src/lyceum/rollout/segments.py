@@ -9,7 +9,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from lyceum.component import Component
 from lyceum.rollout.growth import (
     at_most,
     by_counter,
@@ -21,6 +20,7 @@ from lyceum.rollout.growth import (
     together,
 )
 from lyceum.rollout.steps import PARTIAL, write_texts
+from lyceum.rooms import RolloutSettings, Size
 from lyceum.tree import Node, Tree
 from lyceum.types import Context, Rollout, Sampling, Task
 
@@ -29,7 +29,7 @@ COMPLETE = ("answered", "stop")
 """Reasons for which a trajectory is cut back and continued otherwise: it came to an end of its own."""
 
 
-class Segments(Component, room="rollout"):
+class Segments(RolloutSettings):
     """Fixed-size segments, each round one for every open path; freed width goes to the paths that are still open.
 
     As in the authors' code (recipe/treepo, ``by_fixed_div``), with these differences: the whole completion is searched
@@ -76,6 +76,10 @@ class Segments(Component, room="rollout"):
         if not 1 <= low <= high:
             raise ValueError(f"first_branches: got {low} to {high}; allowed: 1 or more, the fewest first")
         return self
+
+    @property
+    def size(self) -> Size:
+        return Size("samples", self.samples)
 
     def build(self) -> Rollout:
         return self.roll

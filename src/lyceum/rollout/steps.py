@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
 from lyceum.component import Settings
+from lyceum.rooms import Composition
 from lyceum.tree import Node, Tree
 from lyceum.types import Context, Sampling
 from lyceum.utils.stop_strings import ends_in_new
@@ -68,12 +69,12 @@ class Steps(Settings):
         return min(depth, -(-sampling.max_completion_tokens // self.tokens)) if self.by == "tokens" else depth
 
     def too_small_for_a_path(
-        self, kind: str, stage: Any, sampling: Sampling, depth: int, max_nodes: int | None = None
+        self, kind: str, stage: Composition, sampling: Sampling, depth: int, max_nodes: int | None = None
     ) -> list[str]:
         """A line for each budget of a search that does not hold one path of full length."""
         steps = self.longest_path(sampling, depth)
         tokens = min(sampling.max_completion_tokens, steps * self.tokens)
-        limit = getattr(stage, "max_tokens_per_task", None)
+        limit = stage.max_tokens_per_task
         lines: list[str] = []
         if limit is not None and limit < tokens:
             lines.append(

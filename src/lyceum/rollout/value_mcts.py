@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.component import Component
 from lyceum.rollout.cutting import step_ends
 from lyceum.rollout.steps import Steps, grow, split, write_texts
 from lyceum.rollout.value_tree import Place, back_up_children, back_up_sum, hide, move, outcomes, smoothed_uct, ucb
+from lyceum.rooms import Composition, RolloutSettings, Size
 from lyceum.tree import Node, Tree
 from lyceum.types import Context, Rollout, Sampling, Task
 
 
-class ValueMCTS(Component, room="rollout"):
+class ValueMCTS(RolloutSettings):
     """Steps that a value model believes in are gone on with; the verifier is asked when the search is over.
 
     Source: ``simulate: greedy`` is MCTS*, arXiv:2406.03816, section 3.2 and appendix C; ``simulate: completions`` is
@@ -63,10 +64,17 @@ class ValueMCTS(Component, room="rollout"):
     """The search ends when it selects a finished path worth at least this; null goes through all iterations, as for
     gathering."""
 
+    @property
+    def size(self) -> Size:
+        return Size("iterations", self.iterations)
+
     def build(self) -> Rollout:
         return self.roll
 
-    def check(self, stage: Any) -> list[str]:
+    def note(self, trees: Sequence[Tree]) -> str | None:
+        return self.step.unseen_in(trees)
+
+    def check(self, stage: Composition) -> list[str]:
         lines: list[str] = []
         if self.step.by == "entropy":
             lines.append(
@@ -77,7 +85,7 @@ class ValueMCTS(Component, room="rollout"):
                 f"rollout.believe: got 'outcome' with rollout.simulate {self.simulate!r}, which finishes no path on "
                 "the way; allowed: rollout.simulate 'completions', or rollout.believe 'value'"
             )
-        if self.believe == "value" and getattr(stage, "value", None) is None:
+        if self.believe == "value" and stage.value is None:
             lines.append(
                 "rollout.kind: got 'value-mcts', but the stage has no value model to ask; allowed: a stage with "
                 "`value`, or rollout.believe 'outcome' with rollout.simulate 'completions'"

@@ -205,7 +205,7 @@ class TaskContext:
     def room(self, node: Node) -> int:
         return max(0, self._runtime.policy.context_length - len(node.path_tokens()))
 
-    def seed(self, *key: Any) -> int:
+    def seed(self, *key: object) -> int:
         return counter_seed(*self._key, *key)
 
     @property

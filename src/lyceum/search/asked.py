@@ -10,6 +10,8 @@ from pydantic import Field, ValidationError, field_validator
 
 from lyceum.component import Component, RecipeError, Settings, explain, kinds, nearest, slot
 from lyceum.recipe import Overrides, read_override
+from lyceum.rooms import Composition, ValueSettings
+from lyceum.strategy.base import Strategy
 
 ALL = "all"
 
@@ -19,9 +21,9 @@ Given = dict[str, Any]
 class Asked(Settings):
     """Which strategies, and how large."""
 
-    strategy: tuple[Annotated[Any, slot("strategy")], ...]
+    strategy: tuple[Annotated[Strategy, slot("strategy")], ...]
     sizes: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1)
-    value: Annotated[Any, slot("value")] | None
+    value: Annotated[ValueSettings, slot("value")] | None
     tokens: tuple[Annotated[float, Field(gt=0)], ...] = ()
 
     @field_validator("sizes", "tokens")
@@ -55,7 +57,7 @@ class Asked(Settings):
             asked = asked.model_copy(update={"strategy": able})
         return asked, rest
 
-    def check(self, terms: Any) -> list[str]:
+    def check(self, stage: Composition) -> list[str]:
         """What of it cannot work together, a line each."""
         reading = [strategy.kind for strategy in self.strategy if strategy.reads_values]
         if self.value is None:
@@ -64,8 +66,8 @@ class Asked(Settings):
                 f"allowed: {', '.join(kinds('value'))}, or strategies that need none"
             )
             return [lacks] if reading else []
-        lines = self.value.check(terms) if hasattr(self.value, "check") else []
-        if getattr(self.value, "path", "") is None:
+        lines = self.value.check(stage)
+        if self.value.untrained:
             lines.append("value.path: got none, a model that has learnt nothing; allowed: a trained one's folder")
         return lines
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lyceum.component import Component, RecipeError
+from lyceum.component import RecipeError
 from lyceum.evaluate.measure import Measurement
 from lyceum.garbage import only_new
 from lyceum.outputs import check_output, input_paths
@@ -16,6 +16,7 @@ from lyceum.policy import Policy
 from lyceum.progress import Progress
 from lyceum.recipe import Overrides
 from lyceum.rollout.steps import Steps
+from lyceum.rooms import Composition
 from lyceum.search.asked import Asked
 from lyceum.search.cells import Cell, Folder
 from lyceum.search.found import Found
@@ -25,14 +26,6 @@ from lyceum.strategy.base import Growth
 from lyceum.tree import Tree
 from lyceum.types import Grader, Task
 from lyceum.utils.aio import run_async
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What a rollout's check reads of a stage."""
-
-    value: Component | None
-    max_tokens_per_task: int | None = None
 
 
 @dataclass(frozen=True)
@@ -76,8 +69,8 @@ class Plan:
     ) -> Plan:
         asked, rest = Asked.of(strategies, sizes, value, tokens, overrides)
         measurement = Measurement.of(model, tasks, rest, k=(1,), n=n, samples=1, greedy=False, seed=seed, loaded=loaded)
-        terms = Terms(asked.value)
-        if lines := asked.check(terms):
+        composition = Composition(value=asked.value)
+        if lines := asked.check(composition):
             raise RecipeError(lines)
         folder = None
         if output is not None:
@@ -98,7 +91,7 @@ class Plan:
         ]:
             size = size if strategy.scales else 1
             growth = strategy.growth(size, measurement.sampling)
-            lines += [f"{strategy.kind}: {line}" for line in getattr(growth, "check", lambda _: [])(terms)]
+            lines += [f"{strategy.kind}: {line}" for line in growth.check(composition)]
             name, settings = f"{strategy.kind}-{size}", strategy.model_dump(mode="json")
             cells.append(Planned(strategy, size, growth, None if folder is None else folder.done(name, settings)))
         if lines:
@@ -148,7 +141,7 @@ class Plan:
                 if key not in grown:
                     # Strategies that sample alike stand next to one another; trees of other sizes are not needed again.
                     grown = {known: of for known, of in grown.items() if known[0] == planned.size}
-                    value = Valued(values, reads=getattr(settings, "reads", True))
+                    value = Valued(values, reads=settings is None or settings.reads)
                     done = counter(progress, planned.name, before * len(tasks), len(tasks))
                     seed = self.measurement.recipe.seed
                     grown[key] = await grow(planned.growth, policy, tasks, value, seed=seed, done=done)

@@ -94,7 +94,7 @@ async def grow(
     runtime = InProcess(policy, engine, unseen, seed=seed, value=value)
     began = time.perf_counter()
     trees = await runtime.run(tasks, growth.build(), key="search", done=done)
-    computed = engine.occupancy.computed + engine.occupancy.prefilled
+    computed = engine.tokens_computed
     return Grown(trees, computed, time.perf_counter() - began, value)
 
 

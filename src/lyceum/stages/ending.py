@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from lyceum.component import Component, require_keys
+from lyceum.rooms import Composition
 
 
 class Until(Component):
@@ -29,10 +30,10 @@ class Until(Component):
             )
         return self
 
-    def check(self, stage: Any) -> list[str]:
+    def check(self, stage: Composition) -> list[str]:
         """A line where the stage is over before the rule can first be asked."""
         needed = self.window if self.solved is not None else 2 * self.window
-        if needed < stage.steps:
+        if stage.steps is None or needed < stage.steps:
             return []
         return [
             f"until.window: got {self.window}, but the stage has {stage.steps} steps, so it never ends earlier; "

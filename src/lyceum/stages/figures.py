@@ -9,7 +9,7 @@ import torch
 
 from lyceum.forest import Forest
 from lyceum.tree import Tree
-from lyceum.types import Credited, Engine, Origin
+from lyceum.types import CountingEngine, Credited, Engine, Origin
 from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import mean
 
@@ -51,8 +51,7 @@ def tokens_computed(engine: Engine) -> int:
 
     0 of an engine that does not say.
     """
-    occupancy = getattr(engine, "occupancy", None)
-    return 0 if occupancy is None else occupancy.tokens
+    return engine.tokens_computed if isinstance(engine, CountingEngine) else 0
 
 
 def mean_solved(trees: Sequence[Tree]) -> float | None:

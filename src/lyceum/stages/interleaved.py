@@ -11,10 +11,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from lyceum.component import Component, require_keys, slot
+from lyceum.component import Component, of_kind, require_keys, slot
 from lyceum.demonstrations import demonstrated, demonstration_of, imitate, needed_demonstration
 from lyceum.forest import Forest
 from lyceum.guidance.base import failed
+from lyceum.rooms import Composition, LearnerSettings, ObjectiveSettings
 from lyceum.stages.online import Online, OnlineRun
 from lyceum.stages.session import Session
 from lyceum.tree import Tree, is_right
@@ -26,9 +27,9 @@ class FineTuning(Component):
 
     batch: int = Field(default=32, ge=1)
     """Demonstrations of one fine-tuning step, which is taken as soon as so many are waiting."""
-    objective: Annotated[Any, slot("objective", "sft")] = "sft"
+    objective: Annotated[ObjectiveSettings, slot("objective", "sft")] = of_kind("sft")
     """The loss."""
-    learner: Annotated[Any, slot("learner", "local")] = "local"
+    learner: Annotated[LearnerSettings, slot("learner", "local")] = of_kind("local")
     """How these steps update the weights: a learning rate and an optimiser of their own."""
     verified: bool = True
     """Leave out demonstrations that the tasks' own verifier does not find right; the paper's are taken as they are."""
@@ -36,15 +37,15 @@ class FineTuning(Component):
     """Demonstrations longer than this are left out."""
 
 
-class Interleaved(Online, room="stages"):
+class Interleaved(Online):
     """The online loop, with fine-tuning on the demonstrations of what it fails at between its steps."""
 
     kind: Literal["interleaved"] = "interleaved"  # pyright: ignore[reportIncompatibleVariableOverride]
     fine_tuning: FineTuning = FineTuning()
     """The steps in between."""
 
-    def check(self) -> list[str]:
-        lines = super().check()
+    def check(self, stage: Composition) -> list[str]:
+        lines = super().check(stage)
         if self.fine_tuning.objective.kind != "sft":
             lines.append(
                 f"fine_tuning.objective.kind: got '{self.fine_tuning.objective.kind}', but demonstrations of failed "

@@ -5,19 +5,32 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import reduce
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from lyceum.component import Component, Tokens, require_keys, slot
+from lyceum.component import Component, Tokens, of_kind, require_keys, slot
 from lyceum.forest import Forest, build_forest
+from lyceum.rooms import (
+    Composition,
+    CreditSettings,
+    CurriculumSettings,
+    EngineSettings,
+    GuidanceSettings,
+    LearnerSettings,
+    ObjectiveSettings,
+    RewardSettings,
+    RolloutSettings,
+    StageSettings,
+    ValueSettings,
+)
 from lyceum.runtime.in_process import InProcess
 from lyceum.stages.ending import Ending, Until
 from lyceum.stages.figures import mean_abs_advantage, mean_solved, rollout_figures, tokens_computed
 from lyceum.stages.sampling import SamplingRun
 from lyceum.stages.session import Session
 from lyceum.tree import Tree
-from lyceum.types import Credited, Curriculum, Guidance, Sampling, TaskSource
+from lyceum.types import Credited, Curriculum, Guidance
 
 
 class Collect(Component):
@@ -54,7 +67,7 @@ class Collect(Component):
         return KEPT[self.keep](tree, self)
 
 
-class Online(Component, room="stages"):
+class Online(StageSettings):
     """One loop for every online method: what differs is which components stand in it."""
 
     kind: Literal["online"] = "online"
@@ -68,51 +81,49 @@ class Online(Component, room="stages"):
     """Tokens that one task may sample in one step, over all its rollouts."""
     until: Until | None = None
     """Ends the stage before its steps are done: when enough is solved, or no more than before."""
-    curriculum: Annotated[Any, slot("curriculum", "uniform")] = "uniform"
+    curriculum: Annotated[CurriculumSettings, slot("curriculum", "uniform")] = of_kind("uniform")
     """Which tasks are drawn."""
-    guidance: tuple[Annotated[Any, slot("guidance")], ...] = ()
+    guidance: tuple[Annotated[GuidanceSettings, slot("guidance")], ...] = ()
     """Help where a rollout fails, the innermost first."""
-    rollout: Annotated[Any, slot("rollout", "flat")] = "flat"
+    rollout: Annotated[RolloutSettings, slot("rollout", "flat")] = of_kind("flat")
     """How a task's tree grows."""
-    reward: tuple[Annotated[Any, slot("reward")], ...] | None = None
+    reward: tuple[Annotated[RewardSettings, slot("reward")], ...] | None = None
     """Parts of the outcome reward in this stage; by default the recipe's. Evaluation always takes the recipe's."""
-    value: Annotated[Any, slot("value")] | None = None
+    value: Annotated[ValueSettings, slot("value")] | None = None
     """What unfinished paths are worth to rollouts that ask; none by default."""
     collect: Collect = Collect()
     """Which groups are trained on."""
-    credit: Annotated[Any, slot("credit", "group")] = "group"
+    credit: Annotated[CreditSettings, slot("credit", "group")] = of_kind("group")
     """From outcomes to advantages."""
-    objective: Annotated[Any, slot("objective", "ppo-clip")] = "ppo-clip"
+    objective: Annotated[ObjectiveSettings, slot("objective", "ppo-clip")] = of_kind("ppo-clip")
     """The loss."""
-    learner: Annotated[Any, slot("learner", "local")] = "local"
+    learner: Annotated[LearnerSettings, slot("learner", "local")] = of_kind("local")
     """How weights are updated."""
-    engine: Annotated[Any, slot("engine", "embedded")] = "embedded"
+    engine: Annotated[EngineSettings, slot("engine", "embedded")] = of_kind("embedded")
     """What samples."""
 
-    def check(self) -> list[str]:
-        """Combinations that cannot work, a line each."""
-        lines: list[str] = []
-        rooms = (self.curriculum, *self.guidance, self.rollout, self.value, self.credit, self.objective, self.learner)
-        for component in rooms:
-            lines += component.check(self) if component is not None and hasattr(component, "check") else []
-        return lines + (self.until.check(self) if self.until else [])
+    def composition(self, reward: tuple[RewardSettings, ...] = ()) -> Composition:
+        return Composition(
+            steps=self.steps,
+            max_tokens=self.max_tokens,
+            max_tokens_per_task=self.max_tokens_per_task,
+            curriculum=self.curriculum,
+            guidance=self.guidance,
+            rollout=self.rollout,
+            reward=self.reward or reward,
+            value=self.value,
+            credit=self.credit,
+            objective=self.objective,
+        )
 
-    def check_tasks(self, source: TaskSource) -> None:
-        """Raise RecipeError where these tasks lack what the curriculum or a guide reads."""
-        for component in (self.curriculum, *self.guidance):
-            if hasattr(component, "check_tasks"):
-                component.check_tasks(source)
+    def in_words(self) -> list[str]:
+        return [f"{self.steps} steps of {self.tasks_per_step} tasks"]
 
-    @property
-    def sampling(self) -> Sampling:
-        return getattr(self.rollout, "sampling", Sampling())
-
-    def with_budget(self, tokens: int, *, keep_steps: bool) -> Online:
-        """The stage with as many steps as tokens may last for at most, one a trajectory; it ends with them."""
+    def with_budget(self, tokens: int, *, keep_steps: bool) -> Self:
         steps = self.steps
-        if not keep_steps and getattr(self.learner, "schedule", "constant") == "constant":
-            samples = getattr(self.rollout, "samples", 1)
-            steps = max(steps, math.ceil(tokens / (self.tasks_per_step * samples)))
+        if not keep_steps and not self.learner.follows_steps:
+            trajectories = self.tasks_per_step * (self.composition().samples or 1)  # each of a token or more
+            steps = max(steps, math.ceil(tokens / trajectories))
         return self.model_copy(update={"max_tokens": tokens, "steps": steps})
 
     def build(self, session: Session) -> OnlineRun:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from lyceum.reward.base import allow_code, combine
-from lyceum.rollout.steps import Steps
 from lyceum.stages.session import Session
 from lyceum.tree import Tree
 from lyceum.types import Curriculum, Grader, Guidance
@@ -39,9 +38,8 @@ class SamplingRun:
 
     def count(self, trees: Sequence[Tree]) -> None:
         """Add the trees of a step to the run's counts; at the first one, say where its steps never ended."""
-        step = getattr(self.settings.rollout, "step", None)
         first = self.session.counts.tokens_sampled == self.sampled_before
-        if first and isinstance(step, Steps) and (note := step.unseen_in(trees)):
+        if first and (note := self.settings.rollout.note(trees)):
             self.session.progress.say(f"rollout.step: {note}")
         self.session.count(trees)
 

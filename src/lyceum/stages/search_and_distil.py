@@ -9,27 +9,40 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, Self, cast
 
 import numpy as np
 import torch
 from pydantic import Field, model_validator
 
-from lyceum.component import Component, Tokens, require_keys, slot
+from lyceum.component import Tokens, of_kind, require_keys, slot
 from lyceum.demonstrations import imitate
 from lyceum.forest import build_forest
+from lyceum.rooms import (
+    Composition,
+    CurriculumSettings,
+    EngineSettings,
+    GuidanceSettings,
+    LearnerSettings,
+    ObjectiveSettings,
+    RewardSettings,
+    RolloutSettings,
+    StageSettings,
+    TracesSettings,
+    ValueSettings,
+)
 from lyceum.runtime.in_process import InProcess
 from lyceum.stages.figures import rollout_figures, tokens_computed
 from lyceum.stages.sampling import SamplingRun
 from lyceum.stages.session import Session
 from lyceum.traces.base import Trace, Traces, as_tree
 from lyceum.tree import Tree, is_right
-from lyceum.types import Curriculum, Guidance, Sampling, Task, TaskSource, TrainableValue, ValueModel
+from lyceum.types import Curriculum, Guidance, Task, TrainableValue, ValueModel
 from lyceum.utils.aio import gather
 from lyceum.value.targets import Examples, Targets, examples_of
 
 
-class SearchAndDistil(Component, room="stages"):
+class SearchAndDistil(StageSettings):
     """Rounds of searching, fine-tuning the policy on the traces found, and fitting the value model to the trees.
 
     Source: ReST-MCTS*, arXiv:2406.03816, algorithm 1; without a value model expert iteration, as BFS-Prover's,
@@ -54,28 +67,28 @@ class SearchAndDistil(Component, room="stages"):
     with, under a new optimiser."""
     buffer: int | None = Field(default=0, ge=0)
     """Traces of earlier rounds that are distilled beside a round's own, the newest; null keeps all (traces)."""
-    curriculum: Annotated[Any, slot("curriculum", "uniform")] = "uniform"
+    curriculum: Annotated[CurriculumSettings, slot("curriculum", "uniform")] = of_kind("uniform")
     """Which tasks are drawn."""
-    guidance: tuple[Annotated[Any, slot("guidance")], ...] = ()
+    guidance: tuple[Annotated[GuidanceSettings, slot("guidance")], ...] = ()
     """Help where a rollout fails, or a test that leaves easy tasks out, the innermost first."""
-    rollout: Annotated[Any, slot("rollout", "value-mcts")] = "flat"
+    rollout: Annotated[RolloutSettings, slot("rollout", "value-mcts")] = of_kind("flat")
     """The search."""
-    reward: tuple[Annotated[Any, slot("reward")], ...] | None = None
+    reward: tuple[Annotated[RewardSettings, slot("reward")], ...] | None = None
     """Parts of the outcome reward in this stage; by default the recipe's. Evaluation always takes the recipe's."""
-    value: Annotated[Any, slot("value")] | None = None
+    value: Annotated[ValueSettings, slot("value")] | None = None
     """What unfinished paths are worth to searches that ask; none by default."""
     targets: Targets | None = "process"
     """What a value model that can be trained learns of each path: a value inferred from its distance to a right answer,
     or the mean outcome below it; null leaves it as it is."""
-    traces: Annotated[Any, slot("traces")] | None = "solutions"
+    traces: Annotated[TracesSettings, slot("traces")] | None = of_kind("solutions")
     """What of the trees the policy is fine-tuned on; null leaves the policy as it is."""
     verified: bool = True
     """Leave out texts made of trees that the verifier does not find right; trajectories were graded as they stand."""
-    objective: Annotated[Any, slot("objective", "sft")] = "sft"
+    objective: Annotated[ObjectiveSettings, slot("objective", "sft")] = of_kind("sft")
     """The loss of the fine-tuning."""
-    learner: Annotated[Any, slot("learner", "local")] = "local"
+    learner: Annotated[LearnerSettings, slot("learner", "local")] = of_kind("local")
     """How the policy's weights are updated."""
-    engine: Annotated[Any, slot("engine", "embedded")] = "embedded"
+    engine: Annotated[EngineSettings, slot("engine", "embedded")] = of_kind("embedded")
     """What samples."""
 
     @model_validator(mode="after")
@@ -84,13 +97,28 @@ class SearchAndDistil(Component, room="stages"):
             raise ValueError(f"steps: got {self.steps} with rounds {self.rounds}; allowed: at least one step a round")
         return self
 
-    def check(self) -> list[str]:
-        lines: list[str] = []
-        for component in (self.curriculum, *self.guidance, self.rollout, self.value, self.traces, self.learner):
-            lines += component.check(self) if component is not None and hasattr(component, "check") else []
+    def composition(self, reward: tuple[RewardSettings, ...] = ()) -> Composition:
+        return Composition(
+            steps=self.steps,
+            max_tokens=self.max_tokens,
+            max_tokens_per_task=self.max_tokens_per_task,
+            curriculum=self.curriculum,
+            guidance=self.guidance,
+            rollout=self.rollout,
+            reward=self.reward or reward,
+            value=self.value,
+            objective=self.objective,
+        )
+
+    def in_words(self) -> list[str]:
+        distilled = f"{self.steps} steps of {self.traces_per_step} traces" if self.traces else "no fine-tuning"
+        return [f"{self.rounds} rounds of {self.tasks_per_round} tasks", distilled]
+
+    def check(self, stage: Composition) -> list[str]:
+        lines = super().check(stage)
         if self.objective.kind != "sft":
             lines.append(f"objective.kind: got '{self.objective.kind}', but traces have no advantages; allowed: sft")
-        trained = self.value is not None and self.targets is not None and _can_learn(self.value)
+        trained = self.value is not None and self.targets is not None and self.value.trainable
         if self.traces is None and not trained:
             lines.append(
                 "traces: got null, and there is no value model to train either; allowed: a kind of traces, or "
@@ -98,30 +126,16 @@ class SearchAndDistil(Component, room="stages"):
             )
         return lines
 
-    def check_tasks(self, source: TaskSource) -> None:
-        """Raise RecipeError where these tasks lack what the curriculum or a guide reads."""
-        for component in (self.curriculum, *self.guidance):
-            if hasattr(component, "check_tasks"):
-                component.check_tasks(source)
-
-    @property
-    def sampling(self) -> Sampling:
-        return getattr(self.rollout, "sampling", Sampling())
-
-    def with_budget(self, tokens: int, *, keep_steps: bool) -> SearchAndDistil:
+    def with_budget(self, tokens: int, *, keep_steps: bool) -> Self:
         """The stage with as many rounds, of as many steps each, as tokens may last for at most; it ends with them."""
         rounds, steps = self.rounds, self.steps
-        if not keep_steps and getattr(self.learner, "schedule", "constant") == "constant":
+        if not keep_steps and not self.learner.follows_steps:
             rounds = max(rounds, math.ceil(tokens / self.tasks_per_round))
             steps = self.steps * rounds // self.rounds
         return self.model_copy(update={"max_tokens": tokens, "rounds": rounds, "steps": steps})
 
     def build(self, session: Session) -> SearchAndDistilRun:
         return SearchAndDistilRun(self, session)
-
-
-def _can_learn(settings: Any) -> bool:
-    return getattr(settings, "trainable", False)
 
 
 class SearchAndDistilRun(SamplingRun):
@@ -143,7 +157,7 @@ class SearchAndDistilRun(SamplingRun):
         self.value: ValueModel | None = None
         if settings.value is not None:
             self.value = settings.value.build(session.policy, seed=self.seed)
-        if settings.traces is not None and hasattr(settings.traces, "check_policy"):
+        if settings.traces is not None:
             settings.traces.check_policy(session.policy)
         self.trace: Traces | None = None if settings.traces is None else settings.traces.build()
         self.traces: list[Trace] = []
@@ -175,7 +189,7 @@ class SearchAndDistilRun(SamplingRun):
                 await self.record({})
             self.session.pause(self.step, self.steps, self.state_dict)
         self.learner.require_learnt()
-        if self.value is not None and _can_learn(self.settings.value):
+        if self.value is not None and self.settings.value.trainable:
             cast(TrainableValue, self.value).save(self.session.run.value)
 
     async def search(self) -> None:
@@ -241,7 +255,7 @@ class SearchAndDistilRun(SamplingRun):
         return [] if self.settings.targets is None else examples_of(tree, self.settings.targets)
 
     def fit(self, examples: Examples) -> dict[str, Any]:
-        if self.settings.targets is None or self.value is None or not _can_learn(self.settings.value):
+        if self.settings.targets is None or self.value is None or not self.settings.value.trainable:
             return {}
         figures = cast(TrainableValue, self.value).fit(examples)
         return {f"value/{name}": figure for name, figure in figures.items()}

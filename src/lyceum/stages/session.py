@@ -10,7 +10,6 @@ from typing import Any, Protocol
 from lyceum.digests import step_digests
 from lyceum.evaluate.run import MAX_REASONS, Exam, details_ungraded, reasons_ungraded
 from lyceum.forest import Forest
-from lyceum.learner.local import LocalLearner
 from lyceum.policy import Policy
 from lyceum.progress import Progress
 from lyceum.run import Run
@@ -22,7 +21,7 @@ from lyceum.stages.counts import (
     NothingGraded,
 )
 from lyceum.tree import Tree
-from lyceum.types import Credited, Engine, Grader, TaskSource
+from lyceum.types import Credited, Engine, Grader, Learner, TaskSource
 
 
 class Interrupted(Exception):
@@ -134,7 +133,7 @@ class Session:
             )
 
     @contextmanager
-    def training(self, learner: LocalLearner) -> Iterator[None]:
+    def training(self, learner: Learner) -> Iterator[None]:
         """What the learner does inside is shown, timed, and its skipped updates counted."""
         self.progress.phase("training")
         before = learner.skipped_steps

@@ -8,14 +8,23 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from lyceum.component import Component, require_keys, slot
+from lyceum.component import of_kind, require_keys, slot
 from lyceum.demonstrations import demonstrated, imitate, needed_demonstration
+from lyceum.rooms import (
+    Composition,
+    CurriculumSettings,
+    EngineSettings,
+    LearnerSettings,
+    ObjectiveSettings,
+    RewardSettings,
+    StageSettings,
+)
 from lyceum.stages.session import Session
 from lyceum.tree import Tree
-from lyceum.types import Sampling, Task, TaskSource
+from lyceum.types import Task, TaskSource
 
 
-class SupervisedStage(Component, room="stages"):
+class SupervisedStage(StageSettings):
     """Cross-entropy on demonstrations, through the same trees and the same learner as everything else."""
 
     kind: Literal["sft"] = "sft"
@@ -25,16 +34,22 @@ class SupervisedStage(Component, room="stages"):
     """Demonstrations a step."""
     max_completion_tokens: int = Field(default=2048, ge=1)
     """Demonstrations longer than this are cut."""
-    curriculum: Annotated[Any, slot("curriculum", "uniform")] = "uniform"
+    curriculum: Annotated[CurriculumSettings, slot("curriculum", "uniform")] = of_kind("uniform")
     """Which demonstrations are drawn."""
-    objective: Annotated[Any, slot("objective", "sft")] = "sft"
+    objective: Annotated[ObjectiveSettings, slot("objective", "sft")] = of_kind("sft")
     """The loss."""
-    learner: Annotated[Any, slot("learner", "local")] = "local"
+    learner: Annotated[LearnerSettings, slot("learner", "local")] = of_kind("local")
     """How weights are updated."""
-    engine: Annotated[Any, slot("engine", "embedded")] = "embedded"
+    engine: Annotated[EngineSettings, slot("engine", "embedded")] = of_kind("embedded")
     """What samples in evaluations."""
 
-    def check(self) -> list[str]:
+    def composition(self, reward: tuple[RewardSettings, ...] = ()) -> Composition:
+        return Composition(steps=self.steps, curriculum=self.curriculum, objective=self.objective)
+
+    def in_words(self) -> list[str]:
+        return [f"{self.steps} steps of {self.tasks_per_step} tasks"]
+
+    def check(self, stage: Composition) -> list[str]:
         if self.objective.kind == "sft":
             return []
         return [f"objective.kind: got '{self.objective.kind}', but stage 'sft' has no advantages; allowed: sft"]
@@ -42,10 +57,6 @@ class SupervisedStage(Component, room="stages"):
     def check_tasks(self, source: TaskSource) -> None:
         """Raise RecipeError where there is nothing to imitate."""
         needed_demonstration(source[0], "stage 'sft'")
-
-    @property
-    def sampling(self) -> Sampling:
-        return Sampling()
 
     def build(self, session: Session) -> SupervisedRun:
         return SupervisedRun(self, session)

@@ -6,6 +6,7 @@ from typing import ClassVar, Protocol
 
 from lyceum.component import Component
 from lyceum.rollout.steps import Steps
+from lyceum.rooms import Composition
 from lyceum.strategy.choice import BY_VALUE, Choice
 from lyceum.types import Rollout, Sampling
 
@@ -14,10 +15,13 @@ SHARE_OF_COMPLETION = 8
 
 
 class Growth(Protocol):
-    """Settings of a rollout. Two strategies with the same ones choose from the same trees; ``check``, where it has one,
-    says what cannot work, as in a recipe."""
+    """Settings of a rollout. Two strategies with the same ones choose from the same trees."""
 
     def build(self) -> Rollout: ...
+
+    def check(self, stage: Composition) -> list[str]:
+        """What cannot work, as in a recipe."""
+        ...
 
     def model_dump_json(self) -> str: ...
 

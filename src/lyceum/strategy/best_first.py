@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -11,6 +11,7 @@ from lyceum.rollout.best_first import BestFirst
 from lyceum.rollout.best_first import BestFirstSearch as Search
 from lyceum.rollout.growth import at_most, extend_all
 from lyceum.rollout.steps import Steps, write_texts
+from lyceum.rooms import Composition
 from lyceum.strategy.base import Growth, Strategy, usual_step
 from lyceum.strategy.choice import Choice
 from lyceum.tree import Node, Tree
@@ -74,7 +75,7 @@ class Completed(BaseModel):
     def build(self) -> Rollout:
         return self.roll
 
-    def check(self, stage: Any) -> list[str]:
+    def check(self, stage: Composition) -> list[str]:
         return self.search.check(stage)
 
     async def roll(self, task: Task, context: Context) -> Tree:

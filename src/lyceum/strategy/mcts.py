@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -12,6 +12,7 @@ from lyceum.evaluate.run import vote
 from lyceum.rollout.mcts import MCTS, Search
 from lyceum.rollout.search_tree import INCOMPLETE, RIGHT, WRONG, SearchNode
 from lyceum.rollout.steps import Steps
+from lyceum.rooms import Composition
 from lyceum.strategy.base import Growth, Strategy, usual_step
 from lyceum.strategy.choice import Choice
 from lyceum.tree import Node, Tree
@@ -78,7 +79,7 @@ class Judged(BaseModel):
     def build(self) -> Rollout:
         return self.roll
 
-    def check(self, stage: Any) -> list[str]:
+    def check(self, stage: Composition) -> list[str]:
         return self.search.check(stage)
 
     async def roll(self, task: Task, context: Context) -> Tree:

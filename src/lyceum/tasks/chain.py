@@ -17,7 +17,8 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from lyceum.component import Component
+from lyceum.rooms import TasksSettings
+from lyceum.tasks.base import Source
 from lyceum.tasks.rubric import Criterion
 from lyceum.tasks.solution import Solution
 from lyceum.tasks.split import check_index, check_levels, rounded
@@ -34,7 +35,7 @@ LONGEST_NUMBER = 100
 _WRITTEN = re.compile(r"([+-]\d+)=(\d*)|!(\d+)|(\d+):(\d+)|#(\d+)")
 
 
-class Chain(Component, room="tasks"):
+class Chain(TasksSettings):
     """Chained additions and subtractions modulo 100, one level for each number of operations."""
 
     kind: Literal["chain"] = "chain"
@@ -53,7 +54,7 @@ class Chain(Component, room="tasks"):
         return ChainSource(self, split, seed)
 
 
-class ChainSource:
+class ChainSource(Source):
     """``source[i]`` follows from (seed, split, i) alone. A chain belongs to one split for good, whatever the seed."""
 
     rubric_in_order = True

@@ -17,7 +17,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from lyceum.component import Component
+from lyceum.rooms import TasksSettings
+from lyceum.tasks.base import Source
 from lyceum.tasks.chain import (
     MODULUS,
     chain_text,
@@ -34,7 +35,7 @@ from lyceum.types import Grader, Task
 SLIP = 10
 
 
-class ChainDemonstrations(Component, room="tasks"):
+class ChainDemonstrations(TasksSettings):
     """Chains with a completion to imitate in ``columns["demonstration"]``, right or not: for fine-tuning only.
 
     Tuples have an entry for each level, from level 1 on, or for each kind of help: none, then a knowledge, planning and
@@ -82,7 +83,7 @@ class ChainDemonstrations(Component, room="tasks"):
         return ChainDemonstrationSource(self, split, seed)
 
 
-class ChainDemonstrationSource:
+class ChainDemonstrationSource(Source):
     """``source[i]`` follows from (seed, split, i) alone; its chains are of the same splits as kind ``chain``."""
 
     def __init__(self, settings: ChainDemonstrations, split: Literal["train", "heldout"], seed: int) -> None:

@@ -15,7 +15,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from lyceum.component import Component
+from lyceum.rooms import TasksSettings
+from lyceum.tasks.base import Source
 from lyceum.tasks.chain import HELDOUT_ONE_IN, LARGEST_OPERAND, MODULUS
 from lyceum.tasks.split import Split, check_index, kept_for_evaluation
 from lyceum.tree import Node
@@ -24,7 +25,7 @@ from lyceum.types import Grade, Grader, Task
 LEVEL = "cliff"
 
 
-class Cliff(Component, room="tasks"):
+class Cliff(TasksSettings):
     """Chains of starred operations; level ``cliff``."""
 
     kind: Literal["cliff"] = "cliff"
@@ -37,7 +38,7 @@ class Cliff(Component, room="tasks"):
         return CliffSource(self, split, seed)
 
 
-class CliffSource:
+class CliffSource(Source):
     """``source[i]`` follows from (seed, split, i) alone."""
 
     def __init__(self, settings: Cliff, split: Split, seed: int) -> None:
@@ -59,7 +60,7 @@ class CliffSource:
         return hinted(task, hint)
 
 
-class CliffDemonstrations(Component, room="tasks"):
+class CliffDemonstrations(TasksSettings):
     """Starred chains with a completion to imitate, by a writer who hardly knows the rule unless told: for fine-tuning.
 
     Tuples have an entry for each kind of help: none, then a knowledge, planning and solution hint.
@@ -80,7 +81,7 @@ class CliffDemonstrations(Component, room="tasks"):
         return CliffDemonstrationSource(self, split, seed)
 
 
-class CliffDemonstrationSource:
+class CliffDemonstrationSource(Source):
     """``source[i]`` follows from (seed, split, i) alone; its chains are of the same splits as kind ``cliff``."""
 
     def __init__(self, settings: CliffDemonstrations, split: Split, seed: int) -> None:

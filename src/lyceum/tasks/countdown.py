@@ -16,10 +16,11 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from lyceum.component import Component
 from lyceum.reward.base import each, verdict
 from lyceum.reward.extract import Extract
-from lyceum.tasks.prompt import fields_of, fill, with_hint_below
+from lyceum.rooms import TasksSettings
+from lyceum.tasks.base import Source
+from lyceum.tasks.prompt import fields_of, fill
 from lyceum.tasks.rubric import step_rubric
 from lyceum.tasks.solution import Solution
 from lyceum.tasks.split import Split, check_index, check_levels, draw, rounded
@@ -34,7 +35,7 @@ _CHARACTERS = re.compile(r"[0-9+\-*/() ]*")
 _OPERATORS: Mapping[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 
 
-class Countdown(Component, room="tasks"):
+class Countdown(TasksSettings):
     """Make a target from numbers with + - * / and brackets, each number at most once."""
 
     kind: Literal["countdown"] = "countdown"
@@ -76,7 +77,7 @@ class Countdown(Component, room="tasks"):
         return CountdownSource(self, split, seed)
 
 
-class CountdownSource:
+class CountdownSource(Source):
     """``source[i]`` follows from (seed, split, i) alone. A problem belongs to one split for good, whatever the seed."""
 
     def __init__(self, settings: Countdown, split: Split, seed: int) -> None:
@@ -120,10 +121,6 @@ class CountdownSource:
 
     def grader(self) -> Grader:
         return each(lambda task, leaf: grade(task, leaf, self.settings.answer))
-
-    def hinted(self, task: Task, hint: Mapping[str, str]) -> Task:
-        """The same problem with a hint below its question; ``columns["hint"]`` is the hint."""
-        return with_hint_below(task, hint)
 
     def solution(self, task: Task) -> Solution:
         """Its steps, all but the last."""

@@ -10,10 +10,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from lyceum.component import Component, PathText, RecipeError, Settings, nearest, slot
+from lyceum.component import PathText, RecipeError, Settings, nearest, of_kind, slot
 from lyceum.reward.base import combine
 from lyceum.reward.extract import after_last
-from lyceum.tasks.prompt import fault_of, fields_of, fill, plain_messages, with_hint_below
+from lyceum.rooms import RewardSettings, TasksSettings
+from lyceum.tasks.base import Source
+from lyceum.tasks.prompt import fault_of, fields_of, fill, plain_messages
 from lyceum.tasks.rows import Rows, kind_of, read_rows
 from lyceum.tasks.rubric import is_rubric
 from lyceum.tasks.split import Split, check_index, kept_for_evaluation
@@ -44,7 +46,7 @@ class Columns(Settings):
     """A list of criteria, {criterion, points} with ``contains`` or ``ends``: what makes a good answer."""
 
 
-class Dataset(Component, room="tasks"):
+class Dataset(TasksSettings):
     """One task for each row of a dataset."""
 
     kind: Literal["dataset"] = "dataset"
@@ -72,7 +74,7 @@ class Dataset(Component, room="tasks"):
     """Keep rows whose column has this value, or one of these values."""
     limit: int | None = Field(None, ge=1, le=10**9)
     """Most rows that are used in each split; null uses all."""
-    verifier: Annotated[Any, slot("reward")] = "math"
+    verifier: Annotated[RewardSettings, slot("reward")] = of_kind("math")
     """The reward part that ``reward: task`` stands for."""
 
     @field_validator("template")
@@ -84,7 +86,7 @@ class Dataset(Component, room="tasks"):
 
     @model_validator(mode="after")
     def _verifier_ends(self) -> Dataset:
-        if getattr(self.verifier, "kind", None) == "task":
+        if self.verifier.kind == "task":
             raise ValueError("verifier: got 'task', which asks the tasks for their verifier; allowed: any other kind")
         return self
 
@@ -127,7 +129,7 @@ class Dataset(Component, room="tasks"):
         return None
 
 
-class DatasetSource:
+class DatasetSource(Source):
     """The kept rows as tasks, in the dataset's order; a task's columns are the row's without its prompt."""
 
     def __init__(self, settings: Dataset, rows: Rows, kept: Sequence[int], *, name: str, split: Split) -> None:
@@ -135,7 +137,6 @@ class DatasetSource:
         self.conversational = settings.template is None and not isinstance(
             _cell(rows[kept[0]], settings.columns.prompt), str
         )
-        """Whether prompts are chat messages in the dataset: reward functions written for TRL then get messages too."""
         if settings.columns.id is not None:
             self._check_ids(settings.columns.id)
 
@@ -157,6 +158,12 @@ class DatasetSource:
         answer = _answer(self.settings, row)
         return Task(f"{self.name}/{self.split}/{id}", _messages(self.settings, row), answer, further, self.name)
 
+    def looked_at(self, n: int) -> range:
+        return range(len(self))
+
+    def row(self, index: int) -> Mapping[str, Any]:
+        return self.rows[self.kept[index]]
+
     def grader(self) -> Grader:
         if self.settings.columns.answer is None:
             raise RecipeError(
@@ -164,9 +171,6 @@ class DatasetSource:
                 "allowed: a column, or a reward that needs no answer"
             )
         return combine([self.settings.verifier], self)
-
-    def hinted(self, task: Task, hint: Mapping[str, str]) -> Task:
-        return with_hint_below(task, hint)
 
     def _check_ids(self, column: str) -> None:
         first: dict[str, int] = {}

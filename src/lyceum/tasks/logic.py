@@ -9,15 +9,15 @@ from __future__ import annotations
 import random
 import re
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from pydantic import Field, field_validator
 
-from lyceum.component import Component
 from lyceum.reward.base import each, verdict
 from lyceum.reward.extract import Extract
-from lyceum.tasks.prompt import with_hint_below
+from lyceum.rooms import TasksSettings
+from lyceum.tasks.base import Source
 from lyceum.tasks.rubric import step_rubric
 from lyceum.tasks.solution import Solution
 from lyceum.tasks.split import Split, check_index, check_levels, draw
@@ -34,7 +34,7 @@ NEVER = 4
 _STEP = re.compile(r"\s*([A-Z](?:\s*&\s*[A-Z])*)\s*->\s*([A-Z])\s*")
 
 
-class Logic(Component, room="tasks"):
+class Logic(TasksSettings):
     """Find all letters that follow from given ones under rules; the level is how many rules it takes."""
 
     kind: Literal["logic"] = "logic"
@@ -57,7 +57,7 @@ class Logic(Component, room="tasks"):
         return LogicSource(self, split, seed)
 
 
-class LogicSource:
+class LogicSource(Source):
     """``source[i]`` follows from (seed, split, i) alone. A problem belongs to one split for good, whatever the seed."""
 
     def __init__(self, settings: Logic, split: Split, seed: int) -> None:
@@ -83,10 +83,6 @@ class LogicSource:
 
     def grader(self) -> Grader:
         return each(lambda task, leaf: grade(task, leaf, self.settings.answer))
-
-    def hinted(self, task: Task, hint: Mapping[str, str]) -> Task:
-        """The same problem with a hint below its question; ``columns["hint"]`` is the hint."""
-        return with_hint_below(task, hint)
 
     def solution(self, task: Task) -> Solution:
         """Its steps, all but the last."""

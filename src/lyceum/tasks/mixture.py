@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from lyceum.component import Component, RecipeError, Settings, slot
-from lyceum.tasks.rubric import Criterion, rubric_hint
-from lyceum.tasks.solution import Solution, solution_of
+from lyceum.component import RecipeError, Settings, slot
+from lyceum.rooms import TasksSettings
+from lyceum.tasks.base import Source
+from lyceum.tasks.rubric import Criterion
+from lyceum.tasks.solution import Solution
 from lyceum.tasks.split import Split, check_index
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task, TaskSource
@@ -22,13 +24,13 @@ PATTERN = 1000
 class Part(Settings):
     """One source of a mixture."""
 
-    tasks: Annotated[Any, slot("tasks")]
+    tasks: Annotated[TasksSettings, slot("tasks")]
     """The source."""
     weight: float = Field(1.0, gt=0)
     """Its share, relative to the other weights (no unit)."""
 
 
-class Mixture(Component, room="tasks"):
+class Mixture(TasksSettings):
     """Tasks of several sources in turn, in proportion to their weights."""
 
     kind: Literal["mixture"] = "mixture"
@@ -45,15 +47,15 @@ class Mixture(Component, room="tasks"):
         return MixtureSource(sources, [part.weight for part in self.parts], self.size or sum(map(len, sources)))
 
 
-class MixtureSource:
+class MixtureSource(Source):
     """A fixed pattern of sources, each read from its beginning. Ids get the number of their source before them."""
 
     def __init__(self, sources: Sequence[TaskSource], weights: Sequence[float], size: int) -> None:
         self.sources, self.size = sources, size
         self.pattern = spread(weights, PATTERN)
         self._rank = [self.pattern[:at].count(source) for at, source in enumerate(self.pattern)]
-        self.conversational = all(getattr(source, "conversational", False) for source in sources)
-        self.rubric_in_order = any(getattr(source, "rubric_in_order", False) for source in sources)
+        self.conversational = all(source.conversational for source in sources)
+        self.rubric_in_order = any(source.rubric_in_order for source in sources)
 
     def __len__(self) -> int:
         return self.size
@@ -78,16 +80,15 @@ class MixtureSource:
     def hinted(self, task: Task, hint: Mapping[str, str]) -> Task:
         """The source's own hinted task."""
         number, own = self._own(task)
-        hinted: Task = self.sources[number].hinted(own, hint)  # pyright: ignore[reportAttributeAccessIssue]
-        return replace(hinted, id=task.id)
+        return replace(self.sources[number].hinted(own, hint), id=task.id)
 
     def solution(self, task: Task) -> Solution | None:
         number, own = self._own(task)
-        return solution_of(self.sources[number], own)
+        return self.sources[number].solution(own)
 
     def rubric_hint(self, task: Task, criteria: Sequence[Criterion]) -> Mapping[str, str]:
         number, own = self._own(task)
-        return rubric_hint(self.sources[number], own, criteria)
+        return self.sources[number].rubric_hint(own, criteria)
 
     def _own(self, task: Task) -> tuple[int, Task]:
         """The number of the task's source, and the task under the id that it has there."""

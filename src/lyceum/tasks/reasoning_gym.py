@@ -16,10 +16,11 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from lyceum.component import Component, RecipeError, nearest
+from lyceum.component import RecipeError, nearest
 from lyceum.reward.extract import Extract
 from lyceum.reward.pool import Pool, WorkerError
-from lyceum.tasks.prompt import with_hint_below
+from lyceum.rooms import TasksSettings
+from lyceum.tasks.base import Source
 from lyceum.tasks.split import Split, check_index, kept_for_evaluation
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task
@@ -43,7 +44,7 @@ NO_OWN_ANSWER = {
 """Datasets whose entries come without an answer (``Task.answer`` is None), and what their verifier does instead."""
 
 
-class ReasoningGym(Component, room="tasks"):
+class ReasoningGym(TasksSettings):
     """Tasks of one reasoning-gym dataset; several go together in a ``mixture``."""
 
     kind: Literal["reasoning-gym"] = "reasoning-gym"
@@ -113,7 +114,7 @@ def process() -> Pool:
     return _process_of(os.getpid())
 
 
-class ReasoningGymSource:
+class ReasoningGymSource(Source):
     """``source[i]`` follows from (seed, split, i) alone. A question belongs to one split whatever the seed."""
 
     def __init__(self, settings: ReasoningGym, split: Split, seed: int) -> None:
@@ -197,9 +198,6 @@ class ReasoningGymSource:
             return list(await asyncio.gather(*(one((number, index), leaf) for leaf in leaves)))
 
         return grade
-
-    def hinted(self, task: Task, hint: Mapping[str, str]) -> Task:
-        return with_hint_below(task, hint)
 
 
 @functools.cache

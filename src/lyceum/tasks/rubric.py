@@ -11,8 +11,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lyceum.types import Task
-
 Criterion = Mapping[str, Any]
 
 RULES = ("contains", "ends")
@@ -55,11 +53,8 @@ def step_rubric(steps: Sequence[str]) -> list[dict[str, Any]]:
     ]
 
 
-def rubric_hint(source: Any, task: Task, criteria: Sequence[Criterion]) -> Mapping[str, str]:
-    """Criteria as a hint: as the task's source words them (``source.rubric_hint``), or else as a list."""
-    own = getattr(source, "rubric_hint", None)
-    if own is not None:
-        return own(task, criteria)
+def listed(criteria: Sequence[Criterion]) -> dict[str, str]:
+    """Criteria as a hint: a list of what earns points, and one of what costs some."""
     wanted = [f"- {one['criterion']} ({one['points']:g} points)" for one in criteria if one["points"] >= 0]
     unwanted = [f"- {one['criterion']} ({-one['points']:g} points off)" for one in criteria if one["points"] < 0]
     lines = ["A good answer:", *wanted] if wanted else []

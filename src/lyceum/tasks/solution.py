@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from lyceum.types import Task
 
@@ -40,12 +39,6 @@ class Solution:
     def first(self, count: int) -> Solution:
         """The same solution, of which no more than ``count`` steps may be given."""
         return replace(self, steps=self.steps[:count])
-
-
-def solution_of(source: Any, task: Task) -> Solution | None:
-    """What the task's source says is its solution (``source.solution(task)``), or else what its columns hold."""
-    own = getattr(source, "solution", None)
-    return written_solution(task) if own is None else own(task)
 
 
 def written_solution(task: Task) -> Solution | None:

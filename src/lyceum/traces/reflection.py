@@ -9,8 +9,9 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from lyceum.component import Component, RecipeError
+from lyceum.component import RecipeError
 from lyceum.policy import Policy
+from lyceum.rooms import TracesSettings
 from lyceum.traces.base import Decode, Trace, Traces
 from lyceum.tree import Node, Tree, is_right
 from lyceum.utils.seeds import counter_seed
@@ -19,7 +20,7 @@ STEP = "{step}"
 """Where ``backtrack`` has the number of the step that is gone back to."""
 
 
-class Reflection(Component, room="traces"):
+class Reflection(TracesSettings):
     """Wrong trajectories of a tree before a right one of the same tree, each left with a doubt and a way back.
 
     Source: ASTRO, arXiv:2507.00417, sections 2.3 (algorithm 1) and 2.4, appendix B. There a language model writes each

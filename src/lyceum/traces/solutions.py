@@ -7,13 +7,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from lyceum.component import Component
+from lyceum.rooms import TracesSettings
 from lyceum.traces.base import Decode, Trace, Traces
 from lyceum.tree import Node, Tree, is_right
 from lyceum.utils.seeds import counter_seed
 
 
-class Solutions(Component, room="traces"):
+class Solutions(TracesSettings):
     """Of each tree its right trajectories under the task's own prompt, each text once.
 
     What was written under a hint counts where the rollout or a guide put it below the task's own prompt.

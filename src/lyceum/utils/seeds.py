@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import Any
 
 
-def counter_seed(*key: Any) -> int:
+def counter_seed(*key: object) -> int:
     """A 63-bit number that is a function of the key alone, in every process and version of Python."""
     digest = blake2b("/".join(map(str, key)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1

@@ -8,19 +8,20 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.component import Component, require_keys
+from lyceum.component import require_keys
 from lyceum.policy import Policy
+from lyceum.rooms import ValueSettings
 from lyceum.tree import Node
 
 
-class Likelihood(Component, room="value"):
+class Likelihood(ValueSettings):
     """How likely the policy found what it wrote, its length taken into account.
 
     Source: BFS-Prover, arXiv:2502.03438, section 3.1, which ranks a path by its exponent (there a token is a tactic).
     """
 
     reads: ClassVar[bool] = False
-    """Whether it looks at a path's tokens, which then cost something; here the engine has said all there is to know."""
+    """The engine has said all there is to know of a path's tokens."""
 
     kind: Literal["likelihood"] = "likelihood"
     length_power: float = Field(default=1.0, ge=0, le=1)

@@ -14,11 +14,12 @@ from pydantic import Field
 from torch import Tensor, nn
 from transformers import AutoModelForTokenClassification, AutoTokenizer, PreTrainedModel
 
-from lyceum.component import BatchTokens, Component, PathText, RecipeError, require_keys
+from lyceum.component import BatchTokens, PathText, RecipeError, require_keys
 from lyceum.models.load import local_path, save_module
 from lyceum.models.weights import Checkpoint, check_finite, check_folder, largest_weight, read_object
 from lyceum.noise import told_once
 from lyceum.policy import Policy, redirect_attention
+from lyceum.rooms import Composition, ValueSettings
 from lyceum.tree import Node
 from lyceum.utils.numbers import Diverged
 from lyceum.utils.seeds import counter_seed
@@ -30,7 +31,7 @@ Over = Literal["end", "last", "min", "product"]
 Loss = Literal["mse", "bce"]
 
 
-class PathModel(Component, room="value"):
+class PathModel(ValueSettings):
     """A Hugging Face token classifier; the sigmoid of its logit is what a path is worth.
 
     Source: the value model of ReST-MCTS*, arXiv:2406.03816, section 3.3 (there a linear head without a sigmoid, on the
@@ -63,7 +64,7 @@ class PathModel(Component, room="value"):
     micro_batch_tokens: BatchTokens = 8192
     """Unique tokens forwarded at once; neither values nor gradients depend on it, the memory does."""
 
-    def check(self, stage: Any) -> list[str]:
+    def check(self, stage: Composition) -> list[str]:
         lines = [] if self.path is None else wrong_folder(self.path, self.allow_unused_weights)
         if self.separator and self.over == "end":
             lines.append(
@@ -71,6 +72,10 @@ class PathModel(Component, room="value"):
                 "allowed: last, min or product with it"
             )
         return lines
+
+    @property
+    def untrained(self) -> bool:
+        return self.path is None
 
     def build(self, policy: Policy, *, seed: int) -> PathValues:
         return PathValues(self, policy, seed=seed)

@@ -1,0 +1,36 @@
+"""What a task source is unless it says otherwise: tasks made on demand, whose help is what stands in their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lyceum.tasks.prompt import with_hint_below
+from lyceum.tasks.rubric import Criterion, listed
+from lyceum.tasks.solution import Solution, written_solution
+from lyceum.types import Task
+
+
+class Source:
+    """A source adds ``__len__``, ``__getitem__`` and ``grader``."""
+
+    conversational: bool = False
+    rubric_in_order: bool = False
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def looked_at(self, n: int) -> range:
+        return range(min(len(self), n))
+
+    def row(self, index: int) -> Mapping[str, Any] | None:
+        return None
+
+    def hinted(self, task: Task, hint: Mapping[str, str]) -> Task:
+        return with_hint_below(task, hint)
+
+    def solution(self, task: Task) -> Solution | None:
+        return written_solution(task)
+
+    def rubric_hint(self, task: Task, criteria: Sequence[Criterion]) -> Mapping[str, str]:
+        return listed(criteria)
