@@ -25,6 +25,7 @@ import safetensors.torch
 from torch import Tensor
 
 from lyceum.encoding import decode, encode
+from lyceum.errors import RunError
 from lyceum.files import FULL, fsync_folder, size, write_file
 from lyceum.utils.numbers import to_json
 
@@ -37,7 +38,7 @@ _MANIFEST_BYTES = 16 * 2**20  # some hundred bytes a file, of which there is one
 _OVERHEAD = 64 * 1024  # bytes: headers, manifest, and what the file system rounds up
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(RunError):
     """A checkpoint could not be written or read; names its path, and on a full disk the bytes needed and free."""
 
 

@@ -16,13 +16,11 @@ from typing import Any
 import typer
 
 from lyceum.cli.streams import hold, plain_messages
+from lyceum.errors import RunError
 from lyceum.utils.numbers import to_json
 from lyceum.utils.terminal import Console, printable
 
 FAILED, UNUSABLE, NOTHING_LEARNT, STOPPED = 1, 2, 3, 130
-
-# typer brings its own copy of click from 0.26 on, so that these are found through typer.
-ClickException: Any = typer.BadParameter.__mro__[2]
 
 
 class Failure(Exception):
@@ -94,14 +92,18 @@ def _flush() -> None:
 
 def failure_of(error: BaseException) -> Failure | None:
     """What a known exception means to whoever typed the command; None for one that is a mistake of the program."""
+    from lyceum.component import RecipeError
+
     if isinstance(error, Failure):
         return error
-    if _is(error, "lyceum.component:RecipeError"):
-        return Failure(UNUSABLE, error.lines)  # pyright: ignore[reportAttributeAccessIssue]
-    if isinstance(error, ClickException):
+    if isinstance(error, RecipeError):
+        return Failure(UNUSABLE, error.lines)
+    if isinstance(error, typer.TyperException):
         context = getattr(error, "ctx", None)
         helps = [f"try: {context.command_path} --help"] if context is not None else []
-        return Failure(UNUSABLE, [error.format_message(), *helps])  # pyright: ignore[reportAttributeAccessIssue]
+        return Failure(UNUSABLE, [error.format_message(), *helps])
+    if isinstance(error, RunError):
+        return Failure(error.exit_code, error.lines)
     if isinstance(error, OSError):
         from lyceum.files import FULL
 
@@ -110,21 +112,7 @@ def failure_of(error: BaseException) -> Failure | None:
         # Whatever was to be found or written there, nobody can give a file such a name.
         code = UNUSABLE if error.errno == errno.ENAMETOOLONG else FAILED
         return Failure(code, [f"{what}{advice}"])
-    running = (
-        "lyceum.checkpoint:CheckpointError",
-        "lyceum.learner.local:Diverged",
-        "lyceum.reward.pool:WorkerError",
-    )
-    if _is(error, "lyceum.stages.counts:NothingGraded"):
-        return Failure(NOTHING_LEARNT, error.lines)  # pyright: ignore[reportAttributeAccessIssue]
-    return Failure(FAILED, [str(error)]) if any(_is(error, known) for known in running) else None
-
-
-def _is(error: BaseException, spec: str) -> bool:
-    """Whether it is one of ``module:Class``. What was never imported was not raised, and need not be imported now."""
-    module, _, name = spec.partition(":")
-    known = getattr(sys.modules.get(module), name, None)
-    return known is not None and isinstance(error, known)
+    return None
 
 
 def say(failure: Failure, *, as_json: bool) -> None:

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from lyceum.errors import RunError
 from lyceum.reward.worker import LENGTH, MOST_BYTES
 from lyceum.utils.documents import DocumentError, Limits, read_json
 from lyceum.utils.terminal import printable
@@ -33,7 +34,7 @@ _LONGEST_WAIT = 3600.0
 """Seconds of one wait of the selector, which overflows at larger ones; a longer deadline is waited for in parts."""
 
 
-class WorkerError(Exception):
+class WorkerError(RunError):
     """The job gave no result: it raised, passed its time limit, or its process died. The message says which.
 
     ``traceback``: of the user's function, where it raised.

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lyceum.component import require_keys
+from lyceum.errors import RunError
 from lyceum.evaluate.run import MAX_REASONS, reasons_ungraded, why_ungraded
 from lyceum.tree import Tree
 
@@ -21,16 +22,13 @@ TO_LEARN = (
 )
 
 
-class NothingGraded(Exception):
+class NothingGraded(RunError):
     """Not one trajectory could be graded, of several steps in a row or of an evaluation.
 
-    Args:
-        lines: what, and then where the first failure came from.
+    Its lines say what, and then where the first failure came from.
     """
 
-    def __init__(self, lines: Sequence[str]) -> None:
-        super().__init__("\n".join(lines))
-        self.lines = list(lines)
+    exit_code = 3
 
 
 @dataclass
