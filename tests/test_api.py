@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ import pytest
 import lyceum
 from lyceum.component import RecipeError
 from lyceum.given import reward_settings
+from lyceum.stages.session import Interrupted
 
 TINY = {
     "steps": 2,
@@ -73,6 +75,24 @@ def test_a_python_function_is_a_reward(tmp_path):
     assert {"reward/part/function", "reward/part/function#2"} <= set(run.metrics[0])
     with pytest.raises(RecipeError, match=r"asks for 'anser' \(did you mean 'answer'"):
         lyceum.train("grpo", tasks="data.jsonl", reward=lambda anser: 1.0, name="second", **TINY)
+
+
+def test_a_run_with_a_python_function_is_resumed_by_handing_it_over_again(monkeypatch):
+    graded = []
+
+    def length(completion):
+        graded.append(completion)
+        if len(graded) == 1:
+            signal.raise_signal(signal.SIGINT)  # the run stops at the end of its first step
+        return len(completion) / 8
+
+    given = {"reward": length, "name": "kept", **TINY}
+    with pytest.raises(Interrupted):
+        lyceum.train("grpo", **given)
+    assert len(lyceum.train("grpo", resume=True, **given).metrics) == 2
+    monkeypatch.setattr("lyceum.reward.code.FUNCTIONS", {})  # as in another process
+    with pytest.raises(RecipeError, match="'reward_length' was handed over from Python, and not in this process"):
+        lyceum.train("runs/kept/recipe.yaml", ["trust_code=true"], name="again")
 
 
 def test_functions_for_trl_and_verl_are_known_by_their_parameters():

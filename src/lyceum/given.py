@@ -1,7 +1,8 @@
 """Python functions that were handed over as they are, so that a recipe can name them.
 
-A recipe is plain values; a function of a notebook is none. It gets a name here, and lives as long as its process: a run
-that used one is resumed by handing it over again.
+A recipe is plain values; a function of a notebook is none. It is kept here under a name, ``lyceum.given:NAME`` in the
+recipe (``reward/code.py`` looks there), and lives as long as its process: a run that used one is resumed by handing it
+over again.
 """
 
 from __future__ import annotations
@@ -10,6 +11,11 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
+
+PLACE = __name__
+"""What stands before the colon of a function that is kept here."""
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
+"""Name -> function."""
 
 SYNC = 0
 """Processes for a function that is not async: none but this one, for it may close over anything here."""
@@ -32,17 +38,17 @@ def _part(part: Any, taken: set[str]) -> Any:
         return part
     parameters = inspect.signature(part).parameters
     kind = "trl" if "completions" in parameters else "verl" if "solution_str" in parameters else "function"
-    return {"kind": kind, "function": f"{__name__}:{_keep(part, taken)}", "processes": SYNC}
+    return {"kind": kind, "function": f"{PLACE}:{_keep(part, taken)}", "processes": SYNC}
 
 
 def _keep(function: Callable[..., Any], taken: set[str]) -> str:
-    """A name for the function in this module: its own, so that the same recipe is the same again, numbered where two
-    parts of one reward share it. A later function of a name takes its place."""
+    """A name for the function: its own, so that the same recipe is the same again, numbered where two parts of one
+    reward share it. A later function of a name takes its place."""
     plain = re.sub(r"\W", "_", getattr(function, "__name__", type(function).__name__)).strip("_")
     stem = f"reward_{plain or 'function'}"
     name = stem
     while name in taken:
         name = f"{stem}_{len(taken) + 1}"
     taken.add(name)
-    globals()[name] = function
+    FUNCTIONS[name] = function
     return name

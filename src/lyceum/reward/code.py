@@ -19,6 +19,7 @@ from typing import Any
 from pydantic import Field
 
 from lyceum.component import RecipeError, nearest
+from lyceum.given import FUNCTIONS, PLACE
 from lyceum.reward.base import code_allowed, describe
 from lyceum.reward.pool import WorkerError, shared_pool
 from lyceum.rooms import RewardSettings
@@ -122,11 +123,18 @@ def split_spec(spec: str, *, key: str, default_name: str | None = None) -> tuple
 
 
 def load_function(place: str, name: str, *, key: str) -> Callable[..., Any]:
-    """The named function of a file or module; runs its code.
+    """The named function of a file or module, whose code is run, or one that was handed over from Python.
 
     Raises:
         RecipeError: the file or module is missing or fails on import, or has no such function.
     """
+    if place == PLACE:
+        if name not in FUNCTIONS:
+            raise RecipeError(
+                f"{key}: {name!r} was handed over from Python, and not in this process; allowed: the function itself "
+                f"again{nearest(name, FUNCTIONS)}"
+            )
+        return FUNCTIONS[name]
     if place.endswith(".py") and not Path(place).is_file():
         raise RecipeError(f"{key}: {place!r} does not exist; allowed: path/to/file.py:name or package.module:name")
     try:
