@@ -13,6 +13,7 @@ from lyceum.hint_writers import WriterError
 from lyceum.tasks.solution import levels_of
 from lyceum.types import Message, Task
 from lyceum.utils.documents import is_unicode
+from lyceum.utils.messages import text_parts
 from lyceum.utils.numbers import to_json
 from lyceum.utils.terminal import quoted
 
@@ -53,7 +54,8 @@ def request_for(task: Task, settings: Settings) -> list[Message]:
     """The chat that asks for a task's ladder."""
     wanted = "\n".join(f"- {tier}: {TIERS[tier]}" for tier in settings.tiers)
     shape = to_json({tier: ["...", "..."] for tier in settings.tiers})
-    problem = "\n\n".join(_text(message["content"]) for message in task.messages if message["role"] != "assistant")
+    asked = [message for message in task.messages if message["role"] != "assistant"]
+    problem = "\n\n".join("\n".join(text_parts(message["content"])) for message in asked)
     parts = [f"Problem:\n{problem}"]
     solution = next((task.columns[name] for name in ("solution", "demonstration") if task.columns.get(name)), None)
     if isinstance(solution, str):
@@ -112,9 +114,3 @@ def without_leaks(task: Task, ladder: Sequence[dict[str, str]], tiers: Sequence[
         if not leaks(task, given[-1]["text"]):
             kept.append(hint)
     return kept
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    return "\n".join(str(part["text"]) for part in content if part.get("type") == "text")

@@ -25,6 +25,7 @@ from lyceum.tasks.prompt import text_of
 from lyceum.tree import Tree
 from lyceum.types import Grader, Task, TaskSource
 from lyceum.utils.aio import run_async
+from lyceum.utils.messages import text_of
 from lyceum.view.report import write_report
 
 CHECKED = 64

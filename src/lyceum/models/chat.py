@@ -11,6 +11,7 @@ import jinja2
 from transformers import PreTrainedTokenizerBase
 
 from lyceum.component import RecipeError
+from lyceum.utils.messages import text_of
 from lyceum.utils.terminal import quoted
 from lyceum.utils.user_files import user_file
 
@@ -40,23 +41,9 @@ def render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, A
 
 
 def plain(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message whose content is one text. Content in parts is joined, as templates that know of parts print it; most
-    would print Python's notation of the list.
-
-    Raises:
-        RecipeError: a part is no text.
-    """
+    """A message whose content is one text: of content in parts, most templates would print Python's notation."""
     content = message.get("content")
-    if not isinstance(content, list | tuple):
-        return dict(message)
-    return {**message, "content": "".join(_text(part) for part in content)}
-
-
-def _text(part: Any) -> str:
-    text = part.get("text") if isinstance(part, Mapping) and part.get("type", "text") == "text" else part
-    if not isinstance(text, str):
-        raise RecipeError(f"a chat message's content has the part {quoted(part)}; allowed: {{type: text, text: ...}}")
-    return text
+    return {**message, "content": text_of(content)} if isinstance(content, list | tuple) else dict(message)
 
 
 def check_text(text: Any) -> None:

@@ -6,8 +6,8 @@ from transformers import PreTrainedTokenizerBase
 
 from lyceum.component import RecipeError
 from lyceum.models.load import SCRATCH, ModelSettings, check_weights, read_config
-from lyceum.tasks.prompt import text_of
 from lyceum.types import Task
+from lyceum.utils.messages import text_of
 from lyceum.utils.user_files import user_file
 
 UNLIMITED = 1 << 30

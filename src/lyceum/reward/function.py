@@ -10,6 +10,7 @@ from typing import Any, Literal
 from lyceum.reward.code import CodePart, abstained, accepted, check_parameters, failed
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Message, Task, TaskSource
+from lyceum.utils.messages import text_parts
 from lyceum.utils.numbers import real
 
 PREPARE = "lyceum.reward.function:prepare"
@@ -73,13 +74,8 @@ def keywords(task: Task, leaf: Node | None) -> dict[str, Any]:
 
 
 def prompt_text(messages: Sequence[Message]) -> str:
-    """The text of a prompt's messages, one below the other, roles and images left out."""
-    texts: list[str] = []
-    for message in messages:
-        content = message["content"]
-        parts = [{"text": content}] if isinstance(content, str) else content
-        texts += [part["text"] for part in parts if "text" in part]
-    return "\n\n".join(texts)
+    """The text of a prompt's messages, each part below the one before it, roles left out."""
+    return "\n\n".join(text for message in messages for text in text_parts(message["content"]))
 
 
 def prepare(job: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], Any]]:

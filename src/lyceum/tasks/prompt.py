@@ -87,11 +87,6 @@ def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
     return plain
 
 
-def text_of(content: str | Sequence[Mapping[str, str]]) -> str:
-    """A message's content as one text, its parts one after another."""
-    return content if isinstance(content, str) else "".join(part["text"] for part in content)
-
-
 def with_hint_below(task: Task, hint: Mapping[str, str]) -> Task:
     """The same problem with a hint below its last message; ``columns["hint"]`` is the hint."""
     *before, last = task.messages

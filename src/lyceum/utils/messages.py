@@ -1,0 +1,30 @@
+"""The text of chat messages, whose content is one text or a list of parts ``{type: text, text: ...}``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lyceum.component import RecipeError
+from lyceum.utils.terminal import quoted
+
+
+def text_parts(content: Any) -> list[str]:
+    """The texts of a message's content, one for each part.
+
+    Raises:
+        RecipeError: a part is no text.
+    """
+    return [content] if isinstance(content, str) else [_text(part) for part in content]
+
+
+def text_of(content: Any) -> str:
+    """A message's content as one text, its parts one after another, as templates that know of parts print it."""
+    return "".join(text_parts(content))
+
+
+def _text(part: Any) -> str:
+    text = part.get("text") if isinstance(part, Mapping) and part.get("type", "text") == "text" else part
+    if not isinstance(text, str):
+        raise RecipeError(f"a chat message's content has the part {quoted(part)}; allowed: {{type: text, text: ...}}")
+    return text
