@@ -17,11 +17,11 @@ from typing import Any
 from pydantic import BaseModel
 
 from lyceum.component import RecipeError
-from lyceum.reward.worker_process import WorkerError
 from lyceum.rooms import RewardSettings
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task, TaskSource
 from lyceum.utils.numbers import real
+from lyceum.utils.user_files import describe
 
 ShapingGrader = Callable[[Task, Sequence[Node], Sequence[bool | None]], Awaitable[list[Grade]]]
 """A grader that is told which answers the other parts found right (None: nobody says)."""
@@ -131,13 +131,6 @@ def _checked(grade: Grade) -> Grade:
     except (TypeError, ValueError) as error:
         return Grade.ungraded(describe(error))
     return replace(grade, outcome=outcome) if math.isfinite(outcome) else Grade.ungraded(f"the outcome is {outcome}")
-
-
-def describe(error: BaseException) -> str:
-    """``ValueError: message``, on one line and of bounded length: an error may quote a whole completion."""
-    named = not isinstance(error, WorkerError)  # which names what was raised in the worker
-    text = " ".join(f"{type(error).__name__}: {error}".split() if named else str(error).split())
-    return text if len(text) <= 300 else text[:297] + "..."
 
 
 def each(score: Callable[[Task, Node], Grade]) -> Grader:

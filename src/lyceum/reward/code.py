@@ -26,6 +26,7 @@ from lyceum.rooms import RewardSettings
 from lyceum.types import Grade, Task
 from lyceum.utils.terminal import quoted
 from lyceum.utils.tracebacks import user_traceback
+from lyceum.utils.user_files import describe
 
 Prepare = Callable[[Any], tuple[dict[str, Any], Callable[[Any], Any]]]
 """A job (what JSON can hold) into a call's keywords, and what makes a reply (what JSON can hold) of its result."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from lyceum.component import RecipeError, nearest
 from lyceum.utils.documents import DATA, DocumentError, read_json
-from lyceum.utils.user_files import told
+from lyceum.utils.user_files import describe
 
 SUFFIXES = (".jsonl", ".json", ".parquet")
 
@@ -78,7 +78,7 @@ class _Guarded:
         try:
             return self.rows[index]
         except Exception as error:
-            raise RecipeError(f"{self.key}: row {index} of {self.name!r} cannot be read: {told(error)}") from error
+            raise RecipeError(f"{self.key}: row {index} of {self.name!r} cannot be read: {describe(error)}") from error
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
         made = 0
@@ -116,7 +116,7 @@ def _read_parquet(place: Path, key: str) -> Rows:
     try:
         return _Table(pyarrow.parquet.read_table(place, memory_map=True))
     except Exception as error:
-        raise RecipeError(f"{key}: {str(place)!r} cannot be read as parquet: {told(error)}") from error
+        raise RecipeError(f"{key}: {str(place)!r} cannot be read as parquet: {describe(error)}") from error
 
 
 def _read_json_lines(place: Path, key: str) -> Rows:
@@ -147,7 +147,7 @@ def _read_folder(place: Path, split: str, key: str) -> Rows:
     try:
         found: Any = datasets.load_from_disk(str(place)) if saved else datasets.load_dataset(str(place))
     except Exception as error:
-        raise RecipeError(f"{key}: the folder {str(place)!r} cannot be read as a dataset: {told(error)}") from error
+        raise RecipeError(f"{key}: the folder {str(place)!r} cannot be read as a dataset: {describe(error)}") from error
     return _choose_split(found, split, str(place), key)
 
 
@@ -160,7 +160,7 @@ def _read_hub(name: str, subset: str | None, split: str, key: str) -> Rows:
         raise
     except Exception as error:  # not found, gated, no network, a subset that must be named: the hub's words say which
         raise RecipeError(
-            f"{key}: got {name!r}: no such file or folder, and the Hugging Face hub gave {told(error)}; "
+            f"{key}: got {name!r}: no such file or folder, and the Hugging Face hub gave {describe(error)}; "
             "allowed: a .jsonl, .json or .parquet file, a folder, or a dataset's name on the hub"
         ) from error
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lyceum.component import RecipeError
+from lyceum.errors import RunError
 from lyceum.utils.terminal import printable
 
 LONGEST = 300
@@ -32,10 +33,14 @@ def user_file(key: str, path: object, advice: str) -> Iterator[None]:
     except RecipeError:
         raise
     except Exception as error:
-        raise RecipeError(f"{key}: {printable(str(path))}: {told(error)}; {advice}") from error
+        raise RecipeError(f"{key}: {printable(str(path))}: {describe(error)}; {advice}") from error
 
 
-def told(error: BaseException) -> str:
-    """``ValueError: message`` on one line, printable, of bounded length: an error may quote a whole file."""
-    text = printable(" ".join(f"{type(error).__name__}: {error}".split()))
+def describe(error: BaseException) -> str:
+    """``ValueError: message`` on one line, printable, of bounded length: an error may quote a whole file or completion.
+
+    A RunError's message stands alone: a WorkerError names what was raised in the worker.
+    """
+    message = str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
+    text = printable(" ".join(message.split()))
     return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
