@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from lyceum.utils.numbers import to_json
+from lyceum.utils.numbers import plain, to_json
 
 ROOMS = (
     *("tasks", "reward", "stages", "curriculum", "guidance", "rollout"),
@@ -110,15 +109,12 @@ def bounds_of(field: FieldInfo) -> str:
 def default_of(field: FieldInfo) -> Any:
     """As plain values; None for a required one too, which ``required`` tells apart."""
     value = field.get_default(call_default_factory=True, validated_data={})
-    return None if value is PydanticUndefined else plain(value)
+    return None if value is PydanticUndefined else plain_settings(value)
 
 
-def plain(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    if isinstance(value, (tuple, list)):
-        return [plain(each) for each in value]
-    return {key: plain(each) for key, each in value.items()} if isinstance(value, Mapping) else value
+def plain_settings(value: Any) -> Any:
+    """A setting's value as JSON and YAML take it, components and other settings inside as mappings."""
+    return plain(value, other=lambda settings: settings.model_dump(mode="json"))
 
 
 def shown(value: Any) -> str:

@@ -84,10 +84,10 @@ def commented(value: Any, indent: str = "") -> list[str]:
 
 
 def plain_yaml(name: str, value: Any, indent: str) -> list[str]:
-    from lyceum.cli.explain import plain
+    from lyceum.cli.explain import plain_settings
     from lyceum.utils.documents import write_yaml
 
-    value = plain(value)
+    value = plain_settings(value)
     style = None if isinstance(value, Mapping) and value else True
     text = write_yaml({name: value}, default_flow_style=style, width=10_000)
     text = text.strip()
