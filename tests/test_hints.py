@@ -200,7 +200,7 @@ def test_hints_that_say_the_answer_only_together_lose_the_later_one():
     # A guide shows what a tier said so far, joined by line ends. What a source says of its own hints is not asked.
     task = Task("t", ({"role": "user", "content": "?"},), "it\nis red", {"hints_leak": False})
     ladder = [{"tier": "solution", "text": "it"}, {"tier": "solution", "text": "is red"}]
-    assert without_leaks(task, ladder, ("solution",)) == ladder[:1]
+    assert without_leaks(task, ladder) == ladder[:1]
 
 
 def test_the_same_call_goes_on_where_it_was_stopped(data, tmp_path):

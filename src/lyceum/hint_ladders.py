@@ -104,7 +104,7 @@ def _hints_in(found: Any, settings: Settings) -> list[dict[str, str]]:
     return ladder
 
 
-def without_leaks(task: Task, ladder: Sequence[dict[str, str]], tiers: Sequence[str]) -> list[dict[str, str]]:
+def without_leaks(task: Task, ladder: Sequence[dict[str, str]]) -> list[dict[str, str]]:
     """The hints that can be given, with all that their tier said before them, without saying the answer."""
     kept: list[dict[str, str]] = []
     # What a source knows of its own hints it does not know of these.

@@ -196,7 +196,7 @@ async def ladder_for(
             if attempt < settings.retries and not isinstance(error, Nonsense):
                 await asyncio.sleep(PAUSE_SECONDS * 2**attempt)
             continue
-        kept = without_leaks(task, asked, settings.tiers)
+        kept = without_leaks(task, asked)
         found.leaks_dropped += len(asked) - len(kept)
         if not kept:
             failure = WriterError("every hint says the answer", again=True)

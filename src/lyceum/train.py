@@ -21,7 +21,6 @@ from lyceum.recipe import Recipe, parse
 from lyceum.reward.base import allow_code, combine
 from lyceum.run import Run
 from lyceum.stages.session import Interrupted, Session, StageRun
-from lyceum.tasks.prompt import text_of
 from lyceum.tree import Tree
 from lyceum.types import Grader, Task, TaskSource
 from lyceum.utils.aio import run_async
@@ -183,7 +182,7 @@ async def _train(
             await _sit_before(recipe, session)
         last = await _stages(recipe, session, found[1] if found else None)
         try:
-            await _sit_after(recipe, session)
+            await _sit_after(session)
         except Interrupted:
             session.first_step -= last.step  # of the last stage again, whose state is saved
             session.save(last.step, last.state_dict)
@@ -255,7 +254,7 @@ async def _sit_before(recipe: Recipe, session: Session) -> None:
     session.run.summary({"recipe": recipe.label or recipe.name, "title": recipe.title, "seed": recipe.seed})
 
 
-async def _sit_after(recipe: Recipe, session: Session) -> None:
+async def _sit_after(session: Session) -> None:
     run = session.run
     with run.timed("save"):  # before anything else can fail
         save_policy(session.policy, run.model)

@@ -192,9 +192,6 @@ class Sampling(Settings):
         return temperature
 
 
-GREEDY = Sampling(temperature=0.0)
-
-
 @dataclass(frozen=True)
 class Request:
     """``n`` continuations of one prefix.

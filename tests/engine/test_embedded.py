@@ -11,7 +11,7 @@ from transformers import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWa
 
 from lyceum.engine.embedded import EmbeddedConfig, EmbeddedEngine
 from lyceum.models.scratch import character_tokenizer
-from lyceum.types import GREEDY, Request, Sampling
+from lyceum.types import Request, Sampling
 from lyceum.utils.numbers import Diverged
 
 # In float64, whose log-probabilities are then rounded to float32: which other requests are computed along changes the
@@ -20,6 +20,7 @@ PLAIN = {name: plain_model(name).double() for name in ("llama", "llama-gqa", "qw
 POLICY = {name: policy_like(model) for name, model in PLAIN.items()}
 NAMES = pytest.mark.parametrize("name", PLAIN)
 LONG = [3 + (7 * i) % 90 for i in range(70)]  # beyond share_prompt_tokens
+GREEDY = Sampling(temperature=0.0)
 TOKENIZER = character_tokenizer(context=256)
 
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from lyceum.evaluate.statistics import (
     TaskResult,
     avg_at_k,
-    expected_calibration_error,
     maj_at_k,
     pass_at_k,
     summarise,
@@ -96,16 +95,6 @@ def test_majority_of_all_tied_singletons_is_their_share_right():
 def test_avg_of_no_sample_is_refused():
     with pytest.raises(ValueError, match="no sample"):
         avg_at_k([])
-
-
-def test_calibration_by_hand():
-    # 0.9 0.9 (one right): gap 0.5 - 0.9 = -0.4 on half; 0.2 0.2 (none right): gap 0.2 on half: 0.2 + 0.1.
-    assert expected_calibration_error([0.9, 0.9, 0.2, 0.2], [True, False, False, False]) == pytest.approx(0.3)
-
-
-def test_calibration_sums_within_a_bin_before_taking_the_size():
-    # One sure and right, one as sure and wrong at 0.5: calibrated as a whole, not 0.5 off each.
-    assert expected_calibration_error([0.5, 0.5], [True, False]) == 0.0
 
 
 def _result(name, level, correct, answers=None, tokens=()):

@@ -13,7 +13,7 @@ from tree_fakes import FakeTreeContext
 from lyceum.component import RecipeError
 from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.recipe import load_recipe
-from lyceum.rollout.beam import Beam, evenly
+from lyceum.rollout.beam import Beam
 from lyceum.rollout.steps import Steps
 from lyceum.rooms import Composition
 from lyceum.runtime.in_process import InProcess
@@ -167,11 +167,6 @@ def test_no_round_goes_on_with_more_paths_than_beams(beams, width, length, depth
         assert len(leaf.path()) - 1 <= depth
         assert leaf.finish == ("stop" if len(leaf.completion) == length and leaf.tokens == [0] else "length")
     assert [leaf.completion for leaf in tree.graded] == context.graded
-
-
-def test_shares_differ_by_one_at_most():
-    assert evenly(7, 3) == [3, 2, 2]
-    assert evenly(2, 3) == [1, 1, 0]
 
 
 def test_impossible_beams_are_refused():

@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from lyceum.tasks.reasoning_gym import NO_OWN_ANSWER, TAKE_ANYTHING, config_fields
+from lyceum.tasks.reasoning_gym import TAKE_ANYTHING, config_fields
+
+NO_OWN_ANSWER = {
+    "boxnet": "many plans move all boxes; the verifier carries out the one that is given",
+    "graph_color": "many colourings are valid; the verifier looks at every edge",
+    "propositional_logic": "many conclusions follow; the verifier tries every assignment of truth values",
+    "rubiks_cube": "many moves solve the cube; the verifier turns it",
+    "rush_hour": "many moves free the car; the verifier carries them out",
+}
+"""Datasets whose entries come without an answer (``Task.answer`` is None), and what their verifier does instead."""
 
 TASKS = """
 import asyncio, dataclasses, json, sys

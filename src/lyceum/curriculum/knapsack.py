@@ -20,6 +20,7 @@ from lyceum.rooms import Composition, CurriculumSettings
 from lyceum.tree import Tree
 from lyceum.types import Curriculum, Task, TaskSource
 from lyceum.utils.levels import level_order
+from lyceum.utils.numbers import evenly
 
 
 class Knapsack(CurriculumSettings):
@@ -306,8 +307,3 @@ def solve(rates: Sequence[float], left: int, *, least: int, most: int) -> list[i
         further[i] += k
         left -= k
     return further
-
-
-def evenly(total: int, parts: int) -> list[int]:
-    """Whole shares of a total; the first ones are one larger where it does not divide."""
-    return [total // parts + (i < total % parts) for i in range(parts)]

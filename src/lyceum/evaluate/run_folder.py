@@ -132,13 +132,10 @@ class RunFolder:
         phases = self.summary.get("seconds")
         return float(sum(phases.values())) if phases else None
 
-    def curve(self, key: str, *, over: str = "tokens_sampled") -> list[tuple[float, float]]:
-        """(over, key) of the lines that have both."""
-
-        def known(line: Mapping[str, Any]) -> bool:
-            return line.get(key) is not None and line.get(over) is not None
-
-        return [(float(line[over]), float(line[key])) for line in self.metrics if known(line)]
+    def curve(self, key: str) -> list[tuple[float, float]]:
+        """(tokens sampled, key) of the lines that have both."""
+        points = ((line.get("tokens_sampled"), line.get(key)) for line in self.metrics)
+        return [(float(tokens), float(value)) for tokens, value in points if tokens is not None and value is not None]
 
 
 def read_run_folder(path: Path | str) -> RunFolder:

@@ -1,4 +1,4 @@
-"""What an evaluation says: pass@k, avg@k, maj@k, calibration, and all of it in one summary with 95 % intervals."""
+"""What an evaluation says: pass@k, avg@k, maj@k, and all of it in one summary with 95 % intervals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
 
 from lyceum.component import MOST_SAMPLES
 from lyceum.evaluate.intervals import mean_interval, mean_value, share_interval
@@ -161,33 +160,6 @@ def _right_with(m: int, tallies: Sequence[tuple[int, float]], silent: int, k: in
             new_right[m:, 1:] += choices * (before_right + correct * before)
         ways, right = new_ways, new_right
     return float((right[k, 1:] / np.arange(1, most_winners + 1)).sum())
-
-
-def expected_calibration_error(
-    confidence: Sequence[float] | Float[np.ndarray, " sample"],
-    correct: Sequence[bool] | Bool[np.ndarray, " sample"],
-    *,
-    bins: int = 10,
-) -> float:
-    """How far stated confidence lies from the share that is right.
-
-        ECE = sum_b n_b / n * |mean correct_b - mean confidence_b|
-
-    Bins are equally wide; the upper end belongs to a bin, and 0 to the first.
-
-    Raises:
-        ValueError: no sample, lists of different length, or a confidence outside 0..1.
-    Source:
-        Guo et al. 2017, arXiv:1706.04599, equation 3.
-    """
-    stated, right = np.asarray(confidence, dtype=float), np.asarray(correct, dtype=float)
-    if stated.shape != right.shape or not len(stated):
-        raise ValueError(f"confidence: got {len(stated)} for {len(right)} verdicts; allowed: as many, 1 or more")
-    if not ((stated >= 0) & (stated <= 1)).all():
-        raise ValueError(f"confidence: got {stated.min()} to {stated.max()}; allowed: 0..1")
-    which = np.clip(np.ceil(stated * bins).astype(int) - 1, 0, bins - 1)
-    gap = np.bincount(which, weights=right - stated, minlength=bins)
-    return float(np.abs(gap).sum() / len(stated))
 
 
 def summarise(

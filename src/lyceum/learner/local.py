@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Annotated, Any, Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -261,7 +261,7 @@ class LocalLearner:
         loss = 0.0
         self._train_mode(True)
         for chosen in micro_batches(forest, learnt, self.config.micro_batch_tokens):
-            loss += self._micro_batch(forest, chosen, mask, weight, credited, objective, total)
+            loss += self._micro_batch(forest, chosen, weight, credited, objective, total)
         self._train_mode(False)
         norm = clip_gradients(self.parameters, self.config.max_grad_norm) if len(learnt) else 0.0
         if math.isfinite(loss) and math.isfinite(norm):
@@ -279,7 +279,6 @@ class LocalLearner:
         self,
         forest: Forest,
         chosen: Int[Tensor, " m"],
-        mask: Bool[Tensor, "R L"],
         weight: Float[Tensor, "R L"],
         credited: Credited,
         objective: Objective,

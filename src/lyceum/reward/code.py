@@ -20,7 +20,7 @@ from pydantic import Field
 
 from lyceum.component import RecipeError, nearest
 from lyceum.given import FUNCTIONS, PLACE
-from lyceum.reward.base import code_allowed, describe
+from lyceum.reward.base import code_allowed
 from lyceum.reward.pool import WorkerError, shared_pool
 from lyceum.rooms import RewardSettings
 from lyceum.types import Grade, Task

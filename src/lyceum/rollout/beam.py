@@ -14,6 +14,7 @@ from lyceum.rooms import Composition, RolloutSettings, Size
 from lyceum.tree import Node, Tree
 from lyceum.types import Context, Rollout, Sampling, Task
 from lyceum.utils.aio import gather
+from lyceum.utils.numbers import evenly
 
 
 class Beam(RolloutSettings):
@@ -212,9 +213,3 @@ class Search:
             "finished": len(self.finished),
         }
         return self.tree
-
-
-def evenly(total: int, places: int) -> list[int]:
-    """Whole shares that differ by at most one, the larger ones first."""
-    each, rest = divmod(total, places)
-    return [each + (place < rest) for place in range(places)]

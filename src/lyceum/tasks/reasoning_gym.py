@@ -34,15 +34,6 @@ MAKING_SECONDS = 120.0
 TAKE_ANYTHING = ("game_of_life_halting",)
 """Datasets whose verifier finds every answer right: it compares the truth values of two texts."""
 
-NO_OWN_ANSWER = {
-    "boxnet": "many plans move all boxes; the verifier carries out the one that is given",
-    "graph_color": "many colourings are valid; the verifier looks at every edge",
-    "propositional_logic": "many conclusions follow; the verifier tries every assignment of truth values",
-    "rubiks_cube": "many moves solve the cube; the verifier turns it",
-    "rush_hour": "many moves free the car; the verifier carries them out",
-}
-"""Datasets whose entries come without an answer (``Task.answer`` is None), and what their verifier does instead."""
-
 
 class ReasoningGym(TasksSettings):
     """Tasks of one reasoning-gym dataset; several go together in a ``mixture``."""

@@ -168,3 +168,8 @@ def share(interval: Mapping[str, float] | None) -> str:
     if not interval:
         return "-"
     return f"{100 * interval['mean']:.1f} [{100 * interval['low']:.0f}, {100 * interval['high']:.0f}]"
+
+
+def evenly(total: int, parts: int) -> list[int]:
+    """Whole shares of a total that differ by at most one, the larger ones first; none of no parts."""
+    return [total // parts + (part < total % parts) for part in range(parts)]
