@@ -30,6 +30,8 @@ MAX_EXAMPLES = 60
 MAX_EXAMPLE_CHARACTERS = 6_000
 MAX_RECIPE_CHARACTERS = 100_000
 _HERE = Path(__file__).parent
+Series = tuple[list[int], list[float | None]]
+"""A curve: places on the horizontal axis, and what stands there; None is a gap."""
 
 
 def write_report(run_folder: Path | str) -> Path:
@@ -162,41 +164,56 @@ def _curves(run: RunFolder, notes: list[str]) -> dict[str, Any]:
     block = -(-len(lines) // MAX_POINTS) or 1
     if block > 1:
         notes.append(f"Curves show means of {block} neighbouring steps ({len(lines)} steps in all).")
-    numeric = (int, float)
-    keys = {key for line in lines for key, value in line.items() if isinstance(value, numeric)}
+    x = _places(lines, notes)
+    keys = {key for line in lines for key, value in line.items() if isinstance(value, (int, float))}
+    series = {key: _series(key, x, lines, block) for key in sorted(keys - {"step", "time"})}
+    if x and (points := _with_ends(run, series.get("heldout/overall", ([], [])), x[-1])):
+        series["heldout/overall"] = points
+    return {"series": series, "stages": _stage_starts(x, lines), "block": block}
+
+
+def _places(lines: Sequence[Mapping[str, Any]], notes: list[str]) -> list[int]:
+    """Where each line stands on the horizontal axis."""
     # A step number may begin again with a new stage; the line's place never does.
     steps = [line.get("step", i) for i, line in enumerate(lines)]
-    rising = all(a < b for a, b in itertools.pairwise(steps))
-    if not rising and lines:
-        notes.append("Step numbers in metrics.jsonl do not rise throughout: curves count its lines instead.")
-    x = steps if rising else list(range(1, len(lines) + 1))
-    series: dict[str, list[list[float | int | None]]] = {}
-    for key in sorted(keys - {"step", "time"}):
-        # A step that has the metric, and no number for it, is a gap in its curve; one without it is passed over.
-        points = [
-            (at, float(line[key]) if isinstance(line[key], numeric) else None)
-            for at, line in zip(x, lines, strict=True)
-            if key in line
-        ]
-        size = block if len(points) > MAX_POINTS else 1
-        groups = [points[i : i + size] for i in range(0, len(points), size)]
-        known = [[value for _, value in group if value is not None] for group in groups]
-        series[key] = [
-            [group[-1][0] for group in groups],
-            [number(mean(values), 5) if values else None for values in known],
-        ]
-    ends = [(0, run.summary.get("before")), (x[-1] if x else 0, run.summary.get("after"))]
-    whole = [(at, exam["overall"]["mean"]) for at, exam in ends if exam and exam.get("overall")]
-    if len(whole) == 2 and x:
-        inner = series.get("heldout/overall", [[], []])
-        kept = [(at, value) for at, value in zip(*inner, strict=True) if 0 < (at or 0) < x[-1]]
-        points = [whole[0], *kept, whole[1]]
-        series["heldout/overall"] = [[at for at, _ in points], [number(value, 5) for _, value in points]]
-    stages = []
+    if all(a < b for a, b in itertools.pairwise(steps)):
+        return steps
+    notes.append("Step numbers in metrics.jsonl do not rise throughout: curves count its lines instead.")
+    return list(range(1, len(lines) + 1))
+
+
+def _series(key: str, x: Sequence[int], lines: Sequence[Mapping[str, Any]], block: int) -> Series:
+    """One metric's curve; one with more than MAX_POINTS points as the means of ``block`` neighbouring ones."""
+    # A step that has the metric, and no number for it, is a gap in its curve; one without it is passed over.
+    points = [(at, line[key]) for at, line in zip(x, lines, strict=True) if key in line]
+    size = block if len(points) > MAX_POINTS else 1
+    groups = [points[i : i + size] for i in range(0, len(points), size)]
+    return [at for *_, (at, _) in groups], [_mean_of_known([value for _, value in group]) for group in groups]
+
+
+def _mean_of_known(values: Sequence[Any]) -> float | None:
+    known = [float(value) for value in values if isinstance(value, (int, float))]
+    return number(mean(known), 5) if known else None
+
+
+def _with_ends(run: RunFolder, heldout: Series, last: int) -> Series | None:
+    """The curve of held-out accuracy from the evaluation before the run to the one after it; None without both."""
+    evaluations = [run.summary.get(when) or {} for when in ("before", "after")]
+    ends = [number(of["overall"]["mean"], 5) for of in evaluations if of.get("overall")]
+    if len(ends) < 2:
+        return None
+    before, after = ends
+    inner = [(at, value) for at, value in zip(*heldout, strict=True) if 0 < at < last]
+    return [0, *(at for at, _ in inner), last], [before, *(value for _, value in inner), after]
+
+
+def _stage_starts(x: Sequence[int], lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Where each stage began, and its name."""
+    starts: list[dict[str, Any]] = []
     for at, line in zip(x, lines, strict=True):
-        if line.get("stage") is not None and (not stages or stages[-1]["name"] != str(line["stage"])):
-            stages.append({"at": at, "name": str(line["stage"])})
-    return {"series": series, "stages": stages, "block": block}
+        if line.get("stage") is not None and (not starts or starts[-1]["name"] != str(line["stage"])):
+            starts.append({"at": at, "name": str(line["stage"])})
+    return starts
 
 
 def _examples(path: Path, notes: list[str]) -> list[dict[str, Any]]:
