@@ -109,22 +109,11 @@ class Measurement:
         seed: int,
         loaded: Policy | None = None,
     ) -> Measurement:
-        ks = tuple(sorted(set(k)))
-        if not ks or ks[0] < 1:
-            raise RecipeError(f"k: got {list(k)}; allowed: numbers of 1 or more")
-        samples = ks[-1] if samples is None else samples
-        if samples > MOST_SAMPLES:
-            raise RecipeError(f"samples: got {samples}, of each task; allowed: {MOST_SAMPLES} or fewer")
-        if samples < ks[-1]:
-            raise RecipeError(f"samples: got {samples}, but k is up to {ks[-1]}; allowed: {ks[-1]} or more")
+        ks, samples = _sizes(k, samples)
         if n < 1:
             raise RecipeError(f"n: got {n}; allowed: 1 or more")
         placed = [_placed(override) for override in overrides]
-        for key, value in placed:
-            if key == "tasks":
-                if tasks is not None:
-                    raise RecipeError(f"tasks: got {value!r} as a key, and {tasks!r} before it; allowed: one of them")
-                tasks = value
+        tasks = _only_tasks(tasks, placed)
         raw = _of_run(model) if isinstance(model, (str, Path)) else {"model": model}
         sampling = raw.pop("sampling", {"max_completion_tokens": MAX_TOKENS})
         evaluate = {"n": n, "samples": samples, "k": list(ks), "greedy": greedy, "sampling": sampling}
@@ -139,7 +128,7 @@ class Measurement:
         if tasks is not None:
             raw["tasks"] = whole(tasks_from_text(raw["tasks"]))
         if "tasks" not in raw:
-            if loaded is None:
+            if loaded is None:  # a model that cannot be used is the first thing to say
                 check_model(_validated({"model": raw["model"]}).model)
             known = f"{', '.join(kinds('tasks'))}, reasoning-gym:NAME, or a dataset's file or name"
             raise RecipeError(f"tasks: got none, and {model} is no run that has its own; allowed: {known}")
@@ -206,6 +195,33 @@ class Measurement:
             "completion_tokens_mean": sum(len(leaf.completion_tokens) for leaf in leaves) / max(1, len(leaves)),
             "truncated": sum(leaf.finish == "length" for leaf in leaves) / max(1, len(leaves)),
         }
+
+
+def _sizes(k: Sequence[int], samples: int | None) -> tuple[tuple[int, ...], int]:
+    """The k, rising, and the samples of each task, by default the largest k.
+
+    Raises:
+        RecipeError: a k below 1 or none, or samples that are fewer than a k or too many.
+    """
+    ks = tuple(sorted(set(k)))
+    if not ks or ks[0] < 1:
+        raise RecipeError(f"k: got {list(k)}; allowed: numbers of 1 or more")
+    samples = ks[-1] if samples is None else samples
+    if samples > MOST_SAMPLES:
+        raise RecipeError(f"samples: got {samples}, of each task; allowed: {MOST_SAMPLES} or fewer")
+    if samples < ks[-1]:
+        raise RecipeError(f"samples: got {samples}, but k is up to {ks[-1]}; allowed: {ks[-1]} or more")
+    return ks, samples
+
+
+def _only_tasks(tasks: Any, placed: Sequence[tuple[str, Any]]) -> Any:
+    """The tasks that were given, as an argument or as a key; raises RecipeError where there are both."""
+    for key, value in placed:
+        if key == "tasks":
+            if tasks is not None:
+                raise RecipeError(f"tasks: got {value!r} as a key, and {tasks!r} before it; allowed: one of them")
+            tasks = value
+    return tasks
 
 
 def _is_evaluation(file: Path) -> bool:
