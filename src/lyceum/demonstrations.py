@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import torch
 
 from lyceum.component import RecipeError
-from lyceum.forest import build_forest
 from lyceum.policy import Policy
 from lyceum.tree import Node, Tree
-from lyceum.types import Credited, Grade, Learner, Objective, Origin, Task
+from lyceum.types import Grade, Origin, Task
 
 
 def demonstration_of(task: Task) -> str | None:
@@ -51,9 +47,3 @@ def demonstrated(policy: Policy, task: Task, text: str, max_completion_tokens: i
     leaf.grade = Grade(outcome=0.0)
     tree.chosen = [leaf]
     return tree
-
-
-def imitate(learner: Learner, trees: Sequence[Tree], objective: Objective) -> dict[str, Any]:
-    """One step of fine-tuning: trajectories as they stand, none of which is better than another; its figures."""
-    forest = build_forest(trees)
-    return learner.step(forest, Credited(torch.zeros(forest.rows().index.shape)), objective)

@@ -245,6 +245,11 @@ class Engine(Protocol):
     version: int
     may_step: Callable[[], Awaitable[None]] | None
 
+    @property
+    def tokens_computed(self) -> int:
+        """Tokens that went through the model since the engine was built; what samples share went through it once."""
+        ...
+
     async def extend(self, request: Request) -> list[Continuation]: ...
 
     async def score(self, tokens: Sequence[int]) -> list[float]:
@@ -321,16 +326,6 @@ class Context(Protocol):
     @property
     def budget_left(self) -> int:
         """Tokens this task may still sample in this step."""
-        ...
-
-
-@runtime_checkable
-class CountingEngine(Engine, Protocol):
-    """An engine that says what it did."""
-
-    @property
-    def tokens_computed(self) -> int:
-        """Tokens that went through the model since the engine was built."""
         ...
 
 

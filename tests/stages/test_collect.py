@@ -1,7 +1,6 @@
 """Which groups a step is made of."""
 
 import asyncio
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -70,20 +69,11 @@ class Run(OnlineRun):
 
     def __init__(self, rights: list[int], size: int, collect: Collect) -> None:
         self.settings = Online(tasks_per_step=size, collect=collect)
-        self.left, self.sampled, self.waves, self.step, self.steps = list(rights), [], 0, 0, 1
-        self.session = SimpleNamespace(
-            first_step=0,
-            run=SimpleNamespace(timed=lambda phase: nullcontext()),
-            counter=lambda phase, total: None,
-            counts=SimpleNamespace(tokens_sampled=0),
-        )
-        self.sampled_before = 0
-        self.curriculum = SimpleNamespace(draw=lambda n: [None] * n)
-        self.rollout = None
-        self.runtime = self.engine = self
+        self.left, self.sampled, self.waves, self.step = list(rights), [], 0, 0
+        self.session, self.sampler = SimpleNamespace(first_step=0), self
 
-    async def run(self, tasks, rollout, **_):
+    async def sample(self, tasks, **_):
         self.waves += 1
-        rights = [self.left.pop(0) if self.left else 4 for _ in tasks]
+        rights = [self.left.pop(0) if self.left else 4 for _ in range(tasks)]
         self.sampled += rights
         return [group(right) for right in rights]

@@ -5,7 +5,7 @@ import pytest
 from lyceum.comparing import with_budget
 from lyceum.component import RecipeError
 from lyceum.recipe import load_recipe, parse
-from lyceum.stages.interleaved import InterleavedRun
+from lyceum.stages.interleaved import FineTuner
 from lyceum.stages.session import Interrupted
 from lyceum.train import check, train
 
@@ -56,18 +56,18 @@ def test_fine_tuning_learns_the_demonstrations(tmp_path):
 
 def test_the_newest_failures_are_learnt_first(tmp_path, monkeypatch):
     used, put_aside = [], []
-    trees, aside = InterleavedRun._trees, InterleavedRun._put_aside
+    fine_tune, aside = FineTuner.fine_tune, FineTuner.put_aside
 
     async def noted(self, task):
         put_aside.append(task.id)
         return await aside(self, task)
 
-    def taken(self, batch):
-        used.append([kept["id"] for kept in batch])
-        return trees(self, batch)
+    def taken(self):
+        used.append([trace.task for trace in self.buffer[:4]])
+        return fine_tune(self)
 
-    monkeypatch.setattr(InterleavedRun, "_put_aside", noted)
-    monkeypatch.setattr(InterleavedRun, "_trees", taken)
+    monkeypatch.setattr(FineTuner, "put_aside", noted)
+    monkeypatch.setattr(FineTuner, "fine_tune", taken)
     train(recipe(tmp_path, steps=2))
     assert used == [put_aside[:1:-1]]
     # An untrained model has no reward but 0: what it learnt it learnt from the demonstrations.

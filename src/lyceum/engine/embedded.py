@@ -84,10 +84,6 @@ class EmbeddedEngine:
         self._pump: asyncio.Task[None] | None = None
         self._reset()
 
-    @property
-    def tokens_computed(self) -> int:
-        return self.occupancy.computed + self.occupancy.prefilled
-
     def _reset(self) -> None:
         shape, dtype, device = self.policy.cache_shape, self.policy.causal.dtype, self.policy.device
         self._slots, self._store = Slots(), Store(shape, dtype, device)
@@ -103,6 +99,10 @@ class EmbeddedEngine:
         self._cancelled = False  # some request of a slot
 
     # What callers use ----------------------------------------------------------------------------------------------
+
+    @property
+    def tokens_computed(self) -> int:
+        return self.occupancy.computed + self.occupancy.prefilled
 
     async def extend(self, request: Request) -> list[Continuation]:
         if not request.prefix:

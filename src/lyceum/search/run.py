@@ -94,8 +94,7 @@ async def grow(
     runtime = InProcess(policy, engine, unseen, seed=seed, value=value)
     began = time.perf_counter()
     trees = await runtime.run(tasks, growth.build(), key="search", done=done)
-    computed = engine.tokens_computed
-    return Grown(trees, computed, time.perf_counter() - began, value)
+    return Grown(trees, engine.tokens_computed, time.perf_counter() - began, value)
 
 
 async def measure(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 
 from lyceum.forest import Forest
-from lyceum.tree import Tree
-from lyceum.types import CountingEngine, Credited, Engine, Origin
+from lyceum.tree import Node, Tree
+from lyceum.types import Credited, Origin
 from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import mean
 
@@ -17,47 +17,31 @@ from lyceum.utils.numbers import mean
 def rollout_figures(trees: Sequence[Tree], dropped: Sequence[Tree], forest: Forest) -> dict[str, Any]:
     """Means over what was sampled: the step's trees, and those that dynamic sampling dropped."""
     everything = [*trees, *dropped]
-    outcomes = [outcome for tree in everything for _, _, outcome in tree.graded_with_outcome()]
     leaves = [leaf for tree in everything for leaf in tree.trajectories]
-    lengths = [len(leaf.completion_tokens) for leaf in leaves]
-    solved = [
-        (tree.task.columns.get("level"), share) for tree in everything if (share := tree.solved_unaided) is not None
-    ]
-    mixed = [len({outcome for _, _, outcome in tree.graded_with_outcome()}) > 1 for tree in everything]
-    ungraded = [leaf for leaf in leaves if leaf.grade is None or leaf.grade.outcome is None]
-    figures: dict[str, Any] = {
-        "reward/mean": mean(outcomes) if outcomes else None,
+    return {
+        "reward/mean": _mean(outcome for tree in everything for _, _, outcome in tree.graded_with_outcome()),
         "correct/mean": mean_solved(everything),
-        "share_with_gradient": mean(mixed) if mixed else None,
+        "share_with_gradient": _mean(map(has_gradient, everything)),
         "groups": len(trees),
         "groups_dropped": len(dropped),
-        "completion_tokens/mean": mean(lengths) if lengths else None,
-        "truncated": mean(leaf.finish == "length" for leaf in leaves) if leaves else None,
-        "ungraded": len(ungraded),
+        "completion_tokens/mean": _mean(len(leaf.completion_tokens) for leaf in leaves),
+        "truncated": _mean(leaf.finish == "length" for leaf in leaves),
+        "ungraded": sum(leaf.grade is None or leaf.grade.outcome is None for leaf in leaves),
         "shared_tokens": forest.shared,
         "entropy": _entropy(forest),
+        **_correct_by_level(everything),
+        **_reward_parts(leaves),
     }
-    for level in sorted({str(level) for level, _ in solved if level is not None}, key=level_order):
-        figures[f"level/{level}/correct"] = mean(share for at, share in solved if str(at) == level)
-    parts: dict[str, list[float]] = {}
-    for leaf in leaves:
-        for name, value in (leaf.grade.parts if leaf.grade else {}).items():
-            parts.setdefault(name, []).append(value)
-    return figures | {f"reward/part/{name}": mean(values) for name, values in parts.items()}
 
 
-def tokens_computed(engine: Engine) -> int:
-    """Tokens that went through the model since the engine was built: what is shared once, and what was kept not at all.
-
-    0 of an engine that does not say.
-    """
-    return engine.tokens_computed if isinstance(engine, CountingEngine) else 0
+def has_gradient(tree: Tree) -> bool:
+    """Whether a group's outcomes differ, so that group-relative credit is not all 0."""
+    return len({outcome for _, _, outcome in tree.graded_with_outcome()}) > 1
 
 
 def mean_solved(trees: Sequence[Tree]) -> float | None:
     """Mean share of answers that the policy got right unaided; None where no grader says, or all were helped."""
-    solved = [share for tree in trees if (share := tree.solved_unaided) is not None]
-    return mean(solved) if solved else None
+    return _mean(share for tree in trees if (share := tree.solved_unaided) is not None)
 
 
 def mean_abs_advantage(forest: Forest, credited: Credited | None, trees: int) -> list[float]:
@@ -83,6 +67,31 @@ def mean_abs_advantage(forest: Forest, credited: Credited | None, trees: int) ->
     rollouts = torch.zeros(trees).index_add(0, forest.group, written)
     total = torch.zeros(trees).index_add(0, forest.group, of_row)
     return (total / rollouts.clamp(min=1)).tolist()
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    """None of no values."""
+    found = list(values)
+    return mean(found) if found else None
+
+
+def _correct_by_level(trees: Sequence[Tree]) -> dict[str, float]:
+    """Of tasks that have a level: the mean share of each that was solved unaided."""
+    of_level: dict[str, list[float]] = {}
+    for tree in trees:
+        level, share = tree.task.columns.get("level"), tree.solved_unaided
+        if level is not None and share is not None:
+            of_level.setdefault(str(level), []).append(share)
+    return {f"level/{level}/correct": mean(of_level[level]) for level in sorted(of_level, key=level_order)}
+
+
+def _reward_parts(leaves: Sequence[Node]) -> dict[str, float]:
+    """The mean of each named part of the rewards, over the trajectories that have it."""
+    parts: dict[str, list[float]] = {}
+    for leaf in leaves:
+        for name, value in (leaf.grade.parts if leaf.grade else {}).items():
+            parts.setdefault(name, []).append(value)
+    return {f"reward/part/{name}": mean(values) for name, values in parts.items()}
 
 
 def _entropy(forest: Forest) -> float | None:

@@ -12,14 +12,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from lyceum.component import Component, of_kind, require_keys, slot
-from lyceum.demonstrations import demonstrated, demonstration_of, imitate, needed_demonstration
-from lyceum.forest import Forest
+from lyceum.demonstrations import demonstrated, demonstration_of, needed_demonstration
 from lyceum.guidance.base import failed
 from lyceum.rooms import Composition, LearnerSettings, ObjectiveSettings
 from lyceum.stages.online import Online, OnlineRun
 from lyceum.stages.session import Session
+from lyceum.traces.base import Trace
 from lyceum.tree import Tree, is_right
-from lyceum.types import Credited, Task, TaskSource
+from lyceum.types import Grader, Task, TaskSource
 
 
 class FineTuning(Component):
@@ -57,104 +57,85 @@ class Interleaved(Online):
         super().check_tasks(source)
         needed_demonstration(source[0], "stage 'interleaved'")
 
-    def build(self, session: Session) -> InterleavedRun:
-        return InterleavedRun(self, session)
+    def build(self, session: Session) -> OnlineRun:
+        run = OnlineRun(self, session)
+        run.between = [FineTuner(self.fine_tuning, session, run.sampler.grader, total_steps=self.steps)]
+        return run
 
 
-class InterleavedRun(OnlineRun):
-    """The loop with two of its steps extended: collecting also fills the buffer, learning also empties it.
+class FineTuner:
+    """Puts the demonstrations of failed tasks aside, newest first, and imitates them as soon as enough are waiting.
 
-    The buffer holds what a demonstration needs, newest first, and is part of the checkpoint.
+    Args:
+        grader: of the stage's tasks.
+        total_steps: of the stage.
     """
 
-    settings: Interleaved
-
-    def __init__(self, settings: Interleaved, session: Session) -> None:
-        super().__init__(settings, session)
-        self.tuning = settings.fine_tuning
-        self.tuning_objective = self.tuning.objective.build()
-        self.tuner = self.tuning.learner.build(session.policy, total_steps=settings.steps, needs=frozenset())
-        self.buffer: list[dict[str, Any]] = []
+    def __init__(self, settings: FineTuning, session: Session, grader: Grader, *, total_steps: int) -> None:
+        self.settings, self.session, self.grader = settings, session, grader
+        self.objective = settings.objective.build()
+        self.learner = settings.learner.build(session.policy, total_steps=total_steps, needs=frozenset())
+        self.buffer: list[Trace] = []
         self.demonstrations_used = 0
-        self._collected: Counter[str] = Counter()
+        self.updated = False
 
-    async def run(self) -> None:
-        await super().run()
-        self.tuner.require_learnt()
+    async def __call__(self, trees: Sequence[Tree], figures: dict[str, Any]) -> dict[str, Any]:
+        collected = Counter([await self.put_aside(tree.task) for tree in trees if failed(tree)])
+        steps = 0
+        while len(self.buffer) >= self.settings.batch:
+            figures = together(figures, self.fine_tune())
+            steps += 1
+        self.updated = steps > 0
+        return figures | {
+            "fine_tuning/steps": steps,
+            "fine_tuning/waiting": len(self.buffer),
+            "fine_tuning/demonstrations_used": self.demonstrations_used,
+            "fine_tuning/skipped_steps": self.learner.skipped_steps,
+            **{f"fine_tuning/{what}": n for what, n in sorted(collected.items())},
+        }
 
-    async def collect(self) -> tuple[list[Tree], list[Tree]]:
-        trees, dropped = await super().collect()
-        self._collected = Counter()
-        for tree in [*trees, *dropped]:
-            if failed(tree):
-                self._collected[await self._put_aside(tree.task)] += 1
-        return trees, dropped
-
-    async def _put_aside(self, task: Task) -> str:
+    async def put_aside(self, task: Task) -> str:
         """Add a failed task's demonstration to the buffer; why not, where not."""
         text = demonstration_of(task)
         if text is None:
             return "missing"
-        tree = demonstrated(self.session.policy, task, text, self.tuning.max_completion_tokens)
-        (leaf,) = tree.trajectories
+        trace = Trace(task.id, task.messages, text)
+        (leaf,) = self.tree_of(trace).trajectories
         if leaf.finish == "length":
             return "too_long"
-        if self.tuning.verified:
-            (leaf.grade,) = await self.runtime.grader(task, [leaf])
+        if self.settings.verified:
+            (leaf.grade,) = await self.grader(task, [leaf])
             if not is_right(leaf):
                 return "not_right"
-        waiting = {"id": task.id, "messages": [dict(message) for message in task.messages], "demonstration": text}
-        self.buffer = [waiting, *(other for other in self.buffer if other["id"] != task.id)]
+        self.buffer = [trace, *(other for other in self.buffer if other.task != task.id)]
         return "collected"
 
-    def learn(self, forest: Forest) -> tuple[Credited | None, dict[str, Any]]:
-        credited, figures = super().learn(forest)
-        steps = 0
-        while len(self.buffer) >= self.tuning.batch:
-            figures = together(figures, self._fine_tune())
-            steps += 1
-        figures |= {
-            "fine_tuning/steps": steps,
-            "fine_tuning/waiting": len(self.buffer),
-            "fine_tuning/demonstrations_used": self.demonstrations_used,
-            "fine_tuning/skipped_steps": self.tuner.skipped_steps,
-        }
-        return credited, figures | {f"fine_tuning/{what}": n for what, n in sorted(self._collected.items())}
-
-    def has_signal(self, forest: Forest, credited: Credited | None, figures: Mapping[str, Any]) -> bool:
-        return figures["fine_tuning/steps"] > 0 or super().has_signal(forest, credited, figures)
-
-    def _fine_tune(self) -> dict[str, Any]:
+    def fine_tune(self) -> dict[str, Any]:
         """One step on the newest demonstrations of the buffer, which leave it."""
-        batch, self.buffer = self.buffer[: self.tuning.batch], self.buffer[self.tuning.batch :]
+        batch, self.buffer = self.buffer[: self.settings.batch], self.buffer[self.settings.batch :]
         self.demonstrations_used += len(batch)
-        with self.session.training(self.tuner):
-            return imitate(self.tuner, self._trees(batch), self.tuning_objective)
+        return self.session.imitate(self.learner, [self.tree_of(trace) for trace in batch], self.objective)
 
-    def _trees(self, batch: Sequence[Mapping[str, Any]]) -> list[Tree]:
-        policy, longest = self.session.policy, self.tuning.max_completion_tokens
-        return [
-            demonstrated(policy, Task(kept["id"], tuple(kept["messages"])), kept["demonstration"], longest)
-            for kept in batch
-        ]
+    def tree_of(self, trace: Trace) -> Tree:
+        task = Task(trace.task, trace.messages)
+        return demonstrated(self.session.policy, task, trace.text, self.settings.max_completion_tokens)
 
     def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {
-            "tuner": self.tuner.state_dict(),
-            "buffer": self.buffer,
+        return {
+            "learner": self.learner.state_dict(),
+            "buffer": [trace.state_dict() for trace in self.buffer],
             "demonstrations_used": self.demonstrations_used,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        require_keys("stage", given=state, needed=self.state_dict())
-        super().load_state_dict(state)
-        self.tuner.load_state_dict(state["tuner"])
-        self.buffer = [dict(waiting) for waiting in state["buffer"]]
+        require_keys("stage.fine_tuning", given=state, needed=self.state_dict())
+        self.learner.load_state_dict(state["learner"])
+        self.buffer = [Trace.from_state(trace) for trace in state["buffer"]]
         self.demonstrations_used = state["demonstrations_used"]
 
 
 def together(figures: Mapping[str, Any], tuned: Mapping[str, Any]) -> dict[str, Any]:
     """A step's figures with those of a fine-tuning step: tokens add up, the rest is kept apart by name."""
     added = ("tokens_trained", "row_tokens_trained", "seconds/train")
-    both = {**figures, **{f"fine_tuning/{name}": value for name, value in tuned.items() if name not in added}}
-    return both | {name: figures.get(name, 0) + tuned.get(name, 0) for name in added}
+    own = {f"fine_tuning/{name}": tuned[name] for name in tuned if name not in (*added, "tokens_per_second")}
+    return {**figures, **own, **{name: figures.get(name, 0) + tuned.get(name, 0) for name in added}}

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from functools import reduce
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import Field, model_validator
 
@@ -24,13 +23,12 @@ from lyceum.rooms import (
     StageSettings,
     ValueSettings,
 )
-from lyceum.runtime.in_process import InProcess
 from lyceum.stages.ending import Ending, Until
-from lyceum.stages.figures import mean_abs_advantage, mean_solved, rollout_figures, tokens_computed
-from lyceum.stages.sampling import SamplingRun
+from lyceum.stages.figures import has_gradient, mean_abs_advantage, mean_solved, rollout_figures
+from lyceum.stages.sampling import Sampler
 from lyceum.stages.session import Session
 from lyceum.tree import Tree
-from lyceum.types import Credited, Curriculum, Guidance
+from lyceum.types import Credited, Learner
 
 
 class Collect(Component):
@@ -130,76 +128,78 @@ class Online(StageSettings):
         return OnlineRun(self, session)
 
 
-class OnlineRun(SamplingRun):
+class Between(Protocol):
+    """What a stage learns from beside its own trees: called after the update of each step.
+
+    Attributes:
+        learner: what updates the weights.
+        updated: whether it did at the last call.
+    """
+
+    learner: Learner
+    updated: bool
+
+    async def __call__(self, trees: Sequence[Tree], figures: dict[str, Any]) -> dict[str, Any]:
+        """All trees of the step and the figures of its update; returns these with its own."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None: ...
+
+
+class OnlineRun:
     """The loop and its state."""
 
     def __init__(self, settings: Online, session: Session) -> None:
         self.settings, self.session = settings, session
-        self.steps = settings.steps
-        self.step = self.computed = 0
-        self.sampled_before = session.counts.tokens_sampled
-        self.ending = Ending(settings.until)
-        seed = session.seed + 7919 * session.stage  # each stage draws its own
+        self.steps, self.step = settings.steps, 0
         self.objective, self.credit = settings.objective.build(), settings.credit.build()
         needs = self.objective.needs | self.credit.needs
         self.needs = needs & {"reference_logprob", "old_value"} | (self.credit.needs & {"old_logprob"})
         if "value" in self.objective.needs:
             self.needs |= {"old_value"}
         self.learner = settings.learner.build(session.policy, total_steps=settings.steps, needs=needs)
-        self.engine = settings.engine.build(session.policy)
-        self.engine.version = session.first_step
-        self.curriculum: Curriculum = settings.curriculum.build(session.source, seed=seed, policy=session.policy)
-        self.guidance: list[Guidance] = [guide.build(session.source, seed=seed) for guide in settings.guidance]
-        self.rollout = reduce(lambda rollout, guide: guide(rollout), self.guidance, settings.rollout.build())
-        self.value = None if settings.value is None else settings.value.build(session.policy, seed=seed)
-        self.runtime = InProcess(
-            session.policy,
-            self.engine,
-            self._grader(),
-            seed=seed,
-            max_tokens_per_task=settings.max_tokens_per_task,
-            value=self.value,
-        )
+        self.sampler = Sampler(settings, session)
+        self.engine = self.sampler.engine
+        self.ending = Ending(settings.until)
+        self.between: list[Between] = []
 
     async def run(self) -> None:
         session = self.session
-        while not self._ends():
+        while not self.over:
             trees, dropped = await self.collect()
             forest = self.flatten(trees)
             credited, figures = self.learn(forest)
+            for also in self.between:
+                figures = await also([*trees, *dropped], figures)
             self.step += 1
             await self.engine.load(self.learner.weights(), version=session.first_step + self.step)
             self.observe(trees, dropped, forest, credited)
             await self.record(trees, dropped, forest, credited, figures)
             session.pause(self.step, self.steps, self.state_dict)
-        self.learner.require_learnt()
+        for each in (self, *self.between):
+            each.learner.require_learnt()
 
-    def _ends(self) -> bool:
-        return self.step >= self.steps or self._spent() or self.ending.reached
+    @property
+    def over(self) -> bool:
+        return self.step >= self.steps or self.sampler.spent or self.ending.reached
 
     async def collect(self) -> tuple[list[Tree], list[Tree]]:
         """The step's trees, and those that were sampled and dropped."""
-        settings, session = self.settings, self.session
+        collect, size = self.settings.collect, self.settings.tasks_per_step
         kept: list[Tree] = []
         dropped: list[Tree] = []
-        before = tokens_computed(self.engine)
-        for wave in range(1 if settings.collect.keep == "all" else settings.collect.max_waves):
-            tasks = self.curriculum.draw(settings.tasks_per_step - len(kept))
-            with session.run.timed("generate"):
-                key = (session.first_step + self.step, wave)
-                done = session.counter("generating", len(tasks))
-                trees = await self.runtime.run(
-                    tasks, self.rollout, key=key, step=self.step, progress=self.progress, done=done
-                )
-            for tree in trees:
-                (kept if settings.collect.keeps(tree) else dropped).append(tree)
-            if len(kept) >= settings.tasks_per_step:
+        for wave in range(1 if collect.keep == "all" else collect.max_waves):
+            key = (self.session.first_step + self.step, wave)
+            for tree in await self.sampler.sample(size - len(kept), key=key, step=self.step):
+                (kept if collect.keeps(tree) else dropped).append(tree)
+            if len(kept) >= size:
                 break
-        self.computed = tokens_computed(self.engine) - before
         return kept, dropped
 
     def flatten(self, trees: list[Tree]) -> Forest:
-        weights = [self.curriculum.weight(tree) for tree in trees]
+        weights = [self.sampler.curriculum.weight(tree) for tree in trees]
         return build_forest(trees, weights=weights, temperature=self.settings.sampling.temperature or 1.0)
 
     def learn(self, forest: Forest) -> tuple[Credited | None, dict[str, Any]]:
@@ -216,8 +216,7 @@ class OnlineRun(SamplingRun):
             tree.mean_abs_advantage = advantage
         for tree in dropped:
             tree.mean_abs_advantage = 0.0
-        for room in (self.curriculum, *self.guidance):
-            room.observe([*trees, *dropped])
+        self.sampler.observe([*trees, *dropped])
         self.ending.observe(mean_solved([*trees, *dropped]))
 
     async def record(
@@ -228,27 +227,15 @@ class OnlineRun(SamplingRun):
         credited: Credited | None,
         figures: dict[str, Any],
     ) -> None:
-        settings, session = self.settings, self.session
-        step = session.first_step + self.step
+        session, step = self.session, self.session.first_step + self.step
         session.digest(step, [*trees, *dropped], figures, forest=forest, credited=credited)
-        figures |= rollout_figures(trees, dropped, forest) | self.beliefs()
-        self.count([*trees, *dropped])
-        session.count_signal(self.has_signal(forest, credited, figures))
-        session.counts.tokens_trained += int(figures.get("tokens_trained", 0))
-        figures |= {name: getattr(session.counts, name) for name in ("tokens_sampled", "tokens_trained")}
-        figures["skipped_steps"] = self.learner.skipped_steps
-        if self.computed:
-            figures["tokens_computed/step"] = self.computed
-        if session.exam and session.due(self.step, session.exam.every, self.steps):
-            await session.evaluate(self.engine, figures)
-        session.run.record(step, {"stage": settings.kind, **figures})
+        figures |= rollout_figures(trees, dropped, forest) | self.sampler.count([*trees, *dropped])
+        session.count_signal(self.has_signal(forest, credited) or any(also.updated for also in self.between))
+        await session.finish_step(self, figures, expected_steps=self.sampler.expected_steps(self.step))
         advantage = None if credited is None else credited.advantage
-        session.run.rollouts(step, trees, advantage, session.policy.decode, always=self._ends())
-        if settings.max_tokens is not None:
-            session.progress.total = session.first_step + self._expected_steps(settings.max_tokens)
-        session.progress.step(step, figures)
+        session.run.rollouts(step, trees, advantage, session.policy.decode, always=self.over)
 
-    def has_signal(self, forest: Forest, credited: Credited | None, figures: Mapping[str, Any]) -> bool:
+    def has_signal(self, forest: Forest, credited: Credited | None) -> bool:
         """Whether the step had anything to learn from: an advantage that is not 0 on a token that is trained.
 
         Credit without a baseline gives one by rewards that have always been the same, too: that teaches nothing.
@@ -259,42 +246,29 @@ class OnlineRun(SamplingRun):
         trained = forest.trainable(forest.rows(), self.objective.origins)
         return bool((credited.advantage[trained] != 0).any())
 
-    def _expected_steps(self, max_tokens: int) -> int:
-        """How many steps the budget will last for, at the mean of those so far."""
-        return min(self.steps, math.ceil(self.step * max_tokens / max(1, self._sampled)))
-
     def state_dict(self) -> dict[str, Any]:
         return {
             "step": self.step,
-            "sampled_before": self.sampled_before,
             "learner": self.learner.state_dict(),
-            "curriculum": self.curriculum.state_dict(),
-            "guidance": [guide.state_dict() for guide in self.guidance],
-            "value": None if self.value is None else self.value.state_dict(),
+            "sampler": self.sampler.state_dict(),
             "ending": self.ending.state_dict(),
+            "between": [also.state_dict() for also in self.between],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         require_keys("stage", given=state, needed=self.state_dict())
-        self.step, self.sampled_before = state["step"], state["sampled_before"]
+        self.step = state["step"]
         self.learner.load_state_dict(state["learner"])
-        self.curriculum.load_state_dict(state["curriculum"])
-        for guide, saved in zip(self.guidance, state["guidance"], strict=True):
-            guide.load_state_dict(saved)
-        if self.value is not None:
-            self.value.load_state_dict(state["value"])
+        self.sampler.load_state_dict(state["sampler"])
         self.ending.load_state_dict(state["ending"])
+        for also, saved in zip(self.between, state["between"], strict=True):
+            also.load_state_dict(saved)
         self.engine.version = self.session.first_step + self.step
 
 
 def is_partly_solved(tree: Tree) -> bool:
     """Whether some of a group's answers are right and some are not, whatever shaping adds to their rewards."""
     return tree.solved is not None and 0 < tree.solved < 1
-
-
-def has_gradient(tree: Tree) -> bool:
-    """Whether a group's outcomes differ, so that group-relative credit is not all 0."""
-    return len({outcome for _, _, outcome in tree.graded_with_outcome()}) > 1
 
 
 def is_solved_between(tree: Tree, low: float | None, high: float | None) -> bool:

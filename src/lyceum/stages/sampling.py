@@ -1,27 +1,44 @@
-"""What stages that sample have in common: how far they are by steps and tokens, who grades, what the rooms believe."""
+"""What stages that sample hold: what draws their tasks, grows and grades their trees, and the tokens it may cost."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
+from lyceum.component import require_keys
 from lyceum.reward.base import allow_code, combine
+from lyceum.runtime.in_process import InProcess
 from lyceum.stages.session import Session
 from lyceum.tree import Tree
-from lyceum.types import Curriculum, Grader, Guidance
+from lyceum.types import Curriculum, Grader, Guidance, ValueModel
 
 
-class SamplingRun:
-    """A stage under way that draws tasks and samples. Its attributes are set by the stage itself."""
+class Sampler:
+    """A stage's tasks in, their finished trees out, until its budget of tokens is spent.
 
-    settings: Any
-    session: Session
-    steps: int
-    step: int
-    sampled_before: int
-    """Tokens that the run had sampled when the stage began."""
-    curriculum: Curriculum
-    guidance: list[Guidance]
+    Args:
+        settings: the stage's: its curriculum, guidance, rollout, reward, value model, engine, steps and limits.
+    """
+
+    def __init__(self, settings: Any, session: Session) -> None:
+        self.settings, self.session = settings, session
+        seed, policy = session.stage_seed, session.policy
+        self.engine = session.build_engine(settings.engine)
+        self.curriculum: Curriculum = settings.curriculum.build(session.source, seed=seed, policy=policy)
+        self.guidance: list[Guidance] = [guide.build(session.source, seed=seed) for guide in settings.guidance]
+        self.rollout = reduce(lambda rollout, guide: guide(rollout), self.guidance, settings.rollout.build())
+        self.value: ValueModel | None = None if settings.value is None else settings.value.build(policy, seed=seed)
+        self.grader = self._grader()
+        limit = settings.max_tokens_per_task
+        self.runtime = InProcess(
+            policy, self.engine, self.grader, seed=seed, max_tokens_per_task=limit, value=self.value
+        )
+        self.sampled_before = session.counts.tokens_sampled
+        """Tokens that the run had sampled when the stage began."""
+        self.computed = 0
+        """Tokens that went through the model for the step that is under way."""
 
     def _grader(self) -> Grader:
         if self.settings.reward is None:
@@ -29,31 +46,75 @@ class SamplingRun:
         with allow_code():  # what the recipe names was asked about when it was loaded
             return combine(self.settings.reward, self.session.source)
 
-    def beliefs(self) -> dict[str, float]:
-        """What curriculum and guidance say of themselves."""
+    async def sample(self, tasks: int, *, key: Any, step: int, phase: str = "generating") -> list[Tree]:
+        """The trees of the tasks drawn next.
+
+        Args:
+            key: tells these random draws from the stage's others.
+            step: steps of the stage that are done.
+            phase: what the terminal shows.
+        """
+        drawn = self.curriculum.draw(tasks)
+        before = self.engine.tokens_computed
+        done, progress = self.session.counter(phase, len(drawn)), self.progress(step)
+        with self.session.run.timed("generate"):
+            trees = await self.runtime.run(drawn, self.rollout, key=key, step=step, progress=progress, done=done)
+        self.computed += self.engine.tokens_computed - before
+        return trees
+
+    def observe(self, trees: Sequence[Tree]) -> None:
+        """Show curriculum and guidance what came of a step."""
+        for room in (self.curriculum, *self.guidance):
+            room.observe(trees)
+
+    def count(self, trees: Sequence[Tree]) -> dict[str, float]:
+        """Add a step's trees to the run's counts; what they cost, and what curriculum and guidance say of themselves.
+
+        At the first step it is said where the steps of a search never ended.
+        """
+        if not self.sampled and (note := self.settings.rollout.note(trees)):
+            self.session.progress.say(f"rollout.step: {note}")
+        self.session.count(trees)
         figures = {f"curriculum/{name}": value for name, value in self.curriculum.figures().items()}
         for settings, guide in zip(self.settings.guidance, self.guidance, strict=True):
             figures |= {f"guidance/{settings.kind}/{name}": value for name, value in guide.figures().items()}
+        figures["tokens_computed/step"], self.computed = self.computed, 0
         return figures
 
-    def count(self, trees: Sequence[Tree]) -> None:
-        """Add the trees of a step to the run's counts; at the first one, say where its steps never ended."""
-        first = self.session.counts.tokens_sampled == self.sampled_before
-        if first and (note := self.settings.rollout.note(trees)):
-            self.session.progress.say(f"rollout.step: {note}")
-        self.session.count(trees)
-
     @property
-    def progress(self) -> float:
-        """Share of the stage that is done, by steps or by tokens, whichever is further."""
-        limit = self.settings.max_tokens
-        return min(1.0, max(self.step / self.steps, 0.0 if limit is None else self._sampled / limit))
-
-    @property
-    def _sampled(self) -> int:
-        """Tokens that this stage has sampled."""
+    def sampled(self) -> int:
+        """Tokens that the stage has sampled."""
         return self.session.counts.tokens_sampled - self.sampled_before
 
-    def _spent(self) -> bool:
+    @property
+    def spent(self) -> bool:
         limit = self.settings.max_tokens
-        return limit is not None and self._sampled >= limit
+        return limit is not None and self.sampled >= limit
+
+    def progress(self, step: int) -> float:
+        """Share of the stage that is done, by steps or by tokens, whichever is further."""
+        limit = self.settings.max_tokens
+        return min(1.0, max(step / self.settings.steps, 0.0 if limit is None else self.sampled / limit))
+
+    def expected_steps(self, step: int) -> int | None:
+        """How many steps the budget will last for, at the mean of those so far; None without one."""
+        if self.settings.max_tokens is None:
+            return None
+        return min(self.settings.steps, max(step, math.ceil(step * self.settings.max_tokens / max(1, self.sampled))))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "sampled_before": self.sampled_before,
+            "curriculum": self.curriculum.state_dict(),
+            "guidance": [guide.state_dict() for guide in self.guidance],
+            "value": None if self.value is None else self.value.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        require_keys("stage.sampler", given=state, needed=self.state_dict())
+        self.sampled_before = state["sampled_before"]
+        self.curriculum.load_state_dict(state["curriculum"])
+        for guide, saved in zip(self.guidance, state["guidance"], strict=True):
+            guide.load_state_dict(saved)
+        if self.value is not None:
+            self.value.load_state_dict(state["value"])

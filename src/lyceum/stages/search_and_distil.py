@@ -6,9 +6,7 @@ What the searches' trees say of unfinished paths trains the value model that gui
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
-from functools import reduce
 from typing import Annotated, Any, Literal, Self, cast
 
 import numpy as np
@@ -16,7 +14,6 @@ import torch
 from pydantic import Field, model_validator
 
 from lyceum.component import Tokens, of_kind, require_keys, slot
-from lyceum.demonstrations import imitate
 from lyceum.forest import build_forest
 from lyceum.rooms import (
     Composition,
@@ -31,13 +28,12 @@ from lyceum.rooms import (
     TracesSettings,
     ValueSettings,
 )
-from lyceum.runtime.in_process import InProcess
-from lyceum.stages.figures import rollout_figures, tokens_computed
-from lyceum.stages.sampling import SamplingRun
+from lyceum.stages.figures import rollout_figures
+from lyceum.stages.sampling import Sampler
 from lyceum.stages.session import Session
 from lyceum.traces.base import Trace, Traces, as_tree
 from lyceum.tree import Tree, is_right
-from lyceum.types import Curriculum, Guidance, Task, TrainableValue, ValueModel
+from lyceum.types import Task, TrainableValue
 from lyceum.utils.aio import gather
 from lyceum.value.targets import Examples, Targets, examples_of
 
@@ -138,37 +134,21 @@ class SearchAndDistil(StageSettings):
         return SearchAndDistilRun(self, session)
 
 
-class SearchAndDistilRun(SamplingRun):
+class SearchAndDistilRun:
     """The loop and its state: what a round found is in it as soon as the round's first step is done."""
 
     def __init__(self, settings: SearchAndDistil, session: Session) -> None:
         self.settings, self.session = settings, session
         self.steps, self.step = settings.steps, 0
-        self.sampled_before = session.counts.tokens_sampled
-        self.seed = session.seed + 7919 * session.stage  # each stage draws its own
         self.objective = settings.objective.build()
         self.first = None if settings.start == "current" else [p.detach().clone() for p in self._trained()]
         self.learner = self._new_learner()
-        self.engine = settings.engine.build(session.policy)
-        self.engine.version = session.first_step
-        self.curriculum: Curriculum = settings.curriculum.build(session.source, seed=self.seed, policy=session.policy)
-        self.guidance: list[Guidance] = [guide.build(session.source, seed=self.seed) for guide in settings.guidance]
-        self.rollout = reduce(lambda rollout, guide: guide(rollout), self.guidance, settings.rollout.build())
-        self.value: ValueModel | None = None
-        if settings.value is not None:
-            self.value = settings.value.build(session.policy, seed=self.seed)
+        self.sampler = Sampler(settings, session)
+        self.engine = self.sampler.engine
         if settings.traces is not None:
             settings.traces.check_policy(session.policy)
         self.trace: Traces | None = None if settings.traces is None else settings.traces.build()
         self.traces: list[Trace] = []
-        self.runtime = InProcess(
-            session.policy,
-            self.engine,
-            self._grader(),
-            seed=self.seed,
-            max_tokens_per_task=settings.max_tokens_per_task,
-            value=self.value,
-        )
         self._found: tuple[list[Tree], dict[str, Any]] | None = None  # by the round's search, until it is recorded
 
     def _trained(self) -> list[torch.nn.Parameter]:
@@ -179,7 +159,7 @@ class SearchAndDistilRun(SamplingRun):
         return self.settings.learner.build(self.session.policy, total_steps=steps, needs=frozenset())
 
     async def run(self) -> None:
-        while self.step < self.steps and not (self.step == self.begin and self._spent()):
+        while self.step < self.steps and not (self.step == self.begin and self.sampler.spent):
             if self.step == self.begin:
                 await self.search()
             if self.traces:
@@ -189,36 +169,23 @@ class SearchAndDistilRun(SamplingRun):
                 await self.record({})
             self.session.pause(self.step, self.steps, self.state_dict)
         self.learner.require_learnt()
-        if self.value is not None and self.settings.value.trainable:
-            cast(TrainableValue, self.value).save(self.session.run.value)
+        if self.settings.value is not None and self.settings.value.trainable:
+            cast(TrainableValue, self.sampler.value).save(self.session.run.value)
 
     async def search(self) -> None:
         """A round's trees, what they have to teach, and the value model fitted to them."""
-        settings, session = self.settings, self.session
-        tasks = self.curriculum.draw(settings.tasks_per_round)
-        computed = tokens_computed(self.engine)
-        with session.run.timed("generate"):
-            trees = await self.runtime.run(
-                tasks,
-                self.rollout,
-                key=("round", self.round),
-                step=self.step,
-                progress=self.progress,
-                done=session.counter("searching", len(tasks)),
-            )
+        session = self.session
+        key = ("round", self.round)
+        trees = await self.sampler.sample(self.settings.tasks_per_round, key=key, step=self.step, phase="searching")
         session.progress.phase("training")
         figures = rollout_figures(trees, (), build_forest(trees)) | await self.take(trees)
         with session.run.timed("train"):
             fitted = self.fit([example for tree in trees for example in self.examples(tree)])
-        figures |= fitted
         for tree in trees:
             tree.mean_abs_advantage = 0.0  # there are none in fine-tuning
-        for room in (self.curriculum, *self.guidance):
-            room.observe(trees)
-        self.count(trees)
+        self.sampler.observe(trees)
+        self._found = trees, figures | fitted | self.sampler.count(trees)
         session.count_signal(bool(self.traces or fitted))
-        figures["tokens_computed/step"] = tokens_computed(self.engine) - computed
-        self._found = trees, figures | self.beliefs()
         if self.first is not None and self.traces:
             with torch.no_grad():
                 for parameter, began in zip(self._trained(), self.first, strict=True):
@@ -248,29 +215,25 @@ class SearchAndDistilRun(SamplingRun):
         if trace.tokens is not None or not self.settings.verified:
             return True
         leaf = as_tree(trace, self.session.policy).trajectories[0]
-        (leaf.grade,) = await self.runtime.grader(task, [leaf])
+        (leaf.grade,) = await self.sampler.grader(task, [leaf])
         return is_right(leaf)
 
     def examples(self, tree: Tree) -> Examples:
         return [] if self.settings.targets is None else examples_of(tree, self.settings.targets)
 
     def fit(self, examples: Examples) -> dict[str, Any]:
-        if self.settings.targets is None or self.value is None or not self.settings.value.trainable:
+        if self.settings.targets is None or self.settings.value is None or not self.settings.value.trainable:
             return {}
-        figures = cast(TrainableValue, self.value).fit(examples)
+        figures = cast(TrainableValue, self.sampler.value).fit(examples)
         return {f"value/{name}": figure for name, figure in figures.items()}
 
     async def distil(self) -> None:
         """One optimiser step on traces."""
         session = self.session
-        started = time.perf_counter()
-        with session.training(self.learner):
-            trees = [as_tree(trace, session.policy) for trace in self.batch()]
-            figures: dict[str, Any] = imitate(self.learner, trees, self.objective)
+        trees = [as_tree(trace, session.policy) for trace in self.batch()]
+        figures = session.imitate(self.learner, trees, self.objective)
         self.step += 1
         await self.engine.load(self.learner.weights(), version=session.first_step + self.step)
-        session.counts.tokens_trained += int(figures["tokens_trained"])
-        figures["tokens_per_second"] = figures["tokens_trained"] / (time.perf_counter() - started)
         await self.record(figures)
 
     def batch(self) -> list[Trace]:
@@ -279,29 +242,19 @@ class SearchAndDistilRun(SamplingRun):
         first = (self.step - self.begin) * size
         places = [divmod(number, len(self.traces)) for number in range(first, first + size)]
         orders = {
-            number: np.random.default_rng([self.seed, self.round, number]).permutation(len(self.traces))
+            number: np.random.default_rng([self.session.stage_seed, self.round, number]).permutation(len(self.traces))
             for number in {number for number, _ in places}
         }
         return [self.traces[int(orders[number][place])] for number, place in places]
 
     async def record(self, figures: dict[str, Any]) -> None:
-        settings, session = self.settings, self.session
-        step = session.first_step + self.step
+        session, step = self.session, self.session.first_step + self.step
         trees, of_round = self._found or ([], {})
         self._found = None
         session.digest(step, trees, figures)
-        figures = {**of_round, **figures}
-        figures |= {name: getattr(session.counts, name) for name in ("tokens_sampled", "tokens_trained")}
-        figures["skipped_steps"] = self.learner.skipped_steps
-        if session.exam and session.due(self.step, session.exam.every, self.steps):
-            await session.evaluate(self.engine, figures)
-        session.run.record(step, {"stage": settings.kind, **figures})
+        await session.finish_step(self, {**of_round, **figures}, expected_steps=self.sampler.expected_steps(self.step))
         if trees:
             session.run.rollouts(step, trees, None, session.policy.decode, always=True)
-        if settings.max_tokens is not None:
-            last = math.ceil(self.step * settings.max_tokens / max(1, self._sampled))
-            session.progress.total = session.first_step + min(self.steps, max(self.step, last))
-        session.progress.step(step, figures)
 
     # Rounds are told by the step alone: which one is under way, and that its search is done where a step of it is. ---
 
@@ -322,24 +275,16 @@ class SearchAndDistilRun(SamplingRun):
     def state_dict(self) -> dict[str, Any]:
         return {
             "step": self.step,
-            "sampled_before": self.sampled_before,
             "learner": self.learner.state_dict(),
+            "sampler": self.sampler.state_dict(),
             "first": self.first,
-            "curriculum": self.curriculum.state_dict(),
-            "guidance": [guide.state_dict() for guide in self.guidance],
-            "value": None if self.value is None else self.value.state_dict(),
             "traces": [trace.state_dict() for trace in self.traces],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         require_keys("stage", given=state, needed=self.state_dict())
-        self.step, self.sampled_before = state["step"], state["sampled_before"]
+        self.step, self.first = state["step"], state["first"]
         self.learner.load_state_dict(state["learner"])
-        self.first = state["first"]
-        self.curriculum.load_state_dict(state["curriculum"])
-        for guide, saved in zip(self.guidance, state["guidance"], strict=True):
-            guide.load_state_dict(saved)
-        if self.value is not None:
-            self.value.load_state_dict(state["value"])
+        self.sampler.load_state_dict(state["sampler"])
         self.traces = [Trace.from_state(trace) for trace in state["traces"]]
         self.engine.version = self.session.first_step + self.step

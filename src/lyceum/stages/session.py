@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+import torch
+
 from lyceum.digests import step_digests
 from lyceum.evaluate.run import MAX_REASONS, Exam, details_ungraded, reasons_ungraded
-from lyceum.forest import Forest
+from lyceum.forest import Forest, build_forest
 from lyceum.policy import Policy
 from lyceum.progress import Progress
 from lyceum.run import Run
@@ -21,7 +24,7 @@ from lyceum.stages.counts import (
     NothingGraded,
 )
 from lyceum.tree import Tree
-from lyceum.types import Credited, Engine, Grader, Learner, TaskSource
+from lyceum.types import Credited, Engine, Grader, Learner, Objective, TaskSource
 
 
 class Interrupted(Exception):
@@ -36,10 +39,18 @@ class StageRun(Protocol):
     """A stage under way: what its settings build.
 
     Attributes:
-        step: how many of its steps are done.
+        settings: those it was built from.
+        steps: how many it takes at most, and
+        step: how many of them are done.
+        engine: what evaluations sample with.
+        learner: what updates the weights.
     """
 
+    settings: Any
+    steps: int
     step: int
+    engine: Engine
+    learner: Learner
 
     async def run(self) -> None:
         """Take the steps that are left, with :meth:`Session.pause` after each."""
@@ -74,6 +85,17 @@ class Session:
     """Reasons for ungraded trajectories that were said."""
     warned: bool = False
     """Whether it was said that nothing is being learnt."""
+
+    @property
+    def stage_seed(self) -> int:
+        """Each stage draws its own."""
+        return self.seed + 7919 * self.stage
+
+    def build_engine(self, settings: Any) -> Engine:
+        """An engine that serves the weights with which the running stage began."""
+        engine = settings.build(self.policy)
+        engine.version = self.first_step
+        return engine
 
     def digest(
         self,
@@ -140,6 +162,32 @@ class Session:
         with self.run.timed("train"):
             yield
         self.counts.skipped_steps += learner.skipped_steps - before
+
+    def imitate(self, learner: Learner, trees: Sequence[Tree], objective: Objective) -> dict[str, Any]:
+        """One step of fine-tuning: trajectories as they stand, none of which is better than another; its figures."""
+        started = time.perf_counter()
+        with self.training(learner):
+            forest = build_forest(trees)
+            figures = learner.step(forest, Credited(torch.zeros(forest.rows().index.shape)), objective)
+        return figures | {"tokens_per_second": figures["tokens_trained"] / (time.perf_counter() - started)}
+
+    async def finish_step(self, of: StageRun, figures: dict[str, Any], *, expected_steps: int | None = None) -> None:
+        """Evaluate where it is due, then write down and show the step that a stage has just done.
+
+        Args:
+            figures: of the step; to these is added what the run has cost so far.
+            expected_steps: of the stage, where it may end before its steps are done.
+        """
+        step = self.first_step + of.step
+        self.counts.tokens_trained += int(figures.get("tokens_trained", 0))
+        figures |= {"tokens_sampled": self.counts.tokens_sampled, "tokens_trained": self.counts.tokens_trained}
+        figures["skipped_steps"] = of.learner.skipped_steps
+        if self.exam and self.due(of.step, self.exam.every, of.steps):
+            await self.evaluate(of.engine, figures)
+        self.run.record(step, {"stage": of.settings.kind, **figures})
+        if expected_steps is not None:
+            self.progress.total = self.first_step + expected_steps
+        self.progress.step(step, figures)
 
     def counter(self, phase: str, total: int) -> Callable[[Tree], None]:
         """Shows a phase's progress: to be called with each finished tree."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from lyceum.component import of_kind, require_keys, slot
-from lyceum.demonstrations import demonstrated, imitate, needed_demonstration
+from lyceum.demonstrations import demonstrated, needed_demonstration
 from lyceum.rooms import (
     Composition,
     CurriculumSettings,
@@ -21,7 +20,7 @@ from lyceum.rooms import (
 )
 from lyceum.stages.session import Session
 from lyceum.tree import Tree
-from lyceum.types import Task, TaskSource
+from lyceum.types import Curriculum, Task, TaskSource
 
 
 class SupervisedStage(StageSettings):
@@ -70,28 +69,20 @@ class SupervisedRun:
         self.steps, self.step = settings.steps, 0
         self.objective = settings.objective.build()
         self.learner = settings.learner.build(session.policy, total_steps=settings.steps, needs=frozenset())
-        self.engine = settings.engine.build(session.policy)
-        self.engine.version = session.first_step
-        seed = session.seed + 7919 * session.stage
-        self.curriculum = settings.curriculum.build(session.source, seed=seed, policy=session.policy)
+        self.engine = session.build_engine(settings.engine)
+        self.curriculum: Curriculum = settings.curriculum.build(
+            session.source, seed=session.stage_seed, policy=session.policy
+        )
 
     async def run(self) -> None:
         session = self.session
         while self.step < self.steps:
-            started = time.perf_counter()
-            with session.training(self.learner):
-                trees = self.demonstrations(self.curriculum.draw(self.settings.tasks_per_step))
-                figures: dict[str, Any] = imitate(self.learner, trees, self.objective)
+            trees = self.demonstrations(self.curriculum.draw(self.settings.tasks_per_step))
+            figures = session.imitate(self.learner, trees, self.objective)
             self.step += 1
-            session.digest(session.first_step + self.step, trees, figures)
             await self.engine.load(self.learner.weights(), version=session.first_step + self.step)
-            session.counts.tokens_trained += int(figures["tokens_trained"])
-            figures["tokens_per_second"] = figures["tokens_trained"] / (time.perf_counter() - started)
-            figures |= {name: getattr(session.counts, name) for name in ("tokens_sampled", "tokens_trained")}
-            if session.exam and session.due(self.step, session.exam.every, self.steps):
-                await session.evaluate(self.engine, figures)
-            session.run.record(session.first_step + self.step, {"stage": self.settings.kind, **figures})
-            session.progress.step(session.first_step + self.step, figures)
+            session.digest(session.first_step + self.step, trees, figures)
+            await session.finish_step(self, figures)
             session.pause(self.step, self.steps, self.state_dict)
         self.learner.require_learnt()
 
