@@ -500,8 +500,10 @@ class Learner(Protocol):
 
 
 class Objective(Protocol):
+    columns: frozenset[str]
+    """Token columns that the learner adds to the forest before credit: ``reference_logprob``, ``old_value``."""
     needs: frozenset[str]
-    """Any of ``entropy``, ``reference_logprob``, ``old_logprob``, ``value``, ``logits``; only that is computed.
+    """What it computes in an update: any of ``entropy``, ``value``, ``logits``, ``old_logprob``; only that is computed.
     ``old_logprob`` without a need is the detached current one, which equals it when each batch gets one update."""
     aggregate: Literal["token", "sequence", "constant"]
     """``token``, ``sequence`` or ``constant``: how ``Batch.weight`` shares the loss out."""

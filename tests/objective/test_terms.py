@@ -50,13 +50,13 @@ def test_only_what_is_used_is_asked_for(kind):
     plain = settings().build()
     assert plain.needs <= {"old_logprob"}
     assert plain.zero_advantage_is_zero
-    for term, setting, needed in [
-        ("kl", {"coefficient": 0.1}, "reference_logprob"),
-        ("entropy_coefficient", -0.1, "entropy"),
-        ("value_coefficient", 0.5, "value"),
+    for term, setting, columns, needed in [
+        ("kl", {"coefficient": 0.1}, {"reference_logprob"}, set()),
+        ("entropy_coefficient", -0.1, set(), {"entropy"}),
+        ("value_coefficient", 0.5, {"old_value"}, {"value"}),
     ]:
         objective = settings(**{term: setting}).build()
-        assert objective.needs == plain.needs | {needed}
+        assert (objective.columns, objective.needs) == (columns, plain.needs | needed)
         assert not objective.zero_advantage_is_zero  # the term pulls on rows without an advantage too
 
 

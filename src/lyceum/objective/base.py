@@ -61,12 +61,13 @@ class Terms(Aggregation):
         return batch.mask & (batch.origin == int(Origin.POLICY))
 
     @property
+    def columns(self) -> frozenset[str]:
+        wanted = {"reference_logprob": self.kl.coefficient != 0, "old_value": self.value_coefficient != 0}
+        return frozenset(name for name, is_wanted in wanted.items() if is_wanted)
+
+    @property
     def needs(self) -> frozenset[str]:
-        wanted = {
-            "reference_logprob": self.kl.coefficient != 0,
-            "entropy": self.entropy_coefficient != 0,
-            "value": self.value_coefficient != 0,
-        }
+        wanted = {"entropy": self.entropy_coefficient != 0, "value": self.value_coefficient != 0}
         return frozenset(name for name, is_wanted in wanted.items() if is_wanted)
 
     def check(self, stage: Composition) -> list[str]:
@@ -98,12 +99,13 @@ class PolicyObjective:
         self.terms = terms
         self.surrogate = surrogate
         corrected = terms.importance.mode != "none"
+        self.columns = terms.columns
         self.needs = terms.needs | needs | ({"old_logprob"} if corrected else frozenset())
         self.aggregate: Aggregate = terms.aggregate
         self.constant = terms.constant
         self.origins = origins
         # Those terms pull on a row whatever its advantage is, so that no row may be skipped.
-        self.zero_advantage_is_zero = not terms.needs
+        self.zero_advantage_is_zero = not (terms.columns | terms.needs)
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Metrics]:
         batch = clean(batch)

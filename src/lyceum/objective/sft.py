@@ -21,7 +21,7 @@ class SFT(Aggregation):
 
 class CrossEntropy:
     def __init__(self, settings: SFT) -> None:
-        self.needs: frozenset[str] = frozenset()
+        self.columns = self.needs = frozenset[str]()
         self.aggregate: Aggregate = settings.aggregate
         self.constant = settings.constant
         self.origins: tuple[Origin, ...] = (Origin.TEACHER,)

@@ -155,10 +155,8 @@ class OnlineRun:
         self.settings, self.session = settings, session
         self.steps, self.step = settings.steps, 0
         self.objective, self.credit = settings.objective.build(), settings.credit.build()
-        needs = self.objective.needs | self.credit.needs
-        self.needs = needs & {"reference_logprob", "old_value"} | (self.credit.needs & {"old_logprob"})
-        if "value" in self.objective.needs:
-            self.needs |= {"old_value"}
+        self.columns = self.objective.columns | self.credit.needs
+        needs = self.columns | self.objective.needs
         self.learner = settings.learner.build(session.policy, total_steps=settings.steps, needs=needs)
         self.sampler = Sampler(settings, session)
         self.engine = self.sampler.engine
@@ -206,7 +204,7 @@ class OnlineRun:
         if not forest.n_rows:
             return None, {}
         with self.session.training(self.learner):
-            forest = self.learner.annotate(forest, self.needs)
+            forest = self.learner.annotate(forest, self.columns)
             credited = self.credit(forest)
             return credited, self.learner.step(forest, credited, self.objective)
 
