@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from lyceum.component import RecipeError
 from lyceum.policy import Policy
+from lyceum.traces.base import Trace
 from lyceum.tree import Node, Tree
-from lyceum.types import Grade, Origin, Task
+from lyceum.types import Origin, Task
 
 
 def demonstration_of(task: Task) -> str | None:
@@ -33,17 +34,16 @@ def needed_demonstration(task: Task, by: str) -> str:
     return text
 
 
-def add_demonstration(prompt: Node, tokens: Sequence[int], text: str, max_completion_tokens: int) -> Node:
-    """A finished trajectory below a prompt, written by a teacher; cut at so many tokens."""
+def add_demonstration(prompt: Node, tokens: Sequence[int], text: str, max_completion_tokens: int | None = None) -> Node:
+    """A finished trajectory below a prompt, written by a teacher; cut where it is longer than allowed."""
     leaf = prompt.add(tokens[:max_completion_tokens], Origin.TEACHER, text)
-    leaf.finish = "stop" if len(tokens) <= max_completion_tokens else "length"
+    leaf.finish = "stop" if len(leaf.tokens) == len(tokens) else "length"
     return leaf
 
 
-def demonstrated(policy: Policy, task: Task, text: str, max_completion_tokens: int) -> Tree:
-    """A task's prompt and one demonstration below it, for fine-tuning, which asks for no reward."""
-    tree = Tree(task, [Node(None, policy.render(task.messages), Origin.PROMPT)])
-    leaf = add_demonstration(tree.root, policy.encode(text), text, max_completion_tokens)
-    leaf.grade = Grade(outcome=0.0)
-    tree.chosen = [leaf]
+def demonstrated(policy: Policy, trace: Trace, max_completion_tokens: int | None = None) -> Tree:
+    """A prompt with one completion to imitate below it, which nobody has graded."""
+    tree = Tree(Task(trace.task, trace.messages), [Node(None, policy.render(trace.messages), Origin.PROMPT)])
+    tokens = policy.encode(trace.text) if trace.tokens is None else trace.tokens
+    tree.chosen = [add_demonstration(tree.root, tokens, trace.text, max_completion_tokens)]
     return tree

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import nan
 from typing import ClassVar
 
 import torch
@@ -17,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lyceum.tree import Node, Tree
-from lyceum.types import Origin
+from lyceum.types import Grade, Origin
 from lyceum.utils.numbers import LARGE
 
 
@@ -236,13 +237,21 @@ class _Builder:
         return parent
 
 
-def build_forest(trees: Sequence[Tree], *, weights: Sequence[float] | None = None, temperature: float = 1.0) -> Forest:
+def build_forest(
+    trees: Sequence[Tree],
+    *,
+    weights: Sequence[float] | None = None,
+    temperature: float = 1.0,
+    graded: bool = True,
+) -> Forest:
     """Lay finished trees flat. Rows are the trees' graded trajectories, in order; ungraded ones are left out.
 
     Args:
         trees: in the order the curriculum drew them.
         weights: what the curriculum multiplies each tree's advantages by; 1 when None.
         temperature: that the trees were sampled at.
+        graded: False for demonstrations, of which nobody has asked for a grade: every trajectory is a row, its reward
+            nan.
     Returns:
         A forest on the CPU whose groups are the trees.
     Raises:
@@ -259,7 +268,8 @@ def build_forest(trees: Sequence[Tree], *, weights: Sequence[float] | None = Non
     segments: list[tuple[int, int, int, int, float, float]] = []
     for t, tree in enumerate(trees):
         end_of: dict[int, int] = {}
-        for trajectory, grade, outcome in tree.graded_with_outcome():
+        of_tree = tree.graded_with_outcome() if graded else ((leaf, Grade(None), nan) for leaf in tree.trajectories)
+        for trajectory, grade, outcome in of_tree:
             place = Forest.ROOT
             start = 0
             row = len(leaf)

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from tiny_models import plain_model, policy_like
 
 from lyceum.component import RecipeError
+from lyceum.demonstrations import demonstrated
 from lyceum.tasks.chain import grade_leaves, make_task
-from lyceum.traces.base import as_tree
 from lyceum.traces.reflection import Reflection, search_order, shared
 from lyceum.tree import Node, Tree
 from lyceum.types import Grade, Origin
@@ -150,7 +150,7 @@ def test_traces_keep_to_their_numbers_and_are_right_and_read_back(backtracks, se
     assert len({trace.text for trace in made}) == len(made)
     assert all(1 <= trace.text.count("?") <= backtracks for trace in told)
     for trace in made:
-        leaf = as_tree(trace, POLICY).trajectories[0]
+        (leaf,) = demonstrated(POLICY, trace).trajectories
         assert POLICY.decode(leaf.tokens) == trace.text
         assert POLICY.encode(trace.text) == leaf.tokens
         leaf.finish = "stop"

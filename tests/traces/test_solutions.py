@@ -1,8 +1,9 @@
 import pytest
 from tiny_models import plain_model, policy_like
 
+from lyceum.demonstrations import demonstrated
 from lyceum.forest import build_forest
-from lyceum.traces.base import Trace, as_tree
+from lyceum.traces.base import Trace
 from lyceum.traces.solutions import Solutions
 from lyceum.tree import Node, Tree
 from lyceum.types import Grade, Origin, Task
@@ -81,7 +82,10 @@ def test_a_trace_comes_back_from_plain_values():
 def test_a_trace_is_a_teachers_trajectory_below_its_prompt(tokens):
     policy = policy_like(plain_model())
     trace = Trace("t", ({"role": "user", "content": "1+1="},), "1+1=2", tokens)
-    forest = build_forest([as_tree(trace, policy)])
+    tree = demonstrated(policy, trace)
+    assert build_forest([tree]).n_rows == 0, "nobody has graded it"
+    forest = build_forest([tree], graded=False)
+    assert forest.reward.isnan().all()
     (row,) = forest.rows().index
     written = list(tokens or policy.encode("1+1=2"))
     assert forest.token[row].tolist() == policy.render(trace.messages) + written

@@ -64,7 +64,7 @@ class DemonstrationGuide(TaskGuide):
         if len(tokens) > min(longest, context.room(tree.root)):
             return "too long"
         own = tree.trajectories
-        leaf = add_demonstration(tree.root, tokens, text, longest)
+        leaf = add_demonstration(tree.root, tokens, text)
         tree.chosen = own
         (grade,) = await context.grade([leaf])
         if grade.outcome is None:

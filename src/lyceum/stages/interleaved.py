@@ -100,7 +100,7 @@ class FineTuner:
         if text is None:
             return "missing"
         trace = Trace(task.id, task.messages, text)
-        (leaf,) = self.tree_of(trace).trajectories
+        (leaf,) = demonstrated(self.session.policy, trace, self.settings.max_completion_tokens).trajectories
         if leaf.finish == "length":
             return "too_long"
         if self.settings.verified:
@@ -114,11 +114,8 @@ class FineTuner:
         """One step on the newest demonstrations of the buffer, which leave it."""
         batch, self.buffer = self.buffer[: self.settings.batch], self.buffer[self.settings.batch :]
         self.demonstrations_used += len(batch)
-        return self.session.imitate(self.learner, [self.tree_of(trace) for trace in batch], self.objective)
-
-    def tree_of(self, trace: Trace) -> Tree:
-        task = Task(trace.task, trace.messages)
-        return demonstrated(self.session.policy, task, trace.text, self.settings.max_completion_tokens)
+        trees = [demonstrated(self.session.policy, trace) for trace in batch]
+        return self.session.imitate(self.learner, trees, self.objective)
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -14,6 +14,7 @@ import torch
 from pydantic import Field, model_validator
 
 from lyceum.component import Tokens, of_kind, require_keys, slot
+from lyceum.demonstrations import demonstrated
 from lyceum.forest import build_forest
 from lyceum.rooms import (
     Composition,
@@ -31,7 +32,7 @@ from lyceum.rooms import (
 from lyceum.stages.figures import rollout_figures
 from lyceum.stages.sampling import Sampler
 from lyceum.stages.session import Session
-from lyceum.traces.base import Trace, Traces, as_tree
+from lyceum.traces.base import Trace, Traces
 from lyceum.tree import Tree, is_right
 from lyceum.types import Task, TrainableValue
 from lyceum.utils.aio import gather
@@ -214,7 +215,7 @@ class SearchAndDistilRun:
         """Whether a trace may be distilled: as the verifier says of a text that was made of a tree."""
         if trace.tokens is not None or not self.settings.verified:
             return True
-        leaf = as_tree(trace, self.session.policy).trajectories[0]
+        (leaf,) = demonstrated(self.session.policy, trace).trajectories
         (leaf.grade,) = await self.sampler.grader(task, [leaf])
         return is_right(leaf)
 
@@ -230,7 +231,7 @@ class SearchAndDistilRun:
     async def distil(self) -> None:
         """One optimiser step on traces."""
         session = self.session
-        trees = [as_tree(trace, session.policy) for trace in self.batch()]
+        trees = [demonstrated(session.policy, trace) for trace in self.batch()]
         figures = session.imitate(self.learner, trees, self.objective)
         self.step += 1
         await self.engine.load(self.learner.weights(), version=session.first_step + self.step)

@@ -164,10 +164,10 @@ class Session:
         self.counts.skipped_steps += learner.skipped_steps - before
 
     def imitate(self, learner: Learner, trees: Sequence[Tree], objective: Objective) -> dict[str, Any]:
-        """One step of fine-tuning: trajectories as they stand, none of which is better than another; its figures."""
+        """One step of fine-tuning: ungraded trajectories, none of which is better than another; its figures."""
         started = time.perf_counter()
         with self.training(learner):
-            forest = build_forest(trees)
+            forest = build_forest(trees, graded=False)
             figures = learner.step(forest, Credited(torch.zeros(forest.rows().index.shape)), objective)
         return figures | {"tokens_per_second": figures["tokens_trained"] / (time.perf_counter() - started)}
 

@@ -19,6 +19,7 @@ from lyceum.rooms import (
     StageSettings,
 )
 from lyceum.stages.session import Session
+from lyceum.traces.base import Trace
 from lyceum.tree import Tree
 from lyceum.types import Curriculum, Task, TaskSource
 
@@ -87,9 +88,11 @@ class SupervisedRun:
         self.learner.require_learnt()
 
     def demonstrations(self, tasks: list[Task]) -> list[Tree]:
-        """One trajectory a task: its prompt, and the demonstration written by a teacher."""
+        """One trajectory for each task: its prompt, and the demonstration written by a teacher."""
         policy, longest = self.session.policy, self.settings.max_completion_tokens
-        return [demonstrated(policy, task, needed_demonstration(task, "stage 'sft'"), longest) for task in tasks]
+        texts = [needed_demonstration(task, "stage 'sft'") for task in tasks]
+        traces = [Trace(task.id, task.messages, text) for task, text in zip(tasks, texts, strict=True)]
+        return [demonstrated(policy, trace, longest) for trace in traces]
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lyceum.component import require_keys
-from lyceum.policy import Policy
-from lyceum.tree import Node, Tree
-from lyceum.types import Grade, Message, Origin, Task
+from lyceum.tree import Tree
+from lyceum.types import Message
 
 
 @dataclass(frozen=True)
@@ -47,13 +46,3 @@ class Trace:
 Decode = Callable[[Sequence[int]], str]
 Traces = Callable[[Sequence[Tree], Decode], list[Trace]]
 """Finished trees in, and what a tokenizer makes of tokens; traces out, in the order of the trees."""
-
-
-def as_tree(trace: Trace, policy: Policy) -> Tree:
-    """The trace as a teacher's trajectory below its prompt, for fine-tuning, which asks for no reward."""
-    tree = Tree(Task(trace.task, trace.messages), [Node(None, policy.render(trace.messages), Origin.PROMPT)])
-    tokens = policy.encode(trace.text) if trace.tokens is None else list(trace.tokens)
-    leaf = tree.root.add(tokens, Origin.TEACHER, trace.text)
-    leaf.grade, leaf.finish = Grade(outcome=0.0), "stop"
-    tree.chosen = [leaf]
-    return tree
