@@ -238,11 +238,7 @@ class _Builder:
 
 
 def build_forest(
-    trees: Sequence[Tree],
-    *,
-    weights: Sequence[float] | None = None,
-    temperature: float = 1.0,
-    graded: bool = True,
+    trees: Sequence[Tree], *, weights: Sequence[float] | None = None, temperature: float = 1.0, graded: bool = True
 ) -> Forest:
     """Lay finished trees flat. Rows are the trees' graded trajectories, in order; ungraded ones are left out.
 

@@ -21,7 +21,7 @@ from lyceum.rooms import (
 from lyceum.stages.session import Session
 from lyceum.traces.base import Trace
 from lyceum.tree import Tree
-from lyceum.types import Curriculum, Task, TaskSource
+from lyceum.types import Task, TaskSource
 
 
 class SupervisedStage(StageSettings):
@@ -71,9 +71,7 @@ class SupervisedRun:
         self.objective = settings.objective.build()
         self.learner = settings.learner.build(session.policy, total_steps=settings.steps, needs=frozenset())
         self.engine = session.build_engine(settings.engine)
-        self.curriculum: Curriculum = settings.curriculum.build(
-            session.source, seed=session.stage_seed, policy=session.policy
-        )
+        self.curriculum = settings.curriculum.build(session.source, seed=session.stage_seed, policy=session.policy)
 
     async def run(self) -> None:
         session = self.session
@@ -90,8 +88,7 @@ class SupervisedRun:
     def demonstrations(self, tasks: list[Task]) -> list[Tree]:
         """One trajectory for each task: its prompt, and the demonstration written by a teacher."""
         policy, longest = self.session.policy, self.settings.max_completion_tokens
-        texts = [needed_demonstration(task, "stage 'sft'") for task in tasks]
-        traces = [Trace(task.id, task.messages, text) for task, text in zip(tasks, texts, strict=True)]
+        traces = [Trace(task.id, task.messages, needed_demonstration(task, "stage 'sft'")) for task in tasks]
         return [demonstrated(policy, trace, longest) for trace in traces]
 
     def state_dict(self) -> dict[str, Any]:
