@@ -1,4 +1,6 @@
 import math
+from itertools import pairwise
+from random import Random
 
 import pytest
 import torch
@@ -11,6 +13,76 @@ from lyceum.tree import Node, Tree
 from lyceum.types import Continuation, Grade, Origin, Task
 
 seeds = st.integers(0, 2**32)
+
+
+def token_by_token(trees) -> dict[str, list]:
+    """The oracle: a trie of single tokens and a walk through each row's nodes, without runs or arrays."""
+    found: dict[tuple, int] = {}
+    unique, leaves, segments, number = [], [], [], {}
+    for t, leaf, grade in trajectories(trees):
+        parent, position, path = -1, 0, leaf.path()
+        steps = {len(path[0].tokens) + end: reward for end, reward in grade.steps}
+        for node in path:
+            n, start = number.setdefault(id(node), len(number)), position
+            for i, token in enumerate(node.tokens):
+                drawn = node.origin == Origin.POLICY
+                what = (token, int(node.origin), *((node.behaviour_logprob[i], node.version[i]) if drawn else (9, -1)))
+                place = found.setdefault((t, parent, what, node.grafted), len(unique))
+                if place == len(unique):
+                    unique.append((t, parent, position, *what, node.grafted))
+                parent, position = place, position + 1
+                if position in steps:
+                    segments.append((len(leaves), n, start, position, steps[position], node.value or 9))
+                    start = position
+            if start < position or not node.tokens:
+                segments.append((len(leaves), n, start, position, 9, node.value or 9))
+        leaves.append(parent)
+    names = ("tree", "parent", "position", "token", "origin", "behaviour_logprob", "version", "grafted")
+    columns = dict(zip(names, map(list, zip(*unique, strict=True)), strict=True)) if unique else {n: [] for n in names}
+    return columns | {"leaf": leaves, "segments": segments}
+
+
+def as_lists(forest: Forest) -> dict[str, list]:
+    """A forest as ``token_by_token`` gives it; 9 for nan."""
+    names = ("tree", "parent", "position", "token", "origin", "behaviour_logprob", "version", "leaf")
+    columns = {name: getattr(forest, name).nan_to_num(9).tolist() for name in names}
+    grafted = forest.columns.get("grafted", torch.zeros(forest.n_tokens, dtype=torch.bool)).tolist()
+    names = ("row", "node", "start", "end", "reward", "value")
+    segments = zip(*(getattr(forest, f"segment_{name}").nan_to_num(9).tolist() for name in names), strict=True)
+    return columns | {"grafted": grafted, "segments": list(segments)}
+
+
+def alike_trees(seed: int) -> list[Tree]:
+    """Groups whose samples repeat another one for a long stretch, in nodes cut anywhere, some of them grafted."""
+    rng = Random(seed)
+    trees = []
+    for number in range(2):
+        tree = Tree(Task(str(number), ()), [Node(None, [1, 2], Origin.PROMPT), Node(None, [1, 3], Origin.PROMPT)])
+        made = [([], [], [])]
+        for _ in range(rng.randint(1, 12)):
+            other, length = rng.choice(made), rng.randint(0, 90)
+            at = rng.randint(0, len(other[0]))
+            new = ([5] * length, [-0.5] * length, [3] * length)
+            if length:  # what differs first: the token, its log-probability or its version
+                rng.choice(new)[0] = rng.choice((-1, -2, -3))
+            sample = tuple(old[:at] + more for old, more in zip(other, new, strict=True))
+            made.append(sample)
+            node, cuts = rng.choice(tree.roots), sorted(rng.choices(range(len(sample[0]) + 1), k=rng.randint(0, 4)))
+            for a, b in pairwise([0, *cuts, len(sample[0])]):
+                node = node.add_drawn(Continuation(*(run[a:b] for run in (*sample[:2], *sample[1:])), "stop"))
+                node.value, node.grafted = rng.choice((None, 0.5)), rng.random() < 0.2
+            steps = rng.sample(range(1, 99), 3)
+            node.grade = Grade(1.0, steps=tuple((end, rng.choice((0.25, 2.0))) for end in steps))
+            if rng.random() < 0.3:
+                tree.graft(node, tree.root)
+        trees.append(tree)
+    return trees
+
+
+@given(seeds)
+def test_a_forest_is_what_a_walk_token_by_token_finds(seed):
+    for trees in (random_trees(seed), random_trees(seed, vocabulary=2, longest=30), alike_trees(seed)):
+        assert as_lists(build_forest(trees)) == token_by_token(trees)
 
 
 def trajectories(trees):
@@ -242,6 +314,13 @@ def test_samples_computed_apart_stay_apart():
     drawn(root, [2, 3], -1.0).grade = Grade(1.0)
     drawn(root, [2, 3], -1.0 - 1e-7).grade = Grade(0.0)
     assert build_forest([Tree(Task("t", ()), [root])]).n_tokens == 5
+
+
+def test_a_drawn_node_without_a_version_of_each_token_is_refused():
+    root = Node(None, [1], Origin.PROMPT)
+    root.add_drawn(Continuation([2, 3], [-1.0, -1.0], [-1.0, -1.0], [0], "stop")).grade = Grade(1.0)
+    with pytest.raises(ValueError, match="a node of 2 tokens has 2 log-probabilities and 1 versions"):
+        build_forest([Tree(Task("t", ()), [root])])
 
 
 def test_ungraded_trajectories_are_left_out():

@@ -11,13 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import nan
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
+from numpy.typing import NDArray
 from torch import Tensor
 
-from lyceum.tree import Node, Tree
+from lyceum.token_trie import NO_VERSION, ROOT, TokenTrie
+from lyceum.tree import Tree
 from lyceum.types import Grade, Origin
 from lyceum.utils.numbers import LARGE
 
@@ -66,8 +69,8 @@ class Forest:
         temperature: that the rows were sampled at; the learner's log-probabilities are of logits / temperature.
     """
 
-    ROOT: ClassVar[int] = -1
-    NO_VERSION: ClassVar[int] = -1
+    ROOT: ClassVar[int] = ROOT
+    NO_VERSION: ClassVar[int] = NO_VERSION
 
     token: Int[Tensor, " T"]
     parent: Int[Tensor, " T"]
@@ -88,7 +91,7 @@ class Forest:
     segment_reward: Float[Tensor, " S"]
     segment_value: Float[Tensor, " S"]
     node_parent: Int[Tensor, " N"]
-    columns: Mapping[str, Tensor] = field(default_factory=dict)
+    columns: Mapping[str, Shaped[Tensor, " T"]] = field(default_factory=dict)
     temperature: float = 1.0
 
     @property
@@ -117,17 +120,21 @@ class Forest:
     def _rows(self) -> Rows:
         length = self.row_length
         width = int(length.max()) if len(length) else 0
+        token = torch.arange(self.n_tokens)
+        # Runs are stretches in which each token's parent is the token before: there, index less position stays the
+        # same, and down a row it grows from run to run. Walk all rows up together, a run at a time.
+        first_of_run = torch.where(self.parent == token - 1, 0, token).cummax(0).values
         index = torch.zeros(self.n_rows, width, dtype=torch.long)
-        current = self.leaf.clone()
-        # Walk all rows up together: as many steps as the longest row has tokens, each one gather for all rows.
-        for _ in range(width):
-            alive = current != self.ROOT
-            row = alive.nonzero().squeeze(1)
-            at = current[row]
-            index[row, self.position[at]] = at
-            current[row] = self.parent[at]
-        present = torch.arange(width) < length[:, None]
-        return Rows(index, present)
+        row, last = torch.arange(self.n_rows), self.leaf
+        while len(row):
+            first = first_of_run[last]
+            index[row, self.position[first]] = first - self.position[first]
+            above = self.parent[first]
+            row, last = row[above != self.ROOT], above[above != self.ROOT]
+        place = torch.arange(width)
+        present = place < length[:, None]
+        np.maximum.accumulate(index.numpy(), axis=1, out=index.numpy())
+        return Rows(index.add_(place).masked_fill_(~present, 0), present)
 
     def trainable(self, rows: Rows, origins: tuple[Origin, ...] = (Origin.POLICY,)) -> Bool[Tensor, "R L"]:
         """Tokens of these origins, by default what the policy wrote; never a row's first, which nothing predicts."""
@@ -199,44 +206,6 @@ class Forest:
         return current == above
 
 
-@dataclass
-class _Builder:
-    """Collects unique tokens of one tree after another. Plain lists: trees are ragged and small, tensors come last."""
-
-    token: list[int] = field(default_factory=list)
-    parent: list[int] = field(default_factory=list)
-    position: list[int] = field(default_factory=list)
-    tree: list[int] = field(default_factory=list)
-    origin: list[int] = field(default_factory=list)
-    behaviour_logprob: list[float] = field(default_factory=list)
-    version: list[int] = field(default_factory=list)
-    grafted: list[bool] = field(default_factory=list)
-    below: dict[tuple[int, int, int, int, float, bool], int] = field(default_factory=dict)
-
-    def insert(self, tree: int, parent: int, node: Node) -> int:
-        """Walk or grow the trie by one node's tokens; returns the last token's index."""
-        written = node.origin == Origin.POLICY and bool(node.behaviour_logprob)
-        for i, token in enumerate(node.tokens):
-            logprob = node.behaviour_logprob[i] if written else 0.0
-            version = node.version[i] if written else Forest.NO_VERSION
-            # Tokens are one only where everything about them is. An engine that computes samples apart gives
-            # log-probabilities that differ in the last bits: those stay apart here too.
-            key = (parent if parent >= 0 else -1 - tree, token, int(node.origin), version, logprob, node.grafted)
-            index = self.below.get(key)
-            if index is None:
-                index = self.below[key] = len(self.token)
-                self.token.append(token)
-                self.position.append(self.position[parent] + 1 if parent >= 0 else 0)
-                self.parent.append(parent)
-                self.tree.append(tree)
-                self.origin.append(int(node.origin))
-                self.behaviour_logprob.append(logprob if written else float("nan"))
-                self.version.append(version)
-                self.grafted.append(node.grafted)
-            parent = index
-        return parent
-
-
 def build_forest(
     trees: Sequence[Tree], *, weights: Sequence[float] | None = None, temperature: float = 1.0, graded: bool = True
 ) -> Forest:
@@ -253,79 +222,102 @@ def build_forest(
     Raises:
         ValueError: a trajectory has no tokens.
     """
-    builder = _Builder()
-    node_number: dict[int, int] = {}
+    trie = TokenTrie()
+    number: dict[int, int] = {}
     node_parent: list[int] = []
+    node_end: list[int] = []  # how many tokens a path to each node has, the node's own included
+    node_value: list[float] = []
+    passed: list[int] = []  # the nodes of each row's path, one row after another
+    passes: list[int] = []  # how many they are
+    judged: list[tuple[int, int, float]] = []
     leaf: list[int] = []
     group: list[int] = []
     reward: list[float] = []
     correct: list[float] = []
     weight: list[float] = []
-    segments: list[tuple[int, int, int, int, float, float]] = []
     for t, tree in enumerate(trees):
         end_of: dict[int, int] = {}
         of_tree = tree.graded_with_outcome() if graded else ((leaf, Grade(None), nan) for leaf in tree.trajectories)
         for trajectory, grade, outcome in of_tree:
-            place = Forest.ROOT
-            start = 0
-            row = len(leaf)
-            steps = dict(grade.steps)
-            prompt_length = len(trajectory.path()[0].tokens)
-            for node in trajectory.path():
-                if id(node) not in node_number:
-                    node_number[id(node)] = len(node_parent)
-                    node_parent.append(node_number[id(node.parent)] if node.parent is not None else Forest.ROOT)
-                if id(node) not in end_of:
-                    end_of[id(node)] = builder.insert(t, place, node)
-                place = end_of[id(node)]
-                value = float("nan") if node.value is None else node.value
-                # A judged step ends inside a node: cut the node's segment there, so that a segment has one reward.
-                for cut, judged in _cuts(start, start + len(node.tokens), prompt_length, steps):
-                    segments.append((row, node_number[id(node)], start, cut, judged, value))
-                    start = cut
+            path = trajectory.path()
+            place, above, length = Forest.ROOT, Forest.ROOT, 0
+            for node in path:
+                n = number.setdefault(id(node), len(number))
+                if n == len(node_parent):
+                    node_parent.append(above)
+                    node_end.append(length + len(node.tokens))
+                    node_value.append(float("nan") if node.value is None else node.value)
+                if n not in end_of:
+                    end_of[n] = trie.insert(t, place, length, node)
+                place, above, length = end_of[n], n, node_end[n]
+                passed.append(n)
             if place == Forest.ROOT:
                 raise ValueError(f"task {tree.task.id!r}: a trajectory without tokens")
+            prompt = len(path[0].tokens)
+            ends = {prompt + end: value for end, value in grade.steps if 0 < prompt + end <= length}
+            judged += [(len(leaf), end, value) for end, value in sorted(ends.items())]
+            passes.append(len(path))
             leaf.append(place)
             group.append(t)
             reward.append(outcome)
             correct.append(float("nan") if grade.verdict is None else float(grade.verdict))
             weight.append(1.0 if weights is None else weights[t])
-    column = list(zip(*segments, strict=True)) or [()] * 6
+    columns = {name: torch.from_numpy(column) for name, column in trie.columns().items()}
+    grafted = columns.pop("grafted")
+    row, node = np.repeat(np.arange(len(leaf)), passes), np.array(passed, np.int64)
+    end, value = np.array(node_end, np.int64), np.array(node_value, np.float64)
     ints, floats = torch.long, torch.float32
     return Forest(
-        token=torch.tensor(builder.token, dtype=ints),
-        parent=torch.tensor(builder.parent, dtype=ints),
-        position=torch.tensor(builder.position, dtype=ints),
-        tree=torch.tensor(builder.tree, dtype=ints),
-        origin=torch.tensor(builder.origin, dtype=ints),
-        behaviour_logprob=torch.tensor(builder.behaviour_logprob, dtype=floats),
-        version=torch.tensor(builder.version, dtype=ints),
+        **columns,
         leaf=torch.tensor(leaf, dtype=ints),
         group=torch.tensor(group, dtype=ints),
         reward=_floats(reward),
         correct=torch.tensor(correct, dtype=floats),
         weight=torch.tensor(weight, dtype=floats),
-        segment_row=torch.tensor(column[0], dtype=ints),
-        segment_node=torch.tensor(column[1], dtype=ints),
-        segment_start=torch.tensor(column[2], dtype=ints),
-        segment_end=torch.tensor(column[3], dtype=ints),
-        segment_reward=_floats(column[4]),
-        segment_value=_floats(column[5]),
+        **_segments(row, node, end[node], value[node], judged),
         node_parent=torch.tensor(node_parent, dtype=ints),
-        columns={"grafted": torch.tensor(builder.grafted)} if any(builder.grafted) else {},
+        columns={"grafted": grafted} if grafted.any() else {},
         temperature=temperature,
     )
 
 
-def _floats(values: Sequence[float]) -> Tensor:
+def _segments(
+    row: NDArray[Any],
+    node: NDArray[Any],
+    end: NDArray[Any],
+    value: NDArray[Any],
+    judged: Sequence[tuple[int, int, float]],
+) -> dict[str, Tensor]:
+    """The (S,) tensors of a forest's segments, by name.
+
+    A judged step ends inside a node: its segment is cut there, so that a segment has one reward.
+
+    Args:
+        row, node, end, value: of each pass of a row through a node, in order; nan where the node has no value.
+        judged: (row, position, reward) of each judged step's end, in order; no position is past its row's end.
+    """
+    reward = np.full(len(row), np.nan)
+    if judged:
+        step_row, step_end, step_reward = (np.array(column) for column in zip(*judged, strict=True))
+        width = end.max() + 1  # so that row * width + end grows along the rows and from one to the next
+        place = np.searchsorted(row * width + end, step_row * width + step_end)
+        whole = end[place] == step_end
+        reward[place[whole]] = step_reward[whole]
+        place, step_end, step_reward = place[~whole], step_end[~whole], step_reward[~whole]
+        row, node, value = (np.insert(column, place, column[place]) for column in (row, node, value))
+        end, reward = np.insert(end, place, step_end), np.insert(reward, place, step_reward)
+    start = np.where(np.diff(row, prepend=-1) > 0, 0, np.roll(end, 1))
+    return {
+        "segment_row": torch.from_numpy(row),
+        "segment_node": torch.from_numpy(node),
+        "segment_start": torch.from_numpy(start),
+        "segment_end": torch.from_numpy(end),
+        "segment_reward": _floats(reward),
+        "segment_value": _floats(value),
+    }
+
+
+def _floats(values: Sequence[float] | NDArray[Any]) -> Tensor:
     """float32, or float64 where a number is so large that float32 could not hold it, or its square."""
-    large = any(abs(value) > LARGE for value in values)
-    return torch.tensor(values, dtype=torch.float64 if large else torch.float32)
-
-
-def _cuts(start: int, end: int, prompt: int, steps: Mapping[int, float]) -> list[tuple[int, float]]:
-    """Ends of the segments that positions [start, end) fall into, each with its step's reward (nan: not judged)."""
-    inside = [(prompt + at, value) for at, value in sorted(steps.items()) if start < prompt + at <= end]
-    if not inside or inside[-1][0] < end:
-        inside.append((end, float("nan")))
-    return inside
+    exact = torch.as_tensor(np.asarray(values, np.float64))
+    return exact if bool((exact.abs() > LARGE).any()) else exact.float()

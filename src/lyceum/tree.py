@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from lyceum.types import Continuation, Grade, Origin, Task
@@ -84,7 +85,7 @@ class Node:
         return nodes[::-1]
 
     def path_tokens(self) -> list[int]:
-        return [token for node in self.path() for token in node.tokens]
+        return list(chain.from_iterable(node.tokens for node in self.path()))
 
     @property
     def completion(self) -> str:
@@ -93,7 +94,7 @@ class Node:
 
     @property
     def completion_tokens(self) -> list[int]:
-        return [token for node in self.path()[1:] for token in node.tokens]
+        return list(chain.from_iterable(node.tokens for node in self.path()[1:]))
 
     def walk(self) -> Iterator[Node]:
         """This node and all below it, parents first, in the order they were added."""

@@ -203,7 +203,7 @@ class TaskContext:
             self._returning -= 1
 
     def room(self, node: Node) -> int:
-        return max(0, self._runtime.policy.context_length - len(node.path_tokens()))
+        return max(0, self._runtime.policy.context_length - sum(len(above.tokens) for above in node.path()))
 
     def seed(self, *key: object) -> int:
         return counter_seed(*self._key, *key)
