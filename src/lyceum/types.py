@@ -20,6 +20,7 @@ from lyceum.component import Settings
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from jaxtyping import Bool, Float, Int
     from torch import Tensor, nn
 
     from lyceum.forest import Forest
@@ -409,15 +410,15 @@ class Curriculum(Protocol):
 
 @dataclass(frozen=True)
 class Credited:
-    """What credit gives to the learner: (R, L) tensors laid out as ``forest.rows()``, 0 where nothing is trained.
+    """What credit gives to the learner, laid out as ``forest.rows()``: 0 where nothing is trained.
 
     Attributes:
         advantage: of each row's tokens, without unit.
         value_target: what a value head should have said before each token, in the reward's unit; None without one.
     """
 
-    advantage: Tensor
-    value_target: Tensor | None = None
+    advantage: Float[Tensor, "R L"]
+    value_target: Float[Tensor, "R L"] | None = None
 
 
 class Credit(Protocol):
@@ -429,13 +430,13 @@ class Credit(Protocol):
 
 @dataclass(frozen=True)
 class Batch:
-    """What an objective sees: some rows of a forest, every tensor (R, L) in the layout of ``forest.rows()``.
+    """What an objective sees: some rows of a forest, in the layout of ``forest.rows()``; ``V`` is the vocabulary.
 
     Log-probabilities are of the learner at the sampling temperature unless named otherwise; entries outside ``mask``
     are 0 and mean nothing. Fields that no one needs are None.
 
     Attributes:
-        mask: bool; True on tokens to train on (written by the policy, or a demonstration in fine-tuning).
+        mask: True on tokens to train on (written by the policy, or a demonstration in fine-tuning).
         weight: each token's share in the loss, from the aggregation over the *whole* step; sums to 1 over the step,
             so that losses of micro-batches add up to the full batch's, whatever the split.
         logprob: nats, of the current weights, with gradient.
@@ -444,28 +445,28 @@ class Batch:
         reference_logprob: nats, of the frozen reference.
         entropy: nats, of the current distribution, with gradient where the objective asks for ``entropy``.
         value, old_value, value_target: in the reward's unit; value with gradient.
-        logits: (R, L, V) current logits, only where an objective asks for ``logits``.
-        group: (R,) the group (by default the task) of each row.
+        logits: current ones, only where an objective asks for ``logits``.
+        group: the group (by default the task) of each row.
         origin: :class:`Origin` of each token, for objectives that treat a teacher's tokens apart from the policy's.
-        grafted: bool; True where the policy wrote under another prompt than the row's (a hint that training leaves
+        grafted: True where the policy wrote under another prompt than the row's (a hint that training leaves
             out), whose distribution ``behaviour_logprob`` is of; None where no token was.
     """
 
-    mask: Tensor
-    weight: Tensor
-    advantage: Tensor
-    logprob: Tensor
-    old_logprob: Tensor
-    behaviour_logprob: Tensor
-    group: Tensor
-    origin: Tensor
-    reference_logprob: Tensor | None = None
-    entropy: Tensor | None = None
-    value: Tensor | None = None
-    old_value: Tensor | None = None
-    value_target: Tensor | None = None
-    logits: Tensor | None = None
-    grafted: Tensor | None = None
+    mask: Bool[Tensor, "R L"]
+    weight: Float[Tensor, "R L"]
+    advantage: Float[Tensor, "R L"]
+    logprob: Float[Tensor, "R L"]
+    old_logprob: Float[Tensor, "R L"]
+    behaviour_logprob: Float[Tensor, "R L"]
+    group: Int[Tensor, " R"]
+    origin: Int[Tensor, "R L"]
+    reference_logprob: Float[Tensor, "R L"] | None = None
+    entropy: Float[Tensor, "R L"] | None = None
+    value: Float[Tensor, "R L"] | None = None
+    old_value: Float[Tensor, "R L"] | None = None
+    value_target: Float[Tensor, "R L"] | None = None
+    logits: Float[Tensor, "R L V"] | None = None
+    grafted: Bool[Tensor, "R L"] | None = None
 
 
 Metrics = dict[str, tuple["Tensor", "Tensor"]]
