@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,45 +74,25 @@ def trajectory_table(
     graded = sum(len(tree.graded) for tree in trees)
     if advantage is not None and len(advantage) != graded:
         raise ValueError(f"rollouts: {len(advantage)} rows of advantages for {graded} graded trajectories")
-    columns: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
     flat = _Tokens([], [], [])
+    rows: list[dict[str, Any]] = []
     starts: list[int] = []
     row = 0
-    for number, tree in enumerate(trees):
-        trajectories = tree.trajectories
-        if limit is not None and len(starts) + len(trajectories) > limit:
-            if starts:
-                break
-            trajectories = trajectories[:limit]
+    for number, tree, trajectories in _within(trees, limit):
         index = {id(node): i for i, node in enumerate(tree.nodes())}
-        level = tree.task.columns.get("level")
-        columns["task_id"] += [_text(tree.task.id)] * len(trajectories)
-        columns["level"] += [None if level is None else _text(str(level))] * len(trajectories)
-        columns["tree"] += [number] * len(trajectories)
-        columns["record"] += [_json(tree.record)] * len(trajectories)
+        of_tree = {"step": step, "tree": number} | _of_tree(tree)
         for leaf in trajectories:
-            path = leaf.path()
-            before = len(flat.token)
-            for node in path[1:]:
-                flat.add(node)
-            grade = leaf.grade or _NOT_GRADED
-            texts = [_text(node.text or (decode(node.tokens) if node.tokens else "")) for node in path]
+            path, grade = leaf.path(), leaf.grade or _NOT_GRADED
             starts.append(len(path[0].tokens))
-            columns["row"].append(None if grade.outcome is None else row)
-            columns["prompt"].append(texts[0])
-            columns["completion"].append("".join(texts[1:]))
-            columns["outcome"].append(plain(grade.outcome))
-            columns["correct"].append(grade.correct)
-            columns["reason"].append(None if grade.reason is None else _text(grade.reason))
-            columns["parts"].append(_json(grade.parts))
-            columns["tokens"].append(len(flat.token) - before)
-            columns["finish"].append(leaf.finish)
-            columns["nodes"].append([index.setdefault(id(node), len(index)) for node in path])
-            columns["node_texts"].append(texts)
-            stats = [_json(_stats(node)) for node in path]
-            columns["node_stats"].append(stats if any(kept != "{}" for kept in stats) else None)
+            graded_row = None if grade.outcome is None else row
             row += grade.outcome is not None
-    columns["step"] = [step] * len(starts)
+            rows.append(
+                of_tree
+                | {"row": graded_row, "tokens": flat.add(path[1:]), "finish": leaf.finish}
+                | _of_grade(grade)
+                | _of_path(path, index, decode)
+            )
+    columns = {name: [kept.get(name) for kept in rows] for name in SCHEMA.names}
     token_text = {} if token_text is None else token_text
     for token in set(flat.token) - token_text.keys():
         token_text[token] = _text(decode([token]))
@@ -136,6 +116,52 @@ def trajectory_table(
     return pa.Table.from_arrays(arrays, schema=SCHEMA)
 
 
+def _within(trees: Sequence[Tree], limit: int | None) -> Iterator[tuple[int, Tree, Sequence[Node]]]:
+    """(number, tree, trajectories) of the trees that fit in ``limit`` trajectories, the first one cut to fit."""
+    left = math.inf if limit is None else limit
+    begun = False
+    for number, tree in enumerate(trees):
+        trajectories = tree.trajectories
+        if len(trajectories) > left:
+            if begun:
+                return
+            trajectories = trajectories[:limit]
+        yield number, tree, trajectories
+        left -= len(trajectories)
+        begun = begun or bool(trajectories)
+
+
+def _of_tree(tree: Tree) -> dict[str, Any]:
+    level = tree.task.columns.get("level")
+    return {
+        "task_id": _text(tree.task.id),
+        "level": None if level is None else _text(str(level)),
+        "record": _json(tree.record),
+    }
+
+
+def _of_grade(grade: Grade) -> dict[str, Any]:
+    return {
+        "outcome": plain(grade.outcome),
+        "correct": grade.correct,
+        "reason": None if grade.reason is None else _text(grade.reason),
+        "parts": _json(grade.parts),
+    }
+
+
+def _of_path(path: Sequence[Node], index: dict[int, int], decode: Callable[[Sequence[int]], str]) -> dict[str, Any]:
+    """What a trajectory's nodes read and what was kept on them; a node that no root holds gets the next number."""
+    texts = [_text(node.text or (decode(node.tokens) if node.tokens else "")) for node in path]
+    stats = [_json(_stats(node)) for node in path]
+    return {
+        "prompt": texts[0],
+        "completion": "".join(texts[1:]),
+        "nodes": [index.setdefault(id(node), len(index)) for node in path],
+        "node_texts": texts,
+        "node_stats": stats if any(kept != "{}" for kept in stats) else None,
+    }
+
+
 _NOT_GRADED = Grade(outcome=None)
 
 
@@ -147,12 +173,15 @@ class _Tokens:
     logprob: list[float]
     written: list[bool]
 
-    def add(self, node: Node) -> None:
-        count = len(node.tokens)
-        written = node.origin == Origin.POLICY
-        self.token += node.tokens
-        self.logprob += node.behaviour_logprob if written and node.behaviour_logprob else [math.nan] * count
-        self.written += [written] * count
+    def add(self, nodes: Sequence[Node]) -> int:
+        """Append one completion; returns how many tokens it has."""
+        before = len(self.token)
+        for node in nodes:
+            count, written = len(node.tokens), node.origin == Origin.POLICY
+            self.token += node.tokens
+            self.logprob += node.behaviour_logprob if written and node.behaviour_logprob else [math.nan] * count
+            self.written += [written] * count
+        return len(self.token) - before
 
 
 def _stats(node: Node) -> dict[str, Any]:
@@ -164,7 +193,7 @@ def _fill(
     gain: np.ndarray, advantage: np.ndarray, row: list[int | None], start: np.ndarray, length: np.ndarray
 ) -> None:
     """Copy each graded trajectory's advantages, from its prompt's end on, to where its tokens lie in ``gain``."""
-    of_token = np.repeat([-1 if r is None else r for r in row], length)
+    of_token = np.repeat(np.array([-1 if r is None else r for r in row], np.int64), length)
     column = np.arange(len(gain)) - np.repeat(np.cumsum(length) - length - start, length)
     graded = of_token >= 0
     gain[graded] = advantage[of_token[graded], column[graded]]
