@@ -13,11 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor, nn
-from transformers import AttentionInterface
+
+from lyceum.utils.lazy_imports import F, Tensor, nn, torch, transformers
 
 IMPLEMENTATION = "lyceum"
 
@@ -65,7 +63,10 @@ def _attention(
     return out.unsqueeze(0), None
 
 
-AttentionInterface.register(IMPLEMENTATION, _attention)
+def take_over(model: transformers.PreTrainedModel) -> None:
+    """Have a model's layers call the attention of this module."""
+    transformers.AttentionInterface.register(IMPLEMENTATION, _attention)
+    model.set_attn_implementation(IMPLEMENTATION)
 
 
 @dataclass

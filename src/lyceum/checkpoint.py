@@ -21,12 +21,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
-from torch import Tensor
-
 from lyceum.encoding import decode, encode
 from lyceum.errors import RunError
 from lyceum.files import FULL, fsync_folder, size, write_file
+from lyceum.utils.lazy_imports import Tensor
 from lyceum.utils.numbers import to_json
 
 SHARD_BYTES = 256 * 2**20
@@ -124,6 +122,8 @@ def load(path: Path | str) -> dict[str, Any]:
         if name == "state.json":
             text = content
         else:
+            import safetensors.torch
+
             tensors |= safetensors.torch.load(content)
     return decode(text, tensors)
 
@@ -137,6 +137,8 @@ def step_of(path: Path | str) -> int:
 
 
 def _write(partial: Path, step: int, text: str, tensors: Mapping[str, Tensor]) -> None:
+    import safetensors.torch
+
     files: dict[str, dict[str, Any]] = {}
 
     def write(name: str, content: bytes) -> None:

@@ -12,17 +12,16 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-from torch import Tensor
+from lyceum.utils.lazy_imports import Tensor, torch
 
 _TAG = "!"
 _STORED = frozenset(
-    {
-        *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.bool),
-        *(torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz),
-        *(torch.int64, torch.int32, torch.int16, torch.int8),
-        *(torch.uint64, torch.uint32, torch.uint16, torch.uint8),
-    }
+    f"torch.{dtype}"
+    for dtype in (
+        *("float64", "float32", "float16", "bfloat16", "complex64", "bool"),
+        *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
+        *("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"),
+    )
 )
 _ALLOWED = "dict, list, tuple, tensor, int, float, str, bytes, bool, None"
 
@@ -69,7 +68,7 @@ class _Encoder:
         raise TypeError(f"{_dotted(path)}: a {kind.__module__}.{kind.__qualname__}; allowed: {_ALLOWED}")
 
     def tensor(self, value: Tensor, path: tuple[Any, ...]) -> str:
-        if value.layout != torch.strided or value.dtype not in _STORED or value.is_meta:
+        if value.layout != torch.strided or str(value.dtype) not in _STORED or value.is_meta:
             raise TypeError(f"{_dotted(path)}: a {value.dtype} tensor, {value.layout}, on {value.device}; not stored")
         # A tied weight is one tensor under two names: stored once.
         same = (

@@ -14,14 +14,13 @@ from math import nan
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from numpy.typing import NDArray
-from torch import Tensor
 
 from lyceum.token_trie import NO_VERSION, ROOT, TokenTrie
 from lyceum.tree import Tree
 from lyceum.types import Grade, Origin
+from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.numbers import LARGE
 
 

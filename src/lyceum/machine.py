@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import torch
+from lyceum.utils.lazy_imports import torch
 
 
 def versions() -> dict[str, Any]:

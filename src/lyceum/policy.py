@@ -9,17 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-import torch
 from jaxtyping import Float, Int
-from peft import PeftModel
-from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TokenizersBackend
 
-from lyceum.attention import IMPLEMENTATION, Plan, TreePlan
+from lyceum.attention import Plan, TreePlan, take_over
 from lyceum.component import RecipeError
 from lyceum.forest import Forest
 from lyceum.models.chat import check_text, render
+from lyceum.utils.lazy_imports import Tensor, nn, peft, torch, transformers
 from lyceum.utils.terminal import quoted
 
 _LOGIT_ELEMENTS = 1 << 24
@@ -37,10 +33,11 @@ class Policy:
         NotImplementedError: the architecture has attention that cannot be redirected.
     """
 
-    def __init__(self, module: nn.Module, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, module: nn.Module, tokenizer: transformers.PreTrainedTokenizerBase) -> None:
         self.module = module
         self.tokenizer = tokenizer
-        self.causal = cast(PreTrainedModel, module.get_base_model() if isinstance(module, PeftModel) else module)
+        causal = module.get_base_model() if isinstance(module, peft.PeftModel) else module
+        self.causal = cast(transformers.PreTrainedModel, causal)
         redirect_attention(self.causal)
         self.backbone = cast(nn.Module, getattr(self.causal, self.causal.base_model_prefix))
         self.output = cast(nn.Linear, self.causal.get_output_embeddings())
@@ -48,7 +45,8 @@ class Policy:
         self.context_length = int(getattr(self.causal.config.get_text_config(), "max_position_embeddings", 1 << 30))
         """Longest sequence, in tokens, that the model was made for."""
         self._scale_logits = _logit_transform(self.causal)
-        self._plain_decoding = type(tokenizer) is TokenizersBackend and not tokenizer.clean_up_tokenization_spaces
+        plain = type(tokenizer) is transformers.TokenizersBackend
+        self._plain_decoding = plain and not tokenizer.clean_up_tokenization_spaces
 
     @property
     def device(self) -> torch.device:
@@ -83,7 +81,7 @@ class Policy:
     @property
     def adapters(self) -> bool:
         """Whether peft adapters are what is trained."""
-        return isinstance(self.module, PeftModel)
+        return isinstance(self.module, peft.PeftModel)
 
     def render(self, messages: Sequence[Any]) -> list[int]:
         """Prompt tokens of chat messages, by the tokenizer's own chat template.
@@ -107,7 +105,7 @@ class Policy:
         return cast(str, self.tokenizer.decode(list(tokens), skip_special_tokens=True))
 
 
-def redirect_attention(model: PreTrainedModel) -> None:
+def redirect_attention(model: transformers.PreTrainedModel) -> None:
     """Make a model's attention lyceum's, so that packed token trees can go through it.
 
     Raises:
@@ -125,10 +123,10 @@ def redirect_attention(model: PreTrainedModel) -> None:
             f"{type(model).__name__} has layers of {', '.join(sorted(other))}; "
             f"over token trees there are: {', '.join(sorted(_ATTENTION))}"
         )
-    model.set_attn_implementation(IMPLEMENTATION)
+    take_over(model)
 
 
-def _stop_ids(causal: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+def _stop_ids(causal: transformers.PreTrainedModel, tokenizer: transformers.PreTrainedTokenizerBase) -> frozenset[int]:
     """Every end-of-sequence token that the model's generation settings, its config or its tokenizer name.
 
     Raises:
@@ -143,7 +141,7 @@ def _stop_ids(causal: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> fr
     return frozenset(ids)
 
 
-def _logit_transform(causal: PreTrainedModel) -> Callable[[Tensor], Tensor]:
+def _logit_transform(causal: transformers.PreTrainedModel) -> Callable[[Tensor], Tensor]:
     """What some architectures do to logits behind the output layer, read from their config.
 
     Gemma 2 and 3 cap them softly, Cohere multiplies, Granite divides.
@@ -205,6 +203,8 @@ def token_outputs(
     if len(token) <= size or logits:
         parts = [piece(before, token)]
     else:
+        from torch.utils.checkpoint import checkpoint
+
         recompute = torch.is_grad_enabled()
         parts = [
             checkpoint(piece, h, t, use_reentrant=False) if recompute else piece(h, t)

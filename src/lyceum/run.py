@@ -21,7 +21,6 @@ from types import TracebackType
 from typing import Any, Literal
 
 from jaxtyping import Float
-from torch import Tensor
 
 from lyceum import checkpoint
 from lyceum.component import RecipeError, require_keys
@@ -33,6 +32,7 @@ from lyceum.metrics import Metrics
 from lyceum.set_aside import discard, is_set_aside, put_back, set_aside
 from lyceum.tree import Tree
 from lyceum.utils.documents import read_yaml, write_yaml
+from lyceum.utils.lazy_imports import Tensor
 from lyceum.utils.numbers import plain, to_json
 
 _NAMES = (*FILES, *(name + DAMAGED for name in FILES))

@@ -60,6 +60,7 @@ def train(
     A run that reaches its end without having learnt anything from its rewards says so in its summary: ``learnt`` is
     False, and ``nothing_learnt`` has the cause.
     """
+
     check_run_folder(recipe)
     sources = check(recipe)
     run = Run.claim(

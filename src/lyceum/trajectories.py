@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from jaxtyping import Float
-from torch import Tensor
 
 from lyceum.tree import Node, Tree
 from lyceum.types import Grade, Origin
+from lyceum.utils.lazy_imports import Tensor
 from lyceum.utils.numbers import plain, to_json
 
 SCHEMA = pa.schema(

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
 
 from lyceum.forest import Forest, Rows
 from lyceum.objective.kl import Estimator, KLPenalty, kl_estimate
 from lyceum.rooms import Composition, CreditSettings
 from lyceum.types import Credited, Origin
+from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.numbers import LARGE, Diverged, unit_of
 
 KL_COLUMNS = frozenset({"old_logprob", "reference_logprob"})

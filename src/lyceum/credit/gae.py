@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import torch
 from jaxtyping import Bool, Float
 from pydantic import Field
-from torch import Tensor
 
 from lyceum.credit.base import CreditWithKL, in_float32, lay, token_reward, whiten
 from lyceum.forest import Forest, Rows
 from lyceum.types import Credit, Credited
+from lyceum.utils.lazy_imports import Tensor, torch
 
 
 class GAE(CreditWithKL):

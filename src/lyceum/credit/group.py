@@ -7,7 +7,6 @@ from typing import Literal
 
 from jaxtyping import Float, Int
 from pydantic import Field
-from torch import Tensor
 
 from lyceum.credit.base import (
     CreditWithKL,
@@ -20,6 +19,7 @@ from lyceum.credit.base import (
 )
 from lyceum.rooms import Composition
 from lyceum.types import Credit
+from lyceum.utils.lazy_imports import Tensor
 
 Scale = Literal["std", "none", "batch"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from jaxtyping import Float, Int
-from torch import Tensor
 
 from lyceum.credit.base import CreditWithKL, OutcomeCredit, by_group, group_centred, needs_company
 from lyceum.rooms import Composition
 from lyceum.types import Credit
+from lyceum.utils.lazy_imports import Tensor
 
 
 class LeaveOneOut(CreditWithKL):

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor
 
 from lyceum.forest import Forest, Rows
 from lyceum.types import Credited
+from lyceum.utils.lazy_imports import Tensor, torch
 
 
 @dataclass

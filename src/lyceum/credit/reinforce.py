@@ -5,13 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal
 
-import torch
 from jaxtyping import Float, Int
 from pydantic import model_validator
-from torch import Tensor
 
 from lyceum.credit.base import CreditWithKL, OutcomeCredit, group_centred
 from lyceum.types import Credit
+from lyceum.utils.lazy_imports import Tensor, torch
 
 
 class Reinforce(CreditWithKL):

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from jaxtyping import Bool, Float
 from pydantic import Field
-from torch import Tensor
 
 from lyceum.credit.base import (
     CreditWithKL,
@@ -23,6 +21,7 @@ from lyceum.credit.gae import generalised_advantage
 from lyceum.forest import Forest
 from lyceum.rooms import Composition
 from lyceum.types import Credit, Credited
+from lyceum.utils.lazy_imports import Tensor, torch
 
 
 class ReinforcePlusPlus(CreditWithKL):

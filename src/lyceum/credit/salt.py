@@ -9,7 +9,6 @@ from typing import Literal
 
 from jaxtyping import Float
 from pydantic import Field, model_validator
-from torch import Tensor
 
 from lyceum.component import RecipeError
 from lyceum.credit.base import CreditWithKL, lay, needs_company, row_reward
@@ -18,6 +17,7 @@ from lyceum.credit.paths import ForestCredit
 from lyceum.forest import Forest
 from lyceum.rooms import Composition
 from lyceum.types import Credit
+from lyceum.utils.lazy_imports import Tensor
 from lyceum.utils.numbers import mean as mean_of
 
 Step = tuple[int, int]

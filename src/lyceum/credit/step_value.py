@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor
 
 from lyceum.credit.base import CreditWithKL, by_group, group_centred, lay, needs_company, row_reward
 from lyceum.credit.paths import ForestCredit, lay_on_tokens, passes_of
 from lyceum.forest import Forest
 from lyceum.rooms import Composition
 from lyceum.types import Credit
+from lyceum.utils.lazy_imports import Tensor, torch
 
 
 class StepValue(CreditWithKL):

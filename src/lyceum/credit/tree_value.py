@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from jaxtyping import Float, Int
 from pydantic import Field
-from torch import Tensor
 
 from lyceum.credit.base import CreditWithKL, above_zero, by_group, group_centred, kl_cost, lay, unit_of_group
 from lyceum.forest import Forest, Rows
 from lyceum.rooms import Composition
 from lyceum.types import Credit, Credited
+from lyceum.utils.lazy_imports import Tensor, torch
 
 
 class NodeValue(CreditWithKL):

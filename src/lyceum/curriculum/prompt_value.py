@@ -8,10 +8,8 @@ from contextlib import nullcontext
 from statistics import fmean
 from typing import Annotated, Any, Literal
 
-import torch
 from jaxtyping import Float
 from pydantic import Field
-from torch import Tensor, nn
 
 from lyceum.component import BatchTokens, of_kind, require_keys, slot
 from lyceum.curriculum.base import Around, success
@@ -19,6 +17,7 @@ from lyceum.policy import Policy
 from lyceum.rooms import CurriculumSettings
 from lyceum.tree import Tree
 from lyceum.types import Curriculum, Task, TaskSource
+from lyceum.utils.lazy_imports import Tensor, nn, torch
 from lyceum.value.packed import PackedPaths, packed
 from lyceum.value.targets import explained_variance
 
@@ -122,11 +121,11 @@ class ValueModel:
         self.parameters = [*body, *self.head.parameters()]
         self.optimizer = torch.optim.AdamW(self.parameters, lr=lr, weight_decay=0.0)
 
-    @torch.no_grad()
     def values(self, prompts: Sequence[Sequence[Any]], tokens: int) -> list[float]:
         """V of each prompt, given as chat messages; ``tokens`` are forwarded at once."""
         rendered = [self.reader.render(messages) for messages in prompts]
-        return [value for trie in packed(rendered, tokens) for value in self._forward(trie).tolist()]
+        with torch.no_grad():
+            return [value for trie in packed(rendered, tokens) for value in self._forward(trie).tolist()]
 
     def regress(self, prompts: Sequence[Sequence[Any]], targets: Sequence[float], tokens: int) -> None:
         """One update of mean_i (V(x_i) - target_i)^2."""

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
-from torch import Tensor
+
+from lyceum.utils.lazy_imports import Tensor, torch
 
 Ints = NDArray[np.int64]
 

@@ -13,16 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
-import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor, nn
-from torch.nn.modules import module as hooks
-from transformers.activations import SiLUActivation
 
 from lyceum.attention import Plan
 from lyceum.engine.packed import Packed, Packs, packed
 from lyceum.policy import Policy
+from lyceum.utils.lazy_imports import F, Tensor, nn, torch
 
 _FAMILIES = {
     f"transformers.models.{name.lower()}.modeling_{name.lower()}": name
@@ -232,6 +228,7 @@ def _family(policy: Policy) -> str | None:
     family = _FAMILIES.get(type(causal).__module__)
     if family is None or policy.module is not causal or not _is(causal, family, "ForCausalLM"):
         return None
+    hooks = nn.modules.module
     if hooks._global_forward_hooks or hooks._global_forward_pre_hooks:
         return None
     for module in backbone.modules():
@@ -255,6 +252,8 @@ def _family(policy: Policy) -> str | None:
 
 
 def _layer_fits(layer: Any, family: str, index: int) -> bool:
+    from transformers.activations import SiLUActivation
+
     if not _is(layer, family, "DecoderLayer") or _children(layer) != _LAYER_CHILDREN:
         return False
     attention, mlp = layer.self_attn, layer.mlp

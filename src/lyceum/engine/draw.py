@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from jaxtyping import Float, Float64, Int
 from numpy.typing import NDArray
-from torch import Tensor
 
 from lyceum.types import Sampling
+from lyceum.utils.lazy_imports import Tensor, torch
 
 _BLOCK = 256
 

@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field
-from torch import Tensor
 
 from lyceum.attention import Plan, TreePlan
 from lyceum.component import BatchTokens
@@ -33,6 +31,7 @@ from lyceum.policy import Policy, token_outputs
 from lyceum.rooms import EngineSettings
 from lyceum.types import Continuation, Request, Sampling
 from lyceum.utils.aio import callers_turn
+from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.numbers import Diverged
 from lyceum.utils.stop_strings import ends_in_new
 

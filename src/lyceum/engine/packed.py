@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
-import torch
-import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor
+
+from lyceum.utils.lazy_imports import F, Tensor, torch
 
 Packs = dict[int, "Packed"]
 """By the address of their weights, which they keep alive."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
-from torch import Tensor
 
 from lyceum.engine.cache import Store
+from lyceum.utils.lazy_imports import Tensor, torch
 
 
 @dataclass

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
-import torch
 from jaxtyping import Float
-from torch import Tensor
 
 from lyceum.attention import TreePlan
 from lyceum.engine.cache import Ints, Keeper, Store, common
+from lyceum.utils.lazy_imports import Tensor, torch
 
 
 class PrefillPlan(TreePlan):

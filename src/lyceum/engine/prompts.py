@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from jaxtyping import Float
-from torch import Tensor
 
 from lyceum.engine.cache import Store
 from lyceum.engine.plan import SharedPart
 from lyceum.engine.slots import Slots
+from lyceum.utils.lazy_imports import Tensor, torch
 
 
 class Prompts:

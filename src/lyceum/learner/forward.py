@@ -10,13 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Int
-from torch import Tensor, nn
 
 from lyceum.forest import Forest
 from lyceum.policy import Policy, token_outputs
+from lyceum.utils.lazy_imports import F, Tensor, nn, torch
 
 Layout = Literal["tree", "rows"]
 

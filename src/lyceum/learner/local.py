@@ -10,11 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Annotated, Any, Literal
 
-import torch
 from jaxtyping import Float, Int
 from pydantic import Field
-from torch import Tensor, nn
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from lyceum.component import BatchTokens, require_keys
 from lyceum.forest import Forest
@@ -24,6 +21,7 @@ from lyceum.objective.base import aggregate_weights
 from lyceum.policy import Policy
 from lyceum.rooms import LearnerSettings
 from lyceum.types import Batch, Credited, Objective, Origin
+from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
 from lyceum.utils.numbers import Diverged
 
 log = logging.getLogger(__name__)
@@ -369,7 +367,7 @@ class LocalLearner:
         # stays in evaluation mode: with dropout, the policy that is trained were another one than the one that sampled.
         if self.config.gradient_checkpointing:
             for module in self.policy.module.modules():
-                if isinstance(module, GradientCheckpointingLayer):
+                if isinstance(module, transformers.GradientCheckpointingLayer):
                     module.training = on
 
     # State ---------------------------------------------------------------------------------------------------------

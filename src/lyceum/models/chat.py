@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import jinja2
-from transformers import PreTrainedTokenizerBase
 
 from lyceum.component import RecipeError
+from lyceum.utils.lazy_imports import transformers
 from lyceum.utils.messages import text_of
 from lyceum.utils.terminal import quoted
 from lyceum.utils.user_files import user_file
@@ -23,7 +23,7 @@ WORD = "nightingale"
 ADVICE = "give another template by model.chat_template, or other messages"
 
 
-def render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+def render(tokenizer: transformers.PreTrainedTokenizerBase, messages: Sequence[Mapping[str, Any]]) -> list[int]:
     """Prompt tokens of chat messages, up to where the model's answer begins.
 
     Raises:
@@ -60,7 +60,7 @@ def check_text(text: Any) -> None:
         raise RecipeError(f"a text has a lone surrogate at {error.start}: {quoted(around)}; allowed: none") from error
 
 
-def check_template(tokenizer: PreTrainedTokenizerBase, path: str) -> None:
+def check_template(tokenizer: transformers.PreTrainedTokenizerBase, path: str) -> None:
     """Refuse a template that is no Jinja, does not end, or loses what the user says, by one message of one word.
 
     It is tried in a process of its own, within limits of time and memory: what comes from a hub may loop for ever. One
@@ -85,7 +85,7 @@ def check_template(tokenizer: PreTrainedTokenizerBase, path: str) -> None:
 _passed: set[tuple[str, str]] = set()
 
 
-def _in_process(tokenizer: PreTrainedTokenizerBase) -> str:
+def _in_process(tokenizer: transformers.PreTrainedTokenizerBase) -> str:
     """What is wrong, told by a process that may be ended; empty where nothing is."""
     if "fork" not in multiprocessing.get_all_start_methods() or multiprocessing.current_process().daemon:
         return _trial(tokenizer)  # on Windows, and where no process may be started: without limits
@@ -107,7 +107,7 @@ def _in_process(tokenizer: PreTrainedTokenizerBase) -> str:
         here.close()
 
 
-def _limited_trial(tokenizer: PreTrainedTokenizerBase, answer: Any) -> None:
+def _limited_trial(tokenizer: transformers.PreTrainedTokenizerBase, answer: Any) -> None:
     import resource  # there is none on Windows
 
     statm = Path("/proc/self/statm")
@@ -118,7 +118,7 @@ def _limited_trial(tokenizer: PreTrainedTokenizerBase, answer: Any) -> None:
     answer.send_bytes(_trial(tokenizer).encode())
 
 
-def _trial(tokenizer: PreTrainedTokenizerBase) -> str:
+def _trial(tokenizer: transformers.PreTrainedTokenizerBase) -> str:
     try:
         chat = [{"role": "user", "content": WORD}]
         texts = {

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from transformers import PreTrainedTokenizerBase
-
 from lyceum.component import RecipeError
 from lyceum.models.load import SCRATCH, ModelSettings, check_weights, read_config
 from lyceum.types import Task
+from lyceum.utils.lazy_imports import transformers
 from lyceum.utils.messages import text_of
 from lyceum.utils.user_files import user_file
 
 UNLIMITED = 1 << 30
 
 
-def refuse_too_long(key: str, task: Task, tokenizer: PreTrainedTokenizerBase, limit: int) -> None:
+def refuse_too_long(key: str, task: Task, tokenizer: transformers.PreTrainedTokenizerBase, limit: int) -> None:
     """Refuse a prompt that cannot fit whatever its tokens are, without making them: ten megabytes take half a minute.
 
     Args:
@@ -33,7 +32,7 @@ def refuse_too_long(key: str, task: Task, tokenizer: PreTrainedTokenizerBase, li
         )
 
 
-def context_of(settings: ModelSettings, tokenizer: PreTrainedTokenizerBase) -> int:
+def context_of(settings: ModelSettings, tokenizer: transformers.PreTrainedTokenizerBase) -> int:
     """Longest sequence in tokens; tokenizer, configuration and names of the weights found to fit on the way.
 
     Raises:

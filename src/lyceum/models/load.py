@@ -10,18 +10,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, cast
 
-import torch
-import transformers
 from pydantic import Field, field_validator, model_validator
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from lyceum.component import PathText, RecipeError, Seed, Settings, nearest
 from lyceum.models.chat import check_template
-from lyceum.models.scratch import build_scratch
-from lyceum.models.trial import check_trees, logits_alone
 from lyceum.models.weights import Checkpoint, check_finite, check_folder
 from lyceum.noise import quiet, told_once
 from lyceum.policy import Policy
+from lyceum.utils.lazy_imports import torch, transformers
 from lyceum.utils.numbers import to_json
 from lyceum.utils.user_files import user_file
 
@@ -128,10 +124,10 @@ def check_weights(settings: ModelSettings) -> None:
         RecipeError: some are missing, left over or of another shape, or the configuration cannot be used.
     """
     if settings.path != SCRATCH:
-        _checkpoint(settings).check(AutoModelForCausalLM)
+        _checkpoint(settings).check(transformers.AutoModelForCausalLM)
 
 
-def load_tokenizer(settings: ModelSettings) -> PreTrainedTokenizerBase:
+def load_tokenizer(settings: ModelSettings) -> transformers.PreTrainedTokenizerBase:
     """The tokenizer alone, with the chat template in place.
 
     Raises:
@@ -140,7 +136,9 @@ def load_tokenizer(settings: ModelSettings) -> PreTrainedTokenizerBase:
     check_model(settings)
     path = settings.path
     if path == SCRATCH:
-        tokenizer: PreTrainedTokenizerBase = build_scratch(seed=settings.seed)[1]
+        from lyceum.models.scratch import build_scratch
+
+        tokenizer: transformers.PreTrainedTokenizerBase = build_scratch(seed=settings.seed)[1]
     else:
         folder, extra = _source(settings)
         if "gguf_file" not in extra:
@@ -150,7 +148,7 @@ def load_tokenizer(settings: ModelSettings) -> PreTrainedTokenizerBase:
             told_once(f"model.path: {path}"),
             user_file("model.path", f"the tokenizer of {path} cannot be loaded", f"save it anew beside it{CODE}"),
         ):
-            tokenizer = AutoTokenizer.from_pretrained(folder, **extra)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **extra)
     if settings.chat_template is not None:
         with user_file("model.chat_template", settings.chat_template, "allowed: a file with a Jinja template"):
             tokenizer.chat_template = Path(settings.chat_template).read_text("utf-8")
@@ -178,7 +176,7 @@ def read_config(settings: ModelSettings) -> Any:
         told_once(f"model.path: {settings.path}"),
         user_file("model.path", f"the configuration of {settings.path} cannot be read", f"mend its config.json{CODE}"),
     ):
-        return AutoConfig.from_pretrained(folder, **extra).get_text_config()
+        return transformers.AutoConfig.from_pretrained(folder, **extra).get_text_config()
 
 
 def _told(template: Any, kwargs: Mapping[str, Any]) -> str:
@@ -203,15 +201,20 @@ def load_policy(settings: ModelSettings) -> Policy:
         RecipeError: it cannot be loaded, the tokenizer knows tokens that the model has no embedding for, or its
             architecture is not one that runs over token trees.
     """
+    from lyceum.models.trial import check_trees, logits_alone
+
     tokenizer = load_tokenizer(settings)
     device = "cuda" if settings.device == "auto" and torch.cuda.is_available() else settings.device
     device = "cpu" if device == "auto" else device
     if settings.path == SCRATCH:
-        module: PreTrainedModel = build_scratch(seed=settings.seed)[0]
+        from lyceum.models.scratch import build_scratch
+
+        module: transformers.PreTrainedModel = build_scratch(seed=settings.seed)[0]
     else:
         source = _checkpoint(settings)
         extra = _unpacked() if "gguf_file" in source.extra else {}
-        module = source.load(AutoModelForCausalLM, getattr(torch, settings.dtype), seed=settings.seed, **extra)
+        auto = transformers.AutoModelForCausalLM
+        module = source.load(auto, getattr(torch, settings.dtype), seed=settings.seed, **extra)
     quantizer = getattr(module, "hf_quantizer", None)
     if quantizer is not None:
         quantizer.remove_quantization_config(module)  # unpacked by now; it would refuse to be saved
@@ -255,7 +258,11 @@ def save_policy(policy: Policy, folder: Path) -> None:
 
 @quiet()
 def save_module(
-    module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, *, adapter: Any | None = None
+    module: transformers.PreTrainedModel,
+    tokenizer: transformers.PreTrainedTokenizerBase,
+    folder: Path,
+    *,
+    adapter: Any | None = None,
 ) -> None:
     """A model whose attention was redirected, and its tokenizer, as a Hugging Face folder; whole or not at all.
 
@@ -307,7 +314,7 @@ def _unpacked() -> dict[str, Any]:
     return {} if config is None else {"quantization_config": config(dequantize=True)}
 
 
-def _with_adapters(module: PreTrainedModel, settings: ModelSettings) -> Any:
+def _with_adapters(module: transformers.PreTrainedModel, settings: ModelSettings) -> Any:
     if settings.lora is None:
         return module
     from peft import LoraConfig, get_peft_model

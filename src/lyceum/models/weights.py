@@ -15,15 +15,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import safe_open
-from torch import nn
-from torch.nn.modules.module import register_module_parameter_registration_hook
-from transformers import PreTrainedModel
 
 from lyceum.component import RecipeError
 from lyceum.noise import quiet, tell_once, told_once
 from lyceum.utils.documents import DATA, DocumentError, read_json
+from lyceum.utils.lazy_imports import nn, torch, transformers
 from lyceum.utils.terminal import printable, quoted
 from lyceum.utils.user_files import user_file
 
@@ -77,7 +74,7 @@ class Checkpoint:
         if "quantization_config" not in read_object(f"{self.key}.path", folder / "config.json"):
             self._from_pretrained(auto, device_map="meta")
 
-    def load(self, auto: Any, dtype: torch.dtype, *, seed: int = 0, **extra: Any) -> PreTrainedModel:
+    def load(self, auto: Any, dtype: torch.dtype, *, seed: int = 0, **extra: Any) -> transformers.PreTrainedModel:
         """
         Args:
             auto: transformers' class that loads it, such as AutoModelForCausalLM.
@@ -92,7 +89,7 @@ class Checkpoint:
             raise RecipeError(_adapter_line(f"{self.key}.path", self.path))
         return module
 
-    def _from_pretrained(self, auto: Any, **how: Any) -> PreTrainedModel:
+    def _from_pretrained(self, auto: Any, **how: Any) -> transformers.PreTrainedModel:
         # use_safetensors: a pickle can run code, and is not read at all.
         safe = {} if "gguf_file" in self.extra else {"use_safetensors": True}
         with (
@@ -151,7 +148,7 @@ class Checkpoint:
                 if registered[0] > MORE_TENSORS * tensors + 1000 or registered[1] > MORE_ELEMENTS * elements:
                     raise RecipeError(line)
 
-        hook = register_module_parameter_registration_hook(count)
+        hook = nn.modules.module.register_module_parameter_registration_hook(count)
         try:
             yield
         finally:

@@ -6,16 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
-import torch
 from jaxtyping import Bool, Float
 from pydantic import Field, model_validator
-from torch import Tensor
 
 from lyceum.objective.importance import ImportanceCorrection, importance_weight
 from lyceum.objective.kl import LOG_RATIO_LIMIT, KLPenalty, kl_estimate
 from lyceum.objective.value import value_loss
 from lyceum.rooms import Composition, ObjectiveSettings
 from lyceum.types import Batch, Metrics, Objective, Origin
+from lyceum.utils.lazy_imports import Tensor, torch
 
 Aggregate = Literal["token", "sequence", "constant"]
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from jaxtyping import Bool, Float
 from pydantic import Field, model_validator
-from torch import Tensor
 
 from lyceum.objective.base import Terms, measured, policy_objective, ratio_metrics, token_ratio
 from lyceum.objective.ppo_clip import clip_metrics, clipped_surrogate
 from lyceum.types import Batch, Metrics, Objective
+from lyceum.utils.lazy_imports import Tensor, torch
 
 Shaping = Literal["percentile", "constant", "power", "none"]
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from jaxtyping import Bool, Float
 from pydantic import Field, model_validator
-from torch import Tensor
 
 from lyceum.component import Settings
+from lyceum.utils.lazy_imports import Tensor, torch
 
 
 class ImportanceCorrection(Settings):

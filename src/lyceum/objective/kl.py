@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from jaxtyping import Float
 from pydantic import Field
-from torch import Tensor
 
 from lyceum.component import Settings
+from lyceum.utils.lazy_imports import Tensor, torch
 
 Estimator = Literal["k1", "k2", "k3"]
 

@@ -6,10 +6,10 @@ from typing import Literal
 
 from jaxtyping import Float
 from pydantic import Field
-from torch import Tensor
 
 from lyceum.objective.rl_plus import MixedTerms
 from lyceum.types import Batch
+from lyceum.utils.lazy_imports import Tensor
 
 
 class Luffy(MixedTerms):

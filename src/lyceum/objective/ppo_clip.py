@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from jaxtyping import Float
 from pydantic import Field
-from torch import Tensor
 
 from lyceum.objective.base import Terms, measured, policy_objective, ratio_metrics, token_ratio
 from lyceum.types import Batch, Metrics, Objective
+from lyceum.utils.lazy_imports import Tensor, torch
 
 
 class PPOClip(Terms):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from torch import Tensor
-
 from lyceum.objective.base import Terms, policy_objective
 from lyceum.types import Batch, Metrics, Objective
+from lyceum.utils.lazy_imports import Tensor
 
 
 class ReinforceLoss(Terms):

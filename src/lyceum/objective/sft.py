@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from torch import Tensor
-
 from lyceum.objective.base import Aggregate, Aggregation, clean, measured
 from lyceum.types import Batch, Metrics, Objective, Origin
+from lyceum.utils.lazy_imports import Tensor
 
 
 class SFT(Aggregation):

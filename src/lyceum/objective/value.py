@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import torch
 from jaxtyping import Float
-from torch import Tensor
+
+from lyceum.utils.lazy_imports import Tensor, torch
 
 
 def value_loss(

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import torch
-
 from lyceum.forest import Forest
 from lyceum.tree import Node, Tree
 from lyceum.types import Credited, Origin
+from lyceum.utils.lazy_imports import torch
 from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import mean
 

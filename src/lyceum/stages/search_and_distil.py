@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, cast
 
 import numpy as np
-import torch
 from pydantic import Field, model_validator
 
 from lyceum.component import Tokens, of_kind, require_keys, slot
@@ -36,6 +35,7 @@ from lyceum.traces.base import Trace, Traces
 from lyceum.tree import Tree, is_right
 from lyceum.types import Task, TrainableValue
 from lyceum.utils.aio import gather
+from lyceum.utils.lazy_imports import torch
 from lyceum.value.targets import Examples, Targets, examples_of
 
 

@@ -8,11 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 
-import torch
 from jaxtyping import Float
 from pydantic import Field
-from torch import Tensor, nn
-from transformers import AutoModelForTokenClassification, AutoTokenizer, PreTrainedModel
 
 from lyceum.component import BatchTokens, PathText, RecipeError, require_keys
 from lyceum.models.load import local_path, save_module
@@ -21,6 +18,7 @@ from lyceum.noise import told_once
 from lyceum.policy import Policy, redirect_attention
 from lyceum.rooms import Composition, ValueSettings
 from lyceum.tree import Node
+from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
 from lyceum.utils.numbers import Diverged
 from lyceum.utils.seeds import counter_seed
 from lyceum.utils.user_files import user_file
@@ -100,12 +98,12 @@ class PathValues:
         self.updates = self.skipped = 0
         self.separators = separators(settings.separator, policy)
 
-    @torch.no_grad()
     def __call__(self, paths: Sequence[Node]) -> list[float]:
         tokens = [path.path_tokens() for path in paths]
         places = [self.places(path, ids) for path, ids in zip(paths, tokens, strict=True)]
-        parts = self._logits(tokens, places)
-        return [worth(logits, self.settings.over) for part in parts for logits in part]
+        with torch.no_grad():
+            parts = self._logits(tokens, places)
+            return [worth(logits, self.settings.over) for part in parts for logits in part]
 
     def places(self, path: Node, tokens: Sequence[int]) -> list[int]:
         """Which of a path's tokens are asked: its last, or the ends of its steps, where it has any."""
@@ -162,12 +160,12 @@ class PathValues:
         figures |= {"updates": float(self.updates), "skipped": float(self.skipped)}
         return figures | {"loss/first": losses[0], "loss/last": losses[-1]}
 
-    @torch.no_grad()
     def _foreseen(self, examples: Sequence[tuple[Sequence[int], float]]) -> dict[str, float]:
         """How much of what paths turned out to be worth was said before any of it was learnt."""
         paths, targets = [list(path) for path, _ in examples], [target for _, target in examples]
-        parts = self._logits(paths, [[len(path) - 1] for path in paths])
-        explained = explained_variance([worth(logits, "end") for part in parts for logits in part], targets)
+        with torch.no_grad():
+            parts = self._logits(paths, [[len(path) - 1] for path in paths])
+            explained = explained_variance([worth(logits, "end") for part in parts for logits in part], targets)
         return {} if explained is None else {"explained-variance": explained}
 
     def _order(self, n: int, epoch: int) -> list[int]:
@@ -250,19 +248,19 @@ def path_loss(logits: Float[Tensor, " p"], target: Float[Tensor, " p"], loss: Lo
     return nn.functional.binary_cross_entropy_with_logits(logits, target, reduction="none")
 
 
-def copied(policy: Policy) -> PreTrainedModel:
+def copied(policy: Policy) -> transformers.PreTrainedModel:
     """The policy's body as it is now, adapters merged, under a head that says 0.5 of everything.
 
     Raises:
         RecipeError: transformers has no token classifier of this architecture.
     """
     source = copy.deepcopy(policy.module)
-    causal = cast(PreTrainedModel, cast(Any, source).merge_and_unload() if policy.adapters else source)
+    causal = cast(transformers.PreTrainedModel, cast(Any, source).merge_and_unload() if policy.adapters else source)
     config = copy.deepcopy(causal.config)
     config.num_labels, config._attn_implementation = 1, None
     try:
         with torch.random.fork_rng(devices=[]):  # what is drawn here is overwritten
-            model = AutoModelForTokenClassification.from_config(config, trust_remote_code=False)
+            model = transformers.AutoModelForTokenClassification.from_config(config, trust_remote_code=False)
     except ValueError as error:
         raise RecipeError(
             f"value.path: got null, but transformers has no token classifier of {type(causal).__name__}; "
@@ -278,7 +276,7 @@ def copied(policy: Policy) -> PreTrainedModel:
     return cast(Any, model).to(device=policy.device, dtype=causal.dtype).requires_grad_(True).eval()
 
 
-def loaded(path: str, policy: Policy, may_leave: tuple[str, ...] = ()) -> PreTrainedModel:
+def loaded(path: str, policy: Policy, may_leave: tuple[str, ...] = ()) -> transformers.PreTrainedModel:
     """A token classifier that reads the policy's own tokens.
 
     Args:
@@ -293,8 +291,8 @@ def loaded(path: str, policy: Policy, may_leave: tuple[str, ...] = ()) -> PreTra
         told_once(f"value.path: {path}"),
         user_file("value.path", f"the tokenizer of {path} cannot be loaded", "save the policy's own one beside it"),
     ):
-        tokenizer = AutoTokenizer.from_pretrained(checkpoint.source, **checkpoint.extra)
-    model = checkpoint.load(AutoModelForTokenClassification, policy.causal.dtype)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint.source, **checkpoint.extra)
+    model = checkpoint.load(transformers.AutoModelForTokenClassification, policy.causal.dtype)
     check_finite("value.path", path, model)
     if tokenizer.get_vocab() != policy.tokenizer.get_vocab():
         raise RecipeError(
@@ -319,7 +317,7 @@ def wrong_folder(path: str, may_leave: tuple[str, ...] = ()) -> list[str]:
         named = named if isinstance(named, list) else []
         if not any(str(name).endswith("ForTokenClassification") for name in named):
             return [f"value.path: {path} holds {', '.join(map(str, named)) or 'no architecture'}; {allowed}"]
-        checkpoint.check(AutoModelForTokenClassification)
+        checkpoint.check(transformers.AutoModelForTokenClassification)
     except RecipeError as error:
         return error.lines
     return []
@@ -331,7 +329,7 @@ def _checkpoint(path: str, may_leave: tuple[str, ...]) -> Checkpoint:
     return Checkpoint("value", path, source, {"trust_remote_code": False}, may_leave=may_leave)
 
 
-def head_of(model: PreTrainedModel) -> nn.Linear:
+def head_of(model: transformers.PreTrainedModel) -> nn.Linear:
     """The layer that makes labels of hidden states.
 
     Raises:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-import torch
 from jaxtyping import Float
-from torch import Tensor, nn
 
 from lyceum.attention import TreePlan
+from lyceum.utils.lazy_imports import Tensor, nn, torch
 
 Path = Sequence[int]
 """Token ids from a prompt's first token on."""
