@@ -24,6 +24,23 @@ from lyceum.value.likelihood import Likelihood, PathLikelihood
 LIMIT = Sampling(max_completion_tokens=12)
 
 
+@pytest.mark.parametrize(
+    ("settings", "n", "sized"),
+    [
+        ({}, 16, (4, 4, 1)),
+        ({}, 2, (1, 2, 1)),
+        ({"beams": 1}, 16, (4, 4, 1)),
+        ({"subtrees": 4}, 16, (4, 4, 4)),  # a beam each, however many
+        ({"subtrees": 4}, 2, (1, 2, 1)),
+        ({"beams": 8, "subtrees": 4}, 24, (6, 4, 2)),  # 4 do not divide 6 beams
+    ],
+)
+def test_a_sized_beam_has_its_share_of_beams(settings, n, sized):
+    beam = Beam(**settings).sized(n)
+    assert (beam.beams, beam.width, beam.subtrees) == sized
+    assert beam.trajectories == n
+
+
 class Valuing(FakeTreeContext):
     """``worth``: completion's text -> value of the path."""
 

@@ -102,6 +102,29 @@ def test_a_search_without_a_finished_path_finishes_its_most_valued_one():
     assert (leaf.finish, leaf.grade.outcome) == ("stop", 0.0)
 
 
+def test_a_search_for_some_trajectories_ends_with_them_or_draws_the_most_valued_paths_to_their_ends():
+    # Answers of three letters and their end, two steps a node. Two iterations leave a, and below b, which is worth
+    # more, ba and bb: three open paths, of which the two best are drawn on.
+    value = {"b": 0.6, "bb": 0.5, "ba": 0.4}
+    context = Valued(value=lambda text: value.get(text, 0.2))
+    tree = search(context, iterations=2, simulate="none", unvisited=0.0, trajectories=2)
+    assert [leaf.completion for leaf in tree.trajectories] == ["bba", "baa"]
+    # With more iterations than two ends take, it stops at them.
+    context = Valued(value=lambda text: len(text) / 4)
+    tree = search(context, iterations=99, simulate="none", trajectories=2)
+    assert tree.record["value-mcts"]["ended"] == "trajectories"
+    assert len(tree.trajectories) >= 2
+
+
+def test_a_size_is_iterations_that_draw_completions_or_trajectories_that_steps_lead_to():
+    completions = ValueMCTS(simulate="completions", width=4, sampling={"max_completion_tokens": 8})
+    sized = [completions.sized(n) for n in (1, 4, 18)]
+    assert [(of.iterations, of.width, of.trajectories) for of in sized] == [(1, 1, None), (1, 4, None), (4, 4, None)]
+    # Paths of at most 8 tokens, 2 a step: 4 iterations each.
+    stepwise = ValueMCTS(step={"tokens": 2}, sampling={"max_completion_tokens": 8}).sized(3)
+    assert (stepwise.iterations, stepwise.width, stepwise.trajectories) == (12, 3, 3)
+
+
 def test_a_budget_smaller_than_a_draw_ends_it_with_what_there_is():
     tree = search(Valued(value=lambda text: 0.5, budget=5), iterations=50)
     assert tree.record["value-mcts"]["ended"] == "tokens"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -28,6 +29,7 @@ class Beam(RolloutSettings):
     """
 
     piecewise: ClassVar[bool] = True
+    led_by: ClassVar[tuple[str, ...]] = ("value",)
 
     kind: Literal["beam"] = "beam"
     beams: int = Field(default=4, ge=1)
@@ -57,6 +59,14 @@ class Beam(RolloutSettings):
     @property
     def size(self) -> Size:
         return Size("trajectories", self.trajectories)
+
+    def sized(self, n: int) -> Beam:
+        """The same search for ``n`` trajectories: ``n / width`` beams, at least one. Where there is a subtree for each
+        beam it stays so; otherwise their number stays a divisor of the beams'."""
+        width = min(self.width, n)
+        beams = max(1, n // width)
+        subtrees = beams if self.subtrees == self.beams > 1 else math.gcd(self.subtrees, beams)
+        return self.model_copy(update={"beams": beams, "width": width, "subtrees": subtrees, "trajectories": n})
 
     def build(self) -> Rollout:
         return self.roll

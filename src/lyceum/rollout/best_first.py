@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from lyceum.rollout.growth import at_most, extend_to_end
 from lyceum.rollout.steps import Grown, Steps, grow
 from lyceum.rooms import Composition, RolloutSettings, Size
 from lyceum.tree import Node, Tree, is_right
@@ -24,6 +25,7 @@ class BestFirst(RolloutSettings):
     """
 
     piecewise: ClassVar[bool] = True
+    test_time: ClassVar[Mapping[str, Any]] = {"until_right": False, "complete": True}
 
     kind: Literal["best-first"] = "best-first"
     trajectories: int | None = Field(default=8, ge=1)
@@ -31,6 +33,9 @@ class BestFirst(RolloutSettings):
     leaves the end to ``until_right`` and the budgets."""
     until_right: bool = True
     """End with the first right trajectory, as a prover does; otherwise go on to the number of them."""
+    complete: bool = False
+    """Draw what is missing of ``trajectories`` when ``max_nodes`` ends the search: the best open paths, each to its
+    end."""
     width: int = Field(default=2, ge=1)
     """Steps drawn below a node; of those with the same tokens one is kept."""
     at_once: int = Field(default=1, ge=1)
@@ -57,6 +62,18 @@ class BestFirst(RolloutSettings):
     def size(self) -> Size:
         return Size("trajectories", self.trajectories)
 
+    @property
+    def led_by(self) -> tuple[str, ...]:
+        return (*(["verifier"] if self.until_right else []), *(["value"] if self.rank == "value" else []))
+
+    def sized(self, n: int) -> BestFirst:
+        """The same search for ``n`` trajectories, bounded by the nodes of as many paths of full length.
+
+        Without a bound one that ranks by likelihood goes through all short paths before it goes deep.
+        """
+        nodes = n * self.width * self.step.longest_path(self.sampling, self.depth)
+        return self.model_copy(update={"trajectories": n, "max_nodes": self.max_nodes or nodes})
+
     def build(self) -> Rollout:
         return self.roll
 
@@ -82,6 +99,9 @@ class BestFirst(RolloutSettings):
         search = BestFirstSearch(self, context, context.tree(task), task.samples or self.trajectories)
         with context.returning():
             await search.run()
+            ends = await search.complete() if self.complete else []
+        if ends:
+            await context.grade(ends)
         return search.finish()
 
 
@@ -131,6 +151,19 @@ class BestFirstSearch:
                 await self.context.grade(ends)
                 self.finished += ends
             await self.push(fresh)
+
+    async def complete(self) -> list[Node]:
+        """What the search lacks of its trajectories: the best open paths, each drawn to its end."""
+        missing = 0 if self.wanted is None or self.ended == "solved" else self.wanted - len(self.finished)
+        best = [heapq.heappop(self.frontier)[-1] for _ in range(min(missing, len(self.frontier)))]
+        sampling, share = self.settings.sampling, self.context.budget_left // max(1, len(best))
+        left = [
+            min(sampling.max_completion_tokens - place.tokens, self.context.room(place.node), share) for place in best
+        ]
+        asked = [(place.node, 1, at_most(sampling, n)) for place, n in zip(best, left, strict=True) if n > 0]
+        ends = await extend_to_end(self.context, asked)
+        self.finished += ends
+        return ends
 
     def is_done(self) -> bool:
         if self.settings.until_right and any(is_right(leaf) for leaf in self.finished):

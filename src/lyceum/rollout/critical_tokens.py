@@ -7,7 +7,15 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from lyceum.rollout.growth import affordable, at_most, by_counter, end_before, extend_all, model_logprobs, together
+from lyceum.rollout.growth import (
+    affordable,
+    at_most,
+    by_counter,
+    end_before,
+    extend_to_end,
+    model_logprobs,
+    together,
+)
 from lyceum.rollout.steps import write_texts
 from lyceum.rooms import RolloutSettings, Size
 from lyceum.tree import Node, Tree
@@ -49,6 +57,14 @@ class CriticalTokens(RolloutSettings):
     def size(self) -> Size:
         return Size("samples", self.samples)
 
+    def sized(self, n: int) -> CriticalTokens:
+        """The same rollout with ``n`` trajectories.
+
+        Raises:
+            ValidationError: so few leave no first round.
+        """
+        return CriticalTokens.model_validate({**dict(self), "samples": n})
+
     def build(self) -> Rollout:
         return self.roll
 
@@ -67,9 +83,7 @@ class CriticalTokens(RolloutSettings):
         asked = [
             (node, n, at_most(self.sampling, min(longest, context.room(node)))) for node, n in together(beginnings)
         ]
-        again = [child for children in await extend_all(context, asked, keep=False) for child in children]
-        for node in again:
-            write_texts([node], context.decode, terminal=True)
+        again = await extend_to_end(context, asked)
         tree.chosen = [*first, *again]
         tree.record["critical_tokens"] = {"first": n_first, "places": places}
         await context.grade(tree.chosen)

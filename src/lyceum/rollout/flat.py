@@ -25,6 +25,10 @@ class Flat(RolloutSettings):
     def size(self) -> Size:
         return Size("samples", self.samples)
 
+    def sized(self, n: int) -> Flat:
+        """The same rollout with ``n`` trajectories."""
+        return self.model_copy(update={"samples": n})
+
     def build(self) -> Rollout:
         return self.roll
 

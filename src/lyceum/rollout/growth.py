@@ -32,6 +32,14 @@ async def extend_all(
     )
 
 
+async def extend_to_end(context: Context, asked: Iterable[tuple[Node, int, Sampling]]) -> list[Node]:
+    """Continue many nodes at once to the ends of their trajectories, which have their texts; asked for as above."""
+    ends = [end for ends in await extend_all(context, asked, keep=False) for end in ends]
+    for end in ends:
+        write_texts([end], context.decode, terminal=True)
+    return ends
+
+
 def together(asked: Iterable[tuple[Node, int]]) -> list[tuple[Node, int]]:
     """``(node, continuations)`` with those of nodes that end in the same text asked for at the first of them.
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from lyceum.rollout.growth import at_most, drawn_below, edit_distance, end_before, extend_all
+from lyceum.rollout.growth import at_most, drawn_below, edit_distance, end_before, extend_all, extend_to_end
 from lyceum.rollout.steps import write_texts
 from lyceum.rooms import RolloutSettings, Size
 from lyceum.tree import Node, Tree
@@ -127,6 +127,10 @@ class LookAhead(RolloutSettings):
     @property
     def size(self) -> Size:
         return Size("samples", self.samples)
+
+    def sized(self, n: int) -> LookAhead:
+        """The same rollout with ``n`` trajectories."""
+        return self.model_copy(update={"samples": n})
 
     def build(self) -> Rollout:
         return self.roll
@@ -259,10 +263,7 @@ class LookAhead(RolloutSettings):
         missing = samples - len(asked) - len(done)
         if missing:
             asked.append((root, missing, at_most(self.sampling, min(limit, max(1, share)))))
-        drawn = [child for children in await extend_all(context, asked, keep=False) for child in children]
-        for node in drawn:
-            write_texts([node], context.decode, terminal=True)
-        return [*done, *drawn]
+        return [*done, *await extend_to_end(context, asked)]
 
 
 def runner_up(behaviour_logprob: float, model_logprob: float, temperature: float) -> float:

@@ -81,6 +81,10 @@ class Segments(RolloutSettings):
     def size(self) -> Size:
         return Size("samples", self.samples)
 
+    def sized(self, n: int) -> Segments:
+        """The same rollout with ``n`` trajectories."""
+        return self.model_copy(update={"samples": n})
+
     def build(self) -> Rollout:
         return self.roll
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from lyceum.rollout.beam import evenly
 from lyceum.rollout.cutting import step_ends
+from lyceum.rollout.growth import at_most, extend_to_end
 from lyceum.rollout.steps import Steps, grow, split, write_texts
 from lyceum.rollout.value_tree import Place, back_up_children, back_up_sum, hide, move, outcomes, smoothed_uct, ucb
 from lyceum.rooms import Composition, RolloutSettings, Size
@@ -25,6 +27,7 @@ class ValueMCTS(RolloutSettings):
     """
 
     piecewise: ClassVar[bool] = True
+    test_time: ClassVar[Mapping[str, Any]] = {"believe": "value"}
 
     kind: Literal["value-mcts"] = "value-mcts"
     iterations: int = Field(default=20, ge=1)
@@ -63,6 +66,23 @@ class ValueMCTS(RolloutSettings):
     enough: float | None = Field(default=None, ge=0, le=1)
     """The search ends when it selects a finished path worth at least this; null goes through all iterations, as for
     gathering."""
+
+    trajectories: int | None = Field(default=None, ge=1)
+    """Finished trajectories with which the search ends; those missing after all iterations are the most valued
+    unfinished paths, each drawn to its end. null goes through all iterations, and draws one where none has finished."""
+
+    @property
+    def led_by(self) -> tuple[str, ...]:
+        return ("value",) if self.believe == "value" else ("verifier",)
+
+    def sized(self, n: int) -> ValueMCTS:
+        """The same search for about ``n`` trajectories: ``n / width`` iterations where each draws ``width`` of them,
+        otherwise iterations for ``n`` paths of full length."""
+        if self.simulate == "completions":
+            width = min(self.width, n)
+            return self.model_copy(update={"width": width, "iterations": max(1, n // width), "trajectories": None})
+        steps = self.step.longest_path(self.sampling, self.depth)
+        return self.model_copy(update={"trajectories": n, "iterations": n * steps})
 
     @property
     def size(self) -> Size:
@@ -115,7 +135,11 @@ class ValueSearch:
         self.iterations, self.ended = 0, "iterations"
 
     async def run(self) -> None:
+        wanted = self.settings.trajectories
         while self.iterations < self.settings.iterations:
+            if wanted is not None and len(self.ends) >= wanted:
+                self.ended = "trajectories"
+                return
             place = self.select()
             enough = self.settings.enough
             if enough is not None and place.terminal and place.value >= enough:
@@ -162,8 +186,9 @@ class ValueSearch:
 
     async def finish(self) -> Tree:
         """The tree with its values and its graded trajectories."""
-        if not self.ends:
-            await self.complete()
+        missing = (self.settings.trajectories or 1) - len(self.ends)
+        if missing > 0:
+            await self.complete(missing)
         waiting = [leaf for leaf in self.ends if leaf.grade is None]
         if waiting:
             await self.context.grade(waiting)
@@ -181,17 +206,21 @@ class ValueSearch:
         }
         return self.tree
 
-    async def complete(self) -> None:
-        """A search that ends without a finished path draws the rest of the most valued one."""
-        leaves = [place for place in self.root.walk() if not place.children and not place.hidden]
-        best = max(leaves, key=lambda place: place.value)
-        left = min(self.left(best.node), self.context.budget_left)
-        if left <= 0:
+    async def complete(self, missing: int) -> None:
+        """Draw the rest of the most valued unfinished paths, of each once as far as there are so many."""
+        leaves = [place for place in self.root.walk() if not (place.children or place.hidden or place.terminal)]
+        best = sorted(leaves, key=lambda place: -place.value)[:missing]
+        if not best:
             return
-        sampling = self.settings.sampling.model_copy(update={"max_completion_tokens": left})
-        (drawn,) = await self.context.extend(best.node, 1, sampling)
-        write_texts([drawn], self.context.decode, terminal=True)
-        self.ends.append(drawn)
+        left = [min(self.left(place.node), self.context.budget_left // missing) for place in best]
+        self.ends += await extend_to_end(
+            self.context,
+            [
+                (place.node, n, at_most(self.settings.sampling, tokens))
+                for place, n, tokens in zip(best, evenly(missing, len(best)), left, strict=True)
+                if tokens > 0
+            ],
+        )
 
 
 class GreedySearch(ValueSearch):

@@ -1,16 +1,12 @@
-"""Best-first search without a verifier: order of expansions and ends, by hand."""
+"""Best-first search that goes on to its number of trajectories: order of expansions and ends, by hand."""
 
 import asyncio
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "rollout"))
 from tree_fakes import FakeTreeContext
 
+from lyceum.rollout.best_first import BestFirst
 from lyceum.rollout.steps import Steps
-from lyceum.strategy.best_first import BestFirstSearch
 from lyceum.types import Sampling, Task
 
 LIMIT = Sampling(max_completion_tokens=12)
@@ -27,8 +23,8 @@ class Valuing(FakeTreeContext):
 
 
 def search(context, size, **settings):
-    strategy = BestFirstSearch.model_validate({"width": 2, "step": Steps(tokens=1), **settings})
-    return asyncio.run(strategy.growth(size, LIMIT).build()(Task("t", ()), context))
+    usual = {"width": 2, "step": Steps(tokens=1), "sampling": LIMIT, "until_right": False, "complete": True}
+    return asyncio.run(BestFirst(**usual | settings).sized(size).roll(Task("t", ()), context))
 
 
 def test_the_likeliest_path_is_gone_on_with_until_the_size_is_reached():
@@ -74,18 +70,30 @@ def test_what_is_missing_when_the_nodes_are_spent_is_drawn_from_the_best_open_pa
     assert [tokens for _, _, tokens in context.asked] == [1, 1, 10, 10]
     assert [leaf.completion for leaf in tree.trajectories] == ["bb" + "a" * 7, "ba" + "a" * 7]
     assert tree.record["best-first"] | {"ended": "nodes", "open": 1, "finished": 2} == tree.record["best-first"]
+    assert context.graded == ["bb" + "a" * 7, "ba" + "a" * 7]
+    # As in training: the search ends where its nodes end.
+    assert search(Valuing(length=9), 2, max_nodes=4, complete=False).trajectories == []
+
+
+def test_what_is_missing_shares_what_is_left_of_the_budget_and_a_proof_leaves_nothing_missing():
+    # 2 expansions of 2 letters leave 5 of 9 tokens: 2 for each of two paths, which is less than their answers have.
+    tree = search(Valuing(length=9, budget=9), 2, max_nodes=4)
+    assert [leaf.completion for leaf in tree.trajectories] == ["bbaa", "baaa"]
+    solved = FakeTreeContext(lambda text: True, length=1)
+    assert len(search(solved, 2, until_right=True).trajectories) == 1
 
 
 def test_nodes_are_bounded_by_what_paths_of_full_length_would_take():
     # 12 tokens, one a node: 12 nodes a path, 2 at each of them, 3 paths. Without a bound a search that ranks by plain
     # likelihood would go through all short paths before it went deep.
-    growth = BestFirstSearch(step=Steps(tokens=1)).growth(3, LIMIT)
-    assert growth.model_dump()["search"]["max_nodes"] == 72
-    assert BestFirstSearch(max_nodes=5).growth(3, LIMIT).model_dump()["search"]["max_nodes"] == 5
+    settings = BestFirst(step=Steps(tokens=1), sampling=LIMIT)
+    assert settings.sized(3).max_nodes == 72
+    assert settings.model_copy(update={"max_nodes": 5}).sized(3).max_nodes == 5
 
 
 @pytest.mark.parametrize(
-    ("settings", "reads"), [({}, True), ({"choose": "majority"}, False), ({"choose": "first", "rank": "value"}, True)]
+    ("settings", "led_by"),
+    [({}, ("verifier",)), ({"until_right": False}, ()), ({"until_right": False, "rank": "value"}, ("value",))],
 )
-def test_values_are_read_to_rank_or_to_choose(settings, reads):
-    assert BestFirstSearch(**settings).reads_values == reads
+def test_whom_the_search_asks(settings, led_by):
+    assert BestFirst(**settings).led_by == led_by
