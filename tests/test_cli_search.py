@@ -33,6 +33,16 @@ def test_search_shows_strategies_side_by_side_and_writes_figures_plot_and_answer
     ]  # fmt: skip
 
 
+def test_a_strategy_can_be_typed_as_a_rollout_and_a_choice(capsys):
+    typed = "{rollout: {kind: segments, segment_tokens: 3, first_branches: [1, 2]}, choose: majority}"
+    argv = [*TINY, "--sizes", "2", "--strategy", typed, "--strategy", "majority", "segments-majority.branches=3"]
+    assert main([*argv, "--json"]) == 0
+    cells = json.loads(capsys.readouterr().out)["cells"]
+    assert [(cell["strategy"], cell["trajectories"]) for cell in cells] == [("segments-majority", 2), ("majority", 2)]
+    rollout = cells[0]["settings"]["rollout"]
+    assert (rollout["kind"], rollout["segment_tokens"], rollout["branches"]) == ("segments", 3, 3)
+
+
 def test_ctrl_c_says_how_to_go_on(capsys, monkeypatch):
     asked = iter([False, True])
     monkeypatch.setattr("lyceum.interrupts.Interrupts.interrupted", lambda self: next(asked, False))
@@ -52,13 +62,14 @@ def test_ctrl_c_says_how_to_go_on(capsys, monkeypatch):
             ["--strategy", "beem"],
             "strategy: got 'beem' (did you mean 'beam'?); allowed: all, beam, best-first, best-of-n, ",
         ),
+        (["--strategy", "{rollout: mcts"], "strategy: got '{rollout: mcts', which is not YAML"),
         (["--sizes", "1,many"], "--sizes: got '1,many'; allowed: numbers with commas between them"),
         (["--sizes", "0"], "sizes.0: got 0"),
         (["--tokens", "few"], "--tokens: got 'few'"),
         (["--value", "none", "--strategy", "beam"], "value: got none, but beam reads values; allowed: likelihood"),
         (["--value", "no-such-folder"], "value: got 'no-such-folder'; allowed: none, likelihood"),
         (["--n", "0"], "n: got 0; allowed: 1 or more"),
-        (["beam.widht=3"], "strategy.0.widht: unknown key (did you mean 'width'?)"),
+        (["beam.widht=3"], "strategy.0.rollout.widht: unknown key (did you mean 'width'?)"),
         (["tasks.levls=[1]"], "tasks.levls: unknown key (did you mean 'levels'?)"),
         (["--tasks", "empty.jsonl"], "empty.jsonl"),
     ],

@@ -152,13 +152,14 @@ def search(
     Args:
         model, tasks, overrides, n, reward, seed: as for :func:`evaluate`.
         strategies: ``greedy``, ``best-of-n``, ``majority``, ``weighted-majority``, ``beam``, ``dvts``, ``mcts``,
-            ``best-first``, ``value-mcts``, or ``all``; also with settings (``{"kind": "beam", "width": 2}``).
+            ``best-first``, ``value-mcts``, or ``all``; or any rollout and a choice, as a mapping
+            (``{"rollout": {"kind": "mcts", "width": 2}, "choose": "best"}``) or a ``lyceum.search.strategy.Strategy``.
         sizes: trajectories that a strategy finishes for a task.
         value: what ranks trajectories and steps where a strategy does: a kind of the room ``value``, a trained one's
             folder, or None.
         tokens: budgets a task at which strategies are compared; by default some that all of them have reached.
         output: a folder for search.json, search.png and every answer; the same call goes on where it was stopped.
-        keys: as for :func:`evaluate`; also ``KIND.KEY`` of a strategy, ``step.KEY`` of all that go step by step, and
+        keys: as for :func:`evaluate`; also ``NAME.KEY`` of a strategy, ``step.KEY`` of all that go step by step, and
             ``value.KEY``.
     Returns:
         ``found["cells"]``: accuracy, tokens and seconds of each strategy at each size; ``found["at_equal_tokens"]``.

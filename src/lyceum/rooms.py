@@ -7,13 +7,13 @@ default here may be left as it is; ``build`` is what every component must have.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field
 
-from lyceum.component import Component
+from lyceum.component import Component, RecipeError
 from lyceum.types import Sampling
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ class RolloutSettings(Component, room="rollout"):
 
     piecewise: ClassVar[bool] = False
     """Whether what it draws below a prompt is a piece of a trajectory: guides that need whole ones refuse it."""
+    test_time: ClassVar[Mapping[str, Any]] = {}
+    """Settings that replace its defaults in test-time search, where no verifier may be asked."""
 
     sampling: Sampling = Sampling()
     """How tokens are drawn."""
@@ -60,6 +62,19 @@ class RolloutSettings(Component, room="rollout"):
     def size(self) -> Size | None:
         """The setting that says how many trajectories a task has, where the curriculum does not; None without one."""
         return None
+
+    @property
+    def led_by(self) -> tuple[Literal["verifier", "value"], ...]:
+        """Whom it asks where to search."""
+        return ()
+
+    def sized(self, n: int) -> Self:
+        """The same rollout for about ``n`` finished trajectories.
+
+        Raises:
+            RecipeError: it has no such size.
+        """
+        raise RecipeError(f"kind: got {self.kind!r}, which has no number of trajectories to set; allowed: another one")
 
     def note(self, trees: Sequence[Tree]) -> str | None:
         """What a user should know of the first step's trees, such as steps that never ended."""

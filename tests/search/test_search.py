@@ -11,16 +11,18 @@ from tiny_models import plain_model, policy_like
 import lyceum
 from lyceum import RecipeError
 from lyceum.component import kinds
+from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.evaluate.run import vote
+from lyceum.rollout.mcts import MCTS
+from lyceum.search.choice import Candidate, best, weighted_majority
 from lyceum.search.run import Valued, grow, measure, unique_tokens
+from lyceum.search.strategy import NAMED, Strategy
 from lyceum.stages.session import Interrupted
-from lyceum.strategy.choice import Candidate, weighted_majority
-from lyceum.strategy.samples import BestOfN, Majority
 from lyceum.types import Grade, Sampling, Task
 from lyceum.value.likelihood import PathLikelihood
 
 POLICY = policy_like(plain_model())
-ALL = tuple(kinds("strategy"))
+ALL = tuple(NAMED)
 SMALL = {"n": 5, "sizes": (1, 4), "max_completion_tokens": 10, "progress": "silent"}
 STEPS = {"step.by": "tokens", "step.tokens": 3}
 
@@ -83,6 +85,62 @@ def test_every_strategy_has_its_figures_and_costs(tmp_path):
     assert budgets == sorted(budgets)
 
 
+@pytest.mark.parametrize("kind", kinds("rollout"))
+def test_every_rollout_finds_the_candidates_asked_for_and_is_charged_for_all_it_takes(kind, monkeypatch):
+    happened, drawn, read = [], [], []
+    value = PathLikelihood(1.0)
+
+    class Engine(EmbeddedEngine):
+        async def extend(self, request):
+            found = await super().extend(request)
+            drawn.extend(len(continuation.tokens) for continuation in found)
+            return found
+
+    def valued(paths):
+        read.append(unique_tokens([path.path_tokens() for path in paths]))
+        return value(paths)
+
+    async def graded(task, leaves):
+        happened.append("graded")
+        return [Grade(even(leaf.completion)) for leaf in leaves]
+
+    def choose(candidates):
+        happened.append("chosen")
+        return best(candidates)
+
+    monkeypatch.setattr("lyceum.search.run.EmbeddedEngine", Engine)
+    monkeypatch.setattr("lyceum.search.run.CHOICES", {"best": choose})
+    source = kinds("tasks")["chain"]().build("heldout", 0)
+    strategy = Strategy(rollout=kind, choose="best")
+    rollout = strategy.sized(4, Sampling(max_completion_tokens=10))
+
+    async def searched():
+        grown = await grow(rollout, POLICY, [source[i] for i in range(5)], Valued(valued, reads=True), seed=0)
+        assert happened == []
+        return await measure(strategy, 4, grown, graded, {})
+
+    cell, answers = asyncio.run(searched())
+    assert happened == ["chosen"] * 5 + ["graded"] * 5
+    assert cell.tokens_sampled == sum(drawn) / 5
+    assert cell.tokens_valued == sum(read) / 5
+    assert cell.tokens_computed > 0
+    counts = [len(row["trajectories"]) for row in answers]
+    # Paths that end together may be a few more.
+    assert all(4 <= count <= (7 if kind in ("beam", "value-mcts") else 4) for count in counts), counts
+
+
+def test_a_named_strategy_is_its_rollout_and_choice():
+    pair = {"name": "mine", "rollout": MCTS(width=4), "choose": "best"}
+    typed = {"rollout": {"kind": "mcts", "width": 2}, "choose": "best"}
+    deep = {"mine.depth": 5, "mcts.depth": 5, "mcts-best.depth": 5}
+    named, mine, narrow = search(strategies=["mcts", pair, typed], sizes=(4,), **deep)["cells"]
+    assert (mine["strategy"], narrow["strategy"]) == ("mine", "mcts-best")
+    costs = [key for key in named if key not in ("strategy", "seconds")]
+    assert [named[key] for key in costs] == [mine[key] for key in costs]
+    settings = narrow["settings"]["rollout"]
+    assert (settings["width"], settings["depth"], settings["judge"]) == (2, 5, "value")
+
+
 def test_the_record_says_what_was_chosen_and_why(tmp_path):
     search(strategies=["weighted-majority"], sizes=(4,), output=tmp_path, steps={})
     for row in answers(tmp_path, "weighted-majority-4"):
@@ -98,7 +156,8 @@ def test_the_record_says_what_was_chosen_and_why(tmp_path):
 
 def test_a_value_model_is_asked_about_each_path_once_and_charged_for_what_it_reads():
     tasks = [Task("t", ({"role": "user", "content": "1+1="},))]
-    growth = BestOfN().growth(3, Sampling(max_completion_tokens=4))
+    by_value, by_votes = (Strategy(rollout="flat", choose=choose) for choose in ("best", "majority"))
+    rollout = by_value.sized(3, Sampling(max_completion_tokens=4))
     asked = []
 
     class Counting(PathLikelihood):
@@ -110,10 +169,10 @@ def test_a_value_model_is_asked_about_each_path_once_and_charged_for_what_it_rea
         return [Grade(1.0, True) for _ in leaves]
 
     async def both():
-        grown = await grow(growth, POLICY, tasks, Valued(Counting(1.0), reads=True), seed=0)
-        first, _ = await measure(BestOfN(), 3, grown, right, {})
-        again, _ = await measure(BestOfN(), 3, grown, right, {})
-        votes, _ = await measure(Majority(), 3, grown, right, {})
+        grown = await grow(rollout, POLICY, tasks, Valued(Counting(1.0), reads=True), seed=0)
+        first, _ = await measure(by_value, 3, grown, right, {})
+        again, _ = await measure(by_value, 3, grown, right, {})
+        votes, _ = await measure(by_votes, 3, grown, right, {})
         return grown, first, again, votes
 
     grown, first, again, votes = asyncio.run(both())
@@ -203,7 +262,10 @@ def test_a_folder_of_another_search_is_refused(tmp_path):
     search(output=tmp_path, strategies=["beam"], sizes=(4,))
     with pytest.raises(RecipeError, match=r"holds a search with seed 0, now 1; allowed: the same, or another folder"):
         search(output=tmp_path, strategies=["beam"], sizes=(4,), seed=1)
-    with pytest.raises(RecipeError, match=r"beam-4.json was searched with width 4 and now 2; allowed"):
+    with pytest.raises(
+        RecipeError,
+        match=r"beam-4.json was searched with rollout.beams 1 and now 2, rollout.width 4 and now 2; allowed",
+    ):
         search(output=tmp_path, strategies=["beam"], sizes=(4,), **{"beam.width": 2})
     (tmp_path / "file").write_text("")
     with pytest.raises(RecipeError, match=r"file is a file; allowed: a folder"):
@@ -237,7 +299,40 @@ def test_no_trajectory_is_a_wrong_answer_and_counted():
     [
         ({"strategies": ["beem"]}, r"strategy: got 'beem' \(did you mean 'beam'\?\); allowed: all, beam, best-first, "),
         ({"strategies": []}, r"strategy: got none; allowed: all, or any of beam"),
-        ({"strategies": [{"kind": "beam", "widht": 2}]}, r"strategy.0.widht: unknown key \(did you mean 'width'\?\)"),
+        (
+            {"strategies": [{"rollout": {"kind": "beam", "widht": 2}, "choose": "best"}]},
+            r"strategy.0.rollout.widht: unknown key \(did you mean 'width'\?\)",
+        ),
+        (
+            {"strategies": [{"kind": "beam"}]},
+            r"strategy: got {'kind': 'beam'}; allowed: a name, or a mapping with rollout and choose",
+        ),
+        (
+            {"strategies": [{"rollout": "beam", "choose": "bset"}]},
+            r"strategy.0.choose: got 'bset' \(did you mean 'best'",
+        ),
+        (
+            {"strategies": [{"rollout": 7, "choose": "best"}], "steps": {}},
+            r"strategy.0.rollout: got 7; allowed: a kind, ",
+        ),
+        ({"strategies": [7]}, r"strategy: got 7; allowed: a name, or a mapping with rollout and choose"),
+        (
+            {"strategies": ["beam", {"name": "beam", "rollout": "flat", "choose": "first"}]},
+            r"strategy: got 'beam' twice; allowed: each name once",
+        ),
+        (
+            {"mcts.judge": "verifier"},
+            r"rollout: got judge 'verifier', but the verifier is asked only after the choice; allowed: for example "
+            r"judge 'value'",
+        ),
+        (
+            {"strategies": [{"rollout": {"kind": "best-first", "until_right": True}, "choose": "first"}]},
+            r"strategy.0.rollout: got until_right True, but the verifier",
+        ),
+        (
+            {"strategies": [{"rollout": "critical-tokens", "choose": "majority"}], "steps": {}},
+            r"critical-tokens-majority: size 1: rollout.samples: got 1; input should be greater than or equal to 2",
+        ),
         (
             {"value": None, "strategies": ["majority", "beam", "dvts"]},
             r"value: got none, but beam, dvts read values; allowed: likelihood, model, or strategies that need none",
@@ -253,7 +348,7 @@ def test_no_trajectory_is_a_wrong_answer_and_counted():
         ({"tokens": (-1,)}, r"tokens.0: got -1; "),
         ({"strategies": ["greedy"], "beam.width": 2}, r"beam: got settings, but the strategies are greedy"),
         ({"strategies": ["greedy"]}, r"step: got settings, but none of greedy goes step by step"),
-        ({"beam.depth": 0}, r"strategy.0.depth: got 0; "),
+        ({"beam.depth": 0}, r"strategy.0.rollout.depth: got 0; "),
         ({"n": 0}, r"n: got 0; allowed: 1 or more"),
     ],
 )

@@ -110,7 +110,7 @@ def search(
         typer.Argument(
             metavar="[KEY=VALUE]...",
             help="Further settings: tasks.levels=[7,8]; of one strategy beam.width=2, of all that go step by step "
-            "step.by=lines, of the value model value.length_power=0.5 (see: lyceum components strategy).",
+            "step.by=lines, of the value model value.length_power=0.5 (see: lyceum components rollout).",
         ),
     ] = None,
     tasks: Annotated[
@@ -124,7 +124,8 @@ def search(
         list[str] | None,
         typer.Option(
             help="greedy, best-of-n, majority, weighted-majority, beam, dvts, best-first, mcts, value-mcts, or all; "
-            "may be given several times."
+            "or any rollout and a choice (first, best, majority, weighted-majority): "
+            "'{rollout: {kind: segments, segment_tokens: 16}, choose: best}'. May be given several times."
         ),
     ] = None,
     sizes: Annotated[str, typer.Option(help="Trajectories that a strategy finishes for each task.")] = "1,4,16",
@@ -158,8 +159,9 @@ def search(
 ) -> None:
     """Search for answers at test time: accuracy against tokens spent, every strategy side by side.
 
-    A strategy grows a tree of trajectories and chooses one of them by votes, by likelihood or by a value model, never
-    by the verifier, which only says afterwards what was right. A size is how many trajectories it finishes for a task.
+    A strategy is a rollout, which grows a tree of trajectories, and a choice of one of them by votes, by likelihood or
+    by a value model, never by the verifier, which only says afterwards what was right. A size is how many trajectories
+    it finishes for a task.
     Tokens spent are those fed to the model (what is shared, once), and those that a value model read.
 
     For example: lyceum search runs/demo --strategy all --sizes 1,4,16 --output search
@@ -169,19 +171,19 @@ def search(
     named: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "max_completion_tokens": max_tokens}
     sampling = {key: value for key, value in named.items() if value is not None}
     command(
-        model,
-        tasks,
-        keys or [],
-        sampling,
-        strategies=strategy or ["all"],
-        sizes=sizes,
+        strategy or ["all"],
+        sizes,
+        tokens,
+        output=output,
+        as_json=json,
+        model=model,
+        tasks=tasks,
+        overrides=keys or [],
         value=value,
-        tokens=tokens,
         n=n,
         reward=reward,
         seed=seed,
-        output=output,
-        as_json=json,
+        **sampling,
     )
 
 

@@ -12,21 +12,14 @@ from lyceum.cli.output import printing
 
 
 def command(
-    model: str,
-    tasks: str | None,
-    keys: Sequence[str],
-    sampling: dict[str, Any],
-    *,
-    strategies: Sequence[str],
-    sizes: str,
-    value: str,
-    tokens: str | None,
-    n: int,
-    reward: str | None,
-    seed: int,
-    output: Path | None,
-    as_json: bool,
+    strategies: Sequence[str], sizes: str, tokens: str | None, *, output: Path | None, as_json: bool, **given: Any
 ) -> None:
+    """Search and show what was found.
+
+    Args:
+        strategies: names with commas between them, or one strategy as a YAML mapping each.
+        given: further arguments of :func:`lyceum.api.search`.
+    """
     with printing(as_json) as out:
         from lyceum import api
         from lyceum.search.show import equal_table, levels_table, table
@@ -34,19 +27,12 @@ def command(
 
         try:
             found = api.search(
-                model,
-                tasks,
-                keys,
-                strategies=[name for given in strategies for name in given.replace(" ", "").split(",")],
+                strategies=[strategy for text in strategies for strategy in parse_strategies(text)],
                 sizes=numbers(sizes, "--sizes"),
-                value=value,
                 tokens=[] if tokens is None else numbers(tokens, "--tokens"),
-                n=n,
-                reward=reward,
-                seed=seed,
                 output=output,
                 progress=out.progress,
-                **sampling,
+                **given,
             )
         except (Interrupted, KeyboardInterrupt):
             kept = "nothing was kept; with --output the same command goes on where it was stopped"
@@ -78,3 +64,17 @@ def command(
         out.show(*(f"note: {note}" for note in figures["notes"]))
         if output is not None:
             out.show("", f"figures  {output / 'search.json'}", f"plot     {output / 'search.png'}")
+
+
+def parse_strategies(text: str) -> list[Any]:
+    """Strategies as they are typed: names with commas between them, or ``{rollout: ..., choose: ...}``.
+
+    Raises:
+        RecipeError: what begins with a brace is not YAML.
+    """
+    from lyceum.recipe import read_override
+
+    if not text.lstrip().startswith("{"):
+        return text.replace(" ", "").split(",")
+    _, strategy = read_override(f"strategy={text}")
+    return [strategy]

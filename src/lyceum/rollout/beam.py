@@ -29,7 +29,6 @@ class Beam(RolloutSettings):
     """
 
     piecewise: ClassVar[bool] = True
-    led_by: ClassVar[tuple[str, ...]] = ("value",)
 
     kind: Literal["beam"] = "beam"
     beams: int = Field(default=4, ge=1)
@@ -59,6 +58,10 @@ class Beam(RolloutSettings):
     @property
     def size(self) -> Size:
         return Size("trajectories", self.trajectories)
+
+    @property
+    def led_by(self) -> tuple[Literal["verifier", "value"], ...]:
+        return ("value",)
 
     def sized(self, n: int) -> Beam:
         """The same search for ``n`` trajectories: ``n / width`` beams, at least one. Where there is a subtree for each

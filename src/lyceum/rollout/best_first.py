@@ -63,7 +63,7 @@ class BestFirst(RolloutSettings):
         return Size("trajectories", self.trajectories)
 
     @property
-    def led_by(self) -> tuple[str, ...]:
+    def led_by(self) -> tuple[Literal["verifier", "value"], ...]:
         return (*(["verifier"] if self.until_right else []), *(["value"] if self.rank == "value" else []))
 
     def sized(self, n: int) -> BestFirst:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, Literal
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from lyceum.evaluate.run import vote
 from lyceum.rollout.search_tree import (
+    INCOMPLETE,
+    RIGHT,
+    WRONG,
     DepthBonus,
     Negative,
     SearchNode,
@@ -21,7 +26,7 @@ from lyceum.rollout.search_tree import (
 )
 from lyceum.rollout.steps import Steps, grow
 from lyceum.rooms import Composition, RolloutSettings, Size
-from lyceum.tree import Tree
+from lyceum.tree import Node, Tree
 from lyceum.types import Context, Rollout, Sampling, Task
 
 
@@ -34,10 +39,15 @@ class MCTS(RolloutSettings):
     """
 
     piecewise: ClassVar[bool] = True
+    test_time: ClassVar[Mapping[str, Any]] = {"judge": "value"}
 
     kind: Literal["mcts"] = "mcts"
     trajectories: int = Field(default=8, ge=1)
     """Terminals backed up in a tree, where the curriculum does not say how many samples: the training group."""
+    judge: Literal["verifier", "value", "agreement"] = "verifier"
+    """Who says what a terminal is worth: the verifier, 1 or -1; the stage's value model; or the share v of the answers
+    found so far that agree with it. The latter two are backed up as 2 v - 1, and the verifier grades what was found
+    when the search is over."""
     width: int = Field(default=8, ge=1)
     """Steps drawn below a node."""
     depth: int = Field(default=64, ge=1)
@@ -77,6 +87,14 @@ class MCTS(RolloutSettings):
     def size(self) -> Size:
         return Size("trajectories", self.trajectories)
 
+    @property
+    def led_by(self) -> tuple[Literal["verifier", "value"], ...]:
+        return () if self.judge == "agreement" else (self.judge,)
+
+    def sized(self, n: int) -> MCTS:
+        """The same search for ``n`` trajectories."""
+        return self.model_copy(update={"trajectories": n})
+
     def build(self) -> Rollout:
         return self.roll
 
@@ -84,14 +102,23 @@ class MCTS(RolloutSettings):
         return self.step.unseen_in(trees)
 
     def check(self, stage: Composition) -> list[str]:
-        """Budgets that do not hold one path of full length at a width of 1."""
-        return self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth, self.max_nodes)
+        """Budgets that do not hold one path of full length at a width of 1, a judge that is not there."""
+        lines = self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth, self.max_nodes)
+        if self.judge == "value" and stage.value is None:
+            lines.append(
+                "rollout.judge: got 'value', but the stage has no value model; allowed: 'verifier', 'agreement', or a "
+                "stage with `value`"
+            )
+        return lines
 
     async def roll(self, task: Task, context: Context) -> Tree:
         search = Search(self, context, context.tree(task), task.samples or self.trajectories)
         with context.returning():
             await search.run()
-        return search.finish()
+        tree = search.finish()
+        if self.judge != "verifier" and tree.trajectories:
+            await context.grade(tree.trajectories)
+        return tree
 
 
 class Search:
@@ -104,6 +131,7 @@ class Search:
         self.ungraded: list[SearchNode] = []
         self.nodes = self.expansions = self.failed = 0
         self.ended = "trajectories"
+        self.votes: Counter[str] = Counter()
 
     async def run(self) -> None:
         at: SearchNode | None = self.root
@@ -166,13 +194,11 @@ class Search:
             if place.above is not None and place.above is not at:
                 place.above.close(settings.width)
         if terminals:
-            await self.grade(at, terminals)
+            await self.judge(at, terminals)
 
-    async def grade(self, at: SearchNode, terminals: list[SearchNode]) -> None:
-        grades = await self.context.grade([place.node for place in terminals])
-        for place, grade in zip(terminals, grades, strict=True):
-            complete = place.node.finish != "length"
-            judged = judge(grade, complete=complete, incomplete=self.settings.incomplete)
+    async def judge(self, at: SearchNode, terminals: list[SearchNode]) -> None:
+        by = self.verdicts if self.settings.judge == "verifier" else self.estimates
+        for place, judged in zip(terminals, await by([place.node for place in terminals]), strict=True):
             if judged is None:
                 self.ungraded.append(place)
             else:
@@ -181,6 +207,29 @@ class Search:
         # An expansion that ended and none of whose ends could be graded takes a trajectory's place: a verifier that
         # fails for good would otherwise hold the search for ever.
         self.failed += not at.waiting
+
+    async def verdicts(self, leaves: Sequence[Node]) -> list[tuple[float, int] | None]:
+        return [
+            judge(grade, complete=leaf.finish != "length", incomplete=self.settings.incomplete)
+            for leaf, grade in zip(leaves, await self.context.grade(leaves), strict=True)
+        ]
+
+    async def estimates(self, leaves: Sequence[Node]) -> list[tuple[float, int]]:
+        """(outcome, order) of an expansion's terminals without the verifier; the best of them counts as a right one."""
+        worth = await self.context.value(leaves) if self.settings.judge == "value" else self.agreement(leaves)
+        most = max(worth)
+        return [
+            (2 * value - 1, RIGHT if value == most else WRONG)
+            if leaf.finish != "length"
+            else (self.settings.incomplete, INCOMPLETE)
+            for leaf, value in zip(leaves, worth, strict=True)
+        ]
+
+    def agreement(self, leaves: Sequence[Node]) -> list[float]:
+        """Share of the complete answers so far, these included, that are the same as each; 0 where there is none."""
+        answers = [vote(leaf.completion) if leaf.finish != "length" else None for leaf in leaves]
+        self.votes.update(answer for answer in answers if answer is not None)
+        return [0.0 if answer is None else self.votes[answer] / self.votes.total() for answer in answers]
 
     def take(self, at: SearchNode) -> SearchNode | None:
         """Back one of the waiting terminals up."""
@@ -251,7 +300,7 @@ class Search:
             "nodes": self.nodes,
             "ends": sum(place.terminal for place in self.root.walk()),
             "backed_up": len(self.found),
-            "right": sum(place.outcome == 1 for place in self.found),
+            **({"right": sum(place.outcome == 1 for place in self.found)} if self.settings.judge == "verifier" else {}),
             "ungraded": len(self.ungraded),
         }
         return self.tree

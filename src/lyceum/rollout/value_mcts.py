@@ -72,7 +72,7 @@ class ValueMCTS(RolloutSettings):
     unfinished paths, each drawn to its end. null goes through all iterations, and draws one where none has finished."""
 
     @property
-    def led_by(self) -> tuple[str, ...]:
+    def led_by(self) -> tuple[Literal["verifier", "value"], ...]:
         return ("value",) if self.believe == "value" else ("verifier",)
 
     def sized(self, n: int) -> ValueMCTS:

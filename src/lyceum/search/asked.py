@@ -10,8 +10,9 @@ from pydantic import Field, ValidationError, field_validator
 
 from lyceum.component import Component, RecipeError, Settings, explain, kinds, nearest, slot
 from lyceum.recipe import Overrides, read_override
-from lyceum.rooms import Composition, ValueSettings
-from lyceum.strategy.base import Strategy
+from lyceum.rooms import Composition, RolloutSettings, ValueSettings
+from lyceum.search.strategy import NAMED, Strategy
+from lyceum.utils.terminal import quoted
 
 ALL = "all"
 
@@ -21,7 +22,7 @@ Given = dict[str, Any]
 class Asked(Settings):
     """Which strategies, and how large."""
 
-    strategy: tuple[Annotated[Strategy, slot("strategy")], ...]
+    strategy: tuple[Strategy, ...]
     sizes: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1)
     value: Annotated[ValueSettings, slot("value")] | None
     tokens: tuple[Annotated[float, Field(gt=0)], ...] = ()
@@ -41,9 +42,10 @@ class Asked(Settings):
         Raises:
             RecipeError: it names what there is not, or values that cannot be.
         """
-        own, rest = own_settings(overrides)
+        named = listed(strategies)
+        own, rest = own_settings(overrides, named)
         raw = {
-            "strategy": with_settings(listed(strategies), own),
+            "strategy": with_settings(named, own),
             "sizes": tuple(sizes),
             "value": value_settings(value, own.get("value", {})),
             "tokens": tuple(tokens),
@@ -59,7 +61,7 @@ class Asked(Settings):
 
     def check(self, stage: Composition) -> list[str]:
         """What of it cannot work together, a line each."""
-        reading = [strategy.kind for strategy in self.strategy if strategy.reads_values]
+        reading = [strategy.label for strategy in self.strategy if strategy.reads_values]
         if self.value is None:
             lacks = (
                 f"value: got none, but {', '.join(reading)} {'reads' if len(reading) == 1 else 'read'} values; "
@@ -72,64 +74,85 @@ class Asked(Settings):
         return lines
 
 
-def own_settings(overrides: Overrides) -> tuple[dict[str, Given], list[str | tuple[str, Any]]]:
+def own_settings(overrides: Overrides, named: Mapping[str, Any]) -> tuple[dict[str, Given], list[Any]]:
     """Overrides of strategies, of ``step`` (all that have steps) and of ``value``, nested; and the others."""
     own: dict[str, Given] = {}
-    rest: list[str | tuple[str, Any]] = []
+    rest: list[Any] = []
     for override in overrides:
         key, value = override if isinstance(override, tuple) else read_override(override)
         first, *path = key.split(".")
-        if first not in {*kinds("strategy"), "step", "value"} or not path:
+        if first not in {*NAMED, *named, "step", "value"} or not path:
             rest.append(override)
             continue
+        if first not in ("step", "value") and path[0] not in ("choose", "rollout"):
+            path = ["rollout", *path]
         into = own.setdefault(first, {})
         for part in path[:-1]:
-            into = into.setdefault(part, {})
+            if not isinstance(into.get(part), dict):
+                into[part] = {}
+            into = into[part]
         into[path[-1]] = value
     return own, rest
 
 
-def listed(strategies: Sequence[Any]) -> list[Given]:
-    """Every strategy once, as settings; ``all`` written out.
+def listed(strategies: Sequence[Any]) -> dict[str, Given]:
+    """Every strategy once, as settings by name; ``all`` written out.
 
     Raises:
-        RecipeError: none, one that there is not, or one twice with settings.
+        RecipeError: none, a name that there is not, or one twice with different settings.
     """
-    known = kinds("strategy")
     found: dict[str, Given] = {}
-    for given in [one for each in strategies for one in (known if each == ALL else [each])]:
-        if isinstance(given, str) and given not in known:
-            near = nearest(given, [*known, ALL])
-            raise RecipeError(f"strategy: got {given!r}{near}; allowed: {ALL}, {', '.join(known)}")
-        if isinstance(given, Component):
-            given = given.model_dump()
-        settings: Given = dict(given) if isinstance(given, Mapping) else {"kind": given}
-        kind = str(settings.get("kind"))
-        if kind in found and len(settings) > 1:
-            raise RecipeError(f"strategy: got {kind!r} twice; allowed: each kind once")
-        found.setdefault(kind, settings)
+    for given in [one for each in strategies for one in (NAMED if each == ALL else [each])]:
+        if isinstance(given, str) and given not in NAMED:
+            near = nearest(given, [*NAMED, ALL])
+            raise RecipeError(
+                f"strategy: got {quoted(given)}{near}; allowed: {ALL}, {', '.join(NAMED)}, or a rollout and a choice "
+                "such as {rollout: {kind: mcts, width: 4}, choose: best}"
+            )
+        settings: Given = {"name": given, **NAMED[given]} if isinstance(given, str) else plain_settings(given)
+        if found.setdefault(settings["name"], settings) != settings:
+            raise RecipeError(f"strategy: got {quoted(settings['name'])} twice; allowed: each name once")
     if not found:
-        raise RecipeError(f"strategy: got none; allowed: {ALL}, or any of {', '.join(known)}")
-    return list(found.values())
+        raise RecipeError(f"strategy: got none; allowed: {ALL}, or any of {', '.join(NAMED)}")
+    return found
 
 
-def with_settings(strategies: Sequence[Given], own: Mapping[str, Given]) -> list[Given]:
+def plain_settings(given: Any) -> Given:
+    """A strategy as a mapping of which nothing is checked yet but that overrides can be laid over it."""
+    settings: Given = dict(given) if isinstance(given, Mapping | Strategy) else {}
+    if not settings.keys() >= {"rollout", "choose"}:
+        raise RecipeError(f"strategy: got {quoted(given)}; allowed: a name, or a mapping with rollout and choose")
+    rollout = settings["rollout"]
+    if isinstance(rollout, RolloutSettings):
+        # Without defaults: a strategy's own take the place of those that nobody set.
+        rollout = rollout.model_dump(exclude_unset=True) | {"kind": rollout.kind}
+    elif isinstance(rollout, str):
+        rollout = {"kind": rollout}
+    kind = rollout.get("kind") if isinstance(rollout, Mapping) else None
+    name = settings.get("name") or f"{kind}-{settings['choose']}"
+    return settings | {"name": str(name), "rollout": rollout}
+
+
+def with_settings(strategies: Mapping[str, Given], own: Mapping[str, Given]) -> list[Given]:
     """The strategies with their overrides.
 
     Raises:
         RecipeError: settings for one that is not there.
     """
-    known, there = kinds("strategy"), [str(settings.get("kind")) for settings in strategies]
-    stepwise = [kind for kind in there if kind in known and "step" in known[kind].model_fields]
+    known, names = kinds("rollout"), ", ".join(strategies)
     for key in own:
-        if key in known and key not in there:
-            raise RecipeError(f"{key}: got settings, but the strategies are {', '.join(there)}; allowed: one of them")
-    if "step" in own and not stepwise:
-        raise RecipeError(f"step: got settings, but none of {', '.join(there)} goes step by step")
+        if key not in ("step", "value") and key not in strategies:
+            raise RecipeError(f"{key}: got settings, but the strategies are {names}; allowed: one of them")
     found: list[Given] = []
-    for kind, settings in zip(there, strategies, strict=True):
-        step = {"step": own["step"]} if "step" in own and kind in stepwise else {}
-        found.append(merged(merged(settings, step), own.get(kind, {})))
+    stepwise = False
+    for name, settings in strategies.items():
+        rollout = settings["rollout"]
+        kind = known.get(str(rollout.get("kind"))) if isinstance(rollout, Mapping) else None
+        if "step" in own and kind is not None and "step" in kind.model_fields:
+            settings, stepwise = merged(settings, {"rollout": {"step": own["step"]}}), True
+        found.append(merged(settings, own.get(name, {})))
+    if "step" in own and not stepwise:
+        raise RecipeError(f"step: got settings, but none of {names} goes step by step")
     return found
 
 
@@ -138,7 +161,7 @@ def merged(settings: Mapping[str, Any], over: Mapping[str, Any]) -> Given:
     found = dict(settings)
     for key, value in over.items():
         below = found.get(key)
-        found[key] = merged(below or {}, value) if isinstance(value, Mapping) else value
+        found[key] = merged(below if isinstance(below, Mapping) else {}, value) if isinstance(value, Mapping) else value
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ class Cell:
     """Figures of a strategy at a size; the three lists run along the tasks, costs are means over tasks.
 
     Attributes:
-        settings: of the strategy, as a recipe would write them.
+        settings: of the strategy: its rollout at this size, as a recipe would write it, and its choice.
         right: whether the chosen answer is right; None where it could not be graded.
         any_right: whether any trajectory is right, as only a verifier could have chosen; None where none was graded.
         levels: of the tasks, None where they have none.
@@ -108,6 +108,15 @@ def _read(file: Path) -> dict[str, Any]:
     return found
 
 
+def differences(before: Any, now: Any, key: str = "") -> Iterator[str]:
+    """``KEY OLD and now NEW`` of each setting that is not the same, by its whole key."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for name in {**before, **now}:
+            yield from differences(before.get(name), now.get(name), f"{key}.{name}" if key else name)
+    elif before != now:
+        yield f"{key} {before} and now {now}"
+
+
 class Folder:
     """What a search leaves: a cell is done once its .json is there, which is written last."""
 
@@ -142,8 +151,7 @@ class Folder:
             raise RecipeError(f"{file}: {error}; allowed: as the search wrote it, or no such file") from error
         now = plain(settings)
         if found.settings != now:
-            differ = [key for key in {**found.settings, **now} if found.settings.get(key) != now.get(key)]
-            was = ", ".join(f"{key} {found.settings.get(key)} and now {now.get(key)}" for key in differ)
+            was = ", ".join(differences(found.settings, now))
             raise RecipeError(f"output: {file} was searched with {was}; allowed: the same, or another folder")
         return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,13 @@ from lyceum.outputs import check_output, input_paths
 from lyceum.policy import Policy
 from lyceum.progress import Progress
 from lyceum.recipe import Overrides
-from lyceum.rollout.steps import Steps
 from lyceum.rooms import Composition
 from lyceum.search.asked import Asked
 from lyceum.search.cells import Cell, Folder
 from lyceum.search.found import Found
 from lyceum.search.run import Grown, Valued, grow, measure
+from lyceum.search.strategy import Strategy
 from lyceum.stages.session import Interrupted
-from lyceum.strategy.base import Growth
 from lyceum.tree import Tree
 from lyceum.types import Grader, Task
 from lyceum.utils.aio import run_async
@@ -32,14 +31,18 @@ from lyceum.utils.aio import run_async
 class Planned:
     """A cell to come, or one that a folder has already."""
 
-    strategy: Any
+    strategy: Strategy
     size: int
-    growth: Growth
+    rollout: Any
     done: Cell | None
 
     @property
     def name(self) -> str:
-        return f"{self.strategy.kind}-{self.size}"
+        return f"{self.strategy.label}-{self.size}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"rollout": self.rollout.model_dump(mode="json"), "choose": self.strategy.choose}
 
 
 @dataclass(frozen=True)
@@ -87,13 +90,18 @@ class Plan:
             (size, strategy)
             for size in asked.sizes
             for strategy in asked.strategy
-            if strategy.scales or size == asked.sizes[0]
+            if strategy.size is None or size == asked.sizes[0]
         ]:
-            size = size if strategy.scales else 1
-            growth = strategy.growth(size, measurement.sampling)
-            lines += [f"{strategy.kind}: {line}" for line in growth.check(composition)]
-            name, settings = f"{strategy.kind}-{size}", strategy.model_dump(mode="json")
-            cells.append(Planned(strategy, size, growth, None if folder is None else folder.done(name, settings)))
+            size = strategy.size or size
+            try:
+                rollout = strategy.sized(size, measurement.sampling)
+            except RecipeError as error:
+                lines += error.lines
+                continue
+            lines += [f"{strategy.label}: {line}" for line in rollout.check(composition)]
+            planned = Planned(strategy, size, rollout, None)
+            done = None if folder is None else folder.done(planned.name, planned.settings)
+            cells.append(replace(planned, done=done))
         if lines:
             raise RecipeError(list(dict.fromkeys(lines)))
         if folder is not None:
@@ -137,18 +145,18 @@ class Plan:
                 before = sum(cell.done is None for cell in self.cells[: len(cells)])
                 if interrupted():
                     raise Interrupted(before)
-                key = (planned.size, f"{type(planned.growth).__name__} {planned.growth.model_dump_json()}")
+                key = (planned.size, planned.rollout.model_dump_json())
                 if key not in grown:
                     # Strategies that sample alike stand next to one another; trees of other sizes are not needed again.
                     grown = {known: of for known, of in grown.items() if known[0] == planned.size}
                     value = Valued(values, reads=settings is None or settings.reads)
                     done = counter(progress, planned.name, before * len(tasks), len(tasks))
                     seed = self.measurement.recipe.seed
-                    grown[key] = await grow(planned.growth, policy, tasks, value, seed=seed, done=done)
+                    grown[key] = await grow(planned.rollout, policy, tasks, value, seed=seed, done=done)
                 progress.phase(f"grading {planned.name}")
-                of_strategy = planned.strategy.model_dump(mode="json")
-                cell, answers = await measure(planned.strategy, planned.size, grown[key], grader, of_strategy)
-                cell.notes.extend(notes(planned.growth, grown[key].trees))
+                cell, answers = await measure(planned.strategy, planned.size, grown[key], grader, planned.settings)
+                if note := planned.rollout.note(grown[key].trees):
+                    cell.notes.append(note)
                 if self.folder is not None:
                     self.folder.write(cell, answers)
                 cells.append(cell)
@@ -168,10 +176,3 @@ def counter(progress: Progress, name: str, before: int, total: int) -> Callable[
 
     progress.phase(name, 0, total)
     return done
-
-
-def notes(growth: Growth, trees: Sequence[Tree]) -> list[str]:
-    """What a reader of the figures should know."""
-    step = getattr(getattr(growth, "search", growth), "step", None)
-    note = step.unseen_in(trees) if isinstance(step, Steps) else None
-    return [note] if note else []

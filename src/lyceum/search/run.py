@@ -13,8 +13,8 @@ from lyceum.evaluate.run import vote
 from lyceum.policy import Policy
 from lyceum.runtime.in_process import InProcess
 from lyceum.search.cells import Cell
-from lyceum.strategy.base import Growth, Strategy
-from lyceum.strategy.choice import CHOICES, Candidate
+from lyceum.search.choice import CHOICES, Candidate
+from lyceum.search.strategy import Strategy
 from lyceum.tree import Node, Tree
 from lyceum.types import Grade, Grader, Task, ValueModel
 from lyceum.utils.aio import gather
@@ -30,6 +30,8 @@ class Grown:
     tokens_computed: int
     seconds: float
     value: Valued
+    tokens_valued: int
+    """Read to grow them; what is read to choose comes on top, where ``value`` counts it too."""
     choosing_seconds: float | None = None
     """Time that values for the choice took; None before anybody asked for them."""
     graded: bool = False
@@ -81,7 +83,7 @@ async def unseen(task: Task, leaves: Sequence[Node]) -> list[Grade]:
 
 
 async def grow(
-    growth: Growth,
+    rollout: Any,
     policy: Policy,
     tasks: Sequence[Task],
     value: Valued,
@@ -89,12 +91,16 @@ async def grow(
     seed: int,
     done: Callable[[Tree], None] | None = None,
 ) -> Grown:
-    """Every task's tree. Seeds do not depend on the strategy: those that sample alike get the same samples."""
+    """Every task's tree. Seeds do not depend on the strategy: those that sample alike get the same samples.
+
+    Args:
+        rollout: its settings.
+    """
     engine = EmbeddedEngine(policy)
     runtime = InProcess(policy, engine, unseen, seed=seed, value=value)
     began = time.perf_counter()
-    trees = await runtime.run(tasks, growth.build(), key="search", done=done)
-    return Grown(trees, engine.tokens_computed, time.perf_counter() - began, value)
+    trees = await runtime.run(tasks, rollout.build(), key="search", done=done)
+    return Grown(trees, engine.tokens_computed, time.perf_counter() - began, value, tokens_valued=value.tokens)
 
 
 async def measure(
@@ -117,7 +123,7 @@ async def measure(
     verdicts = [[_verdict(leaf) for leaf in tree.trajectories] for tree in grown.trees]
     right = [False if at is None else of[at] for at, of in zip(chosen, verdicts, strict=True)]
     cell = Cell(
-        strategy=strategy.kind,  # pyright: ignore[reportAttributeAccessIssue]
+        strategy=strategy.label,
         size=size,
         settings=settings,
         right=right,
@@ -126,7 +132,7 @@ async def measure(
         tokens_sampled=sum(tree.sampled_tokens for tree in grown.trees) / n,
         tokens_computed=grown.tokens_computed / n,
         # Who shares trees shares their values: each is charged for all that was read, as if it had been alone.
-        tokens_valued=(grown.value.tokens if strategy.reads_values else 0) / n,
+        tokens_valued=(grown.value.tokens if strategy.reads_values else grown.tokens_valued) / n,
         trajectories=sum(map(len, verdicts)) / n,
         seconds=grown.seconds + ((grown.choosing_seconds or 0.0) if strategy.reads_values else 0.0),
         unanswered=chosen.count(None),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lyceum.strategy.choice import CHOICES, Candidate, best, first, majority, weighted_majority
+from lyceum.search.choice import CHOICES, Candidate, best, first, majority, weighted_majority
 
 
 def of(*pairs):

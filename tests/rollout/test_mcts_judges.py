@@ -1,16 +1,13 @@
-"""Tree search without a verifier: what its terminals are worth, by hand."""
+"""Tree search whose terminals are judged without the verifier: what they are worth, by hand."""
 
 import asyncio
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "rollout"))
 from tree_fakes import FakeTreeContext
 
+from lyceum.rollout.mcts import MCTS
 from lyceum.rollout.steps import Steps
-from lyceum.strategy.mcts import JudgedSearch, TreeSearch
+from lyceum.rooms import Composition
 from lyceum.types import Sampling, Task
 
 LIMIT = Sampling(max_completion_tokens=12)
@@ -18,16 +15,20 @@ LIMIT = Sampling(max_completion_tokens=12)
 
 class Unjudged(FakeTreeContext):
     def __init__(self, worth=lambda text: 0.5, **more):
-        super().__init__(lambda text: pytest.fail("the verifier was asked"), **more)
+        super().__init__(lambda text: text.startswith("b"), **more)
         self.worth = worth
+
+    async def extend(self, *asked, **more):
+        assert not self.graded, "the verifier was asked before the search was over"
+        return await super().extend(*asked, **more)
 
     async def value(self, paths):
         return [self.worth(path.completion) for path in paths]
 
 
 def search(context, size, **settings):
-    strategy = TreeSearch.model_validate({"width": 2, "step": Steps(tokens=1), **settings})
-    return asyncio.run(strategy.growth(size, LIMIT).build()(Task("t", ()), context))
+    rollout = MCTS(width=2, step=Steps(tokens=1), sampling=LIMIT, **settings).sized(size)
+    return asyncio.run(rollout.roll(Task("t", ()), context))
 
 
 def test_a_terminal_is_worth_the_share_of_answers_that_agree_with_it():
@@ -37,7 +38,9 @@ def test_a_terminal_is_worth_the_share_of_answers_that_agree_with_it():
     tree = search(context, 4, judge="agreement")
     values = {(leaf.completion, leaf.value) for leaf in tree.trajectories}
     assert values == {("a", 1.0), ("b", 0.0)}
-    assert context.graded == []
+    # What was found is graded once, for whoever trains on it; the search itself counted no right answers.
+    assert sorted(context.graded) == ["a", "a", "b", "b"]
+    assert [leaf.grade.correct for leaf in tree.trajectories] == [leaf.completion == "b" for leaf in tree.trajectories]
     assert "right" not in tree.record["mcts"]
 
 
@@ -63,8 +66,12 @@ def test_what_is_cut_has_no_answer_to_agree_with():
     assert {leaf.value for leaf in tree.trajectories} == {-1.0}
 
 
-def test_the_judge_decides_whether_values_are_read():
-    assert TreeSearch().reads_values
-    assert not TreeSearch(judge="agreement", choose="majority").reads_values
-    assert TreeSearch(judge="agreement", choose="best").reads_values
-    assert JudgedSearch.grade.__qualname__.startswith("JudgedSearch"), "training's own grading asks the verifier"
+def test_a_judge_that_is_not_there_is_refused():
+    (line,) = MCTS(judge="value").check(Composition())
+    assert line.startswith("rollout.judge: got 'value', but the stage has no value model; allowed: 'verifier', ")
+    assert MCTS(judge="agreement").check(Composition()) == []
+
+
+@pytest.mark.parametrize(("judge", "led_by"), [("verifier", ("verifier",)), ("value", ("value",)), ("agreement", ())])
+def test_whom_the_search_asks_is_its_judge(judge, led_by):
+    assert MCTS(judge=judge).led_by == led_by

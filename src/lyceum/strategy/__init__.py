@@ -1,1 +1,0 @@
-"""Test-time search: how candidate answers are found, and how one of them is chosen without the verifier."""
