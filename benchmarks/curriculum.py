@@ -126,6 +126,7 @@ def under_hints(model: Path) -> dict[str, float]:
     from lyceum.rollout.flat import Flat
     from lyceum.runtime.in_process import InProcess
     from lyceum.tasks.cliff import Cliff
+    from lyceum.tasks.solution import ladder_of
     from lyceum.types import Sampling, Task
     from lyceum.utils.aio import run_async
 
@@ -141,7 +142,7 @@ def under_hints(model: Path) -> dict[str, float]:
 
     found = {"none": share(tasks, "none")}
     for tier in ("knowledge", "planning", "solution"):
-        hints = [next(hint for hint in task.columns["hints"] if hint["tier"] == tier) for task in tasks]
+        hints = [next(hint for hint in ladder_of(task) if hint.tier == tier) for task in tasks]
         found[tier] = share([source.hinted(task, hint) for task, hint in zip(tasks, hints, strict=True)], tier)
     return found
 

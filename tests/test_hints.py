@@ -19,7 +19,7 @@ from lyceum.models.load import save_policy
 from lyceum.models.scratch import build_scratch
 from lyceum.policy import Policy
 from lyceum.tasks.dataset import Columns, Dataset
-from lyceum.types import Task
+from lyceum.types import Hint, Task
 
 GOOD = {
     "knowledge": ["carry the tens", "a unit is ten"],
@@ -198,8 +198,8 @@ def test_a_tier_that_leaks_whole_is_asked_for_again_and_the_fuller_ladder_taken(
 
 def test_hints_that_say_the_answer_only_together_lose_the_later_one():
     # A guide shows what a tier said so far, joined by line ends. What a source says of its own hints is not asked.
-    task = Task("t", ({"role": "user", "content": "?"},), "it\nis red", {"hints_leak": False})
-    ladder = [{"tier": "solution", "text": "it"}, {"tier": "solution", "text": "is red"}]
+    task = Task("t", ({"role": "user", "content": "?"},), "it\nis red", hints_leak=False)
+    ladder = [Hint("solution", "it"), Hint("solution", "is red")]
     assert without_leaks(task, ladder) == ladder[:1]
 
 
@@ -263,7 +263,7 @@ def test_the_key_comes_from_its_own_variable_and_no_other_secret_is_sent(data, m
 )
 def test_the_last_ladder_of_an_answer_is_read_whatever_stands_around_it(text):
     ladder = read_ladder(text, Settings())
-    assert {tier: [hint["text"] for hint in ladder if hint["tier"] == tier] for tier in GOOD} == GOOD
+    assert {tier: [hint.text for hint in ladder if hint.tier == tier] for tier in GOOD} == GOOD
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"knowledge": "one text"}', '{"hints": ["a"]}', "{" * 5000, "5"])
@@ -275,12 +275,12 @@ def test_anything_else_is_nonsense(text):
 def test_half_of_a_surrogate_pair_is_no_hint():
     # The row could be written and never be read again.
     ladder = read_ladder('{"planning": ["a\\ud800", "b"]}', Settings())
-    assert [hint["text"] for hint in ladder] == ["b"]
+    assert [hint.text for hint in ladder] == ["b"]
 
 
 def test_no_more_hints_than_asked_for_are_taken():
     ladder = read_ladder(json.dumps({"planning": ["a", "b", "c"]}), Settings(items=2))
-    assert [hint["text"] for hint in ladder] == ["a", "b"]
+    assert [hint.text for hint in ladder] == ["a", "b"]
 
 
 # A local model ------------------------------------------------------------------------------------------------------

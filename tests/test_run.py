@@ -406,7 +406,7 @@ def drawn(node, tokens, logprobs):
 
 def tree_of(answers, level: object = 2):
     root = Node(None, [1, 5], Origin.PROMPT, text="2+2=.")
-    tree = Tree(Task("sum-1", (), columns={"level": level}), [root], record={"tier": 1})
+    tree = Tree(Task("sum-1", (), columns={"level": level}), [root], metadata={"tier": 1})
     for i, answer in enumerate(answers):
         leaf = drawn(root, [2 if answer == "4" else 3], [-0.5 * (i + 1)])
         leaf.grade = Grade(float(answer == "4"), answer == "4", parts={"exact": 1.0})
@@ -425,7 +425,7 @@ def test_a_row_holds_its_completion_token_by_token(tmp_path):
     wrong, right = drawn(root, [3], [-1.0]), drawn(hint, [2, 5], [-0.25, -0.5])
     wrong.grade = Grade.ungraded("timed out")
     right.grade = Grade(1.0, True, parts={"exact": 1.0})
-    tree = Tree(Task("sum-1", (), columns={"level": 2}), [root], record={"tier": 1, "odd": {1}})
+    tree = Tree(Task("sum-1", (), columns={"level": 2}), [root], metadata={"tier": 1, "odd": {1}})
     # One graded row of five tokens: the prompt's two, the hint's, and two that the policy wrote.
     advantage = torch.tensor([[9.0, 9, 9, 1, 2]])
     with start(tmp_path) as run:
@@ -448,7 +448,7 @@ def test_a_row_holds_its_completion_token_by_token(tmp_path):
         "token_texts": [" hint", "4", "."],
         "token_logprobs": [None, -0.25, -0.5],
         "token_advantages": [9.0, 1.0, 2.0],
-        "record": '{"tier": 1, "odd": "{1}"}',
+        "metadata": '{"tier": 1, "odd": "{1}"}',
     }
     assert (first["outcome"], first["correct"], first["reason"], first["row"]) == (None, None, "timed out", None)
     assert (first["advantage"], first["token_advantages"], first["nodes"]) == (None, [None], [0, 3])
@@ -498,14 +498,14 @@ def test_what_is_not_finite_is_null_in_every_column(tmp_path):
     leaf = drawn(root, [2, 3], [nan, -0.5])
     leaf.grade = Grade(1e308, parts={"a": nan, "b": inf, "c": 1e308})
     leaf.value, leaf.stats = nan, {"log": {"x": nan, "y": [Decimal("1.5"), 10**400]}}
-    tree = Tree(Task("t", ()), [root], record={"rate": inf})
+    tree = Tree(Task("t", ()), [root], metadata={"rate": inf})
     with start(tmp_path) as run:
         (row,) = written(run, 1, [tree], torch.tensor([[0.0, nan, 3.0]]))
     assert (row["outcome"], row["advantage"]) == (1e308, 3.0)
     assert (row["token_logprobs"], row["token_advantages"]) == ([None, -0.5], [None, 3.0])
     assert read(row["parts"]) == {"a": None, "b": None, "c": 1e308}
     assert read(row["node_stats"][1]) == {"log": {"x": None, "y": [1.5, None]}, "value": None}
-    assert read(row["record"]) == {"rate": None}
+    assert read(row["metadata"]) == {"rate": None}
 
 
 def test_text_that_no_file_takes_is_escaped(tmp_path):

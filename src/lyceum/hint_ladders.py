@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lyceum.component import RecipeError
 from lyceum.guidance.base import leaks
 from lyceum.hint_writers import WriterError
 from lyceum.tasks.solution import levels_of
-from lyceum.types import Message, Task
+from lyceum.types import Hint, Message, Task
 from lyceum.utils.documents import is_unicode
 from lyceum.utils.messages import text_parts
 from lyceum.utils.numbers import to_json
@@ -71,14 +71,14 @@ def request_for(task: Task, settings: Settings) -> list[Message]:
     return [{"role": "user", "content": "\n\n".join(parts)}]
 
 
-def read_ladder(text: str, settings: Settings) -> list[dict[str, str]]:
+def read_ladder(text: str, settings: Settings) -> list[Hint]:
     """The hints in a model's answer, tier by tier; whatever stands around the last fitting JSON object is ignored.
 
     Raises:
         Nonsense: it holds none.
     """
     decoder = json.JSONDecoder()
-    ladder: list[dict[str, str]] = []
+    ladder: list[Hint] = []
     place = text.find("{")
     while place >= 0:
         try:
@@ -92,25 +92,25 @@ def read_ladder(text: str, settings: Settings) -> list[dict[str, str]]:
     return ladder
 
 
-def _hints_in(found: Any, settings: Settings) -> list[dict[str, str]]:
+def _hints_in(found: Any, settings: Settings) -> list[Hint]:
     if not isinstance(found, Mapping):
         return []
-    ladder: list[dict[str, str]] = []
+    ladder: list[Hint] = []
     for tier in settings.tiers:
         hints = found.get(tier)
         texts = [hint.strip() for hint in hints if isinstance(hint, str)] if isinstance(hints, list) else []
         # Half of a surrogate pair, which JSON can write, no file of text can hold.
-        ladder += [{"tier": tier, "text": hint} for hint in texts if hint and is_unicode(hint)][: settings.items]
+        ladder += [Hint(tier, hint) for hint in texts if hint and is_unicode(hint)][: settings.items]
     return ladder
 
 
-def without_leaks(task: Task, ladder: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+def without_leaks(task: Task, ladder: Sequence[Hint]) -> list[Hint]:
     """The hints that can be given, with all that their tier said before them, without saying the answer."""
-    kept: list[dict[str, str]] = []
+    kept: list[Hint] = []
     # What a source knows of its own hints it does not know of these.
-    task = task.with_messages(task.messages, hints_leak=None)
+    task = replace(task, hints_leak=None)
     for hint in ladder:
-        given = levels_of([*kept, hint], [hint["tier"]])
-        if not leaks(task, given[-1]["text"]):
+        given = levels_of([*kept, hint], [hint.tier])
+        if not leaks(task, given[-1].text):
             kept.append(hint)
     return kept

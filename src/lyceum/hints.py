@@ -32,7 +32,7 @@ from lyceum.noise import quiet
 from lyceum.outputs import check_output, input_paths
 from lyceum.recipe import Overrides, Recipe, apply_overrides, read_override, tasks_from_text
 from lyceum.rooms import TasksSettings
-from lyceum.types import Sampling, Task, TaskSource
+from lyceum.types import Hint, Sampling, Task, TaskSource
 from lyceum.utils.aio import gather, run_async
 from lyceum.utils.documents import DATA, read_json
 from lyceum.utils.numbers import plain, to_json
@@ -174,15 +174,13 @@ async def _write_all(
     found.seconds = round(time.monotonic() - began, 3)
 
 
-async def ladder_for(
-    writer: Writer, task: Task, settings: Settings, found: Written, *, key: str
-) -> list[dict[str, str]]:
+async def ladder_for(writer: Writer, task: Task, settings: Settings, found: Written, *, key: str) -> list[Hint]:
     """The task's hints without those that say the answer, asked for again until no tier lacks any.
 
     Raises:
         WriterError: nothing usable came after all retries. What came before a later failure is taken.
     """
-    best: list[dict[str, str]] = []
+    best: list[Hint] = []
     failure = WriterError("no hints", again=True)
     for attempt in range(settings.retries + 1):
         found.asked_again += attempt > 0
@@ -200,8 +198,8 @@ async def ladder_for(
         found.leaks_dropped += len(asked) - len(kept)
         if not kept:
             failure = WriterError("every hint says the answer", again=True)
-        best = max(best, kept, key=lambda ladder: (len({hint["tier"] for hint in ladder}), len(ladder)))
-        if len({hint["tier"] for hint in best}) == len(settings.tiers):
+        best = max(best, kept, key=lambda ladder: (len({hint.tier for hint in ladder}), len(ladder)))
+        if len({hint.tier for hint in best}) == len(settings.tiers):
             break
     if not best:
         raise failure
@@ -223,7 +221,7 @@ def keyed_rows(source: TaskSource, tasks: Sequence[Task]) -> Iterator[tuple[str,
         if own is not None:
             row = {name: value for name, value in own.items() if name != KEY}
         else:
-            columns = {name: value for name, value in task.columns.items() if name not in (HINTS, "hints_leak")}
+            columns = {name: value for name, value in task.columns.items() if name != HINTS}
             row = {"prompt": [dict(message) for message in task.messages], "answer": task.answer, **columns}
         yield (key if seen[key] == 1 else f"{key}-{seen[key]}"), task, plain(row, other=str)
 

@@ -38,7 +38,7 @@ SCHEMA = pa.schema(
         ("token_texts", pa.list_(pa.string())),
         ("token_logprobs", pa.list_(pa.float32())),
         ("token_advantages", pa.list_(pa.float32())),
-        ("record", pa.string()),
+        ("metadata", pa.string()),
     ]
 )
 
@@ -136,7 +136,7 @@ def _of_tree(tree: Tree) -> dict[str, Any]:
     return {
         "task_id": _text(tree.task.id),
         "level": None if level is None else _text(str(level)),
-        "record": _json(tree.record),
+        "metadata": _json(tree.metadata),
     }
 
 

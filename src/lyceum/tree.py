@@ -28,7 +28,7 @@ class Node:
         grafted: True where the run was written under another prompt than the one it stands under.
         value: what a rollout has found the run to be worth, in the rollout's own unit, for credit to read; None where
             it did not judge it.
-        stats: whatever a rollout keeps on its nodes (visits, values); written to the record, never read by the loop.
+        stats: whatever a component keeps on nodes (visits, hints) for the rollout table; no other component reads it.
     """
 
     parent: Node | None
@@ -115,6 +115,17 @@ def is_right(leaf: Node) -> bool:
     return leaf.grade.outcome > 0 if leaf.grade.verdict is None else leaf.grade.verdict
 
 
+@dataclass(frozen=True)
+class DirectSamples:
+    """Samples of a task without a search.
+
+    Attributes:
+        accuracy: share of them that is right; None where none were drawn, or none could be graded.
+    """
+
+    accuracy: float | None
+
+
 @dataclass(eq=False)
 class Tree:
     """One task's trees: usually one prompt, more where some trajectories stand under another prompt (a hint).
@@ -122,7 +133,10 @@ class Tree:
     Attributes:
         roots: prompts; ``roots[0]`` is the task's own.
         chosen: the trajectories to train on where a rollout chooses; None takes every finished leaf.
-        record: what guidance or a rollout wants written down about this task (tier of hint, searches, ...).
+        metadata: what guides and rollouts note on this task (tiers of hints, searches, ...) by their names, as a
+            dataclass or a mapping, for the rollout table. A guide reads its own back in ``observe``; nothing else does.
+        direct: what plain samples of the task showed where its trajectories are those of a search. Written by the guide
+            ``search-where-hard``, read by the curriculum ``hard-filter``; None where trajectories are plain samples.
         sampled_tokens: drawn by the engine for this task, those of discarded rollouts too.
         mean_abs_advantage: what the learner made of it: the mean over its rollouts of each one's mean |advantage| over
             its tokens, the curriculum's weight included; 0 where the tree was dropped, None before credit was assigned.
@@ -131,7 +145,8 @@ class Tree:
     task: Task
     roots: list[Node]
     chosen: list[Node] | None = None
-    record: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
+    direct: DirectSamples | None = None
     sampled_tokens: int = 0
     mean_abs_advantage: float | None = None
 

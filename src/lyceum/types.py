@@ -44,16 +44,43 @@ class Origin(IntEnum):
 
 
 @dataclass(frozen=True)
+class Hint:
+    """Help with a task, to stand in its prompt.
+
+    Attributes:
+        tier: how concrete it is: ``knowledge``, ``planning``, ``solution``, or a dataset's own word.
+        text: what the prompt says.
+    """
+
+    tier: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Task:
-    """One problem.
+    """One problem: what its source says of it, and what one component of the loop tells another about it.
 
     Attributes:
         id: unique in its source, stable between runs (it keys random draws and outcomes).
         messages: the prompt as chat messages, rendered by the model's own chat template.
         answer: what a verifier compares with; None where nothing is known.
-        columns: every further field of the row (``level``, ``steps``, ``hints``, ...), handed to graders as keywords.
+        columns: the dataset's further columns (``level``, ``steps``, ``hints``, ...), handed to user functions as
+            keywords. Nothing in the loop writes there.
         provenance: where the task came from (a dataset's name, ``"policy"`` for one that a model wrote).
-        samples: trajectories that the curriculum grants it in this step; None leaves the number to the rollout.
+        samples: trajectories to sample in this step; None leaves the number to the rollout. Written by curricula and
+            guides, read by rollouts.
+        token_budget: tokens that a completion should use; None without a budget. Written by the curriculum
+            ``shrinking-budget``, read by the reward ``token-budget``.
+        prefix: token ids that every completion begins with, graded and not trained. Written by the curriculum
+            ``good-prefixes``, read by the guide ``begun``.
+        test_only: its samples say how hard it is and are not trained on. Written and read by the curriculum
+            ``good-prefixes``, in ``draw`` and in ``weight`` and ``observe``.
+        parameters: of its difficulty, by name, where it was made to order; else empty. Written by a
+            :class:`ParametricSource`, read by the curriculum that chose them (``alp-gmm``).
+        hint: the hint in its prompt; None without. Written by ``TaskSource.hinted``, read by guides, which note it on
+            the hinted prompt.
+        hints_leak: whether its source's own hints say the answer; None leaves that to a search for the answer's text.
+            Written by task sources, read by guides.
     """
 
     id: str
@@ -62,10 +89,20 @@ class Task:
     columns: Mapping[str, Any] = field(default_factory=dict)
     provenance: str = "dataset"
     samples: int | None = None
+    token_budget: int | None = None
+    prefix: tuple[int, ...] = ()
+    test_only: bool = False
+    parameters: Mapping[str, float] = field(default_factory=dict)
+    hint: Hint | None = None
+    hints_leak: bool | None = None
 
-    def with_messages(self, messages: Sequence[Message], **columns: Any) -> Task:
-        """The same problem under another prompt (a hint, a rewrite); the id stays, so the group stays."""
-        return replace(self, messages=tuple(messages), columns={**self.columns, **columns})
+    def with_messages(self, messages: Sequence[Message], *, hint: Hint | None = None) -> Task:
+        """The same problem under another prompt (a rewrite, or one with a hint); the id stays, so the group stays."""
+        return replace(self, messages=tuple(messages), hint=hint or self.hint)
+
+    def public(self) -> Task:
+        """The task as user functions get it: id, messages, answer, columns and provenance alone."""
+        return Task(self.id, self.messages, self.answer, self.columns, self.provenance)
 
 
 class TaskSource(Protocol):
@@ -96,8 +133,8 @@ class TaskSource(Protocol):
         """Whether prompts are chat messages in the dataset: reward functions written for TRL then get messages too."""
         ...
 
-    def hinted(self, task: Task, hint: Mapping[str, str]) -> Task:
-        """The same problem with a hint (``tier``, ``text``) in its prompt; the id stays."""
+    def hinted(self, task: Task, hint: Hint) -> Task:
+        """The same problem with a hint in its prompt, and as its ``hint``; the id stays."""
         ...
 
     def solution(self, task: Task) -> Solution | None:
@@ -109,7 +146,7 @@ class TaskSource(Protocol):
         """Whether ``rubric_hint`` words criteria from the first on alone, whichever they are."""
         ...
 
-    def rubric_hint(self, task: Task, criteria: Sequence[Criterion]) -> Mapping[str, str]:
+    def rubric_hint(self, task: Task, criteria: Sequence[Criterion]) -> Hint:
         """Criteria of the task as a hint."""
         ...
 
@@ -126,7 +163,7 @@ class ParametricSource(Protocol):
     def at(self, values: Mapping[str, float], key: str) -> Task:
         """The task of these parameters and this key: a pure function of both, in the source's own split.
 
-        Its columns have the values as ``parameters``. A parameter that counts something is rounded at random: its
+        The values are its ``parameters``. A parameter that counts something is rounded at random: its
         fraction is the probability of one more.
         """
         ...

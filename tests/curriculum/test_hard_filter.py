@@ -4,7 +4,8 @@ from hypothesis import strategies as st
 from levelled import Source, assert_resumes, graded, ids, rescued
 
 from lyceum.component import RecipeError
-from lyceum.curriculum.hard_filter import DIRECT, HardFilter
+from lyceum.curriculum.hard_filter import HardFilter
+from lyceum.tree import DirectSamples
 
 
 def outcomes(curriculum, n, easy):
@@ -29,7 +30,7 @@ def test_direct_samples_count_and_not_a_searchs_trajectories():
     curriculum = HardFilter(least=1).build(Source(2), seed=0)
     tasks = curriculum.draw(2)
     trees = [graded(t, [True, True]) for t in tasks]
-    trees[0].record[DIRECT] = 0.0  # a search solved it, four plain samples did not
+    trees[0].direct = DirectSamples(0.0)  # a search solved it, four plain samples did not
     curriculum.observe(trees)
     assert ids(curriculum, 1) == [tasks[0].id]
 

@@ -37,7 +37,7 @@ def test_the_prompt_and_the_columns_say_the_budget_of_the_step():
     curriculum = build(start_tokens=100, decay=0.5, every_steps=2)
     for budget in (100, 100, 50, 50, 25):
         [task] = curriculum.draw(1)
-        assert task.columns["token_budget"] == budget
+        assert task.token_budget == budget
         assert task.columns["level"] in (1, 2)
         question, line = task.messages[-1]["content"].split("\n")
         assert question == f"{task.id}+1="
@@ -49,7 +49,7 @@ def test_the_prompt_and_the_columns_say_the_budget_of_the_step():
 def test_without_a_template_the_prompt_stays():
     [task] = build(template=None).draw(1)
     assert task.messages == Source()[int(task.id)].messages
-    assert task.columns["token_budget"] == 256
+    assert task.token_budget == 256
 
 
 def test_the_recipe_tells_the_budget_of_the_step_in_a_form_that_its_model_reads():
@@ -59,8 +59,8 @@ def test_the_recipe_tells_the_budget_of_the_step_in_a_form_that_its_model_reads(
     for _ in range(15):
         [task] = curriculum.draw(1)
         assert task.messages[-1]["content"].endswith(":80="), "where a chain's hints stand"
-        assert task.columns["token_budget"] == 80
-        assert "hint" not in task.columns, "it is no help with the task"
+        assert task.token_budget == 80
+        assert task.hint is None, "it is no help with the task"
         curriculum.observe([])
     [task] = curriculum.draw(1)
     assert task.messages[-1]["content"].endswith(":56=")

@@ -101,7 +101,7 @@ class Source(tasks.Source):
 
     def hinted(self, task, hint):
         question = text_of(task.messages).partition("|")[0]
-        return task.with_messages([{"role": "user", "content": f"{question}|{hint['text']}"}], hint=dict(hint))
+        return task.with_messages([{"role": "user", "content": f"{question}|{hint.text}"}], hint=hint)
 
 
 def ask(question="Q", answer=None, **columns):

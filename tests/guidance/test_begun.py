@@ -10,17 +10,17 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "rollout"))
 from tree_fakes import FakeTreeContext
 
 
-def roll(columns):
+def roll(**fields):
     context = FakeTreeContext(lambda text: text == "baa")
     guide = Begun().build(None, seed=0)
     rollout = guide(Flat.model_validate({"samples": 2, "sampling": {"max_completion_tokens": 4}}).build())
-    tree = asyncio.run(rollout(Task("t", (), columns=columns), context))
+    tree = asyncio.run(rollout(Task("t", (), **fields), context))
     guide.observe([tree])
     return tree, context, guide.figures()
 
 
 def test_completions_begin_with_what_is_given_and_it_is_graded_and_not_trained():
-    tree, context, figures = roll({"begun": [2]})  # "b"
+    tree, context, figures = roll(prefix=(2,))  # "b"
     assert context.asked == [("b", 2, 4)]
     assert [leaf.completion for leaf in tree.trajectories] == ["baa", "bba"]
     assert [leaf.grade.outcome for leaf in tree.trajectories] == [1.0, 0.0]
@@ -31,7 +31,7 @@ def test_completions_begin_with_what_is_given_and_it_is_graded_and_not_trained()
 
 
 def test_other_tasks_are_rolled_out_as_they_are():
-    tree, context, figures = roll({})
+    tree, context, figures = roll()
     assert context.asked == [("", 2, 4)]
     assert figures == {"groups/begun": 0}
     assert tree.solved_unaided == 0.5
@@ -46,5 +46,5 @@ def test_no_space_is_lost_behind_what_is_given():
     context = Words(lambda text: True, length=1000)
     flat = Flat.model_validate({"samples": 1, "sampling": {"max_completion_tokens": 3}})
     rollout = Begun().build(None, seed=0)(flat.build())
-    tree = asyncio.run(rollout(Task("t", (), columns={"begun": [2]}), context))
+    tree = asyncio.run(rollout(Task("t", (), prefix=(2,)), context))
     assert tree.trajectories[0].completion == "b a a a"

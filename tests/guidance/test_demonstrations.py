@@ -1,4 +1,5 @@
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -92,8 +93,8 @@ def test_the_policys_own_accuracy_is_told_without_the_demonstration():
 @pytest.mark.parametrize(
     ("task", "settings", "why"),
     [
-        (TASK.with_messages(TASK.messages, demonstration=WRONG), {}, "wrong"),
-        (TASK.with_messages(TASK.messages, demonstration=None), {}, "missing"),
+        (replace(TASK, columns={**TASK.columns, "demonstration": WRONG}), {}, "wrong"),
+        (replace(TASK, columns={**TASK.columns, "demonstration": None}), {}, "missing"),
         (TASK, {"max_completion_tokens": 10}, "too_long"),
     ],
 )

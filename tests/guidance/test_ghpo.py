@@ -73,7 +73,7 @@ def test_shares_that_give_no_more_than_the_one_before_are_not_tried_twice():
     context = FakeContext()
     tree = roll(context, make_task("t", 37, [8]), source=Chain().build("train", 0))
     assert context.asked == [("37+8=", 3)]
-    assert tree.record["ghpo"]["hints"] == 0
+    assert tree.metadata["ghpo"].hints == 0
 
 
 def test_what_is_given_ends_before_the_answer():
@@ -134,7 +134,7 @@ def test_what_the_context_has_no_room_for_is_not_given():
     context = FakeContext(limit=len(HALF) + 1)
     tree = roll(context)
     assert [prompt for prompt, _ in context.asked] == ["Q", QUARTER, HALF]
-    assert tree.record["ghpo"]["too_long"] == 1
+    assert tree.metadata["ghpo"].too_long == 1
     assert context.held[-1] is False, "the last that fits is the last"
 
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from guidance_fakes import FakeContext, Source, ask
 from hypothesis import given
@@ -18,7 +20,7 @@ from lyceum.guidance.base import (
 from lyceum.guidance.solution_cache import noted
 from lyceum.stages.online import Online
 from lyceum.tree import Node, Tree
-from lyceum.types import Context, Grade, Origin
+from lyceum.types import Context, Grade, Hint, Origin
 
 
 def tree_of(*grades):
@@ -75,8 +77,8 @@ def test_a_hint_leaks_where_it_says_the_answer_as_a_word(answer, text, says):
 
 def test_what_the_problem_says_itself_is_no_leak_and_a_source_may_know_better():
     assert not leaks(ask("is 7 prime?", answer="7"), "look at 7")
-    assert not leaks(ask(answer="7", hints_leak=False), "7")
-    assert leaks(ask(answer="7", hints_leak=True), "nothing")
+    assert not leaks(replace(ask(answer="7"), hints_leak=False), "7")
+    assert leaks(replace(ask(answer="7"), hints_leak=True), "nothing")
 
 
 def test_ladders_are_checked_as_they_are_given():
@@ -113,10 +115,10 @@ def test_a_solution_that_says_nothing_before_the_answer_is_none():
 def test_a_prompt_with_a_hint_is_one_more_root_that_says_which():
     context, source = FakeContext(), Source(ask())
     tree = context.tree(source[0])
-    root = prompt_with(tree, context, source, {"tier": "t", "text": "h"})
+    root = prompt_with(tree, context, source, Hint("t", "h"))
     assert tree.roots == [tree.root, root]
     assert root.text == "Q|h"
-    assert root.stats["hint"] == {"tier": "t", "text": "h"}
+    assert root.stats["hint"] == Hint("t", "h")
     assert tree.trajectories == [], "a prompt that was not continued is no trajectory"
 
 

@@ -103,7 +103,7 @@ def test_where_the_hint_does_not_help_the_failed_group_stays():
 def test_a_task_without_a_budget_left_is_not_sampled_again():
     _, tree, _ = rolled(lambda prompt, i: False, budget=1)
     assert len(tree.roots) == 1
-    assert tree.record["guide"]["outcome"] == "no budget"
+    assert tree.metadata["guide"].outcome == "no budget"
 
 
 def test_all_that_the_last_tier_says_is_shown_and_as_many_samples_as_asked():

@@ -45,7 +45,7 @@ def test_the_first_sample_sees_every_criterion_and_the_last_none():
         == "Q|A good answer:\n- c1 (0 points)\n- c2 (1 points)\n- c3 (2 points)\nWhat to avoid:\n- c0 (1 points off)"
     )
     assert context.asked[-1][0] == "Q"
-    assert tree.record["rubric-scaffold"]["shown"] == [4, 3, 2, 1, 0]
+    assert tree.metadata["rubric-scaffold"].shown == [4, 3, 2, 1, 0]
 
 
 def test_samples_are_trained_as_if_under_the_tasks_own_prompt_with_their_log_probabilities_under_the_criteria():
@@ -101,7 +101,7 @@ def test_no_more_criteria_are_shown_than_the_context_has_room_for():
     context = FakeContext(progress=0.0, limit=len(two) + 1)
     tree = roll(context, order="listed")
     # 4, 3, 2, 1 and 0 are asked for.
-    assert tree.record["rubric-scaffold"]["shown"] == [2, 2, 2, 1, 0]
+    assert tree.metadata["rubric-scaffold"].shown == [2, 2, 2, 1, 0]
 
 
 def test_criteria_that_say_the_answer_are_not_shown():

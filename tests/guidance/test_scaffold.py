@@ -10,7 +10,7 @@ from lyceum.credit.group import group_relative
 from lyceum.forest import build_forest
 from lyceum.guidance.scaffold import Scaffold
 from lyceum.stages.online import Online
-from lyceum.types import Grade
+from lyceum.types import Grade, Hint
 
 LADDER = [
     {"tier": "knowledge", "text": "k1"},
@@ -36,7 +36,7 @@ def test_the_ladder_is_climbed_tier_by_tier_until_one_hinted_sample_is_right():
     assert context.asked == [("Q", 4), *((level, 1) for level in LEVELS[:4])]
     assert [prompt_of(leaf) for leaf in tree.trajectories].count("Q||4") == 1
     assert len(tree.trajectories) == 4
-    assert tree.record["scaffold"]["solved_by"] == "solution"
+    assert tree.metadata["scaffold"].solved_by == "solution"
     assert tree.sampled_tokens == context.sampled == 8, "what was tried in vain was paid for too"
 
 
@@ -84,7 +84,7 @@ def test_a_group_that_nobody_could_grade_is_not_a_failed_one():
     context = FakeContext({"Q": [Grade.ungraded("timeout")]})
     tree = roll(context)
     assert context.asked == [("Q", 4)]
-    assert not tree.record["scaffold"]["failed"]
+    assert not tree.metadata["scaffold"].failed
 
 
 def test_an_ungraded_hinted_sample_is_no_success_and_an_ungraded_one_is_not_replaced():
@@ -97,7 +97,7 @@ def test_without_a_success_the_group_stays_as_it_is():
     context = FakeContext()
     tree = roll(context)
     assert [prompt_of(leaf) for leaf in tree.trajectories] == ["Q"] * 4
-    assert tree.record["scaffold"]["solved_by"] is None
+    assert tree.metadata["scaffold"].solved_by is None
     assert tree.sampled_tokens == 4 + 5
 
 
@@ -123,7 +123,7 @@ def test_unhinted_puts_the_success_below_the_tasks_own_prompt_with_the_hinted_lo
     [leaf] = [leaf for leaf in tree.trajectories if leaf.grade is RIGHT]
     assert leaf.behaviour_logprob == [-float(len("Q|k1"))]
     assert leaf.grafted
-    assert leaf.stats["hint"] == {"tier": "knowledge", "text": "k1"}
+    assert leaf.stats["hint"] == Hint("knowledge", "k1")
 
 
 def test_which_failure_is_replaced_is_drawn_from_the_seed():

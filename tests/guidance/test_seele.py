@@ -68,7 +68,7 @@ def test_the_next_group_of_a_task_begins_where_this_one_ended():
     guide.observe([first])
     context = FakeContext(student(4))
     roll(context, guide=guide)
-    share = first.record["seele"]["next"]
+    share = first.metadata["seele"].next
     assert given_steps(context.asked[0][0]) == round(8 * share) < 7
 
     resumed = Seele().build(Source(TASK), seed=1)
@@ -90,7 +90,7 @@ def test_accuracy_closes_in_on_the_target_over_the_rounds():
         grades[text] = ([RIGHT] * right + [WRONG] * (8 - right)) * 8
     guide = Seele().build(Source(TASK), seed=0)
     tree = roll(FakeContext(grades), guide=guide, samples=32)
-    accuracy = [accuracy for _, accuracy in tree.record["seele"]["rounds"]]
+    accuracy = [accuracy for _, accuracy in tree.metadata["seele"].rounds]
     assert accuracy[0] == 1.0
     assert abs(accuracy[-1] - 0.5) <= 0.25  # f(3/8) = 0.44; a step more or less is 0.73 or 0.18
     guide.observe([tree])
@@ -126,7 +126,7 @@ def test_a_round_that_nobody_could_grade_says_nothing():
     context = FakeContext(grades)
     tree = roll(context)
     assert [given_steps(prompt) for prompt, _ in context.asked] == [7, 7, 7, 7]
-    assert tree.record["seele"]["rounds"] == []
+    assert tree.metadata["seele"].rounds == []
 
 
 def test_tasks_without_a_solution_are_drawn_at_once_and_counted():
@@ -146,7 +146,7 @@ def test_no_more_is_given_than_the_context_has_room_for():
     context = FakeContext(limit=len(five) + 1)
     tree = roll(context)
     assert [given_steps(prompt) for prompt, _ in context.asked] == [5] * 4
-    assert tree.record["seele"]["rounds"][0][0] == 5 / 8, "the share that was really given"
+    assert tree.metadata["seele"].rounds[0][0] == 5 / 8, "the share that was really given"
 
 
 @given(st.integers(1, 40), st.integers(2, 8))

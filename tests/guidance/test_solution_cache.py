@@ -8,9 +8,8 @@ import pytest
 from guidance_fakes import RIGHT, WRONG, FakeContext, Source, ask
 
 from lyceum.component import RecipeError
-from lyceum.curriculum.hard_filter import DIRECT
 from lyceum.forest import build_forest
-from lyceum.guidance.solution_cache import RECORD, SearchWhereHard
+from lyceum.guidance.solution_cache import SearchWhereHard
 from lyceum.recipe import load_recipe
 from lyceum.rollout.flat import Flat
 from lyceum.tree import Node
@@ -65,7 +64,7 @@ def test_a_task_that_direct_samples_fail_is_searched():
     context = FakeContext({"Q": [WRONG]})
     tree = roll(of, search, context)
     assert search.calls == 1
-    assert (tree.record[DIRECT], tree.record[RECORD]["by"]) == (0.0, "search")
+    assert (tree.direct.accuracy, tree.metadata["search-where-hard"].by) == (0.0, "search")
     assert tree.sampled_tokens == 2 + 6, "the test's tokens are counted"
     assert context.held == [True], "the engine waits for the test's grades: more requests may follow"
 
@@ -82,7 +81,7 @@ def test_an_easy_task_is_dropped_or_made_up_to_a_group():
     search = Found(WRONG)
     dropped = roll(guide(), search, FakeContext({"Q": [RIGHT]}))
     assert dropped.trajectories == []
-    assert dropped.record[DIRECT] == 1.0, "what the curriculum filters by"
+    assert dropped.direct.accuracy == 1.0, "what the curriculum filters by"
     context = FakeContext({"Q": [RIGHT, RIGHT, WRONG]})
     trained = roll(guide(easy="train"), search, context)
     assert [n for _, n in context.asked] == [2, 2]
@@ -97,7 +96,7 @@ def test_an_easy_task_is_dropped_or_made_up_to_a_group():
 def test_without_tests_every_task_is_searched():
     search = Found(WRONG)
     tree = roll(guide(tests=0), search, FakeContext({"Q": [RIGHT]}))
-    assert (search.calls, tree.record[DIRECT]) == (1, None)
+    assert (search.calls, tree.direct.accuracy) == (1, None)
 
 
 def test_a_solved_task_is_not_searched_again_and_its_solutions_stand_among_direct_samples():
@@ -115,7 +114,7 @@ def test_a_solved_task_is_not_searched_again_and_its_solutions_stand_among_direc
     assert cached.version == [3, 3, 4]
     assert (cached.origin, cached.finish, cached.grafted) == (Origin.POLICY, "stop", False)
     assert [leaf.tokens for leaf in own] == [[1], [2], [3]], "it stands in the first one's place"
-    assert again.record[DIRECT] == 0.0, "of all direct samples, the one that gave way too"
+    assert again.direct.accuracy == 0.0, "of all direct samples, the one that gave way too"
     figures = of.figures()
     assert (figures["used/hits"], figures["used/solutions"], figures["searched/tasks"]) == (1, 1, 0)
 

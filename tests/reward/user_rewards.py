@@ -142,3 +142,18 @@ def trl_fails(completions, **kwargs):
 
 def verl_fails(data_source, solution_str, ground_truth, extra_info):
     return fails(solution_str)
+
+
+CHAIN = {"level", "start", "operations", "steps", "hints", "demonstration", "rubric"}
+"""The columns of a chain."""
+
+
+def function_counts_strangers(task, columns, **kwargs):
+    documented = {"completion", "prompt", "messages", "answer", "completion_ids", "finish", "id"}
+    messages = [task.samples, task.token_budget, task.hint, task.hints_leak]
+    return len(set(kwargs) ^ (CHAIN | documented)) + len(set(columns) ^ CHAIN) + 4 - messages.count(None)
+
+
+def trl_counts_strangers(prompts, completions, **kwargs):
+    documented = {"answer", "completion_ids", "trainer_state", "log_extra", "log_metric"}
+    return [len(set(kwargs) ^ (CHAIN | documented))] * len(prompts)

@@ -77,7 +77,7 @@ def test_one_beam_by_hand():
     assert texts(tree) == ["bb", "bb"]
     assert [node.value for node in tree.trajectories[0].path()[1:]] == [0.5, 1.0, 1.0]
     assert context.graded == ["bb", "bb"]
-    assert tree.record["beam"] == {"ended": "finished", "rounds": 3, "drawn": 6, "dropped": 2, "finished": 2}
+    assert tree.metadata["beam"] == {"ended": "finished", "rounds": 3, "drawn": 6, "dropped": 2, "finished": 2}
     assert all(context.kept)
     assert context.held == 0
 
@@ -126,7 +126,7 @@ def test_a_search_ends_once_it_has_its_trajectories_and_the_curriculum_says_how_
     tree = search(context, beams=2, width=2, task=Task("t", (), samples=1))
     # Both beams draw their ends together: a few more than asked for, none is thrown away.
     assert len(texts(tree)) == 4
-    assert tree.record["beam"]["rounds"] == 2
+    assert tree.metadata["beam"]["rounds"] == 2
 
 
 def test_what_the_budget_ends_stays_as_long_as_it_is():
@@ -137,7 +137,7 @@ def test_what_the_budget_ends_stays_as_long_as_it_is():
     assert context.sampled == 5
     assert texts(tree) == ["bba"]
     assert tree.trajectories[0].finish == "length"
-    assert tree.record["beam"]["ended"] == "budget"
+    assert tree.metadata["beam"]["ended"] == "budget"
     assert tree.trajectories[0].grade.verdict is False
 
 
@@ -149,13 +149,13 @@ def test_a_subtree_for_which_the_budget_holds_no_step_keeps_its_path():
     assert asked(context) == [("", 4), ("b", 1)]
     assert sorted(texts(tree)) == ["b", "ba"]
     assert {leaf.finish for leaf in tree.trajectories} == {"length"}
-    assert tree.record["beam"]["ended"] == "budget"
+    assert tree.metadata["beam"]["ended"] == "budget"
 
 
 def test_a_budget_that_holds_no_step_gives_no_trajectory():
     tree = search(Valuing(lambda text: 0.5, budget=0))
     assert texts(tree) == []
-    assert tree.record["beam"] == {"ended": "budget", "rounds": 0, "drawn": 0, "dropped": 0, "finished": 0}
+    assert tree.metadata["beam"] == {"ended": "budget", "rounds": 0, "drawn": 0, "dropped": 0, "finished": 0}
 
 
 def test_a_separator_that_never_comes_holds_nothing_up():
@@ -179,7 +179,7 @@ def test_no_round_goes_on_with_more_paths_than_beams(beams, width, length, depth
     assert all(below.count(text) == 1 for text in below), "a path is gone on with once"
     by_length = [sum(len(text) == n for text in below) for n in range(1, 7)]
     assert max(by_length, default=0) <= beams
-    assert context.sampled == tree.record["beam"]["drawn"]
+    assert context.sampled == tree.metadata["beam"]["drawn"]
     for leaf in tree.trajectories:
         assert len(leaf.path()) - 1 <= depth
         assert leaf.finish == ("stop" if len(leaf.completion) == length and leaf.tokens == [0] else "length")

@@ -74,7 +74,7 @@ def test_length_counts_steps_or_tokens(length, divided_by):
 def test_the_only_right_path_is_found_wherever_it_is(at_once):
     context = FakeTreeContext(lambda text: text == "bcb", letters=(1, 2, 3), length=3)
     tree = search(context, width=3, at_once=at_once, max_nodes=1000)
-    assert tree.record["best-first"]["ended"] == "solved"
+    assert tree.metadata["best-first"]["ended"] == "solved"
     assert [leaf.completion for leaf in tree.graded if is_right(leaf)] == ["bcb"]
 
 
@@ -84,7 +84,7 @@ def test_where_the_policy_knows_the_way_the_search_goes_straight_down():
     context = FakeTreeContext(lambda text: text == "bcb", letters=(1, 2, 3), length=3, logprob=way)
     tree = search(context, width=3)
     assert expanded(tree) == ["", "b", "bc", "bcb"]
-    assert tree.record["best-first"] == {
+    assert tree.metadata["best-first"] == {
         "ended": "solved", "rounds": 4, "expansions": 4, "nodes": 10, "open": 6,
         "finished": 1, "right": 1, "ungraded": 0,
     }  # fmt: skip
@@ -95,7 +95,7 @@ def test_where_the_policy_knows_the_way_the_search_goes_straight_down():
 def test_it_stops_at_the_first_right_one_or_goes_on_as_asked():
     def found(**of):
         tree = search(FakeTreeContext(lambda text: True, length=1), **of)
-        return len(tree.trajectories), tree.record["best-first"]["ended"]
+        return len(tree.trajectories), tree.metadata["best-first"]["ended"]
 
     # Two letters, behind each an end: 2 distinct answers in all, each found by an expansion of its own.
     assert found() == (1, "solved")
@@ -107,23 +107,23 @@ def test_it_stops_at_the_first_right_one_or_goes_on_as_asked():
 def test_wrong_ends_do_not_stop_a_search_that_has_trajectories_left():
     tree = search(FakeTreeContext(lambda text: text == "b", length=1), trajectories=2)
     assert [leaf.completion for leaf in tree.trajectories] == ["a", "b"]
-    assert tree.record["best-first"]["ended"] == "solved"
+    assert tree.metadata["best-first"]["ended"] == "solved"
     tree = search(FakeTreeContext(lambda text: text == "b", length=1), trajectories=1)
-    assert (tree.solved, tree.record["best-first"]["ended"]) == (0, "trajectories")
+    assert (tree.solved, tree.metadata["best-first"]["ended"]) == (0, "trajectories")
 
 
 def test_steps_with_the_same_tokens_are_kept_once():
     tree = search(FakeTreeContext(lambda text: True, letters=(1,), length=2), width=3, until_right=False)
     assert [len(node.children) for node in tree.nodes()] == [1, 1, 1, 0]
-    assert tree.record["best-first"]["nodes"] == 3
+    assert tree.metadata["best-first"]["nodes"] == 3
 
 
 def test_several_nodes_of_a_round_are_asked_for_together():
     context = FakeTreeContext(lambda text: False, length=3)
     tree = search(context, at_once=2, max_nodes=1000)
     # prompt; a and b; aa, ab; ba, bb; then four pairs of the third letter; of 15 inner nodes each is expanded once.
-    assert tree.record["best-first"]["rounds"] == 8
-    assert tree.record["best-first"]["expansions"] == 15
+    assert tree.metadata["best-first"]["rounds"] == 8
+    assert tree.metadata["best-first"]["expansions"] == 15
     assert len(context.asked) == len({text for text, _, _ in context.asked}) == 15
 
 
@@ -141,10 +141,10 @@ def test_the_value_model_ranks_where_asked():
 def test_a_budget_of_nodes_or_tokens_ends_the_search_with_what_it_has():
     context = FakeTreeContext(lambda text: False, length=2)
     tree = search(context, max_nodes=7)
-    assert (tree.record["best-first"]["nodes"], tree.record["best-first"]["ended"]) == (7, "nodes")
+    assert (tree.metadata["best-first"]["nodes"], tree.metadata["best-first"]["ended"]) == (7, "nodes")
     context = FakeTreeContext(lambda text: False, length=2, budget=7)
     tree = search(context)
-    assert (context.sampled, tree.record["best-first"]["ended"]) == (7, "tokens")
+    assert (context.sampled, tree.metadata["best-first"]["ended"]) == (7, "tokens")
     assert search(FakeTreeContext(lambda text: False, length=9, budget=5)).trajectories == []
 
 
@@ -154,8 +154,8 @@ def test_no_round_passes_a_budget_however_many_nodes_it_has(width, at_once, node
     context = FakeTreeContext(lambda text: False, letters=(1, 2, 3), length=4, budget=tokens)
     tree = search(context, width=width, at_once=at_once, max_nodes=nodes)
     assert context.sampled <= tokens
-    assert tree.record["best-first"]["nodes"] <= nodes
-    assert tree.record["best-first"]["ended"] in ("tokens", "nodes", "exhausted")
+    assert tree.metadata["best-first"]["nodes"] <= nodes
+    assert tree.metadata["best-first"]["ended"] in ("tokens", "nodes", "exhausted")
 
 
 def test_paths_that_reach_the_depth_are_finished_and_wrong():
@@ -173,9 +173,9 @@ def test_a_separator_that_never_occurs_does_not_hang():
 def test_a_verifier_that_fails_in_the_middle_leaves_that_leaf_ungraded_and_the_search_goes_on():
     context = FakeTreeContext(lambda text: None if text == "aa" else text == "ab", length=2)
     tree = search(context)
-    assert tree.record["best-first"]["ended"] == "solved"
+    assert tree.metadata["best-first"]["ended"] == "solved"
     assert [leaf.completion for leaf in tree.trajectories if leaf not in tree.graded] == ["aa"]
-    assert tree.record["best-first"]["ungraded"] == 1
+    assert tree.metadata["best-first"]["ungraded"] == 1
     always = search(FakeTreeContext(lambda text: None, length=2), trajectories=2)
     assert (len(always.trajectories), always.graded) == (2, [])
 
@@ -185,7 +185,7 @@ def test_steps_cut_at_uncertain_tokens_are_branched_there():
     unsure = lambda text, letter: -3.0 if len(text) == 2 else -0.1  # noqa: E731
     context = FakeTreeContext(lambda text: text == "aabaa", length=5, logprob=unsure)
     tree = search(context, step=Steps(by="entropy", nats=1.0, tokens=9))
-    assert tree.record["best-first"]["ended"] == "solved"
+    assert tree.metadata["best-first"]["ended"] == "solved"
     assert all("".join(node.text for node in leaf.path()[1:]) == leaf.completion for leaf in tree.trajectories)
 
 
@@ -198,7 +198,7 @@ def test_every_answer_is_found_once_whatever_the_settings(width, length, at_once
     assert found == sorted("".join(word) for word in itertools.product("abc"[:width], repeat=length))
     numbers = [node.stats["expanded"] for node in tree.nodes() if "expanded" in node.stats]
     assert sorted(numbers) == list(range(len(numbers))), "every node is expanded once"
-    assert tree.record["best-first"]["nodes"] == sum(1 for _ in tree.nodes()) - 1
+    assert tree.metadata["best-first"]["nodes"] == sum(1 for _ in tree.nodes()) - 1
 
 
 def test_impossible_settings_are_refused():

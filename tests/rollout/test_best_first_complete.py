@@ -34,7 +34,7 @@ def test_the_likeliest_path_is_gone_on_with_until_the_size_is_reached():
     tree = search(context, 2)
     assert [text for text, _, _ in context.asked] == ["", "b", "bb", "ba"]
     assert [leaf.completion for leaf in tree.trajectories] == ["bb", "ba"]
-    assert tree.record["best-first"]["ended"] == "trajectories"
+    assert tree.metadata["best-first"]["ended"] == "trajectories"
 
 
 def test_the_exponent_says_how_much_length_is_punished():
@@ -48,7 +48,7 @@ def test_a_verdict_would_not_end_it():
     context = FakeTreeContext(lambda text: True, length=1)
     tree = search(context, 2)
     assert [leaf.completion for leaf in tree.trajectories] == ["a", "b"]
-    assert tree.record["best-first"]["ended"] == "trajectories"
+    assert tree.metadata["best-first"]["ended"] == "trajectories"
 
 
 def test_a_size_of_one_is_the_first_path_that_ends():
@@ -69,7 +69,7 @@ def test_what_is_missing_when_the_nodes_are_spent_is_drawn_from_the_best_open_pa
     assert [text for text, _, _ in context.asked] == ["", "b", "bb", "ba"]
     assert [tokens for _, _, tokens in context.asked] == [1, 1, 10, 10]
     assert [leaf.completion for leaf in tree.trajectories] == ["bb" + "a" * 7, "ba" + "a" * 7]
-    assert tree.record["best-first"] | {"ended": "nodes", "open": 1, "finished": 2} == tree.record["best-first"]
+    assert tree.metadata["best-first"] | {"ended": "nodes", "open": 1, "finished": 2} == tree.metadata["best-first"]
     assert context.graded == ["bb" + "a" * 7, "ba" + "a" * 7]
     # As in training: the search ends where its nodes end.
     assert search(Valuing(length=9), 2, max_nodes=4, complete=False).trajectories == []

@@ -27,7 +27,7 @@ def test_each_sample_is_written_anew_from_before_its_least_likely_token():
     assert context.rounds == [[("", 1)], [("ab", 3)]]
     assert texts(tree.chosen) == ["abcd", "abxy", "abxy", "abxy"]
     assert len(context.graded) == 4, "one group of both rounds, graded as a set"
-    assert tree.record["critical_tokens"] == {"first": 1, "places": [2]}
+    assert tree.metadata["critical_tokens"] == {"first": 1, "places": [2]}
     # A second round has the whole length again.
     assert context.asked[1][2] == 6
     assert_whole(tree)
@@ -82,7 +82,7 @@ def test_the_critical_token_is_drawn_from_the_most_uncertain_ones_by_sample():
     script = [(c, 0.0, -s) for c, s in zip("abcdef", surprise, strict=True)]
     context = ScriptedContext(lambda text, nth, sampling: "y$" if text else script)
     tree = roll(critical(samples=16, regenerated=1, candidates=2), context)
-    assert set(tree.record["critical_tokens"]["places"]) == {2, 4}
+    assert set(tree.metadata["critical_tokens"]["places"]) == {2, 4}
 
 
 def test_the_first_token_and_short_ones_are_never_critical():
@@ -96,11 +96,11 @@ def test_the_first_token_and_short_ones_are_never_critical():
             return [(chr(3), 0.0, 0.0), ("$", 0.0, 0.0)]
         return [(chr(1), 0.0, -9.0), (chr(2), 0.0, -8.0), (chr(3), 0.0, -1.0), ("$", 0.0, -7.0)]
 
-    assert roll(critical(least_characters=2), Words(words)).record["critical_tokens"]["places"] == [2]
-    assert roll(critical(least_characters=1), Words(words)).record["critical_tokens"]["places"] == [1]
+    assert roll(critical(least_characters=2), Words(words)).metadata["critical_tokens"]["places"] == [2]
+    assert roll(critical(least_characters=1), Words(words)).metadata["critical_tokens"]["places"] == [1]
     # Nothing is left: the sample is written anew from the prompt.
     tree = roll(critical(least_characters=3), Words(words))
-    assert tree.record["critical_tokens"]["places"] == [0]
+    assert tree.metadata["critical_tokens"]["places"] == [0]
     assert tree.chosen[1].parent is tree.root
 
 
@@ -147,7 +147,7 @@ def test_what_somebody_else_wrote_is_not_critical():
     for seed in range(8):
         context = FromBeginning(ScriptedContext(lambda text, nth, sampling: "a$", seed=seed), given)
         tree = roll(settings, context)
-        assert tree.record["critical_tokens"]["places"] == [2]
+        assert tree.metadata["critical_tokens"]["places"] == [2]
 
 
 def test_the_recipe_cuts_where_its_short_completions_are_unsure():

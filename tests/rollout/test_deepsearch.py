@@ -1,4 +1,4 @@
-"""The recipe as a whole: it searches, trains on trees, and leaves the search in the record."""
+"""The recipe as a whole: it searches, trains on trees, and leaves the search in the metadata."""
 
 import json
 
@@ -30,11 +30,11 @@ def test_the_recipe_and_its_ablations_take_two_steps(ablation, tmp_path):
     rows = pyarrow.parquet.read_table(path / "rollouts" / "step-000001.parquet").to_pylist()
     assert 0 < len(rows) <= 4 * figures["searched/tasks"]
     for row in rows:
-        record = json.loads(row["record"])
-        assert record["mcts"]["backed_up"] <= 4
+        metadata = json.loads(row["metadata"])
+        assert metadata["mcts"]["backed_up"] <= 4
         stats = [json.loads(node) for node in row["node_stats"]]
         assert len(stats) == len(row["nodes"])
-        assert stats[0]["visits"] == record["mcts"]["backed_up"], "every backup passes the prompt"
+        assert stats[0]["visits"] == metadata["mcts"]["backed_up"], "every backup passes the prompt"
         assert stats[-1]["value"] in (-1, 1)
         assert "".join(row["node_texts"][1:]) == row["completion"]
     first = [row for row in rows if row["tree"] == rows[0]["tree"]]

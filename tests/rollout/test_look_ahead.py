@@ -40,7 +40,7 @@ def test_a_branch_opens_where_the_runner_up_is_likely_and_close_and_stays_where_
     context = ScriptedContext(policy(fork))
     tree = roll(looking(samples=2), context)
     assert sorted(texts(tree.chosen)) == ["xxxxx", "yyyyy"]
-    assert tree.record["look_ahead"] == {"wanted": 2, "grown": 2, "opened": 1, "dropped": 0}
+    assert tree.metadata["look_ahead"] == {"wanted": 2, "grown": 2, "opened": 1, "dropped": 0}
     assert_whole(tree)
     # The draws that only looked for the runner-up leave no nodes behind.
     assert sum(1 for _ in tree.nodes()) <= 1 + 2 * 3
@@ -51,7 +51,7 @@ def test_a_branch_opens_where_the_runner_up_is_likely_and_close_and_stays_where_
 )
 def test_no_branch_opens_beyond_the_thresholds(settings):
     tree = roll(looking(samples=2, **settings), ScriptedContext(policy(fork)))
-    assert tree.record["look_ahead"]["opened"] == 0
+    assert tree.metadata["look_ahead"]["opened"] == 0
     assert len(tree.chosen) == 2, "missing ones are samples of their own"
 
 
@@ -63,7 +63,7 @@ def same_way(text):
 def test_a_branch_that_goes_the_same_way_is_dropped():
     # xab against yab after three tokens: 1 of 3 edits is 0.33 < 0.4.
     tree = roll(looking(samples=2, longest=8), ScriptedContext(policy(same_way)))
-    assert tree.record["look_ahead"] == {"wanted": 2, "grown": 1, "opened": 1, "dropped": 1}
+    assert tree.metadata["look_ahead"] == {"wanted": 2, "grown": 1, "opened": 1, "dropped": 1}
     assert tree.chosen[0].completion.startswith("xab")
     dropped = [node for node in tree.nodes() if "dropped" in node.stats]
     assert [node.completion[:3] for node in dropped] == ["yab"]
@@ -73,7 +73,7 @@ def test_a_branch_that_goes_the_same_way_is_dropped():
 def test_a_branch_just_different_enough_stays():
     # the same with a threshold of a third: 1/3 is not smaller
     tree = roll(looking(samples=2, longest=8, least_distance=1 / 3), ScriptedContext(policy(same_way)))
-    assert tree.record["look_ahead"]["dropped"] == 0
+    assert tree.metadata["look_ahead"]["dropped"] == 0
 
 
 def test_a_branch_is_compared_at_each_look_ahead():
@@ -86,7 +86,7 @@ def test_a_branch_is_compared_at_each_look_ahead():
 def test_no_branch_is_dropped_at_the_symbols_named():
     # The path that the branch left has x (or y) there.
     tree = roll(looking(samples=2, longest=8, keep_at="xy"), ScriptedContext(policy(same_way)))
-    assert tree.record["look_ahead"]["dropped"] == 0
+    assert tree.metadata["look_ahead"]["dropped"] == 0
 
 
 def test_what_ended_within_the_look_ahead_is_not_compared():
@@ -97,7 +97,7 @@ def test_what_ended_within_the_look_ahead_is_not_compared():
     for look_aheads in ((2,), (3,)):
         settings = looking(samples=2, look_aheads=look_aheads, least_distance=0.6)
         tree = roll(settings, ScriptedContext(policy(ends_soon)))
-        assert tree.record["look_ahead"]["dropped"] == 0
+        assert tree.metadata["look_ahead"]["dropped"] == 0
         assert sorted(texts(tree.chosen)) == ["x", "y"]
 
 
@@ -111,7 +111,7 @@ def test_what_left_a_dropped_branch_goes_with_it():
         return {"abcdefghijklmnop"[len(text) - 1]: 0.95, "w": 0.05}
 
     tree = roll(looking(samples=4, longest=8), ScriptedContext(policy(nested)))
-    figures = tree.record["look_ahead"]
+    figures = tree.metadata["look_ahead"]
     assert figures["opened"] == figures["dropped"]
     assert figures["grown"] == 1
 
@@ -123,7 +123,7 @@ def test_a_tree_is_no_wider_than_the_group_and_opens_the_earliest_branches():
     context = ScriptedContext(policy(unsure_everywhere))
     tree = roll(looking(samples=3, longest=6, look_aheads=(3, 5), least_distance=0.0), context)
     assert len(tree.chosen) == 3
-    assert tree.record["look_ahead"]["opened"] == 2
+    assert tree.metadata["look_ahead"]["opened"] == 2
     # The first round's three tokens are all unsure: branches at the first two of them, none at the third.
     assert len({leaf.completion[0] for leaf in tree.chosen}) == 2
 
@@ -142,7 +142,7 @@ def test_the_share_of_such_trajectories_follows_the_stages_progress():
     def wanted(progress):
         tree = roll(looking(shares=shares), ScriptedContext(policy(fork), progress=progress))
         assert len(tree.chosen) == 4
-        return tree.record["look_ahead"]["wanted"]
+        return tree.metadata["look_ahead"]["wanted"]
 
     assert [wanted(progress) for progress in (0.0, 0.29, 0.3, 0.59, 0.6, 1.0)] == [4, 4, 2, 2, 0, 0]
 
@@ -182,7 +182,7 @@ def test_a_short_budget_shortens_paths_and_is_not_passed(budget):
     # what there is, a token each at least.
     context = ScriptedContext(policy(fork_for_good), budget=budget)
     tree = roll(looking(samples=2, longest=40), context)
-    assert tree.record["look_ahead"]["opened"] == (budget >= 22)
+    assert tree.metadata["look_ahead"]["opened"] == (budget >= 22)
     assert len(tree.chosen) == 2
     assert context.budget_left >= min(0, budget - 2)
     assert_whole(tree)

@@ -44,7 +44,7 @@ def test_a_search_by_hand():
     assert (b.stats["q"], b.stats["visits"], b.value) == (1.0, 3, 1.0)
     assert (tree.root.stats["q"], tree.root.stats["visits"], tree.root.value) == (0.5, 4, None)
     assert [leaf.value for leaf in tree.trajectories] == [-1, -1, 1, 1]
-    assert tree.record["mcts"] == {
+    assert tree.metadata["mcts"] == {
         "ended": "trajectories", "expansions": 7, "nodes": 14, "ends": 8, "backed_up": 4, "right": 2, "ungraded": 0,
     }  # fmt: skip
     assert all(context.kept), "the engine is to keep what it has computed at every node"
@@ -69,7 +69,7 @@ def test_with_enough_trajectories_the_only_right_path_is_found(selection):
     # One of 27 answers: whatever the order, a search that is not stopped reaches every leaf, each once.
     context = FakeTreeContext(lambda text: text == "bcb", letters=(1, 2, 3), length=3)
     tree = search(context, trajectories=1000, width=3, selection=selection)
-    assert tree.record["mcts"]["ended"] == "exhausted"
+    assert tree.metadata["mcts"]["ended"] == "exhausted"
     # Behind each answer three ends are drawn: all are trained on in the end, since the tree had no others.
     found = backed_up(tree)
     assert {text: found.count(text) for text in found} == {
@@ -110,14 +110,14 @@ def test_a_verifier_that_fails_in_the_middle_leaves_that_leaf_ungraded_and_the_s
     assert backed_up(tree) == ["ab", "ba"] or backed_up(tree) == ["ab", "bb"]
     ungraded = [leaf.completion for leaf in tree.trajectories if leaf.grade.outcome is None]
     assert ungraded == ["aa"], "in the group, so that it is counted"
-    assert tree.record["mcts"]["ungraded"] == 1
+    assert tree.metadata["mcts"]["ungraded"] == 1
 
 
 def test_a_verifier_that_always_fails_does_not_hold_the_search_for_ever():
     context = FakeTreeContext(lambda text: None, length=2)
     tree = search(context, trajectories=2)
     assert tree.graded == []
-    assert tree.record["mcts"]["backed_up"] == 0
+    assert tree.metadata["mcts"]["backed_up"] == 0
     assert len(context.asked) <= 8
 
 
@@ -125,7 +125,7 @@ def test_a_budget_of_tokens_ends_the_search_with_what_it_has():
     context = FakeTreeContext(lambda text: True, length=2, budget=9)
     tree = search(context, trajectories=4)
     assert context.sampled <= 9
-    assert tree.record["mcts"]["ended"] == "tokens"
+    assert tree.metadata["mcts"]["ended"] == "tokens"
     # Draws of two below the prompt, a, aa and ab, and one alone below b. Of each pair of ends one is backed up at once;
     # the others are taken when the budget is gone.
     assert backed_up(tree) == ["aa", "ab", "aa", "ab"]
@@ -135,13 +135,13 @@ def test_a_budget_of_tokens_ends_the_search_with_what_it_has():
 def test_a_budget_that_ends_no_path_leaves_an_empty_group():
     tree = search(FakeTreeContext(lambda text: True, length=9, budget=5), trajectories=4)
     assert tree.trajectories == []
-    assert tree.record["mcts"]["ended"] == "tokens"
+    assert tree.metadata["mcts"]["ended"] == "tokens"
 
 
 def test_a_budget_of_nodes_ends_the_search_with_what_it_has():
     context = FakeTreeContext(lambda text: True, length=2)
     tree = search(context, trajectories=4, max_nodes=12)
-    assert tree.record["mcts"] | {"ends": 0} == {
+    assert tree.metadata["mcts"] | {"ends": 0} == {
         "ended": "nodes", "expansions": 6, "nodes": 12, "ends": 0, "backed_up": 4, "right": 4, "ungraded": 0,
     }  # fmt: skip
 

@@ -41,7 +41,7 @@ def test_a_terminal_is_worth_the_share_of_answers_that_agree_with_it():
     # What was found is graded once, for whoever trains on it; the search itself counted no right answers.
     assert sorted(context.graded) == ["a", "a", "b", "b"]
     assert [leaf.grade.correct for leaf in tree.trajectories] == [leaf.completion == "b" for leaf in tree.trajectories]
-    assert "right" not in tree.record["mcts"]
+    assert "right" not in tree.metadata["mcts"]
 
 
 def test_a_value_model_leads_the_search_to_what_it_likes():

@@ -32,7 +32,7 @@ def test_a_tree_doubles_until_it_is_as_wide_as_asked():
     # Below the last segments, of the second round's nodes, nothing can be drawn: there is nothing to keep.
     assert [keep for _, _, _, keep in context.asked] == [True] * 3 + [False] * 4
     assert len(context.graded) == 8
-    assert tree.record["segments"] == {"rounds": 3, "fallbacks": 0, "finished": {"stop": 8}}
+    assert tree.metadata["segments"] == {"rounds": 3, "fallbacks": 0, "finished": {"stop": 8}}
     assert_whole(tree)
 
 
@@ -127,8 +127,8 @@ def test_without_open_paths_finished_ones_are_cut_back_and_continued():
     context = ScriptedContext(lambda text, nth, sampling: f"{nth}-{nth}-{nth}$"[len(text) :] if len(text) < 4 else "y$")
     tree = roll(short(branches=1, first_branches=(2, 2), samples=4, fallback="random"), context)
     assert len(tree.chosen) == 4
-    assert tree.record["segments"]["finished"] == {"stop": 4}
-    assert tree.record["segments"]["fallbacks"] >= 1
+    assert tree.metadata["segments"]["finished"] == {"stop": 4}
+    assert tree.metadata["segments"]["fallbacks"] >= 1
     # Decoding began again at a boundary: on a beginning of a finished path, whose length is a whole number of segments.
     again = [text for batch in context.rounds[3:] for text, _ in batch]
     first, second = texts(tree.chosen[:2])
@@ -144,7 +144,7 @@ def test_fallback_gives_each_cut_path_its_branches_and_no_more_than_are_missing(
     # 2 finished at once, 5 missing: 2 and 2 from the two that there are, both from the prompt, their only boundary, and
     # so in one request; then 1.
     assert [[n for _, n in batch] for batch in context.rounds] == [[2], [4], [1]]
-    assert (len(tree.chosen), tree.record["segments"]["fallbacks"]) == (7, 2)
+    assert (len(tree.chosen), tree.metadata["segments"]["fallbacks"]) == (7, 2)
 
 
 def test_fallback_cuts_back_to_any_boundary_before_the_last_segment():
@@ -185,7 +185,7 @@ def test_a_spent_budget_ends_the_open_paths_where_they_are():
     context = ScriptedContext(binary, budget=10)
     tree = roll(short(), context)
     assert [asked[2] for asked in context.asked] == [2, 1, 1]
-    assert tree.record["segments"]["finished"] == {"budget": 4}
+    assert tree.metadata["segments"]["finished"] == {"budget": 4}
     assert texts(tree.chosen) == ["a-a", "a-b", "b-a", "b-b"]
     assert context.budget_left >= 0
 

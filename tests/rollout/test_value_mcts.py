@@ -82,15 +82,15 @@ def test_only_ends_of_the_search_are_graded_and_each_once():
     assert len(ends) == len(set(ends)) > 2
     assert context.graded == ends
     assert all(leaf.value is not None for leaf in tree.trajectories)
-    assert tree.record["value-mcts"]["ends"] == len(ends)
+    assert tree.metadata["value-mcts"]["ends"] == len(ends)
 
 
 def test_a_finished_path_worth_enough_ends_the_search_when_it_is_selected():
     through = search(Valued(value=lambda text: float("abb".startswith(text))), iterations=50, exploration=0.0)
     early = search(Valued(value=lambda text: float("abb".startswith(text))), iterations=50, exploration=0.0, enough=0.9)
-    assert through.record["value-mcts"]["iterations"] == 50
-    assert early.record["value-mcts"]["ended"] == "enough"
-    assert early.record["value-mcts"]["iterations"] < 50
+    assert through.metadata["value-mcts"]["iterations"] == 50
+    assert early.metadata["value-mcts"]["ended"] == "enough"
+    assert early.metadata["value-mcts"]["iterations"] < 50
     assert early.solved > 0
 
 
@@ -112,7 +112,7 @@ def test_a_search_for_some_trajectories_ends_with_them_or_draws_the_most_valued_
     # With more iterations than two ends take, it stops at them.
     context = Valued(value=lambda text: len(text) / 4)
     tree = search(context, iterations=99, simulate="none", trajectories=2)
-    assert tree.record["value-mcts"]["ended"] == "trajectories"
+    assert tree.metadata["value-mcts"]["ended"] == "trajectories"
     assert len(tree.trajectories) >= 2
 
 
@@ -127,7 +127,7 @@ def test_a_size_is_iterations_that_draw_completions_or_trajectories_that_steps_l
 
 def test_a_budget_smaller_than_a_draw_ends_it_with_what_there_is():
     tree = search(Valued(value=lambda text: 0.5, budget=5), iterations=50)
-    assert tree.record["value-mcts"]["ended"] == "tokens"
+    assert tree.metadata["value-mcts"]["ended"] == "tokens"
     assert tree.sampled_tokens <= 5
     none = search(Valued(value=lambda text: 0.5, budget=0), iterations=50)
     assert none.trajectories == []

@@ -18,8 +18,9 @@ from lyceum.tasks.chain import (
     results_of,
     retried,
 )
+from lyceum.tasks.solution import ladder_of
 from lyceum.tree import Node
-from lyceum.types import Origin
+from lyceum.types import Hint, Origin
 
 # 37+8 = 45, 45-2 = 43, 43+5 = 48
 TASK = make_task("t", 37, [8, -2, 5])
@@ -187,12 +188,12 @@ def test_the_only_result_of_a_single_operation_is_no_hint():
 
 def test_a_hinted_task_is_the_same_problem_under_another_prompt():
     source = Chain().build("train", 0)
-    helped = source.hinted(TASK, TASK.columns["hints"][2])
+    helped = source.hinted(TASK, ladder_of(TASK)[2])
     assert helped.messages == ({"role": "user", "content": "37+8-2+5|45="},)
     assert (helped.id, helped.answer) == (TASK.id, TASK.answer)
-    assert helped.columns["hint"] == {"tier": "solution", "text": "|45"}
+    assert helped.hint == Hint("solution", "|45")
     # a hint replaces a hint
-    assert hinted(helped, TASK.columns["hints"][1]).messages[0]["content"] == "37+8-2+5:3="
+    assert hinted(helped, ladder_of(TASK)[1]).messages[0]["content"] == "37+8-2+5:3="
 
 
 def test_a_retry_goes_on_from_the_attempt():

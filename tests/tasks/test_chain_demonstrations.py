@@ -65,7 +65,7 @@ def test_shares_are_what_the_settings_say():
     assert 90 < levels[8] < 190
     # level 1 has no retries; of the other 1640 a quarter, 410, standard deviation 18
     assert 320 < sum(len(task.messages) == 3 for task in tasks) < 500
-    hints = Counter(task.columns["hint"]["tier"] for task in tasks if "hint" in task.columns)
+    hints = Counter(task.hint.tier for task in tasks if task.hint is not None)
     # half of the 1590 that are left
     assert set(hints) == {"solution"}
     assert 690 < hints["solution"] < 900
@@ -73,7 +73,7 @@ def test_shares_are_what_the_settings_say():
 
 def test_a_hint_stands_in_the_prompt():
     for task in draw(100, hint_share=(1.0,) * 8, retry_share=0.0):
-        assert task.messages[0]["content"].endswith(task.columns["hint"]["text"] + "=")
+        assert task.messages[0]["content"].endswith(task.hint.text + "=")
 
 
 def test_hints_take_errors_away_and_more_the_more_they_say():

@@ -4,7 +4,7 @@ import pytest
 
 from lyceum.tasks.cliff import Cliff, CliffDemonstrations, grade_leaves, hinted, hints_of, make_task, results_of
 from lyceum.tree import Node
-from lyceum.types import Origin
+from lyceum.types import Hint, Origin
 
 
 def leaf_of(task, text, finish="stop"):
@@ -33,7 +33,7 @@ def test_what_the_length_limit_cut_is_never_right():
 def test_no_hint_gives_the_last_result():
     assert [hint["text"] for hint in hints_of([29, 24, 21])] == ["~*-", ":3", "|29", "|29,24"]
     task = make_task("t", 37, [8, 5, 3])
-    assert hinted(task, {"tier": "solution", "text": "|29"}).messages[0]["content"] == "37*8*5*3|29="
+    assert hinted(task, Hint("solution", "|29")).messages[0]["content"] == "37*8*5*3|29="
 
 
 @pytest.mark.parametrize("start", range(100))
@@ -54,7 +54,7 @@ def test_a_writer_without_help_breaks_the_rule_at_nearly_every_step_and_with_hel
         task = source[index]
         start, operands = task.columns["start"], task.columns["operands"]
         by_the_rule = make_task("t", start, operands).columns["demonstration"]
-        tier = task.columns.get("hint", {}).get("tier", "none")
+        tier = "none" if task.hint is None else task.hint.tier
         kept.setdefault(tier, []).append(task.columns["demonstration"] == by_the_rule)
     assert set(kept) == {"none", "knowledge", "planning", "solution"}
     assert not any(kept["none"])

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from lyceum.component import RecipeError, explain
 from lyceum.tasks.countdown import Countdown, check_steps, solves
+from lyceum.tasks.solution import ladder_of
 from lyceum.tree import Node
 from lyceum.types import Origin, Task
 
@@ -114,7 +115,7 @@ def test_hints_go_from_abstract_to_concrete_and_never_hold_the_whole_solution():
     assert [hint["tier"] for hint in task.columns["hints"]] == ["knowledge", "planning", "solution", "solution"]
     assert task.columns["steps"][-1] not in task.columns["hints"][-1]["text"]
     source = Countdown(levels=(4,)).build("train", 0)
-    hinted = source.hinted(task, task.columns["hints"][-1])
+    hinted = source.hinted(task, ladder_of(task)[-1])
     assert hinted.id == task.id
     assert hinted.messages[0]["content"].startswith(task.messages[0]["content"])
     assert task.columns["steps"][1] in hinted.messages[0]["content"]

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from lyceum.tasks.countdown import Countdown
 from lyceum.tasks.logic import Logic
 from lyceum.tasks.mixture import Mixture, spread
+from lyceum.tasks.solution import ladder_of
 from lyceum.tree import Node
 from lyceum.types import Origin
 
@@ -49,6 +50,6 @@ def test_equal_sources_have_different_ids_and_each_task_its_own_verifier():
         return await source.grader()(task, [leaf])
 
     assert [asyncio.run(right(task))[0].outcome for task in tasks] == [1.0] * 6
-    hinted = source.hinted(tasks[1], tasks[1].columns["hints"][0])
+    hinted = source.hinted(tasks[1], ladder_of(tasks[1])[0])
     assert hinted.id == tasks[1].id
     assert "Hint: " in hinted.messages[0]["content"]

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 from pydantic import ValidationError
@@ -177,7 +178,7 @@ def test_a_verifier_that_finds_everything_right_is_refused():
 
 def test_a_verifier_that_raises_is_ungraded():
     source = sums().build("train", 0)
-    task = source[0].with_messages(source[0].messages, entry=[0, "nowhere"])
+    task = replace(source[0], columns={**source[0].columns, "entry": [0, "nowhere"]})
     [grade] = ask(source, task, "<answer>1</answer>")
     assert grade.outcome is None
     assert (grade.reason or "").startswith("TypeError")

@@ -40,7 +40,7 @@ def _rows(step, tasks=2, samples=3, completion="4 2", **columns):
             "token_texts": [completion[:1], completion[1:]],
             "token_logprobs": [-0.1, -2.0],
             "token_advantages": [0.5, 0.5],
-            "record": "{}",
+            "metadata": "{}",
         }
         | columns
         for tree in range(tasks)

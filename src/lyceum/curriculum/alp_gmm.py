@@ -110,7 +110,7 @@ class AlpGmmCurriculum:
         return [(values[name] - low) / (high - low) for name, (low, high) in bounds.items()]
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        known = [(tree.task.columns["parameters"], rate) for tree in trees if (rate := success(tree)) is not None]
+        known = [(tree.task.parameters, rate) for tree in trees if (rate := success(tree)) is not None]
         points = np.array([self._unit(values) for values, _ in known]).reshape(len(known), len(self.names))
         outcomes = np.array([rate for _, rate in known])
         # A step's tasks were all tried under the same weights: between them lies no learning, so that they are

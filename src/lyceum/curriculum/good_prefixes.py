@@ -13,7 +13,6 @@ from pydantic import Field
 
 from lyceum.component import RecipeError, require_keys
 from lyceum.curriculum.base import epoch_order, require_same_tasks
-from lyceum.guidance.begun import BEGUN
 from lyceum.policy import Policy
 from lyceum.rollout.cutting import step_ends
 from lyceum.rollout.steps import Steps
@@ -21,9 +20,6 @@ from lyceum.rooms import Composition, CurriculumSettings
 from lyceum.tree import Node, Tree
 from lyceum.types import Task, TaskSource
 from lyceum.utils.seeds import counter_seed
-
-TESTED = "tested"
-"""Column of a task that is only sampled: what it says of the task is used, its samples are not trained on."""
 
 State = tuple[int, list[int]]
 """A task's number in its source, and the tokens that its completions begin with."""
@@ -100,14 +96,13 @@ class GoodPrefixesCurriculum:
         self.position += 1
         task = self.source[index]
         self._testing[task.id] = index
-        return replace(task, samples=self.settings.tests, columns={**task.columns, TESTED: True})
+        return replace(task, samples=self.settings.tests, test_only=True)
 
     def begun(self, index: int, given: list[int]) -> Task:
-        task = self.source[index]
-        return replace(task, columns={**task.columns, BEGUN: given}) if given else task
+        return replace(self.source[index], prefix=tuple(given))
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        tested = [tree for tree in trees if TESTED in tree.task.columns]
+        tested = [tree for tree in trees if tree.task.test_only]
         found = [states for tree in tested if (states := self.states_of(tree))]
         self.waiting += [(self._testing[id], given) for id, given in (state for states in found for state in states)]
         self._testing = {}
@@ -142,7 +137,7 @@ class GoodPrefixesCurriculum:
         return [tokens[:end] for end in drawn(ends, self.settings.share, self.settings.decay, seed)]
 
     def weight(self, tree: Tree) -> float:
-        return 0.0 if TESTED in tree.task.columns else 1.0
+        return 0.0 if tree.task.test_only else 1.0
 
     def figures(self) -> dict[str, float]:
         return self._figures

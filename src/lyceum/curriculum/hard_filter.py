@@ -14,10 +14,6 @@ from lyceum.rooms import CurriculumSettings
 from lyceum.tree import Tree
 from lyceum.types import Task, TaskSource
 
-DIRECT = "direct"
-"""Where a tree's record has the share of direct samples that were right, for rollouts whose trajectories are no plain
-samples; None where none were drawn."""
-
 
 class HardFilter(CurriculumSettings):
     """Tasks in rounds: what a round finds to be easy is not drawn in the next.
@@ -82,7 +78,7 @@ class HardFilterCurriculum:
 
     def observe(self, trees: Sequence[Tree]) -> None:
         for tree in trees:
-            rate = tree.record[DIRECT] if DIRECT in tree.record else success(tree)
+            rate = success(tree) if tree.direct is None else tree.direct.accuracy
             if rate is not None:
                 self.easy[tree.task.id] = rate > self.settings.hard
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
@@ -10,11 +11,13 @@ from pydantic import Field, field_validator
 from lyceum.component import RecipeError, of_kind, slot
 from lyceum.curriculum.base import Around
 from lyceum.policy import Policy
-from lyceum.reward.token_budget import COLUMN
 from lyceum.rooms import CurriculumSettings
 from lyceum.tasks.prompt import fields_of, fill
 from lyceum.tree import Tree
-from lyceum.types import Curriculum, Task, TaskSource
+from lyceum.types import Curriculum, Hint, Task, TaskSource
+
+FIELD = "token_budget"
+"""What stands for the budget in a template."""
 
 
 class ShrinkingBudget(CurriculumSettings):
@@ -43,8 +46,8 @@ class ShrinkingBudget(CurriculumSettings):
     @field_validator("template")
     @classmethod
     def _template_names_the_budget(cls, template: str | None) -> str | None:
-        if template is not None and set(fields_of(template)) != {COLUMN}:
-            raise ValueError(f"got {template!r}; allowed: a text with {{{COLUMN}}}, or null")
+        if template is not None and set(fields_of(template)) != {FIELD}:
+            raise ValueError(f"got {template!r}; allowed: a text with {{{FIELD}}}, or null")
         return template
 
     @property
@@ -57,7 +60,7 @@ class ShrinkingBudget(CurriculumSettings):
             RecipeError: the policy's tokenizer cannot write the template, or the digits of a budget.
         """
         if policy is not None and self.template is not None:
-            text = fill(self.template, {COLUMN: "0123456789"})
+            text = fill(self.template, {FIELD: "0123456789"})
             read = policy.decode(policy.encode(text))
             if missing := [sign for sign in dict.fromkeys(text) if not sign.isspace() and sign not in read]:
                 raise RecipeError(
@@ -97,9 +100,9 @@ class ShrinkingBudgetCurriculum(Around):
         budget, template = self.budget, self.settings.template
         if template is None or self.settings.place == "line":
             return with_budget(task, budget, template)
-        hint = {"tier": "budget", "text": fill(template, {COLUMN: budget})}
+        hint = Hint("budget", fill(template, {FIELD: budget}))
         # The messages alone: it is no help with the task, so that nothing may count the task as hinted.
-        return task.with_messages(self.source.hinted(task, hint).messages, **{COLUMN: budget})
+        return replace(task, messages=self.source.hinted(task, hint).messages, token_budget=budget)
 
     def observe(self, trees: Sequence[Tree]) -> None:
         self.figure = self.budget
@@ -141,11 +144,10 @@ def token_budget(step: int, *, start: int, decay: float, every: int, least: int 
 
 
 def with_budget(task: Task, budget: int, template: str | None) -> Task:
-    """The task with the budget in its columns and, with a template, in a line below its last message."""
-    columns = {COLUMN: budget}
+    """The task with its budget and, with a template, a line below its last message that tells it."""
     if template is None:
-        return task.with_messages(task.messages, **columns)
+        return replace(task, token_budget=budget)
     *before, last = task.messages
-    content, line = last["content"], fill(template, columns)
+    content, line = last["content"], fill(template, {FIELD: budget})
     content = f"{content}\n{line}" if isinstance(content, str) else [*content, {"type": "text", "text": line}]
-    return task.with_messages([*before, {**last, "content": content}], **columns)
+    return replace(task, messages=(*before, {**last, "content": content}), token_budget=budget)

@@ -6,16 +6,15 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from lyceum.component import RecipeError, kinds, require_keys
 from lyceum.rooms import Composition, RolloutSettings
-from lyceum.tasks.solution import Solution, levels_of
+from lyceum.tasks.solution import Solution, ladder_of, levels_of
 from lyceum.tree import Node, Tree, is_right
-from lyceum.types import Context, Grade, Message, Origin, Rollout, Sampling, Task, TaskSource
+from lyceum.types import Context, Grade, Hint, Message, Origin, Rollout, Sampling, Task, TaskSource
 
-Hint = Mapping[str, str]
-"""``tier`` (knowledge, planning, solution, or a dataset's own word) and ``text``."""
+Note = TypeVar("Note")
 
 CHECKED = 200
 """Tasks of a generator whose hints are read before a model is loaded; of a dataset all."""
@@ -57,17 +56,12 @@ class TaskGuide(Guide):
         raise NotImplementedError
 
 
-def notes_of(trees: Sequence[Tree], guide: str) -> list[tuple[Tree, Any]]:
-    """The trees that a guide has noted something on, with its notes.
+def notes_of(trees: Sequence[Tree], kind: type[Note]) -> list[tuple[Tree, Note]]:
+    """The trees that a guide has left a note of its own type on, with their notes.
 
     A guide outside of it may have grown others by itself, as ``search-where-hard`` does.
     """
-    return [(tree, tree.record[guide]) for tree in trees if guide in tree.record]
-
-
-def ladder_of(task: Task) -> list[Hint]:
-    """The task's hints, from abstract to concrete; empty where it has none."""
-    return list(task.columns.get("hints") or ())
+    return [(tree, note) for tree in trees for note in tree.metadata.values() if isinstance(note, kind)]
 
 
 def failed(tree: Tree) -> bool:
@@ -92,7 +86,7 @@ def prompt_with(tree: Tree, context: Context, source: TaskSource, hint: Hint) ->
     """A new prompt of the tree: its task with a hint, as the tasks' source writes it."""
     tokens = context.render(source.hinted(tree.task, hint).messages)
     root = tree.add_prompt(tokens, text=context.decode(tokens))
-    root.stats["hint"] = dict(hint)
+    root.stats["hint"] = hint
     return root
 
 
@@ -101,10 +95,10 @@ def fits(task: Task, context: Context) -> bool:
     return context.room(Node(None, context.render(task.messages), Origin.PROMPT)) > 0
 
 
-def take_over(tree: Tree, helped: Tree, hint: Hint) -> None:
+def take_over(tree: Tree, helped: Tree) -> None:
     """Give a tree the prompts of another one, which grew under a hint, as its own. What is trained on stays."""
     tree.chosen = tree.trajectories
-    helped.root.stats["hint"] = dict(hint)
+    helped.root.stats["hint"] = helped.task.hint
     tree.roots += helped.roots
 
 
@@ -179,12 +173,12 @@ def solution_to_give(source: TaskSource, task: Task, *, allow_leaks: bool) -> So
     solution = source.solution(task)
     if solution is None:
         return None
-    if not allow_leaks and leaks(task, solution.hint(len(solution.steps))["text"]):
+    if not allow_leaks and leaks(task, solution.hint(len(solution.steps)).text):
         # What the first k steps say, the first k + 1 do too: halve until the last k that does not say the answer.
         silent, telling = 0, len(solution.steps)
         while telling - silent > 1:
             middle = (silent + telling) // 2
-            told = leaks(task, solution.hint(middle)["text"])
+            told = leaks(task, solution.hint(middle).text)
             silent, telling = (silent, middle) if told else (middle, telling)
         solution = solution.first(silent)
     return solution if solution.steps else None
@@ -220,7 +214,7 @@ def check_ladders(key: str, source: TaskSource, *, allow_leaks: bool, tiers: Seq
             f"{key}: none of the tasks has hints; allowed: tasks with a column 'hints' (tasks.columns.hints of a "
             "dataset; `lyceum hints` writes them)"
         )
-    there = dict.fromkeys(hint["tier"] for _, ladder in ladders for hint in ladder)
+    there = dict.fromkeys(hint.tier for _, ladder in ladders for hint in ladder)
     if tiers is not None and not set(tiers) & set(there):
         raise RecipeError(
             f"{key}.tiers: got {', '.join(tiers)}, but no task has a hint of them; allowed: {', '.join(there)}"
@@ -229,13 +223,13 @@ def check_ladders(key: str, source: TaskSource, *, allow_leaks: bool, tiers: Seq
         return
     # As they are given: what a hint leaves out may stand in the one before it.
     given = [(task, levels_of(ladder, list(there) if tiers is None else tiers)) for task, ladder in ladders]
-    leaking = [(task, hint) for task, levels in given for hint in levels if leaks(task, hint["text"])]
+    leaking = [(task, hint) for task, levels in given for hint in levels if leaks(task, hint.text)]
     if leaking:
         task, hint = leaking[0]
         hinted = sum(bool(levels) for _, levels in given)
         raise RecipeError(
             f"{key}: {len({t.id for t, _ in leaking})} of {hinted} tasks have a hint that says the answer, first "
-            f"task {task.id!r}: {hint['text']!r} holds {task.answer!r}; allowed: hints without it, or "
+            f"task {task.id!r}: {hint.text!r} holds {task.answer!r}; allowed: hints without it, or "
             f"{key}.allow_leaks=true"
         )
 
@@ -247,12 +241,10 @@ def _first(source: TaskSource) -> list[Task]:
 def leaks(task: Task, text: str) -> bool:
     """Whether a hint says the task's answer, as a word of its own, where the problem itself does not say it.
 
-    A source may know better: a number that stands in a hint by chance is no leak. Its tasks then carry
-    ``columns["hints_leak"]``.
+    A source may know better (``Task.hints_leak``): a number that stands in a hint by chance is no leak.
     """
-    known = task.columns.get("hints_leak")
-    if known is not None:
-        return bool(known)
+    if task.hints_leak is not None:
+        return task.hints_leak
     answers = task.answer if isinstance(task.answer, list) else [task.answer]
     problem = " ".join(str(message["content"]) for message in task.messages)
     return any(_says(text, str(a)) and not _says(problem, str(a)) for a in answers if a is not None and str(a).strip())

@@ -1,4 +1,4 @@
-"""Rollouts that begin where somebody else left off: a task with a column ``begun`` is gone on with from there."""
+"""Rollouts that begin where somebody else left off: every completion of a task with a ``prefix`` begins with it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Literal
 
-from lyceum.guidance.base import AroundContext, TaskGuide, notes_of, piecewise_lines
+from lyceum.guidance.base import AroundContext, TaskGuide, piecewise_lines
 from lyceum.rollout.steps import write_texts
 from lyceum.rooms import Composition, GuidanceSettings
 from lyceum.tree import Node, Tree
 from lyceum.types import Context, Guidance, Origin, Rollout, Sampling, Task, TaskSource
-
-BEGUN = "begun"
-"""Column with the tokens that a task's completions begin with."""
 
 
 class Begun(GuidanceSettings):
@@ -35,17 +32,16 @@ class BegunGuide(TaskGuide):
     """Without a state: what is given stands in the task."""
 
     async def roll(self, rollout: Rollout, task: Task, context: Context) -> Tree:
-        given = task.columns.get(BEGUN)
-        tree = await rollout(task, FromBeginning(context, given) if given else context)
-        tree.record[BEGUN] = len(given or ())
+        tree = await rollout(task, FromBeginning(context, task.prefix) if task.prefix else context)
+        tree.metadata["begun"] = len(task.prefix)
         return tree
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        given = [(tree, tokens) for tree, tokens in notes_of(trees, BEGUN) if tokens]
+        given = [tree for tree in trees if tree.metadata.get("begun")]
         figures = {"groups/begun": float(len(given))}
         if given:
-            figures["tokens/given"] = fmean(tokens for _, tokens in given)
-            figures["correct/begun"] = fmean(tree.solved or 0.0 for tree, _ in given)
+            figures["tokens/given"] = fmean(len(tree.task.prefix) for tree in given)
+            figures["correct/begun"] = fmean(tree.solved or 0.0 for tree in given)
         self._figures = figures
 
 

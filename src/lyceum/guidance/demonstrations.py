@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
@@ -16,6 +17,14 @@ from lyceum.tree import Node, Tree, is_right
 from lyceum.types import Context, Guidance, Rollout, Task, TaskSource
 
 LEFT_OUT = ("missing", "too long", "wrong", "ungraded")
+
+
+@dataclass(frozen=True)
+class DemonstrationNote:
+    """What became of a task's demonstration: ``added``, ``not needed`` or why it was left out; accuracy without it."""
+
+    outcome: str
+    own: float | None
 
 
 class Demonstrations(GuidanceSettings):
@@ -52,7 +61,7 @@ class DemonstrationGuide(TaskGuide):
         tree = await rollout(task, context)
         own = tree.solved
         outcome = await self.help(tree, context) if self.settings.when == "always" or failed(tree) else "not needed"
-        tree.record["demonstrations"] = {"outcome": outcome, "own": own}
+        tree.metadata["demonstrations"] = DemonstrationNote(outcome, own)
         return tree
 
     async def help(self, tree: Tree, context: Context) -> str:
@@ -75,9 +84,9 @@ class DemonstrationGuide(TaskGuide):
         return "added"
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        records = [note for _, note in notes_of(trees, "demonstrations")]
-        outcomes = Counter(record["outcome"] for record in records)
-        own = [record["own"] for record in records if record["own"] is not None]
+        notes = [note for _, note in notes_of(trees, DemonstrationNote)]
+        outcomes = Counter(note.outcome for note in notes)
+        own = [note.own for note in notes if note.own is not None]
         figures: dict[str, float] = {"groups/guided": outcomes["added"]}
         figures |= {f"left_out/{why.replace(' ', '_')}": outcomes[why] for why in LEFT_OUT}
         if own:

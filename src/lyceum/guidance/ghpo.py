@@ -4,14 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 from pydantic import Field, field_validator
 
-from lyceum.guidance.base import Hint, TaskGuide, check_solutions, failed, fits, notes_of, solution_to_give, take_over
+from lyceum.guidance.base import TaskGuide, check_solutions, failed, fits, notes_of, solution_to_give, take_over
 from lyceum.rooms import GuidanceSettings
 from lyceum.tree import Tree
-from lyceum.types import Context, Rollout, Task, TaskSource
+from lyceum.types import Context, Hint, Rollout, Task, TaskSource
+
+
+@dataclass
+class GHPONote:
+    """What a task's group was given.
+
+    Attributes:
+        failed: whether all samples without help were wrong.
+        cold: whether the stage was in its cold start.
+        hints: shares that give something.
+        asked: shares that were given.
+        too_long: hints for which the model's context has no room.
+        solved_at: the share under which a sample was right; None where none was.
+    """
+
+    failed: bool
+    cold: bool
+    hints: int
+    asked: list[float] = field(default_factory=list)
+    too_long: int = 0
+    solved_at: float | None = None
 
 
 class GHPO(GuidanceSettings):
@@ -65,49 +87,47 @@ class GHPOGuide(TaskGuide):
         hints = self.hints(task)
         with context.returning() if hints and not cold else nullcontext():
             tree = await rollout(task, context)
-        note: dict[str, Any] = {"failed": failed(tree), "cold": cold, "hints": len(hints), "asked": []}
-        tree.record["ghpo"] = note
-        if hints and not cold and note["failed"]:
+        note = tree.metadata["ghpo"] = GHPONote(failed(tree), cold, len(hints))
+        if hints and not cold and note.failed:
             await self.refine(rollout, tree, hints, context, note)
         return tree
 
     async def refine(
-        self, rollout: Rollout, tree: Tree, hints: Sequence[tuple[float, Hint]], context: Context, note: dict[str, Any]
+        self, rollout: Rollout, tree: Tree, hints: Sequence[tuple[float, Hint]], context: Context, note: GHPONote
     ) -> None:
         """Roll the group out again with more and more of the solution; the last group stands for the task."""
-        final: tuple[Hint, Tree] | None = None
+        final: Tree | None = None
         fitting = [(share, hint) for share, hint in hints if fits(self.source.hinted(tree.task, hint), context)]
-        note["too_long"] = len(hints) - len(fitting)
+        note.too_long = len(hints) - len(fitting)
         for share, hint in fitting:
             if context.budget_left <= 0:
                 break
             with nullcontext() if hint is fitting[-1][1] else context.returning():
                 helped = await rollout(self.source.hinted(tree.task, hint), context)
-            note["asked"].append(share)
+            note.asked.append(share)
             tree.sampled_tokens += helped.sampled_tokens
             if helped.graded:
-                final = hint, helped
-                note["solved_at"] = None if failed(helped) else share
+                final = helped
+                note.solved_at = None if failed(helped) else share
             if not failed(helped):
                 break
         if final is not None:
-            hint, helped = final
-            trained = helped.trajectories
-            take_over(tree, helped, hint)
+            trained = final.trajectories
+            take_over(tree, final)
             tree.chosen = trained
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        notes = [note for _, note in notes_of(trees, "ghpo")]
-        refined = [note for note in notes if note["asked"]]
+        notes = [note for _, note in notes_of(trees, GHPONote)]
+        refined = [note for note in notes if note.asked]
         figures: dict[str, float] = {
-            "groups/failed": sum(note["failed"] for note in notes),
-            "groups/cold_start": sum(note["failed"] and note["cold"] for note in notes),
+            "groups/failed": sum(note.failed for note in notes),
+            "groups/cold_start": sum(note.failed and note.cold for note in notes),
             "groups/guided": len(refined),
-            "without_hints/tasks": sum(not note["hints"] for note in notes),
-            "too_long/hints": sum(note.get("too_long", 0) for note in notes),
+            "without_hints/tasks": sum(not note.hints for note in notes),
+            "too_long/hints": sum(note.too_long for note in notes),
         }
         for share in self.settings.shares:
-            figures[f"asked/{share:g}"] = sum(share in note["asked"] for note in refined)
-            figures[f"solved_at/{share:g}"] = sum(note.get("solved_at") == share for note in refined)
-        figures["solved_at/nothing"] = sum(note.get("solved_at") is None for note in refined)
+            figures[f"asked/{share:g}"] = sum(share in note.asked for note in refined)
+            figures[f"solved_at/{share:g}"] = sum(note.solved_at == share for note in refined)
+        figures["solved_at/nothing"] = sum(note.solved_at is None for note in refined)
         self._figures = figures

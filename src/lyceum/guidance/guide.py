@@ -4,19 +4,38 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
 
 from pydantic import Field
 
-from lyceum.guidance.base import Hint, TaskGuide, check_ladders, failed, fits, ladder_of, notes_of, take_over
+from lyceum.guidance.base import TaskGuide, check_ladders, failed, fits, notes_of, take_over
 from lyceum.rooms import GuidanceSettings
-from lyceum.tasks.solution import levels_of
+from lyceum.tasks.solution import ladder_of, levels_of
 from lyceum.tree import Node, Tree, is_right
-from lyceum.types import Context, Guidance, Rollout, Task, TaskSource
+from lyceum.types import Context, Guidance, Hint, Rollout, Task, TaskSource
 
 Keep = Literal["group", "right", "both"]
+
+
+@dataclass(frozen=True)
+class GuideNote:
+    """What came of a task's hint.
+
+    Attributes:
+        outcome: ``not needed``, why no hint was given (``no hint``, ``no budget``, ``too long``), ``rescued`` or
+            ``failed``.
+        unguided: accuracy without the hint; None where no grader says.
+        right, hinted: right and all samples under the hint.
+        hint: that was given.
+    """
+
+    outcome: str
+    unguided: float | None
+    right: int = 0
+    hinted: int = 0
+    hint: Hint | None = None
 
 
 class HintedSamples(GuidanceSettings):
@@ -53,48 +72,50 @@ class GuideGRPO(TaskGuide):
     async def roll(self, rollout: Rollout, task: Task, context: Context) -> Tree:
         with context.returning():
             tree = await rollout(task, context)
-        tree.record["guide"] = {"outcome": "not needed", "unguided": tree.solved}
-        if failed(tree):
-            tree.record["guide"] |= await self.help(tree, rollout, context)
+        needed = failed(tree)
+        tree.metadata["guide"] = (
+            await self.help(tree, rollout, context) if needed else GuideNote("not needed", tree.solved)
+        )
         return tree
 
-    async def help(self, tree: Tree, rollout: Rollout, context: Context) -> dict[str, object]:
-        """Sample once more under a hint and choose what is trained; what came of it, for the record."""
+    async def help(self, tree: Tree, rollout: Rollout, context: Context) -> GuideNote:
+        """Sample once more under a hint and choose what is trained; what came of it."""
+        unguided = tree.solved
         hint = self.hint_for(tree.task)
         if hint is None:
-            return {"outcome": "no hint"}
+            return GuideNote("no hint", unguided)
         if context.budget_left <= 0:
-            return {"outcome": "no budget"}
+            return GuideNote("no budget", unguided)
         hinted = replace(self.source.hinted(tree.task, hint), samples=self.settings.samples or tree.task.samples)
         if not fits(hinted, context):
-            return {"outcome": "too long"}
+            return GuideNote("too long", unguided)
         helped = await rollout(hinted, context)
         tree.sampled_tokens += helped.sampled_tokens
-        take_over(tree, helped, hint)
+        take_over(tree, helped)
         own = tree.trajectories
         grafted = [tree.graft(leaf, tree.root) for leaf in helped.graded]
         tree.chosen = chosen(own, grafted, self.settings.keep)
         right = sum(map(is_right, grafted))
-        return {"outcome": "rescued" if right else "failed", "right": right, "hinted": len(grafted), "hint": dict(hint)}
+        return GuideNote("rescued" if right else "failed", unguided, right, len(grafted), hint)
 
     def hint_for(self, task: Task) -> Hint | None:
         levels = levels_of(ladder_of(task), self.settings.tiers)
         return levels[-1] if levels else None
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        records = [note for _, note in notes_of(trees, "guide")]
-        outcomes = Counter(record["outcome"] for record in records)
-        hinted = sum(record.get("hinted", 0) for record in records)
-        unguided = [record["unguided"] for record in records if record["unguided"] is not None]
+        notes = [note for _, note in notes_of(trees, GuideNote)]
+        outcomes = Counter(note.outcome for note in notes)
+        hinted = sum(note.hinted for note in notes)
+        unguided = [note.unguided for note in notes if note.unguided is not None]
         figures: dict[str, float] = {
-            "groups/failed": len(records) - outcomes["not needed"],
+            "groups/failed": len(notes) - outcomes["not needed"],
             "groups/guided": outcomes["rescued"] + outcomes["failed"],
             "groups/rescued": outcomes["rescued"],
             "without_hints/tasks": outcomes["no hint"],
             "too_long/hints": outcomes["too long"],
         }
         if hinted:
-            figures["correct/guided"] = sum(record.get("right", 0) for record in records) / hinted
+            figures["correct/guided"] = sum(note.right for note in notes) / hinted
         if unguided:
             figures["correct/unguided"] = fmean(unguided)
         self._figures = figures

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
@@ -14,7 +15,6 @@ from lyceum.component import RecipeError
 from lyceum.guidance.base import (
     CHECKED,
     AroundContext,
-    Hint,
     TaskGuide,
     fits,
     leaks,
@@ -25,8 +25,16 @@ from lyceum.guidance.base import (
 from lyceum.rooms import Composition, GuidanceSettings
 from lyceum.tasks.rubric import Criterion, rubric_of
 from lyceum.tree import Node, Tree
-from lyceum.types import Context, Rollout, Sampling, Task, TaskSource
+from lyceum.types import Context, Hint, Rollout, Sampling, Task, TaskSource
 from lyceum.utils.aio import gather
+
+
+@dataclass(frozen=True)
+class RubricNote:
+    """How many criteria a task has to show, and how many each sample was shown."""
+
+    criteria: int
+    shown: Sequence[int] = ()
 
 
 class RubricScaffold(GuidanceSettings):
@@ -82,19 +90,19 @@ class RubricScaffoldGuide(TaskGuide):
         criteria = criteria_to_show(task, allow_leaks=self.settings.allow_leaks)
         if not criteria:
             tree = await rollout(task, context)
-            tree.record["rubric-scaffold"] = {"criteria": 0, "shown": []}
+            tree.metadata["rubric-scaffold"] = RubricNote(0)
             return tree
         scaffolded = Scaffolded(context, self.settings, self.source, criteria)
         tree = await rollout(task, scaffolded)
         if self.settings.treatment == "unhinted" and tree.chosen is None:
             tree.chosen = [leaf for leaf in tree.trajectories if leaf.path()[0] is tree.root]
-        tree.record["rubric-scaffold"] = {"criteria": len(criteria), "shown": scaffolded.shown}
+        tree.metadata["rubric-scaffold"] = RubricNote(len(criteria), scaffolded.shown)
         return tree
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        notes = notes_of(trees, "rubric-scaffold")
-        figures: dict[str, float] = {"without_hints/tasks": sum(not note["criteria"] for _, note in notes)}
-        shares = [shown / note["criteria"] for _, note in notes for shown in note["shown"]]
+        notes = notes_of(trees, RubricNote)
+        figures: dict[str, float] = {"without_hints/tasks": sum(not note.criteria for _, note in notes)}
+        shares = [shown / note.criteria for _, note in notes for shown in note.shown]
         if shares:
             figures["shown/mean"] = fmean(shares)
         outcomes: dict[str, list[float]] = {"with_criteria": [], "without": []}

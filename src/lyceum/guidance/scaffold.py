@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from pydantic import Field
@@ -14,20 +14,41 @@ from pydantic import Field
 from lyceum.component import require_keys
 from lyceum.guidance.base import (
     AroundContext,
-    Hint,
     TaskGuide,
     check_ladders,
     failed,
     fits,
-    ladder_of,
     notes_of,
     take_over,
 )
 from lyceum.rooms import Composition, GuidanceSettings
-from lyceum.tasks.solution import levels_of
+from lyceum.tasks.solution import ladder_of, levels_of
 from lyceum.tree import Node, Tree, is_right
-from lyceum.types import Context, Rollout, Sampling, Task, TaskSource
+from lyceum.types import Context, Hint, Rollout, Sampling, Task, TaskSource
 from lyceum.utils.aio import gather
+
+
+@dataclass
+class ScaffoldNote:
+    """What a task's group was given.
+
+    Attributes:
+        failed: whether all samples without help were wrong.
+        exempt: whether nothing was hinted yet at this point of the stage.
+        levels: of the task's ladder.
+        asked: samples under a hint of each tier.
+        too_long: levels for which the model's context has no room.
+        solved_by: tier of the lowest level under which a sample was right; None where none was.
+        hints: texts under which samples were right that are trained.
+    """
+
+    failed: bool
+    exempt: bool
+    levels: int
+    asked: dict[str, int] = field(default_factory=dict)
+    too_long: int = 0
+    solved_by: str | None = None
+    hints: list[str] = field(default_factory=list)
 
 
 class Scaffold(GuidanceSettings):
@@ -85,35 +106,34 @@ class ScaffoldGuide(TaskGuide):
         open_gate = not exempt and self.failures.get(task.id, 0) + 1 >= settings.stalled_after
         with context.returning() if levels and open_gate else nullcontext():
             tree = await rollout(task, context)
-        note: dict[str, Any] = {"failed": failed(tree), "exempt": exempt, "levels": len(levels), "asked": {}}
-        tree.record["scaffold"] = note
-        if levels and open_gate and note["failed"]:
+        note = tree.metadata["scaffold"] = ScaffoldNote(failed(tree), exempt, len(levels))
+        if levels and open_gate and note.failed:
             await self.climb(rollout, tree, levels, context, note)
         return tree
 
     async def climb(
-        self, rollout: Rollout, tree: Tree, levels: Sequence[Hint], context: Context, note: dict[str, Any]
+        self, rollout: Rollout, tree: Tree, levels: Sequence[Hint], context: Context, note: ScaffoldNote
     ) -> None:
         """Find the least hints that suffice, and put their successes in the places of failed trajectories."""
         fitting = [hint for hint in levels if fits(self.source.hinted(tree.task, hint), context)]
-        note["too_long"] = len(levels) - len(fitting)
+        note.too_long = len(levels) - len(fitting)
         search = self.one_by_one if self.settings.search == "one-by-one" else self.together
         tried = await search(rollout, tree.task, fitting, context)
-        note["asked"] = dict(Counter(hint["tier"] for hint, _ in tried))
+        note.asked = dict(Counter(hint.tier for hint, _ in tried))
         tree.sampled_tokens += sum(helped.sampled_tokens for _, helped in tried)
         found = [(hint, helped, leaf) for hint, helped in tried if (leaf := success(helped)) is not None]
         found = found[: self.settings.replaced]
-        note["solved_by"] = found[0][0]["tier"] if found else None
-        note["hints"] = [hint["text"] for hint, _, _ in found]
+        note.solved_by = found[0][0].tier if found else None
+        note.hints = [hint.text for hint, _, _ in found]
         wrong = tree.graded
         places = random.Random(context.seed("scaffold", "replaced")).sample(wrong, min(len(found), len(wrong)))
         for place, (hint, helped, leaf) in zip(places, found, strict=False):
             if self.settings.treatment == "unhinted":
                 tree.chosen = tree.trajectories  # the graft is trained in a failed one's place, not beside it
                 leaf = tree.graft(leaf, tree.root)
-                leaf.stats["hint"] = dict(hint)
+                leaf.stats["hint"] = hint
             else:
-                take_over(tree, helped, hint)
+                take_over(tree, helped)
             tree.replace(place, leaf)
 
     async def one_by_one(
@@ -143,25 +163,25 @@ class ScaffoldGuide(TaskGuide):
         return await rollout(replace(self.source.hinted(task, hint), samples=1), context)
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        notes = notes_of(trees, "scaffold")
+        notes = notes_of(trees, ScaffoldNote)
         if self.settings.stalled_after > 1:
             for tree, note in notes:
-                if note["failed"]:
+                if note.failed:
                     self.failures[tree.task.id] = self.failures.get(tree.task.id, 0) + 1
                 elif tree.graded:
                     self.failures.pop(tree.task.id, None)
-        climbed = [note for _, note in notes if note["asked"]]
+        climbed = [note for _, note in notes if note.asked]
         figures: dict[str, float] = {
-            "groups/failed": sum(note["failed"] for _, note in notes),
-            "groups/exempt": sum(note["failed"] and note["exempt"] for _, note in notes),
+            "groups/failed": sum(note.failed for _, note in notes),
+            "groups/exempt": sum(note.failed and note.exempt for _, note in notes),
             "groups/guided": len(climbed),
-            "without_hints/tasks": sum(not note["levels"] for _, note in notes),
-            "too_long/hints": sum(note.get("too_long", 0) for _, note in notes),
+            "without_hints/tasks": sum(not note.levels for _, note in notes),
+            "too_long/hints": sum(note.too_long for _, note in notes),
         }
         for tier in self.settings.tiers:
-            figures[f"asked/{tier}"] = sum(note["asked"].get(tier, 0) for note in climbed)
-            figures[f"solved_by/{tier}"] = sum(note["solved_by"] == tier for note in climbed)
-        figures["solved_by/nothing"] = sum(note["solved_by"] is None for note in climbed)
+            figures[f"asked/{tier}"] = sum(note.asked.get(tier, 0) for note in climbed)
+            figures[f"solved_by/{tier}"] = sum(note.solved_by == tier for note in climbed)
+        figures["solved_by/nothing"] = sum(note.solved_by is None for note in climbed)
         self._figures = figures
 
     def state_dict(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import Field
@@ -23,6 +24,19 @@ from lyceum.rooms import Composition, GuidanceSettings
 from lyceum.tasks.solution import Solution
 from lyceum.tree import Node, Tree, is_right
 from lyceum.types import Context, Grade, Rollout, Sampling, Task, TaskSource
+
+
+@dataclass(frozen=True)
+class SeeleNote:
+    """A task's rounds.
+
+    Attributes:
+        rounds: (share of the solution that was given, accuracy) of each.
+        next: share with which its next group begins; None where it has no solution to give.
+    """
+
+    rounds: Sequence[tuple[float, float]] = ()
+    next: float | None = None
 
 
 class Seele(GuidanceSettings):
@@ -68,22 +82,22 @@ class SeeleGuide(TaskGuide):
         solution = solution_to_give(self.source, task, allow_leaks=self.settings.allow_leaks)
         if solution is None:
             tree = await rollout(task, context)
-            tree.record["seele"] = {"rounds": [], "next": None}
+            tree.metadata["seele"] = SeeleNote()
             return tree
         # The first time everything but the last step is given: the worst is assumed of the model.
         start = self.shares.get(task.id, (solution.total - 1) / solution.total)
         rounds = Rounds(context, self.settings, self.source, solution, start)
         tree = await rollout(task, rounds)
         rounds.close()
-        tree.record["seele"] = {"rounds": rounds.seen, "next": rounds.share}
+        tree.metadata["seele"] = SeeleNote(rounds.seen, rounds.share)
         return tree
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        notes = notes_of(trees, "seele")
-        self.shares |= {tree.task.id: note["next"] for tree, note in notes if note["next"] is not None}
-        figures: dict[str, float] = {"without_hints/tasks": sum(note["next"] is None for _, note in notes)}
+        notes = notes_of(trees, SeeleNote)
+        self.shares |= {tree.task.id: note.next for tree, note in notes if note.next is not None}
+        figures: dict[str, float] = {"without_hints/tasks": sum(note.next is None for _, note in notes)}
         for number in range(self.settings.rounds):
-            seen = [note["rounds"][number] for _, note in notes if number < len(note["rounds"])]
+            seen = [note.rounds[number] for _, note in notes if number < len(note.rounds)]
             if seen:
                 figures[f"share/round_{number + 1}"] = sum(share for share, _ in seen) / len(seen)
                 figures[f"accuracy/round_{number + 1}"] = sum(accuracy for _, accuracy in seen) / len(seen)

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from lyceum.component import of_kind, require_keys, slot
-from lyceum.curriculum.hard_filter import DIRECT
-from lyceum.guidance.base import TaskGuide
+from lyceum.guidance.base import TaskGuide, notes_of
 from lyceum.rooms import Composition, GuidanceSettings, RolloutSettings
-from lyceum.tree import Node, Tree, is_right
+from lyceum.tree import DirectSamples, Node, Tree, is_right
 from lyceum.types import Context, Continuation, Origin, Rollout, Task, TaskSource
-
-RECORD = "search-where-hard"
 
 Solution = dict[str, Any]
 """A right trajectory as plain lists: the fields of a ``Continuation``."""
+
+
+@dataclass(frozen=True)
+class SearchNote:
+    """How a task was sampled, and how many of its trajectories are cached solutions."""
+
+    by: Literal["search", "cache", "direct", "dropped"]
+    cached: int
 
 
 class SearchWhereHard(GuidanceSettings):
@@ -117,25 +123,25 @@ class SolutionCache(TaskGuide):
         return task.samples or Composition(rollout=self.settings.direct).samples or 8
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        for tree in trees:
-            direct = tree.record[DIRECT]
-            if tree.record[RECORD]["by"] == "search" and self.settings.cached_tasks:
+        notes = notes_of(trees, SearchNote)
+        direct = [None if tree.direct is None else tree.direct.accuracy for tree, _ in notes]
+        for (tree, note), accuracy in zip(notes, direct, strict=True):
+            if note.by == "search" and self.settings.cached_tasks:
                 self.keep(tree)
-            elif tree.record[RECORD]["by"] == "cache" and direct is not None and direct > self.settings.hard:
+            elif note.by == "cache" and accuracy is not None and accuracy > self.settings.hard:
                 self.solutions.pop(tree.task.id, None)  # it is no longer hard
         while len(self.solutions) > self.settings.cached_tasks:
             del self.solutions[next(iter(self.solutions))]
-        of = [tree.record[RECORD] for tree in trees]
-        direct = [tree.record[DIRECT] for tree in trees if tree.record[DIRECT] is not None]
+        by = Counter(note.by for _, note in notes)
         figures: dict[str, float] = {
-            "searched/tasks": sum(note["by"] == "search" for note in of),
-            "easy/tasks": sum(note["by"] in ("direct", "dropped") for note in of),
-            "used/hits": sum(note["by"] == "cache" for note in of),
-            "used/solutions": sum(note["cached"] for note in of),
+            "searched/tasks": by["search"],
+            "easy/tasks": by["direct"] + by["dropped"],
+            "used/hits": by["cache"],
+            "used/solutions": sum(note.cached for _, note in notes),
             "cached/tasks": len(self.solutions),
         }
-        if direct:
-            figures["solved/direct"] = fmean(direct)
+        if known := [accuracy for accuracy in direct if accuracy is not None]:
+            figures["solved/direct"] = fmean(known)
         self._figures = figures
 
     def keep(self, tree: Tree) -> None:
@@ -158,9 +164,11 @@ class SolutionCache(TaskGuide):
         self.solutions = {id: [dict(one) for one in found] for id, found in state["solutions"].items()}
 
 
-def noted(tree: Tree, direct: float | None, by: str, cached: int = 0) -> Tree:
-    tree.record[DIRECT] = direct
-    tree.record[RECORD] = {"by": by, "cached": cached}
+def noted(
+    tree: Tree, direct: float | None, by: Literal["search", "cache", "direct", "dropped"], cached: int = 0
+) -> Tree:
+    tree.direct = DirectSamples(direct)
+    tree.metadata |= {"direct": direct, "search-where-hard": SearchNote(by, cached)}
     return tree
 
 

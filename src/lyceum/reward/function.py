@@ -37,7 +37,7 @@ class Function(CodePart):
         async def one(task: Task, leaf: Node) -> Grade:
             given = accepted(function, keywords(task, leaf))
             if "task" in given:
-                given["task"] = asdict(task)
+                given["task"] = asdict(given["task"])
             try:
                 return self._grade(await call(given))
             except TimeoutError:
@@ -61,7 +61,7 @@ def keywords(task: Task, leaf: Node | None) -> dict[str, Any]:
     """What a function may ask for. A column that has the name of one of the first is reached through ``columns``."""
     return {
         **task.columns,
-        "task": task,
+        "task": task.public(),
         "completion": "" if leaf is None else leaf.completion,
         "prompt": prompt_text(task.messages),
         "messages": [dict(message) for message in task.messages],

@@ -11,9 +11,6 @@ from lyceum.rooms import Composition, RewardSettings
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Origin, Task, TaskSource
 
-COLUMN = "token_budget"
-"""Column of a task that holds its budget, in tokens."""
-
 
 class TokenBudget(RewardSettings):
     """1 for a completion as long as its budget, falling to 0 at no token and at twice the budget."""
@@ -40,9 +37,9 @@ class TokenBudget(RewardSettings):
         return each(self.score)
 
     def score(self, task: Task, leaf: Node) -> Grade:
-        budget = self.budget_tokens or task.columns.get(COLUMN)
+        budget = self.budget_tokens or task.token_budget
         if budget is None:
-            return Grade.ungraded(f"the task has no {COLUMN}")
+            return Grade.ungraded("the task has no token_budget")
         # A hint or a tool's answer stands in the completion, but its length is not the policy's doing.
         length = sum(len(node.tokens) for node in leaf.path() if node.origin is Origin.POLICY)
         return Grade(length_reward(length, budget=budget, band=self.shape == "band"))

@@ -218,7 +218,7 @@ class Search:
 
     def finish(self) -> Tree:
         self.tree.chosen = list(self.finished)
-        self.tree.record["beam"] = {
+        self.tree.metadata["beam"] = {
             "ended": self.ended,
             "rounds": self.rounds,
             "drawn": self.drawn,

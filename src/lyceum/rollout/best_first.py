@@ -244,7 +244,7 @@ class BestFirstSearch:
 
     def finish(self) -> Tree:
         self.tree.chosen = self.finished
-        self.tree.record["best-first"] = {
+        self.tree.metadata["best-first"] = {
             "ended": self.ended,
             "rounds": self.rounds,
             "expansions": self.expansions,

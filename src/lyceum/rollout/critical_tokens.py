@@ -85,7 +85,7 @@ class CriticalTokens(RolloutSettings):
         ]
         again = await extend_to_end(context, asked)
         tree.chosen = [*first, *again]
-        tree.record["critical_tokens"] = {"first": n_first, "places": places}
+        tree.metadata["critical_tokens"] = {"first": n_first, "places": places}
         await context.grade(tree.chosen)
         return tree
 

@@ -142,7 +142,7 @@ class LookAhead(RolloutSettings):
         paths, opened, dropped = await self._branch(tree.root, wanted, context) if wanted else ([], 0, 0)
         leaves = await self._finish(tree.root, paths, samples, context)
         tree.chosen = leaves
-        tree.record["look_ahead"] = {"wanted": wanted, "grown": len(paths), "opened": opened, "dropped": dropped}
+        tree.metadata["look_ahead"] = {"wanted": wanted, "grown": len(paths), "opened": opened, "dropped": dropped}
         await context.grade(leaves)
         return tree
 

@@ -294,7 +294,7 @@ class Search:
         for number, place in enumerate(self.found):
             place.node.stats["backed_up"] = number
         self.tree.chosen = [place.node for place in (*self.found, *self.ungraded)]
-        self.tree.record["mcts"] = {
+        self.tree.metadata["mcts"] = {
             "ended": self.ended,
             "expansions": self.expansions,
             "nodes": self.nodes,

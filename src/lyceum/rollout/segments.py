@@ -116,7 +116,7 @@ class Segments(RolloutSettings):
                 fallbacks += bool(asked)
         tree.chosen = finished
         reasons = Counter(node.stats["finished"] for node in finished)
-        tree.record["segments"] = {"rounds": rounds, "fallbacks": fallbacks, "finished": dict(reasons)}
+        tree.metadata["segments"] = {"rounds": rounds, "fallbacks": fallbacks, "finished": dict(reasons)}
         await context.grade(finished)
         return tree
 

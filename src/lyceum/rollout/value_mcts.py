@@ -198,7 +198,7 @@ class ValueSearch:
                 place.node.value = place.value
         self.tree.chosen = self.ends
         places = self.root.walk()
-        self.tree.record["value-mcts"] = {
+        self.tree.metadata["value-mcts"] = {
             "ended": self.ended,
             "iterations": self.iterations,
             "steps": len(places) - 1,

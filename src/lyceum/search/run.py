@@ -190,7 +190,7 @@ def answer(tree: Tree, candidates: Sequence[Candidate], chosen: int | None) -> d
             }
             for node in nodes
         ],
-        "record": tree.record,
+        "metadata": tree.metadata,
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from lyceum.tasks.prompt import with_hint_below
 from lyceum.tasks.rubric import Criterion, listed
 from lyceum.tasks.solution import Solution, written_solution
-from lyceum.types import Task
+from lyceum.types import Hint, Task
 
 
 class Source:
@@ -26,11 +26,11 @@ class Source:
     def row(self, index: int) -> Mapping[str, Any] | None:
         return None
 
-    def hinted(self, task: Task, hint: Mapping[str, str]) -> Task:
+    def hinted(self, task: Task, hint: Hint) -> Task:
         return with_hint_below(task, hint)
 
     def solution(self, task: Task) -> Solution | None:
         return written_solution(task)
 
-    def rubric_hint(self, task: Task, criteria: Sequence[Criterion]) -> Mapping[str, str]:
+    def rubric_hint(self, task: Task, criteria: Sequence[Criterion]) -> Hint:
         return listed(criteria)

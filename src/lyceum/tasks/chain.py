@@ -12,6 +12,7 @@ import random
 import re
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any, Literal
 
@@ -23,7 +24,7 @@ from lyceum.tasks.rubric import Criterion
 from lyceum.tasks.solution import Solution
 from lyceum.tasks.split import check_index, check_levels, rounded
 from lyceum.tree import Node
-from lyceum.types import Grade, Grader, Task
+from lyceum.types import Grade, Grader, Hint, Task
 
 MODULUS = 100
 LARGEST_OPERAND = 9
@@ -87,20 +88,20 @@ class ChainSource(Source):
         level, largest = (rounded(rng, values[name]) for name in ("operations", "largest_operand"))
         start, operations = draw(rng, level, heldout=self.split == "heldout", largest=largest)
         task = make_task(id, start, operations)
-        return task.with_messages(task.messages, parameters=dict(values))
+        return replace(task, parameters=dict(values))
 
     def grader(self) -> Grader:
         return grade_leaves
 
-    def hinted(self, task: Task, hint: Mapping[str, str]) -> Task:
+    def hinted(self, task: Task, hint: Hint) -> Task:
         return hinted(task, hint)
 
     def solution(self, task: Task) -> Solution:
         return solution(task)
 
-    def rubric_hint(self, task: Task, criteria: Sequence[Criterion]) -> dict[str, str]:
+    def rubric_hint(self, task: Task, criteria: Sequence[Criterion]) -> Hint:
         """The first criteria, as the results that they ask for."""
-        return {"tier": "rubric", "text": given(task.columns["steps"][: len(criteria)])}
+        return Hint("rubric", given(task.columns["steps"][: len(criteria)]))
 
 
 def draw(rng: random.Random, level: int, *, heldout: bool, largest: int = LARGEST_OPERAND) -> tuple[int, list[int]]:
@@ -143,11 +144,11 @@ def make_task(id: str, start: int, operations: Sequence[int]) -> Task:
         "steps": results,
         # The results that a solution hint gives are the chain's but for its last, which may be the same number.
         "hints": [hint for hint in hints_of(results) if len(results) > 1 or hint["tier"] != "solution"],
-        "hints_leak": False,
         "demonstration": completion_text(start, operations, results),
         "rubric": rubric(operations, results),
     }
-    return Task(id, ({"role": "user", "content": chain},), str(results[-1]), columns, provenance="chain")
+    messages = ({"role": "user", "content": chain},)
+    return Task(id, messages, str(results[-1]), columns, provenance="chain", hints_leak=False)
 
 
 def hints_of(results: Sequence[int]) -> list[dict[str, str]]:
@@ -190,10 +191,10 @@ def rubric(operations: Sequence[int], results: Sequence[int]) -> list[dict[str, 
     return [*steps, answer]
 
 
-def hinted(task: Task, hint: Mapping[str, str]) -> Task:
-    """The same problem with a hint in its prompt: ``37+8-2+5|45=``. The id stays; ``columns["hint"]`` is the hint."""
-    content = chain_text(task.columns["start"], task.columns["operations"], hint["text"])
-    return task.with_messages([{"role": "user", "content": content}], hint=dict(hint))
+def hinted(task: Task, hint: Hint) -> Task:
+    """The same problem with a hint in its prompt: ``37+8-2+5|45=``. The id stays."""
+    content = chain_text(task.columns["start"], task.columns["operations"], hint.text)
+    return task.with_messages([{"role": "user", "content": content}], hint=hint)
 
 
 def retried(task: Task, attempt: str, wrong_step: int | None = None) -> Task:

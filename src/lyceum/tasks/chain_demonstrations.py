@@ -13,6 +13,7 @@ What a model trained on this samples is wrong about as often as its writer was, 
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -30,7 +31,7 @@ from lyceum.tasks.chain import (
     make_task,
     retried,
 )
-from lyceum.types import Grader, Task
+from lyceum.types import Grader, Hint, Task
 
 SLIP = 10
 
@@ -108,8 +109,8 @@ class ChainDemonstrationSource(Source):
         if rng.random() < of.hint_share[level - 1]:
             help = rng.choices((1, 2, 3), of.tier_share)[0]
             tier = ("knowledge", "planning", "solution")[help - 1]
-            hint = rng.choice([hint for hint in hints_of(task.columns["steps"]) if hint["tier"] == tier])
-            text = hint["text"]
+            hint = Hint(**rng.choice([hint for hint in hints_of(task.columns["steps"]) if hint["tier"] == tier]))
+            text = hint.text
             given = text.count(",") + 1 if tier == "solution" else 0
             task = task.with_messages([{"role": "user", "content": chain_text(start, operations, text)}], hint=hint)
         written = write(
@@ -121,7 +122,7 @@ class ChainDemonstrationSource(Source):
             corrected=of.corrected,
             given=given,
         )
-        return task.with_messages(task.messages, demonstration=written)
+        return replace(task, columns={**task.columns, "demonstration": written})
 
     def _after_a_wrong_attempt(self, task: Task, rng: random.Random) -> Task:
         """A wrong attempt and its critique in the prompt, of which half name the step; the demonstration is right."""

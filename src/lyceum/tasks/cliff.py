@@ -9,7 +9,8 @@ helps: group-relative learning sees groups that failed as a whole, and nothing e
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Literal
 
@@ -20,7 +21,7 @@ from lyceum.tasks.base import Source
 from lyceum.tasks.chain import HELDOUT_ONE_IN, LARGEST_OPERAND, MODULUS
 from lyceum.tasks.split import Split, check_index, kept_for_evaluation
 from lyceum.tree import Node
-from lyceum.types import Grade, Grader, Task
+from lyceum.types import Grade, Grader, Hint, Task
 
 LEVEL = "cliff"
 
@@ -56,7 +57,7 @@ class CliffSource(Source):
     def grader(self) -> Grader:
         return grade_leaves
 
-    def hinted(self, task: Task, hint: Mapping[str, str]) -> Task:
+    def hinted(self, task: Task, hint: Hint) -> Task:
         return hinted(task, hint)
 
 
@@ -100,24 +101,25 @@ class CliffDemonstrationSource(Source):
         task = make_task(id, start, operands)
         help, given = rng.choices(range(4), of.help_share)[0], 0
         tier = ("", "knowledge", "planning", "solution")[help]
-        offered = [hint for hint in task.columns["hints"] if hint["tier"] == tier]
+        offered = [Hint(**hint) for hint in task.columns["hints"] if hint["tier"] == tier]
         if not offered:  # a single operation has no solution hint
             help = 0
         else:
             hint = rng.choice(offered)
-            given = hint["text"].count(",") + 1 if tier == "solution" else 0
+            given = hint.text.count(",") + 1 if tier == "solution" else 0
             task = hinted(task, hint)
         value, results = start, list[int]()
         for place, operand in enumerate(operands):
             follows = place < given or rng.random() < of.right[help]
             value = (value - operand if follows else value + operand) % MODULUS
             results.append(value)
-        return task.with_messages(task.messages, demonstration=completion_text(start, operands, results))
+        demonstration = completion_text(start, operands, results)
+        return replace(task, columns={**task.columns, "demonstration": demonstration})
 
     def grader(self) -> Grader:
         return grade_leaves
 
-    def hinted(self, task: Task, hint: Mapping[str, str]) -> Task:
+    def hinted(self, task: Task, hint: Hint) -> Task:
         return hinted(task, hint)
 
 
@@ -162,17 +164,16 @@ def make_task(id: str, start: int, operands: Sequence[int]) -> Task:
         "operands": list(operands),
         "steps": results,
         "hints": hints_of(results),
-        "hints_leak": False,
         "demonstration": completion_text(start, operands, results),
     }
     message = {"role": "user", "content": problem_text(start, operands)}
-    return Task(id, (message,), str(results[-1]), columns, provenance="cliff")
+    return Task(id, (message,), str(results[-1]), columns, provenance="cliff", hints_leak=False)
 
 
-def hinted(task: Task, hint: Mapping[str, str]) -> Task:
-    """The same problem with a hint before its ``=``; ``columns["hint"]`` is the hint."""
-    content = problem_text(task.columns["start"], task.columns["operands"], hint["text"])
-    return task.with_messages([{"role": "user", "content": content}], hint=dict(hint))
+def hinted(task: Task, hint: Hint) -> Task:
+    """The same problem with a hint before its ``=``."""
+    content = problem_text(task.columns["start"], task.columns["operands"], hint.text)
+    return task.with_messages([{"role": "user", "content": content}], hint=hint)
 
 
 async def grade_leaves(task: Task, leaves: Sequence[Node]) -> list[Grade]:

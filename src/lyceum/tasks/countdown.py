@@ -11,6 +11,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Literal
 
@@ -107,7 +108,7 @@ class CountdownSource(Source):
         id = f"countdown/{self.split}/{self.seed}/at/{key}"
         rng = random.Random(f"{id}/parameters")
         task = self._draw(id, *(rounded(rng, values[name]) for name in ("numbers", "largest_number")))
-        return task.with_messages(task.messages, parameters=dict(values))
+        return replace(task, parameters=dict(values))
 
     def _draw(self, key: str, level: int, max_number: int) -> Task:
         settings = self.settings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -15,7 +15,7 @@ from lyceum.tasks.rubric import Criterion
 from lyceum.tasks.solution import Solution
 from lyceum.tasks.split import Split, check_index
 from lyceum.tree import Node
-from lyceum.types import Grade, Grader, Task, TaskSource
+from lyceum.types import Grade, Grader, Hint, Task, TaskSource
 
 PATTERN = 1000
 """Tasks after which the order of the sources repeats; shares are kept to one in so many."""
@@ -77,7 +77,7 @@ class MixtureSource(Source):
 
         return grade
 
-    def hinted(self, task: Task, hint: Mapping[str, str]) -> Task:
+    def hinted(self, task: Task, hint: Hint) -> Task:
         """The source's own hinted task."""
         number, own = self._own(task)
         return replace(self.sources[number].hinted(own, hint), id=task.id)
@@ -86,7 +86,7 @@ class MixtureSource(Source):
         number, own = self._own(task)
         return self.sources[number].solution(own)
 
-    def rubric_hint(self, task: Task, criteria: Sequence[Criterion]) -> Mapping[str, str]:
+    def rubric_hint(self, task: Task, criteria: Sequence[Criterion]) -> Hint:
         number, own = self._own(task)
         return self.sources[number].rubric_hint(own, criteria)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lyceum.tasks.rows import kind_of
-from lyceum.types import Task
+from lyceum.types import Hint, Task
 from lyceum.utils.terminal import quoted
 
 MOST_NAMES = 50
@@ -87,10 +87,10 @@ def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
     return plain
 
 
-def with_hint_below(task: Task, hint: Mapping[str, str]) -> Task:
-    """The same problem with a hint below its last message; ``columns["hint"]`` is the hint."""
+def with_hint_below(task: Task, hint: Hint) -> Task:
+    """The same problem with a hint below its last message."""
     *before, last = task.messages
-    content, text = last["content"], f"Hint: {hint['text']}"
+    content, text = last["content"], f"Hint: {hint.text}"
     # Content is text, or a list of parts (text, images).
     content = f"{content}\n{text}" if isinstance(content, str) else [*content, {"type": "text", "text": text}]
-    return task.with_messages([*before, {**last, "content": content}], hint=dict(hint))
+    return task.with_messages([*before, {**last, "content": content}], hint=hint)

@@ -11,6 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lyceum.types import Hint
+
 Criterion = Mapping[str, Any]
 
 RULES = ("contains", "ends")
@@ -53,10 +55,10 @@ def step_rubric(steps: Sequence[str]) -> list[dict[str, Any]]:
     ]
 
 
-def listed(criteria: Sequence[Criterion]) -> dict[str, str]:
+def listed(criteria: Sequence[Criterion]) -> Hint:
     """Criteria as a hint: a list of what earns points, and one of what costs some."""
     wanted = [f"- {one['criterion']} ({one['points']:g} points)" for one in criteria if one["points"] >= 0]
     unwanted = [f"- {one['criterion']} ({-one['points']:g} points off)" for one in criteria if one["points"] < 0]
     lines = ["A good answer:", *wanted] if wanted else []
     lines += ["What to avoid:", *unwanted] if unwanted else []
-    return {"tier": "rubric", "text": "\n".join(lines)}
+    return Hint("rubric", "\n".join(lines))

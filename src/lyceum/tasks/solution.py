@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from lyceum.types import Task
+from lyceum.types import Hint, Task
 
 LINES = 4
 """A demonstration of at least so many lines is cut at lines, a shorter one at words."""
@@ -32,9 +32,9 @@ class Solution:
         """Steps that a hint of this share of the solution gives: the nearest number that may be given."""
         return max(0, min(round(share * self.total), len(self.steps)))
 
-    def hint(self, count: int) -> dict[str, str]:
+    def hint(self, count: int) -> Hint:
         """The first ``count`` steps as a hint."""
-        return {"tier": "solution", "text": self.before + self.between.join(self.steps[:count])}
+        return Hint("solution", self.before + self.between.join(self.steps[:count]))
 
     def first(self, count: int) -> Solution:
         """The same solution, of which no more than ``count`` steps may be given."""
@@ -56,7 +56,7 @@ def written_solution(task: Task) -> Solution | None:
             pieces = re.findall(r"\S+\s*", demonstration)
         if len(pieces) > 1:
             return Solution(tuple(pieces[:-1]), len(pieces), before="The solution begins:\n")
-    texts = [hint["text"] for hint in levels_of(task.columns.get("hints") or (), ("solution",))]
+    texts = [hint.text for hint in levels_of(ladder_of(task), ("solution",))]
     if not texts:
         return None
     ends = [len(text) for text in texts]
@@ -64,18 +64,22 @@ def written_solution(task: Task) -> Solution | None:
     return Solution(steps, len(steps) + 1)
 
 
-def levels_of(ladder: Sequence[Mapping[str, str]], tiers: Sequence[str]) -> list[dict[str, str]]:
+def ladder_of(task: Task) -> list[Hint]:
+    """The hints in a task's column ``hints``, from abstract to concrete; empty where it has none."""
+    return [Hint(hint["tier"], hint["text"]) for hint in task.columns.get("hints") or ()]
+
+
+def levels_of(ladder: Sequence[Hint], tiers: Sequence[str]) -> list[Hint]:
     """Hints in the order in which help grows: tier by tier, and in a tier each with all that the tier said before.
 
     A hint that begins with the one before it in its tier says that already; otherwise the two are joined by a line end.
     What a tier says is not taken on into the next.
     """
-    levels: list[dict[str, str]] = []
+    levels: list[Hint] = []
     for tier in tiers:
         text = ""
         for hint in ladder:
-            if hint["tier"] == tier:
-                said = hint["text"]
-                text = said if said.startswith(text) else f"{text}\n{said}"
-                levels.append({"tier": tier, "text": text})
+            if hint.tier == tier:
+                text = hint.text if hint.text.startswith(text) else f"{text}\n{hint.text}"
+                levels.append(Hint(tier, text))
     return levels

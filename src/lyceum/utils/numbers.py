@@ -11,6 +11,7 @@ import json
 import math
 import numbers
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from statistics import fmean
 from typing import Any
@@ -77,7 +78,8 @@ def real(value: Any, what: str) -> float:
 def plain(value: Any, *, other: Callable[[Any], Any] | None = None) -> Any:
     """Nested values as JSON takes them: mappings, lists, texts, bools, finite numbers and None.
 
-    A number that is not finite becomes None; arrays and tensors become lists; keys become texts.
+    A number that is not finite becomes None; arrays and tensors become lists; a dataclass becomes the mapping of its
+    fields; keys become texts.
 
     Args:
         other: makes a plain value of anything else, ``str`` for instance; without it, that is a mistake.
@@ -95,6 +97,8 @@ def plain(value: Any, *, other: Callable[[Any], Any] | None = None) -> Any:
         return number if math.isfinite(number) else None
     if hasattr(value, "tolist") and isinstance(items := value.tolist(), list):
         return plain(items, other=other)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name), other=other) for field in fields(value)}
     if other is None:
         raise TypeError(f"got a {type(value).__name__}; allowed: numbers, texts, booleans, None, lists and mappings")
     return other(value)
