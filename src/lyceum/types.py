@@ -33,6 +33,10 @@ Message = Mapping[str, Any]
 yet)."""
 
 
+SeedKey = int | str | tuple[int | str, ...]
+"""Part of what a random draw is a function of: a step, a task's id, a component's name."""
+
+
 class Origin(IntEnum):
     """Who wrote a token. Only what the policy wrote is trained as policy."""
 
@@ -294,7 +298,7 @@ class Engine(Protocol):
         """Model log-probability (nats, temperature 1) of each token given those before it; 0.0 for the first."""
         ...
 
-    async def load(self, weights: nn.Module, version: int) -> None:
+    async def load(self, weights: nn.Module | Mapping[str, Tensor], version: int) -> None:
         """Serve these weights from now on. In process ``weights`` is the module itself."""
         ...
 
@@ -357,7 +361,7 @@ class Context(Protocol):
         """Tokens that the model's context leaves below a node; at 0 it cannot be extended."""
         ...
 
-    def seed(self, *key: object) -> int:
+    def seed(self, *key: SeedKey) -> int:
         """A 63-bit seed from (run seed, task, key): the same whenever and wherever it is asked for."""
         ...
 

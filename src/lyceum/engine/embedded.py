@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,11 +132,11 @@ class EmbeddedEngine:
         self._start()
         return await future
 
-    async def load(self, weights: Any, version: int) -> None:
+    async def load(self, weights: torch.nn.Module | Mapping[str, Tensor], version: int) -> None:
         """The weights in the module have changed in place (or are copied in, when ``weights`` is a state dict)."""
         if len(self._slots) or self._waiting or self._scoring:
             raise RuntimeError("weights were loaded while requests are under way")
-        if isinstance(weights, dict):
+        if isinstance(weights, Mapping):
             self.policy.module.load_state_dict(weights)
         self._keeper.clear()
         self._left = {}

@@ -12,7 +12,7 @@ from lyceum.policy import Policy
 from lyceum.reward.extract import after_last, inside_last_tags, last_boxed
 from lyceum.runtime.in_process import InProcess
 from lyceum.tree import Tree
-from lyceum.types import Context, Engine, Grader, Sampling, Task, TaskSource
+from lyceum.types import Context, Engine, Grader, Sampling, SeedKey, Task, TaskSource
 
 MAX_REASONS = 8
 """Reasons for ungraded trajectories that a run tells apart; others are only counted."""
@@ -29,7 +29,7 @@ async def sample_tasks(
     *,
     samples: int,
     sampling: Sampling,
-    key: Any = "evaluate",
+    key: SeedKey = "evaluate",
     done: Callable[[Tree], None] | None = None,
 ) -> list[Tree]:
     """``samples`` graded completions of every task. Seeds do not depend on the step: differences are the model's."""

@@ -12,7 +12,7 @@ from lyceum.component import RecipeError, kinds, require_keys
 from lyceum.rooms import Composition, RolloutSettings
 from lyceum.tasks.solution import Solution, ladder_of, levels_of
 from lyceum.tree import Node, Tree, is_right
-from lyceum.types import Context, Grade, Hint, Message, Origin, Rollout, Sampling, Task, TaskSource
+from lyceum.types import Context, Grade, Hint, Message, Origin, Rollout, Sampling, SeedKey, Task, TaskSource
 
 Note = TypeVar("Note")
 
@@ -160,7 +160,7 @@ class AroundContext:
     def room(self, node: Node) -> int:
         return self.inner.room(node)
 
-    def seed(self, *key: object) -> int:
+    def seed(self, *key: SeedKey) -> int:
         return self.inner.seed(*key)
 
 

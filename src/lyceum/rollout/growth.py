@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise, takewhile
 from random import Random
-from typing import Any
 
 from lyceum.rollout.steps import cut_off, write_texts
 from lyceum.tree import Node
-from lyceum.types import Context, Sampling
+from lyceum.types import Context, Sampling, SeedKey
 from lyceum.utils.aio import gather
 
 
@@ -114,7 +113,7 @@ def split(node: Node, at: int, decode: Callable[[Sequence[int]], str]) -> Node:
     return head
 
 
-def by_counter(context: Context, *key: Any) -> Random:
+def by_counter(context: Context, *key: SeedKey) -> Random:
     """Random numbers that are a function of the task's seed and the key alone."""
     return Random(context.seed(*key))
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from lyceum.policy import Policy
 from lyceum.tree import Node, Tree
-from lyceum.types import Engine, Grade, Grader, Message, Origin, Request, Rollout, Sampling, Task, ValueModel
+from lyceum.types import Engine, Grade, Grader, Message, Origin, Request, Rollout, Sampling, SeedKey, Task, ValueModel
 from lyceum.utils.aio import callers_turn, gather
 from lyceum.utils.seeds import counter_seed
 
@@ -50,7 +50,7 @@ class InProcess:
         tasks: Sequence[Task],
         rollout: Rollout,
         *,
-        key: Any,
+        key: SeedKey,
         step: int = 0,
         progress: float = 0.0,
         done: Callable[[Tree], None] | None = None,
@@ -205,7 +205,7 @@ class TaskContext:
     def room(self, node: Node) -> int:
         return max(0, self._runtime.policy.context_length - sum(len(above.tokens) for above in node.path()))
 
-    def seed(self, *key: object) -> int:
+    def seed(self, *key: SeedKey) -> int:
         return counter_seed(*self._key, *key)
 
     @property
