@@ -174,10 +174,10 @@ def elsewhere(args: Any) -> list[dict[str, Any]]:
 
 
 def try_out(recipe: str, tasks: str, *overrides: str, place: str | None = None) -> dict[str, Any]:
-    from lyceum.component import RecipeError
     from lyceum.progress import using
     from lyceum.recipe import load_recipe
     from lyceum.train import train
+    from lyceum.utils.errors import RecipeError
 
     row: dict[str, Any] = {"recipe": recipe, "tasks": place or tasks, "outcome": "ran"}
     try:

@@ -19,8 +19,8 @@ def main() -> None:
     import torch
 
     from lyceum.recipe import parse
-    from lyceum.stages.session import Interrupted
     from lyceum.train import train
+    from lyceum.utils.errors import Interrupted
 
     torch.set_num_threads(spec["threads"])
     config = json.loads((Path(spec["recipe"]["model"]["path"]) / "config.json").read_text())

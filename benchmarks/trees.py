@@ -261,10 +261,10 @@ def ratios(tree: Sequence[float], flat: Sequence[float]) -> dict[str, Any]:
 
 def strategies(folder: Path, tasks: int, seeds: int, result: dict[str, Any]) -> None:
     """Every kind of rollout on the same tasks of the ladder, as its recipe has it where there is one."""
-    from lyceum.component import RecipeError
     from lyceum.models.load import ModelSettings, load_policy
     from lyceum.recipe import load_recipe
     from lyceum.tasks.chain import Chain
+    from lyceum.utils.errors import RecipeError
 
     policy = load_policy(ModelSettings(path=str(folder), device="cpu"))
     rollouts: dict[str, Any] = {}

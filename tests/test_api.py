@@ -11,9 +11,8 @@ import sys
 import pytest
 
 import lyceum
-from lyceum.component import RecipeError
 from lyceum.given import reward_settings
-from lyceum.stages.session import Interrupted
+from lyceum.utils.errors import Interrupted, RecipeError
 
 TINY = {
     "steps": 2,

@@ -2,10 +2,10 @@ import sys
 
 import pytest
 
-from lyceum.component import RecipeError
 from lyceum.curves import open_curves
 from lyceum.metrics import Metrics
 from lyceum.recipe import load_recipe
+from lyceum.utils.errors import RecipeError
 
 
 class Library:

@@ -9,12 +9,11 @@ from folder_digest import digest
 
 from lyceum import checkpoint
 from lyceum.cli import main
-from lyceum.component import RecipeError
 from lyceum.evaluate.compare import compare
 from lyceum.recipe import parse
 from lyceum.run import Run
-from lyceum.stages.session import Interrupted
 from lyceum.train import train
+from lyceum.utils.errors import Interrupted, RecipeError
 
 RECIPE = {
     "label": "same",

@@ -12,7 +12,6 @@ import pytest
 
 from lyceum import hints
 from lyceum.cli import main
-from lyceum.component import RecipeError
 from lyceum.hint_ladders import Nonsense, Settings, read_ladder, request_for, without_leaks
 from lyceum.hints import write_hints
 from lyceum.models.load import save_policy
@@ -20,6 +19,7 @@ from lyceum.models.scratch import build_scratch
 from lyceum.policy import Policy
 from lyceum.tasks.dataset import Columns, Dataset
 from lyceum.types import Hint, Task
+from lyceum.utils.errors import RecipeError
 
 GOOD = {
     "knowledge": ["carry the tens", "a unit is ten"],

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from lyceum.cli.explain import ROOMS
-from lyceum.component import LONGEST_LINE, MOST_LINES, RecipeError, explain, kinds
+from lyceum.component import LONGEST_LINE, MOST_LINES, explain, kinds
 from lyceum.models.load import LoraSettings
 from lyceum.recipe import Recipe, load_recipe
 from lyceum.types import Sampling
+from lyceum.utils.errors import RecipeError
 
 
 def refused(*overrides: Any) -> str:

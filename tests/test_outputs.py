@@ -9,11 +9,11 @@ import pytest
 from folder_digest import digest
 
 from lyceum.cli import main
-from lyceum.component import RecipeError
 from lyceum.models import smollm2
 from lyceum.models.scratch import build_scratch
 from lyceum.outputs import check_output, input_paths
 from lyceum.recipe import load_recipe
+from lyceum.utils.errors import RecipeError
 
 TINY = [
     *("rollout.samples=2", "rollout.sampling.max_completion_tokens=4", "steps=1", "tasks_per_step=2"),

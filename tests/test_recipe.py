@@ -7,12 +7,12 @@ import json
 import pytest
 import yaml
 
-from lyceum.component import RecipeError
 from lyceum.models.load import LoraSettings
 from lyceum.recipe import apply_overrides, load_recipe, parse, read_override, recipe_names, tasks_from_text
 from lyceum.recipe_files import merged, read_raw
 from lyceum.run import Run
 from lyceum.train import train
+from lyceum.utils.errors import RecipeError
 
 TINY = ["steps=2", "tasks_per_step=2", "evaluate.n=2", "evaluate.samples=2", "evaluate.k=[1,2]", "model=scratch"]
 SHORT = ["rollout.samples=2", "rollout.sampling.max_completion_tokens=8"]

@@ -5,11 +5,12 @@ from typing import Literal
 import pytest
 
 from lyceum import component, rooms
-from lyceum.component import Component, RecipeError, kinds
+from lyceum.component import Component, kinds
 from lyceum.recipe import load_recipe
 from lyceum.rollout.flat import Flat
 from lyceum.rooms import Composition
 from lyceum.stages.online import Online
+from lyceum.utils.errors import RecipeError
 
 ROOMS = {
     base.room: base

@@ -15,11 +15,11 @@ import torch
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from lyceum.component import RecipeError
 from lyceum.files import atomic_write
 from lyceum.run import Run
 from lyceum.tree import Node, Tree
 from lyceum.types import Continuation, Grade, Origin, Task
+from lyceum.utils.errors import RecipeError
 
 torch.set_num_threads(1)
 

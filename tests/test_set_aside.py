@@ -17,10 +17,10 @@ from transformers import MambaConfig, MambaForCausalLM
 
 from lyceum.checkpoint import CheckpointError
 from lyceum.cli import main
-from lyceum.component import RecipeError
 from lyceum.models.scratch import build_scratch
 from lyceum.run import Run, recover
 from lyceum.set_aside import discard, is_set_aside, put_back, set_aside
+from lyceum.utils.errors import RecipeError
 
 NAMES = ("recipe.yaml", "summary.json", "model", "rollouts")
 RECIPE = {"seed": 0}

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lyceum.api import compare, evaluate, load_model, recipes, search, train
-    from lyceum.component import RecipeError
     from lyceum.recipe import Recipe, load_recipe
-    from lyceum.stages.session import Interrupted
     from lyceum.trained import Trained
+    from lyceum.utils.errors import Interrupted, RecipeError
 
 __all__ = [
     "Interrupted",

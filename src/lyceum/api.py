@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lyceum import comparing, progress
-from lyceum.component import RecipeError
 from lyceum.evaluate.compare import Comparison
 from lyceum.evaluate.measure import Accuracy, Measurement, model_settings
 from lyceum.given import reward_settings
@@ -33,6 +32,7 @@ from lyceum.search.found import Found
 from lyceum.search.plan import Plan
 from lyceum.train import train as run_recipe
 from lyceum.trained import Trained
+from lyceum.utils.errors import RecipeError
 
 Resume = bool | Literal["auto"]
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from lyceum.encoding import decode, encode
-from lyceum.errors import RunError
 from lyceum.files import FULL, fsync_folder, size, write_file
+from lyceum.utils.errors import RunError
 from lyceum.utils.lazy_imports import Tensor
 from lyceum.utils.numbers import to_json
 

@@ -9,13 +9,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from lyceum.component import RecipeError, nearest
 from lyceum.evaluate.compare import Comparison, compare
 from lyceum.evaluate.run_folder import read_recipe, read_run_folder
 from lyceum.recipe import Overrides, Recipe, load_recipe, read_override
 from lyceum.run import check_name, recover, refused_changes
-from lyceum.stages.counts import NothingGraded
 from lyceum.train import MAY_DIFFER, check, check_run_folder, train, with_defaults
+from lyceum.utils.errors import NothingGraded, RecipeError, nearest
 from lyceum.utils.terminal import quoted
 
 CURVE = 5

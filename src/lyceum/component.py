@@ -6,7 +6,6 @@ Dropping the file into the package is all it takes to be found: a room's modules
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,6 +26,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
 from lyceum.utils.documents import is_unicode
+from lyceum.utils.errors import nearest
 from lyceum.utils.terminal import quoted
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ MOST_SAMPLES = 1_000
 MOST_CHARACTERS = 100_000
 """Length of a text."""
 
-MOST_LINES, LONGEST_LINE = 20, 2000
-"""Lines of an error message and characters of each; more lines are dropped, longer ones shortened in the middle."""
+MOST_LINES = 20
+"""Lines of an error message; more are dropped."""
 
 Seed = Annotated[int, Field(ge=0, le=(1 << 63) - 1)]
 """A random seed."""
@@ -73,19 +73,6 @@ PathText = Annotated[str, AfterValidator(_is_path)]
 """A file, a folder, or a name that may be one; never too long for a file system."""
 
 _registry: dict[str, dict[str, type[Component]]] = {}
-
-
-class RecipeError(ValueError):
-    """A recipe or an input that cannot be used. Each line names the key, what was given, what is allowed."""
-
-    def __init__(self, lines: str | Iterable[str]) -> None:
-        self.lines = [_of_bounded_length(line) for line in ([lines] if isinstance(lines, str) else lines)]
-        super().__init__("\n".join(self.lines))
-
-
-def _of_bounded_length(line: str) -> str:
-    """The beginning of a long line names the key, its end says what is allowed: both stay."""
-    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE // 2]} ... {line[-LONGEST_LINE // 4 :]}"
 
 
 class Settings(BaseModel):
@@ -219,16 +206,6 @@ def kinds(room: str) -> dict[str, type[Component]]:
     for module in pkgutil.iter_modules(package.__path__, f"lyceum.{room}."):
         importlib.import_module(module.name)
     return dict(sorted(_registry.get(room, {}).items()))
-
-
-def nearest(given: str, allowed: Iterable[str]) -> str:
-    """`` (did you mean 'x'?)``, or nothing when no allowed word is close."""
-    if len(str(given)) > 100:  # not a typing error, and slow to compare
-        return ""
-    close = difflib.get_close_matches(str(given), list(allowed), n=3, cutoff=0.6)
-    # Letters that changed places are the likelier slip: 'gpro' is 'grpo', though 'gspo' is as near.
-    close.sort(key=lambda word: sorted(word) != sorted(str(given)))
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 class _SlotSchema:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lyceum.component import RecipeError
 from lyceum.policy import Policy
-from lyceum.traces.base import Trace
 from lyceum.tree import Node, Tree
-from lyceum.types import Origin, Task
+from lyceum.types import Origin, Task, Trace
+from lyceum.utils.errors import RecipeError
 
 
 def demonstration_of(task: Task) -> str | None:

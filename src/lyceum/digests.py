@@ -15,11 +15,11 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from lyceum.component import RecipeError
 from lyceum.forest import Forest
 from lyceum.tree import Tree
 from lyceum.types import Credited
 from lyceum.utils.documents import DATA, read_json
+from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.numbers import plain, to_json
 from lyceum.utils.user_files import user_file

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lyceum.component import RecipeError
 from lyceum.guidance.base import leaks
 from lyceum.hint_writers import WriterError
 from lyceum.tasks.solution import levels_of
 from lyceum.types import Hint, Message, Task
 from lyceum.utils.documents import is_unicode
+from lyceum.utils.errors import RecipeError
 from lyceum.utils.messages import text_parts
 from lyceum.utils.numbers import to_json
 from lyceum.utils.terminal import quoted

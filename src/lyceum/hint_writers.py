@@ -9,10 +9,10 @@ from types import TracebackType
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from lyceum.component import RecipeError
 from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.models.load import ModelSettings, load_policy
 from lyceum.types import Message, Request, Sampling
+from lyceum.utils.errors import RecipeError
 from lyceum.utils.seeds import counter_seed
 
 API_KEY = "LYCEUM_API_KEY"

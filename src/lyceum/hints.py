@@ -23,7 +23,7 @@ from typing import Any, TextIO
 from pydantic import ValidationError
 
 from lyceum import progress as display
-from lyceum.component import RecipeError, explain
+from lyceum.component import explain
 from lyceum.evaluate.measure import model_settings, whole
 from lyceum.hint_ladders import TIERS, Nonsense, Settings, read_ladder, request_for, without_leaks
 from lyceum.hint_writers import EndpointWriter, EngineWriter, Writer, WriterError
@@ -35,6 +35,7 @@ from lyceum.rooms import TasksSettings
 from lyceum.types import Hint, Sampling, Task, TaskSource
 from lyceum.utils.aio import gather, run_async
 from lyceum.utils.documents import DATA, read_json
+from lyceum.utils.errors import RecipeError
 from lyceum.utils.numbers import plain, to_json
 
 KEY, HINTS = "hints_of", "hints"

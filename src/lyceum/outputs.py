@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from lyceum.component import RecipeError
 from lyceum.evaluate.run_folder import FILES, is_run
+from lyceum.utils.errors import RecipeError
 from lyceum.utils.terminal import quoted
 
 NAME_BYTES = 200

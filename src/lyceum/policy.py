@@ -12,9 +12,9 @@ from typing import Any, cast
 from jaxtyping import Float, Int
 
 from lyceum.attention import Plan, TreePlan, take_over
-from lyceum.component import RecipeError
 from lyceum.forest import Forest
 from lyceum.models.chat import check_text, render
+from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, nn, peft, torch, transformers
 from lyceum.utils.terminal import quoted
 

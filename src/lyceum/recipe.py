@@ -13,19 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, field_validator
 
-from lyceum.component import (
-    MOST_SAMPLES,
-    Component,
-    PathText,
-    RecipeError,
-    Seed,
-    Settings,
-    explain,
-    kinds,
-    nearest,
-    of_kind,
-    slot,
-)
+from lyceum.component import MOST_SAMPLES, Component, PathText, Seed, Settings, explain, kinds, of_kind, slot
 from lyceum.curves import Tracker, missing
 from lyceum.models.load import ModelSettings
 from lyceum.recipe_files import read_raw, recipe_names
@@ -33,6 +21,7 @@ from lyceum.reward.base import named_code
 from lyceum.rooms import RewardSettings, StageSettings, TasksSettings
 from lyceum.types import Sampling
 from lyceum.utils.documents import DocumentError, read_yaml
+from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.terminal import quoted
 
 __all__ = ["Evaluation", "Recipe", "load_recipe", "parse", "read_raw", "recipe_names", "tasks_from_text"]

@@ -7,8 +7,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from lyceum.component import RecipeError, nearest
 from lyceum.utils.documents import DOCUMENT, DocumentError, read_yaml
+from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.terminal import quoted
 
 SUFFIXES = (".yaml", ".yml")

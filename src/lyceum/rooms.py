@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field
 
-from lyceum.component import Component, RecipeError
+from lyceum.component import Component
 from lyceum.types import Sampling
+from lyceum.utils.errors import RecipeError
 
 if TYPE_CHECKING:
     from lyceum.policy import Policy
-    from lyceum.reward.base import ShapingGrader
-    from lyceum.stages.session import Session, StageRun
-    from lyceum.tasks.split import Split
-    from lyceum.traces.base import Traces
+    from lyceum.stages.session import Session
     from lyceum.tree import Tree
     from lyceum.types import (
         Credit,
@@ -32,7 +30,11 @@ if TYPE_CHECKING:
         Learner,
         Objective,
         Rollout,
+        ShapingGrader,
+        Split,
+        StageRun,
         TaskSource,
+        Traces,
         ValueModel,
     )
 

@@ -23,7 +23,7 @@ from typing import Any, Literal
 from jaxtyping import Float
 
 from lyceum import checkpoint
-from lyceum.component import RecipeError, require_keys
+from lyceum.component import require_keys
 from lyceum.curves import Curves, Tracker, open_curves
 from lyceum.evaluate.run_folder import FILES, is_run, read_examples, read_recipe, read_summary
 from lyceum.files import DAMAGED, FULL, Lock, atomic_write, remove
@@ -32,6 +32,7 @@ from lyceum.metrics import Metrics
 from lyceum.set_aside import discard, is_set_aside, put_back, set_aside
 from lyceum.tree import Tree
 from lyceum.utils.documents import read_yaml, write_yaml
+from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor
 from lyceum.utils.numbers import plain, to_json
 

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import nlargest
 from pathlib import Path
 from typing import Any, Literal
 
 from lyceum.callable_module import callable_as
-from lyceum.component import RecipeError
 from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.evaluate.run import Exam, Sitting, first_tasks
 from lyceum.garbage import only_new
-from lyceum.models.chat import render
-from lyceum.models.limits import context_of, refuse_too_long
+from lyceum.models.limits import context_of
 from lyceum.models.load import load_policy, load_tokenizer, save_policy
+from lyceum.models.prompts import check_prompts
 from lyceum.outputs import check_output, input_paths
 from lyceum.progress import Progress
 from lyceum.recipe import Recipe, parse
 from lyceum.reward.base import allow_code, combine
 from lyceum.run import Run
-from lyceum.stages.session import Interrupted, Session, StageRun
+from lyceum.stages.session import Session
 from lyceum.tree import Tree
-from lyceum.types import Grader, Task, TaskSource
+from lyceum.types import Grader, StageRun, TaskSource
 from lyceum.utils.aio import run_async
-from lyceum.utils.messages import text_of
+from lyceum.utils.errors import Interrupted, RecipeError
 from lyceum.view.report import write_report
-
-CHECKED = 64
-"""Tasks of a source whose prompts are rendered before a model is loaded."""
 
 MAY_DIFFER = (
     *("title", "paper", "summary", "name", "label", "output"),
@@ -119,40 +114,6 @@ def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:
     if recipe.evaluate.n:
         check_prompts("evaluate.tasks", exam, tokenizer, limit)
     return source, exam
-
-
-def check_prompts(key: str, source: TaskSource, tokenizer: Any, limit: int) -> None:
-    """Refuse prompts that the model cannot read: the first tasks, and of a dataset the longest too."""
-    tasks = first_tasks(source, CHECKED)
-    # Generators make prompts of one size; a dataset's longest row is the one that hurts.
-    further = source.looked_at(CHECKED)[CHECKED:]
-    tasks += nlargest(CHECKED, (source[i] for i in further), key=prompt_characters)
-    for task in tasks:
-        check_prompt(key, task, tokenizer, limit)
-
-
-def prompt_characters(task: Task) -> int:
-    """Near enough to rank prompts by their length."""
-    return sum(len(str(message["content"])) for message in task.messages)
-
-
-def check_prompt(key: str, task: Task, tokenizer: Any, limit: int) -> None:
-    """Refuse a prompt that the model cannot read."""
-    refuse_too_long(key, task, tokenizer, limit)
-    try:
-        ids = render(tokenizer, task.messages)
-    except RecipeError as error:
-        raise RecipeError([f"{key}: the prompt of task {task.id!r} cannot be rendered", *error.lines]) from error
-    if len(ids) >= limit:
-        raise RecipeError(f"{key}: the prompt of task {task.id!r} has {len(ids)} tokens, the model's context {limit}")
-    unknown = tokenizer.unk_token_id
-    if unknown is not None and unknown in ids:
-        text = "".join(text_of(message["content"]) for message in task.messages)
-        strange = sorted({c for c in set(text) if unknown in tokenizer(c, add_special_tokens=False)["input_ids"]})
-        raise RecipeError(
-            f"{key}: the model's vocabulary does not fit: the prompt of task {task.id!r} has characters it has no "
-            f"token for: {' '.join(map(repr, strange[:10]))}"
-        )
 
 
 async def _train(

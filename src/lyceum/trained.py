@@ -7,8 +7,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lyceum.component import RecipeError
 from lyceum.evaluate.run_folder import read_examples, read_run_folder
+from lyceum.utils.errors import RecipeError
 
 if TYPE_CHECKING:
     from lyceum.evaluate.measure import Accuracy

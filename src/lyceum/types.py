@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, runtime_che
 
 from pydantic import Field, field_validator
 
-from lyceum.component import Settings
+from lyceum.component import Settings, require_keys
+from lyceum.utils.seeds import SeedKey
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,10 +32,6 @@ if TYPE_CHECKING:
 Message = Mapping[str, Any]
 """A chat message: ``role`` and ``content``, a text or a list of parts ``{"type": "text", "text": TEXT}`` (no images
 yet)."""
-
-
-SeedKey = int | str | tuple[int | str, ...]
-"""Part of what a random draw is a function of: a step, a task's id, a component's name."""
 
 
 class Origin(IntEnum):
@@ -557,3 +554,72 @@ class Objective(Protocol):
     """True where a row whose advantages are all 0 adds neither loss nor gradient: the learner then skips it."""
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Metrics]: ...
+
+
+ShapingGrader = Callable[[Task, Sequence[Node], Sequence[bool | None]], Awaitable[list[Grade]]]
+"""A grader that is told which answers the other parts found right (None: nobody says)."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One completion of one prompt.
+
+    Attributes:
+        task: id of the task that it solves.
+        messages: the prompt, as chat messages.
+        text: the completion.
+        tokens: of the completion, its end of sequence included; None where nobody wrote it token by token: it is then
+            encoded as the tokenizer does.
+    """
+
+    task: str
+    messages: tuple[Message, ...]
+    text: str
+    tokens: tuple[int, ...] | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "task": self.task,
+            "messages": [dict(message) for message in self.messages],
+            "text": self.text,
+            "tokens": None if self.tokens is None else list(self.tokens),
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Trace:
+        require_keys("trace", given=state, needed=("task", "messages", "text", "tokens"))
+        tokens = state["tokens"]
+        return cls(state["task"], tuple(state["messages"]), state["text"], None if tokens is None else tuple(tokens))
+
+
+Traces = Callable[[Sequence["Tree"], Callable[[Sequence[int]], str]], list[Trace]]
+"""Finished trees in, and what a tokenizer makes of tokens; traces out, in the order of the trees."""
+
+
+class StageRun(Protocol):
+    """A stage under way: what its settings build.
+
+    Attributes:
+        settings: those it was built from.
+        steps: how many it takes at most, and
+        step: how many of them are done.
+        engine: what evaluations sample with.
+        learner: what updates the weights.
+    """
+
+    settings: Any
+    steps: int
+    step: int
+    engine: Engine
+    learner: Learner
+
+    async def run(self) -> None:
+        """Take the steps that are left, with :meth:`Session.pause` after each."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None: ...
+
+
+Split = Literal["train", "heldout"]

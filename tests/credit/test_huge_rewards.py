@@ -11,7 +11,7 @@ from tree_forests import forest_of
 from lyceum.component import kinds
 from lyceum.credit.base import whiten
 from lyceum.credit.group import GroupRelative, group_relative
-from lyceum.utils.numbers import Diverged
+from lyceum.utils.errors import Diverged
 
 CREDITS = sorted(kinds("credit"))
 NEEDED = {"salt": {"steps": "tokens", "step_tokens": 1}}

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tree_forests import forest_of, random_nested
 
-from lyceum.component import RecipeError
 from lyceum.credit.group import GroupRelative
 from lyceum.credit.salt import Salt, merged_advantages
 from lyceum.forest import build_forest
 from lyceum.tree import Node, Tree
 from lyceum.types import Continuation, Grade, Origin, Task
+from lyceum.utils.errors import RecipeError
 
 A, B, C = ["s", "x", "e"], ["s", "y", "e"], ["t", "x", "e"]
 """A and B begin alike and part at their second step; C takes A's second step after another first one."""

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from random_trees import random_trees
 from tiny_models import plain_model, policy_like
 
-from lyceum.component import RecipeError
 from lyceum.credit.tree_value import NodeValue, soft_clip, terminal_values
 from lyceum.forest import build_forest
 from lyceum.learner.forward import row_outputs
 from lyceum.recipe import load_recipe
 from lyceum.tree import Node, Tree
 from lyceum.types import Continuation, Grade, Origin, Task
+from lyceum.utils.errors import RecipeError
 
 
 def drawn(above, tokens, value=None, grade=None):

@@ -3,10 +3,10 @@ import pytest
 from levelled import Source, assert_resumes, graded
 from pydantic import ValidationError
 
-from lyceum.component import RecipeError
 from lyceum.curriculum.alp_gmm import AlpGmm, Mixture, absolute_progress, fit, shares_of
 from lyceum.tasks.chain import Chain
 from lyceum.types import Task
+from lyceum.utils.errors import RecipeError
 
 
 class Box(Source):

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from levelled import Source
 
-from lyceum.component import RecipeError
 from lyceum.curriculum.bandit import pick, softmax, unit_draw
 from lyceum.curriculum.base import TasksByCategory, categories_of
+from lyceum.utils.errors import RecipeError
 
 
 def test_the_boltzmann_distribution_is_in_units_of_the_temperature():

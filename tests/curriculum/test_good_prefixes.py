@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lyceum.component import RecipeError
 from lyceum.curriculum.good_prefixes import GoodPrefixes, differs, drawn
 from lyceum.recipe import load_recipe, parse
 from lyceum.tree import Node, Tree
 from lyceum.types import Grade, Origin, Task
+from lyceum.utils.errors import RecipeError
 
 
 class Letters:

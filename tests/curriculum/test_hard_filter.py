@@ -3,9 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from levelled import Source, assert_resumes, graded, ids, rescued
 
-from lyceum.component import RecipeError
 from lyceum.curriculum.hard_filter import HardFilter
 from lyceum.tree import DirectSamples
+from lyceum.utils.errors import RecipeError
 
 
 def outcomes(curriculum, n, easy):

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from levelled import Source, assert_resumes, graded, rescued
 
-from lyceum.component import RecipeError
 from lyceum.curriculum.knapsack import Knapsack, Rates, allocate, need, solve, value
 from lyceum.recipe import load_recipe
 from lyceum.types import Task
+from lyceum.utils.errors import RecipeError
 
 FLOORS = {"unknown": 8, "least": 2, "most": 128, "never_solved": 2, "always_solved": 2, "confidence": 0.9}
 

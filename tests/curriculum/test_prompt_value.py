@@ -3,9 +3,9 @@ import torch
 from levelled import Source, assert_resumes, graded
 from tiny_models import plain_model, policy_like
 
-from lyceum.component import RecipeError
 from lyceum.curriculum.prompt_value import PromptValue, ValueModel, nearest_to
 from lyceum.types import Task
+from lyceum.utils.errors import RecipeError
 from lyceum.value.targets import explained_variance
 
 

@@ -2,9 +2,9 @@ import pytest
 from levelled import Source, assert_resumes, tree_of
 from tiny_models import plain_model, policy_like
 
-from lyceum.component import RecipeError
 from lyceum.curriculum.shrinking_budget import ShrinkingBudget, token_budget
 from lyceum.recipe import load_recipe
+from lyceum.utils.errors import RecipeError
 
 
 def build(seed=0, **settings):

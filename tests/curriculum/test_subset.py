@@ -1,8 +1,8 @@
 import pytest
 
-from lyceum.component import RecipeError
 from lyceum.curriculum.subset import Subset
 from lyceum.tasks.chain import Chain
+from lyceum.utils.errors import RecipeError
 
 SOURCE = Chain(levels=(1, 2, 3), size=30).build("train", 0)
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lyceum.component import RecipeError
 from lyceum.curriculum.uniform import Uniform
 from lyceum.tasks import base as tasks
 from lyceum.types import Task
+from lyceum.utils.errors import RecipeError
 
 
 class Source(tasks.Source):

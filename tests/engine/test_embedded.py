@@ -12,7 +12,7 @@ from transformers import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWa
 from lyceum.engine.embedded import EmbeddedConfig, EmbeddedEngine
 from lyceum.models.scratch import character_tokenizer
 from lyceum.types import Request, Sampling
-from lyceum.utils.numbers import Diverged
+from lyceum.utils.errors import Diverged
 
 # In float64, whose log-probabilities are then rounded to float32: which other requests are computed along changes the
 # last bits of a sum, and here none of them can move a draw to another token.

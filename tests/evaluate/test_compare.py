@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from lyceum.component import RecipeError
 from lyceum.evaluate.compare import PAIRED_SEEDS, TASKS_ALONE, compare
 from lyceum.evaluate.compare_show import cost_table, levels_table, table
 from lyceum.evaluate.plots import spread
 from lyceum.evaluate.run_folder import read_run_folder
+from lyceum.utils.errors import RecipeError
 
 
 def _interval(mean, arm=0.02):

@@ -3,13 +3,13 @@ from dataclasses import replace
 
 import pytest
 
-from lyceum.component import RecipeError
 from lyceum.credit.group import GroupRelative
 from lyceum.forest import build_forest
 from lyceum.guidance.demonstrations import Demonstrations
 from lyceum.tasks.chain import Chain, grade_leaves, make_task
 from lyceum.tree import Node, Tree
 from lyceum.types import Continuation, Origin, Task
+from lyceum.utils.errors import RecipeError
 
 TASK = make_task("t", 37, [8])  # 37+8=45#45
 RIGHT, WRONG = "37+8=45#45", "37+8=55#55"

@@ -3,11 +3,11 @@ import asyncio
 import pytest
 from guidance_fakes import RIGHT, WRONG, FakeContext, Source, ask, flat, prompt_of
 
-from lyceum.component import RecipeError
 from lyceum.forest import build_forest
 from lyceum.guidance.ghpo import GHPO
 from lyceum.tasks.chain import Chain, make_task
 from lyceum.types import Grade
+from lyceum.utils.errors import RecipeError
 
 # Eight words: a quarter is two, half four, three quarters six.
 TASK = ask(answer="7", demonstration="first take two add two then add three")

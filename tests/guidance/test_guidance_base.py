@@ -5,7 +5,7 @@ from guidance_fakes import FakeContext, Source, ask
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lyceum.component import RecipeError, kinds
+from lyceum.component import kinds
 from lyceum.guidance.base import (
     AroundContext,
     Guide,
@@ -21,6 +21,7 @@ from lyceum.guidance.solution_cache import noted
 from lyceum.stages.online import Online
 from lyceum.tree import Node, Tree
 from lyceum.types import Context, Grade, Hint, Origin
+from lyceum.utils.errors import RecipeError
 
 
 def tree_of(*grades):

@@ -5,7 +5,6 @@ import pytest
 import torch
 from tiny_models import plain_model, policy_like
 
-from lyceum.component import RecipeError
 from lyceum.credit.group import GroupRelative
 from lyceum.engine.embedded import EmbeddedConfig
 from lyceum.forest import build_forest
@@ -17,6 +16,7 @@ from lyceum.runtime.in_process import InProcess
 from lyceum.tasks.chain import Chain, make_task
 from lyceum.tree import Node
 from lyceum.types import Grade, Origin, Sampling
+from lyceum.utils.errors import RecipeError
 
 SOURCE = Chain().build("train", 0)
 TASK = make_task("t", 37, [8, -2, 5])

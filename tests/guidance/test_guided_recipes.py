@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from lyceum.component import RecipeError
 from lyceum.recipe import load_recipe
 from lyceum.train import check, train
+from lyceum.utils.errors import RecipeError
 
 GUIDED = {"scaf-grpo": "scaffold", "ghpo": "ghpo", "seele": "seele", "ruscarl": "rubric-scaffold"}
 TINY = ["model=scratch", "steps=2", "tasks_per_step=2", "tasks.levels=[2]", "evaluate.n=0"]

@@ -4,11 +4,11 @@ import math
 import pytest
 from guidance_fakes import RIGHT, FakeContext, Source, ask, flat, prompt_of
 
-from lyceum.component import RecipeError
 from lyceum.guidance.rubric_scaffold import RubricScaffold, share_shown
 from lyceum.tasks.chain import Chain, make_task
 from lyceum.tree import Node, Tree
 from lyceum.types import Continuation, Grade, Origin
+from lyceum.utils.errors import RecipeError
 
 RUBRIC = [{"criterion": f"c{i}", "points": i - 1} for i in range(4)]  # the first takes a point off
 TASK = ask(rubric=RUBRIC)

@@ -5,12 +5,12 @@ import pytest
 import torch
 from guidance_fakes import RIGHT, WRONG, FakeContext, Source, ask, flat, prompt_of
 
-from lyceum.component import RecipeError
 from lyceum.credit.group import group_relative
 from lyceum.forest import build_forest
 from lyceum.guidance.scaffold import Scaffold
 from lyceum.stages.online import Online
 from lyceum.types import Grade, Hint
+from lyceum.utils.errors import RecipeError
 
 LADDER = [
     {"tier": "knowledge", "text": "k1"},

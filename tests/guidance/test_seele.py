@@ -6,12 +6,12 @@ from guidance_fakes import RIGHT, WRONG, FakeContext, Source, ask, flat, prompt_
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lyceum.component import RecipeError
 from lyceum.forest import build_forest
 from lyceum.guidance.item_response import Curve
 from lyceum.guidance.seele import Seele, split
 from lyceum.stages.online import Online
 from lyceum.types import Grade
+from lyceum.utils.errors import RecipeError
 
 STEPS = [f"step{i}" for i in range(1, 9)]
 TASK = ask(steps=STEPS)

@@ -7,13 +7,13 @@ from typing import cast
 import pytest
 from guidance_fakes import RIGHT, WRONG, FakeContext, Source, ask
 
-from lyceum.component import RecipeError
 from lyceum.forest import build_forest
 from lyceum.guidance.solution_cache import SearchWhereHard
 from lyceum.recipe import load_recipe
 from lyceum.rollout.flat import Flat
 from lyceum.tree import Node
 from lyceum.types import Continuation, Grade, Origin, TaskSource
+from lyceum.utils.errors import RecipeError
 
 TASK = ask()
 

@@ -1,10 +1,10 @@
 import pytest
 
-from lyceum.component import RecipeError
 from lyceum.models import chat
 from lyceum.models.load import ModelSettings, load_policy, load_tokenizer
-from lyceum.train import check_prompt
+from lyceum.models.prompts import check_prompt
 from lyceum.types import Task
+from lyceum.utils.errors import RecipeError
 
 USER = [{"role": "user", "content": "1+1="}]
 

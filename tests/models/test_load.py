@@ -2,8 +2,8 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from lyceum.component import RecipeError
 from lyceum.models.load import ModelSettings, check_model, load_tokenizer
+from lyceum.utils.errors import RecipeError
 
 
 def test_a_gpu_that_is_not_there_is_refused_before_anything_is_loaded(monkeypatch):

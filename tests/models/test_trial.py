@@ -3,10 +3,10 @@ import torch
 from tiny_models import CONFIGS, UNFIT, latent_attention, plain_model, policy_like
 from torch import nn
 
-from lyceum.component import RecipeError
 from lyceum.models.load import ModelSettings, load_policy
 from lyceum.models.scratch import character_tokenizer
 from lyceum.models.trial import check_trees, logits_alone
+from lyceum.utils.errors import RecipeError
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -10,12 +10,12 @@ from safetensors.torch import load_file, save_file
 from tiny_models import CONFIGS, SMALL, plain_model
 from transformers import AutoModelForCausalLM, MixtralConfig, MixtralForCausalLM
 
-from lyceum.component import RecipeError
 from lyceum.models.limits import context_of
 from lyceum.models.load import ModelSettings, check_weights, load_policy, load_tokenizer
 from lyceum.models.scratch import character_tokenizer
 from lyceum.models.weights import Checkpoint
 from lyceum.noise import tell_once
+from lyceum.utils.errors import RecipeError
 
 LAYER = "model.layers.1."
 """What the names of one layer's nine weights begin with."""

@@ -4,7 +4,6 @@ import math
 import pytest
 from leaves import leaf
 
-from lyceum.component import RecipeError
 from lyceum.recipe import load_recipe
 from lyceum.reward.base import combine, each, verdict
 from lyceum.reward.dynamic_length import DynamicLength, length_at_target, length_without_target
@@ -13,6 +12,7 @@ from lyceum.reward.task import TaskReward
 from lyceum.tasks import base as tasks
 from lyceum.tree import Node
 from lyceum.types import Continuation, Grade, Origin, Task
+from lyceum.utils.errors import RecipeError
 
 
 class Source(tasks.Source):

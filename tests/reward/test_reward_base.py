@@ -6,7 +6,6 @@ from typing import Literal
 import pytest
 from leaves import Source, grades, leaf, task
 
-from lyceum.component import RecipeError
 from lyceum.reward.base import add_up, allow_code, code_allowed, combine, each
 from lyceum.reward.exact import Exact
 from lyceum.reward.overlong import Overlong
@@ -14,6 +13,7 @@ from lyceum.reward.task import TaskReward
 from lyceum.rooms import RewardSettings
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task, TaskSource
+from lyceum.utils.errors import RecipeError
 
 
 class Says(RewardSettings, room="tests"):

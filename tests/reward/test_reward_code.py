@@ -4,13 +4,13 @@ from pathlib import Path
 import pytest
 from leaves import Source, grades, leaf, outcomes, task
 
-from lyceum.component import RecipeError
 from lyceum.reward.base import allow_code, combine, named_code
 from lyceum.reward.exact import Exact
 from lyceum.reward.function import Function
 from lyceum.reward.trl import Trl
 from lyceum.reward.verl import Verl
 from lyceum.tasks.dataset import Dataset
+from lyceum.utils.errors import RecipeError
 
 FILE = str(Path(__file__).with_name("user_rewards.py"))
 

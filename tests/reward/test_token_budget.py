@@ -3,10 +3,10 @@ from dataclasses import replace
 import pytest
 from leaves import grades, leaf, outcomes, task
 
-from lyceum.component import RecipeError
 from lyceum.recipe import load_recipe
 from lyceum.reward.token_budget import TokenBudget, length_reward
 from lyceum.types import Origin
+from lyceum.utils.errors import RecipeError
 
 
 @pytest.mark.parametrize(

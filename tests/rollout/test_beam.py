@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from tiny_models import plain_model, policy_like
 from tree_fakes import FakeTreeContext
 
-from lyceum.component import RecipeError
 from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.recipe import load_recipe
 from lyceum.rollout.beam import Beam
@@ -19,6 +18,7 @@ from lyceum.rooms import Composition
 from lyceum.runtime.in_process import InProcess
 from lyceum.train import train
 from lyceum.types import Grade, Sampling, Task
+from lyceum.utils.errors import RecipeError
 from lyceum.value.likelihood import Likelihood, PathLikelihood
 
 LIMIT = Sampling(max_completion_tokens=12)

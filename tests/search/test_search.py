@@ -12,13 +12,13 @@ import lyceum
 from lyceum import RecipeError
 from lyceum.component import kinds
 from lyceum.engine.embedded import EmbeddedEngine
-from lyceum.evaluate.run import vote
+from lyceum.reward.extract import vote
 from lyceum.rollout.mcts import MCTS
 from lyceum.search.choice import Candidate, best, weighted_majority
 from lyceum.search.run import Valued, grow, measure, unique_tokens
 from lyceum.search.strategy import NAMED, Strategy
-from lyceum.stages.session import Interrupted
 from lyceum.types import Grade, Sampling, Task
+from lyceum.utils.errors import Interrupted
 from lyceum.value.likelihood import PathLikelihood
 
 POLICY = policy_like(plain_model())

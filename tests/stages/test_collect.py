@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lyceum.component import RecipeError
 from lyceum.recipe import load_recipe
 from lyceum.stages.online import Collect, Online, OnlineRun
 from lyceum.tree import Node, Tree
 from lyceum.types import Continuation, Grade, Origin, Task
+from lyceum.utils.errors import RecipeError
 
 
 def group(right: int, of: int = 8) -> Tree:

@@ -1,9 +1,9 @@
 import pytest
 from pydantic import ValidationError
 
-from lyceum.component import RecipeError
 from lyceum.recipe import load_recipe
 from lyceum.stages.ending import Ending, Until
+from lyceum.utils.errors import RecipeError
 
 
 def seen(settings, *shares):

@@ -3,11 +3,10 @@ import json
 import pytest
 
 from lyceum.comparing import with_budget
-from lyceum.component import RecipeError
 from lyceum.recipe import load_recipe, parse
 from lyceum.stages.interleaved import FineTuner
-from lyceum.stages.session import Interrupted
 from lyceum.train import check, train
+from lyceum.utils.errors import Interrupted, RecipeError
 
 # An untrained model fails at every chain: each step puts its 3 tasks aside, and a batch of 4 is full after 2, 3, 4.
 STAGE = {

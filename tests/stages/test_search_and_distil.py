@@ -8,16 +8,14 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForTokenClassification
 
 from lyceum.comparing import with_budget
-from lyceum.component import RecipeError
 from lyceum.models.scratch import build_scratch
 from lyceum.recipe import load_recipe, parse
 from lyceum.reward.base import each, verdict
 from lyceum.rooms import RewardSettings, TracesSettings
 from lyceum.stages.search_and_distil import SearchAndDistilRun
-from lyceum.stages.session import Interrupted
-from lyceum.traces.base import Trace
 from lyceum.train import train
-from lyceum.types import Grader, TaskSource
+from lyceum.types import Grader, TaskSource, Trace
+from lyceum.utils.errors import Interrupted, RecipeError
 
 
 class Told(TracesSettings):

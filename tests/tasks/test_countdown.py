@@ -5,11 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from lyceum.component import RecipeError, explain
+from lyceum.component import explain
 from lyceum.tasks.countdown import Countdown, check_steps, solves
 from lyceum.tasks.solution import ladder_of
 from lyceum.tree import Node
 from lyceum.types import Origin, Task
+from lyceum.utils.errors import RecipeError
 
 
 def problem(task: Task) -> tuple[tuple[int, ...], str]:

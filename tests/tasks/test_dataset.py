@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from lyceum.component import RecipeError, explain
+from lyceum.component import explain
 from lyceum.tasks.dataset import Dataset
 from lyceum.tree import Node
 from lyceum.types import Origin
+from lyceum.utils.errors import RecipeError
 
 ROWS: list[dict[str, Any]] = [
     {

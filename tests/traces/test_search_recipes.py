@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from lyceum.component import RecipeError
 from lyceum.recipe import load_recipe
 from lyceum.stages.search_and_distil import SearchAndDistilRun
 from lyceum.train import train
+from lyceum.utils.errors import RecipeError
 
 SMALL = ["evaluate.n=0", "tasks.levels=[5]", "stages.0.tasks_per_round=2", "track=[]"]
 ASTRO = ["stages.0.rollout.trajectories=4", "stages.0.steps=1", "stages.1.steps=1", "stages.1.tasks_per_step=1"]

@@ -3,10 +3,9 @@ from tiny_models import plain_model, policy_like
 
 from lyceum.demonstrations import demonstrated
 from lyceum.forest import build_forest
-from lyceum.traces.base import Trace
 from lyceum.traces.solutions import Solutions
 from lyceum.tree import Node, Tree
-from lyceum.types import Grade, Origin, Task
+from lyceum.types import Grade, Origin, Task, Trace
 
 
 def decode(tokens):

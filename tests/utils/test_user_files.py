@@ -2,7 +2,7 @@
 
 import pytest
 
-from lyceum.component import RecipeError
+from lyceum.utils.errors import RecipeError
 from lyceum.utils.user_files import user_file
 
 

@@ -8,12 +8,11 @@ from tiny_models import plain_model, policy_like
 from transformers import AutoModelForTokenClassification, BertConfig, BertForTokenClassification
 
 from lyceum import checkpoint
-from lyceum.component import RecipeError
 from lyceum.models.load import ModelSettings, load_policy, save_policy
 from lyceum.rooms import Composition
 from lyceum.tree import Node
 from lyceum.types import Origin
-from lyceum.utils.numbers import Diverged
+from lyceum.utils.errors import Diverged, RecipeError
 from lyceum.value.model import PathModel, path_loss, worth
 from lyceum.value.packed import packed
 

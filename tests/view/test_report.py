@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lyceum.component import RecipeError
+from lyceum.utils.errors import RecipeError
 from lyceum.view.report import MAX_POINTS, write_report
 from lyceum.view.rollouts import number, sample_rollouts
 

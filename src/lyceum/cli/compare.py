@@ -16,7 +16,7 @@ def command(
         from lyceum import api
         from lyceum.comparing import plan, split_own
         from lyceum.evaluate.compare_show import cost_table, levels_table, table
-        from lyceum.stages.session import Interrupted
+        from lyceum.utils.errors import Interrupted
 
         recipes, shared, own = split_own(words)
         planned = plan(recipes, shared, own, seeds=seeds, tokens=tokens, name=name, output=output)

@@ -13,7 +13,8 @@ def command(room: str | None, kind: str | None, *, as_json: bool) -> None:
         from rich.text import Text
 
         from lyceum.cli.explain import ROOMS, about, shown
-        from lyceum.component import RecipeError, kinds, nearest
+        from lyceum.component import kinds
+        from lyceum.utils.errors import RecipeError, nearest
 
         if room is not None and room not in ROOMS:
             raise RecipeError(f"room: got {room!r}{nearest(room, ROOMS)}; allowed: {', '.join(ROOMS)}")

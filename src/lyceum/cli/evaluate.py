@@ -74,7 +74,7 @@ def command(
 
 def numbers(text: str, option: str = "--k") -> list[int]:
     """``1,8,64`` as numbers."""
-    from lyceum.component import RecipeError
+    from lyceum.utils.errors import RecipeError
 
     try:
         return [int(part) for part in text.replace(" ", "").split(",")]

@@ -16,7 +16,7 @@ from typing import Any
 import typer
 
 from lyceum.cli.streams import hold, plain_messages
-from lyceum.errors import RunError
+from lyceum.utils.errors import RunError
 from lyceum.utils.numbers import to_json
 from lyceum.utils.terminal import Console, printable
 
@@ -92,7 +92,7 @@ def _flush() -> None:
 
 def failure_of(error: BaseException) -> Failure | None:
     """What a known exception means to whoever typed the command; None for one that is a mistake of the program."""
-    from lyceum.component import RecipeError
+    from lyceum.utils.errors import RecipeError
 
     if isinstance(error, Failure):
         return error

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lyceum.cli.output import Output, printing
-from lyceum.component import RecipeError
+from lyceum.utils.errors import RecipeError
 
 WIDTH = 100
 

@@ -41,7 +41,7 @@ for name in names:
 
 
 def command(a: Path, b: Path, words: Sequence[str], *, as_json: bool) -> None:
-    from lyceum.component import RecipeError
+    from lyceum.utils.errors import RecipeError
 
     with printing(as_json) as out:
         if (a / "src" / "lyceum").is_dir() and (b / "src" / "lyceum").is_dir():

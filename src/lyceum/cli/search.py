@@ -23,7 +23,7 @@ def command(
     with printing(as_json) as out:
         from lyceum import api
         from lyceum.search.show import equal_table, levels_table, table
-        from lyceum.stages.session import Interrupted
+        from lyceum.utils.errors import Interrupted
 
         try:
             found = api.search(

@@ -24,7 +24,7 @@ def command(
     with printing(as_json) as output:
         from lyceum import api
         from lyceum.recipe import load_recipe
-        from lyceum.stages.session import Interrupted
+        from lyceum.utils.errors import Interrupted
 
         loaded = load_recipe(recipe, [*keys, *([("name", name)] if name is not None else [])])
         output.show(*plan(loaded, resume=resume))

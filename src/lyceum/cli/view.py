@@ -8,8 +8,8 @@ from lyceum.cli.output import printing
 
 
 def command(run: Path, *, open_it: bool, as_json: bool) -> None:
-    from lyceum.component import RecipeError
     from lyceum.run import recover
+    from lyceum.utils.errors import RecipeError
     from lyceum.view.report import write_report
 
     with printing(as_json) as output:

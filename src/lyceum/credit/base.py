@@ -12,8 +12,9 @@ from lyceum.forest import Forest, Rows
 from lyceum.objective.kl import Estimator, KLPenalty, kl_estimate
 from lyceum.rooms import Composition, CreditSettings
 from lyceum.types import Credited, Origin
+from lyceum.utils.errors import Diverged
 from lyceum.utils.lazy_imports import Tensor, torch
-from lyceum.utils.numbers import LARGE, Diverged, unit_of
+from lyceum.utils.numbers import LARGE, unit_of
 
 KL_COLUMNS = frozenset({"old_logprob", "reference_logprob"})
 

@@ -10,13 +10,14 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import Field, model_validator
 
-from lyceum.component import RecipeError, require_keys
+from lyceum.component import require_keys
 from lyceum.curriculum.bandit import pick
 from lyceum.curriculum.base import success
 from lyceum.policy import Policy
 from lyceum.rooms import CurriculumSettings
 from lyceum.tree import Tree
 from lyceum.types import Curriculum, ParametricSource, Task, TaskSource
+from lyceum.utils.errors import RecipeError
 
 Points = Float[np.ndarray, "task parameter"]
 NEIGHBOURS_FROM = 6

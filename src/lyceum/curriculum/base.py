@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from lyceum.component import RecipeError, nearest, require_keys
+from lyceum.component import require_keys
 from lyceum.tree import Tree
 from lyceum.types import Curriculum, Task, TaskSource
+from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import mean
 

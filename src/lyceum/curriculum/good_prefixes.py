@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from lyceum.component import RecipeError, require_keys
+from lyceum.component import require_keys
 from lyceum.curriculum.base import epoch_order, require_same_tasks
 from lyceum.policy import Policy
 from lyceum.rollout.cutting import step_ends
@@ -19,6 +19,7 @@ from lyceum.rollout.steps import Steps
 from lyceum.rooms import Composition, CurriculumSettings
 from lyceum.tree import Node, Tree
 from lyceum.types import Task, TaskSource
+from lyceum.utils.errors import RecipeError
 from lyceum.utils.seeds import counter_seed
 
 State = tuple[int, list[int]]

@@ -7,12 +7,13 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from lyceum.component import RecipeError, require_keys
+from lyceum.component import require_keys
 from lyceum.curriculum.base import epoch_order, require_same_tasks, success
 from lyceum.policy import Policy
 from lyceum.rooms import CurriculumSettings
 from lyceum.tree import Tree
 from lyceum.types import Task, TaskSource
+from lyceum.utils.errors import RecipeError
 
 
 class HardFilter(CurriculumSettings):

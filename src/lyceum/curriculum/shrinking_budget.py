@@ -8,13 +8,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from lyceum.component import RecipeError, of_kind, slot
+from lyceum.component import of_kind, slot
 from lyceum.curriculum.base import Around
 from lyceum.policy import Policy
 from lyceum.rooms import CurriculumSettings
 from lyceum.tasks.prompt import fields_of, fill
 from lyceum.tree import Tree
 from lyceum.types import Curriculum, Hint, Task, TaskSource
+from lyceum.utils.errors import RecipeError
 
 FIELD = "token_budget"
 """What stands for the budget in a template."""

@@ -7,12 +7,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from lyceum.component import RecipeError, nearest, require_keys
+from lyceum.component import require_keys
 from lyceum.curriculum.base import TasksByCategory
 from lyceum.policy import Policy
 from lyceum.rooms import CurriculumSettings
 from lyceum.tree import Tree
 from lyceum.types import Curriculum, Task, TaskSource
+from lyceum.utils.errors import RecipeError, nearest
 
 
 class Subset(CurriculumSettings):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from lyceum.component import RecipeError, require_keys
+from lyceum.component import require_keys
 from lyceum.curriculum.base import epoch_order, require_same_tasks
 from lyceum.policy import Policy
 from lyceum.rooms import CurriculumSettings
 from lyceum.tree import Tree
 from lyceum.types import Curriculum, Task, TaskSource
+from lyceum.utils.errors import RecipeError
 
 
 class Uniform(CurriculumSettings):

@@ -31,8 +31,8 @@ from lyceum.policy import Policy, token_outputs
 from lyceum.rooms import EngineSettings
 from lyceum.types import Continuation, Request, Sampling
 from lyceum.utils.aio import callers_turn
+from lyceum.utils.errors import Diverged
 from lyceum.utils.lazy_imports import Tensor, torch
-from lyceum.utils.numbers import Diverged
 from lyceum.utils.stop_strings import ends_in_new
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from lyceum.component import RecipeError
 from lyceum.evaluate.intervals import Interval, difference_of_intervals, mean_over_seeds
 from lyceum.evaluate.run_folder import RunFolder, read_run_folder
 from lyceum.files import atomic_write
+from lyceum.utils.errors import RecipeError
 from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import to_json
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from lyceum.component import MOST_SAMPLES, RecipeError, explain, kinds, nearest
+from lyceum.component import MOST_SAMPLES, explain, kinds
 from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.evaluate.run import Exam, Sitting, first_tasks, results_of, why_nothing_graded
 from lyceum.evaluate.run_folder import read_recipe
@@ -19,17 +19,18 @@ from lyceum.files import atomic_write
 from lyceum.garbage import only_new
 from lyceum.models.limits import context_of
 from lyceum.models.load import BASE, SCRATCH, ModelSettings, check_model, load_policy, load_tokenizer
+from lyceum.models.prompts import check_prompts
 from lyceum.outputs import check_output, input_paths
 from lyceum.policy import Policy
 from lyceum.progress import Progress
 from lyceum.recipe import Overrides, Recipe, apply_overrides, check_code, read_override, tasks_from_text
 from lyceum.reward.base import allow_code, combine
 from lyceum.run import recover
-from lyceum.train import check_prompts
 from lyceum.tree import Tree
 from lyceum.types import Grader, Sampling, Task, TaskSource
 from lyceum.utils.aio import run_async
 from lyceum.utils.documents import DATA, DocumentError, read_json
+from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import to_json
 

@@ -9,10 +9,11 @@ from typing import Any
 
 from lyceum.evaluate.statistics import TaskResult, summarise
 from lyceum.policy import Policy
-from lyceum.reward.extract import after_last, inside_last_tags, last_boxed
+from lyceum.reward.extract import vote
 from lyceum.runtime.in_process import InProcess
 from lyceum.tree import Tree
-from lyceum.types import Context, Engine, Grader, Sampling, SeedKey, Task, TaskSource
+from lyceum.types import Context, Engine, Grader, Sampling, Task, TaskSource
+from lyceum.utils.seeds import SeedKey
 
 MAX_REASONS = 8
 """Reasons for ungraded trajectories that a run tells apart; others are only counted."""
@@ -71,14 +72,6 @@ def details_ungraded(trees: Sequence[Tree]) -> dict[str, str]:
     """Reason -> where it came from the first time, for reasons that have more to say: a user's function that raised."""
     grades = [leaf.grade for tree in trees for leaf in tree.trajectories if leaf.grade is not None]
     return {grade.reason: grade.details for grade in reversed(grades) if grade.reason and grade.details}
-
-
-def vote(completion: str) -> str | None:
-    """The answer by which a majority is counted: the last box, what stands in answer tags or behind the last ``#``
-    marker, or else the last line. Only equality matters here; whether it is right was said by the grader."""
-    marked = (last_boxed(completion), inside_last_tags(completion, "answer"), after_last(completion, "#"))
-    found = next((answer for answer in marked if answer), None)
-    return found or next((line.strip() for line in reversed(completion.splitlines()) if line.strip()), None)
 
 
 def why_ungraded(

@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from lyceum.component import RecipeError
 from lyceum.utils.documents import DocumentError, read_yaml
+from lyceum.utils.errors import RecipeError
 from lyceum.utils.terminal import quoted
 
 FILES = (

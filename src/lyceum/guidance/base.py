@@ -8,11 +8,13 @@ from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from lyceum.component import RecipeError, kinds, require_keys
+from lyceum.component import kinds, require_keys
 from lyceum.rooms import Composition, RolloutSettings
 from lyceum.tasks.solution import Solution, ladder_of, levels_of
 from lyceum.tree import Node, Tree, is_right
-from lyceum.types import Context, Grade, Hint, Message, Origin, Rollout, Sampling, SeedKey, Task, TaskSource
+from lyceum.types import Context, Grade, Hint, Message, Origin, Rollout, Sampling, Task, TaskSource
+from lyceum.utils.errors import RecipeError
+from lyceum.utils.seeds import SeedKey
 
 Note = TypeVar("Note")
 

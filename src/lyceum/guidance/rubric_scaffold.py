@@ -11,7 +11,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from lyceum.component import RecipeError
 from lyceum.guidance.base import (
     CHECKED,
     AroundContext,
@@ -27,6 +26,7 @@ from lyceum.tasks.rubric import Criterion, rubric_of
 from lyceum.tree import Node, Tree
 from lyceum.types import Context, Hint, Rollout, Sampling, Task, TaskSource
 from lyceum.utils.aio import gather
+from lyceum.utils.errors import RecipeError
 
 
 @dataclass(frozen=True)

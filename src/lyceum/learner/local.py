@@ -21,8 +21,8 @@ from lyceum.objective.base import aggregate_weights
 from lyceum.policy import Policy
 from lyceum.rooms import LearnerSettings
 from lyceum.types import Batch, Credited, Objective, Origin
+from lyceum.utils.errors import Diverged
 from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
-from lyceum.utils.numbers import Diverged
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import jinja2
 
-from lyceum.component import RecipeError
+from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import transformers
 from lyceum.utils.messages import text_of
 from lyceum.utils.terminal import quoted

@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
-from lyceum.component import RecipeError
 from lyceum.models.load import SCRATCH, ModelSettings, check_weights, read_config
-from lyceum.types import Task
+from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import transformers
-from lyceum.utils.messages import text_of
 from lyceum.utils.user_files import user_file
 
 UNLIMITED = 1 << 30
-
-
-def refuse_too_long(key: str, task: Task, tokenizer: transformers.PreTrainedTokenizerBase, limit: int) -> None:
-    """Refuse a prompt that cannot fit whatever its tokens are, without making them: ten megabytes take half a minute.
-
-    Args:
-        key: of the recipe, where the tasks are.
-        limit: the model's context, in tokens.
-    Raises:
-        RecipeError: even if each token were the vocabulary's longest there would be too many.
-    """
-    count = sum(len(text_of(message["content"])) for message in task.messages)
-    if count <= limit:  # of most prompts: the vocabulary is not looked through for them
-        return
-    longest = max(map(len, tokenizer.get_vocab()), default=1)
-    if count > limit * longest:
-        raise RecipeError(
-            f"{key}: the prompt of task {task.id!r} has {count} characters, but the model's context of {limit} tokens "
-            f"holds at most {limit * longest}"
-        )
 
 
 def context_of(settings: ModelSettings, tokenizer: transformers.PreTrainedTokenizerBase) -> int:

@@ -12,11 +12,12 @@ from typing import Any, Literal, cast
 
 from pydantic import Field, field_validator, model_validator
 
-from lyceum.component import PathText, RecipeError, Seed, Settings, nearest
+from lyceum.component import PathText, Seed, Settings
 from lyceum.models.chat import check_template
 from lyceum.models.weights import Checkpoint, check_finite, check_folder
 from lyceum.noise import quiet, told_once
 from lyceum.policy import Policy
+from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.lazy_imports import torch, transformers
 from lyceum.utils.numbers import to_json
 from lyceum.utils.user_files import user_file

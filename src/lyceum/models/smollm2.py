@@ -11,9 +11,9 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from lyceum.component import RecipeError
 from lyceum.models.load import ModelSettings, load_policy, save_policy
 from lyceum.outputs import check_output
+from lyceum.utils.errors import RecipeError
 
 FOLDER = Path("models/smollm2-135m-instruct")
 

@@ -17,9 +17,9 @@ from typing import Any
 
 from safetensors import safe_open
 
-from lyceum.component import RecipeError
 from lyceum.noise import quiet, tell_once, told_once
 from lyceum.utils.documents import DATA, DocumentError, read_json
+from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import nn, torch, transformers
 from lyceum.utils.terminal import printable, quoted
 from lyceum.utils.user_files import user_file

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -16,15 +16,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from lyceum.component import RecipeError
 from lyceum.rooms import RewardSettings
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task, TaskSource
+from lyceum.utils.errors import RecipeError
 from lyceum.utils.numbers import real
 from lyceum.utils.user_files import describe
-
-ShapingGrader = Callable[[Task, Sequence[Node], Sequence[bool | None]], Awaitable[list[Grade]]]
-"""A grader that is told which answers the other parts found right (None: nobody says)."""
 
 _code_allowed: ContextVar[bool] = ContextVar("lyceum_code_allowed", default=False)
 

@@ -18,12 +18,12 @@ from typing import Any
 
 from pydantic import Field
 
-from lyceum.component import RecipeError, nearest
 from lyceum.given import FUNCTIONS, PLACE
 from lyceum.reward.base import code_allowed
 from lyceum.reward.pool import WorkerError, shared_pool
 from lyceum.rooms import RewardSettings
 from lyceum.types import Grade, Task
+from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.terminal import quoted
 from lyceum.utils.tracebacks import user_traceback
 from lyceum.utils.user_files import describe

@@ -8,10 +8,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.reward.base import ShapingGrader
 from lyceum.rooms import RewardSettings
 from lyceum.tree import Node
-from lyceum.types import Grade, Origin, Task, TaskSource
+from lyceum.types import Grade, Origin, ShapingGrader, Task, TaskSource
 
 
 class DynamicLength(RewardSettings):

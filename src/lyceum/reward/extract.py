@@ -88,3 +88,11 @@ def last_boxed(text: str) -> str | None:
             if depth == 0:
                 return rest[:at].strip() or None
     return None
+
+
+def vote(completion: str) -> str | None:
+    """The answer by which a majority is counted: the last box, what stands in answer tags or behind the last ``#``
+    marker, or else the last line. Only equality matters here; whether it is right was said by the grader."""
+    marked = (last_boxed(completion), inside_last_tags(completion, "answer"), after_last(completion, "#"))
+    found = next((answer for answer in marked if answer), None)
+    return found or next((line.strip() for line in reversed(completion.splitlines()) if line.strip()), None)

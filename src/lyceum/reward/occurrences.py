@@ -7,10 +7,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.reward.base import ShapingGrader
 from lyceum.rooms import RewardSettings
 from lyceum.tree import Node
-from lyceum.types import Grade, Task, TaskSource
+from lyceum.types import Grade, ShapingGrader, Task, TaskSource
 
 
 class Occurrences(RewardSettings):

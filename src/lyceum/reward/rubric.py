@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from lyceum.component import RecipeError
 from lyceum.reward.base import each
 from lyceum.rooms import RewardSettings
 from lyceum.tasks.rubric import Criterion, has_rule, is_met, rubric_of
 from lyceum.tree import Node
 from lyceum.types import Grade, Grader, Task, TaskSource
+from lyceum.utils.errors import RecipeError
 
 CHECKED = 64
 """Tasks whose rubrics are read before a model is loaded; of a dataset all."""

@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from lyceum.errors import RunError
 from lyceum.reward.worker import LENGTH, MOST_BYTES
 from lyceum.utils.documents import DocumentError, Limits, read_json
+from lyceum.utils.errors import RunError
 from lyceum.utils.terminal import printable
 
 # -P: the working directory may hold a file with the name of a module that Python needs.

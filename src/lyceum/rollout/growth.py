@@ -8,8 +8,9 @@ from random import Random
 
 from lyceum.rollout.steps import cut_off, write_texts
 from lyceum.tree import Node
-from lyceum.types import Context, Sampling, SeedKey
+from lyceum.types import Context, Sampling
 from lyceum.utils.aio import gather
+from lyceum.utils.seeds import SeedKey
 
 
 async def extend_all(

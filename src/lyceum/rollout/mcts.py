@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.evaluate.run import vote
+from lyceum.reward.extract import vote
 from lyceum.rollout.search_tree import (
     INCOMPLETE,
     RIGHT,

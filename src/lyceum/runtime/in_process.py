@@ -13,9 +13,9 @@ from typing import Any
 
 from lyceum.policy import Policy
 from lyceum.tree import Node, Tree
-from lyceum.types import Engine, Grade, Grader, Message, Origin, Request, Rollout, Sampling, SeedKey, Task, ValueModel
+from lyceum.types import Engine, Grade, Grader, Message, Origin, Request, Rollout, Sampling, Task, ValueModel
 from lyceum.utils.aio import callers_turn, gather
-from lyceum.utils.seeds import counter_seed
+from lyceum.utils.seeds import SeedKey, counter_seed
 
 
 class InProcess:

@@ -8,10 +8,11 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, field_validator
 
-from lyceum.component import Component, RecipeError, Settings, explain, kinds, nearest, slot
+from lyceum.component import Component, Settings, explain, kinds, slot
 from lyceum.recipe import Overrides, read_override
 from lyceum.rooms import Composition, RolloutSettings, ValueSettings
 from lyceum.search.strategy import NAMED, Strategy
+from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.terminal import quoted
 
 ALL = "all"

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lyceum.component import RecipeError
 from lyceum.evaluate.intervals import Interval, share_interval
 from lyceum.files import atomic_write
 from lyceum.utils.documents import DATA, DocumentError, read_json
+from lyceum.utils.errors import RecipeError
 from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import plain, to_json
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lyceum.component import RecipeError
 from lyceum.evaluate.measure import Measurement
 from lyceum.garbage import only_new
 from lyceum.outputs import check_output, input_paths
@@ -21,10 +20,10 @@ from lyceum.search.cells import Cell, Folder
 from lyceum.search.found import Found
 from lyceum.search.run import Grown, Valued, grow, measure
 from lyceum.search.strategy import Strategy
-from lyceum.stages.session import Interrupted
 from lyceum.tree import Tree
 from lyceum.types import Grader, Task
 from lyceum.utils.aio import run_async
+from lyceum.utils.errors import Interrupted, RecipeError
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lyceum.engine.embedded import EmbeddedEngine
-from lyceum.evaluate.run import vote
 from lyceum.policy import Policy
+from lyceum.reward.extract import vote
 from lyceum.runtime.in_process import InProcess
 from lyceum.search.cells import Cell
 from lyceum.search.choice import CHOICES, Candidate

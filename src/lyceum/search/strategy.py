@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, field_validator
 
-from lyceum.component import RecipeError, Settings, explain, slot
+from lyceum.component import Settings, explain, slot
 from lyceum.rollout.steps import Steps
 from lyceum.rooms import RolloutSettings
 from lyceum.search.choice import BY_VALUE, Choice
 from lyceum.types import Sampling
+from lyceum.utils.errors import RecipeError
 
 SHARE_OF_COMPLETION = 8
 """A step is a line, and at most the longest completion over this, where nobody says."""

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lyceum.component import require_keys
-from lyceum.errors import RunError
 from lyceum.evaluate.run import MAX_REASONS, reasons_ungraded, why_ungraded
 from lyceum.tree import Tree
 
@@ -20,15 +19,6 @@ TO_LEARN = (
     "needed: tasks that are solved sometimes (easier or harder ones, more rollout.samples, a higher "
     "rollout.sampling.temperature), or a reward with more than one value"
 )
-
-
-class NothingGraded(RunError):
-    """Not one trajectory could be graded, of several steps in a row or of an evaluation.
-
-    Its lines say what, and then where the first failure came from.
-    """
-
-    exit_code = 3
 
 
 @dataclass

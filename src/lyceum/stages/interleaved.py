@@ -17,9 +17,8 @@ from lyceum.guidance.base import failed
 from lyceum.rooms import Composition, LearnerSettings, ObjectiveSettings
 from lyceum.stages.online import Online, OnlineRun
 from lyceum.stages.session import Session
-from lyceum.traces.base import Trace
 from lyceum.tree import Tree, is_right
-from lyceum.types import Grader, Task, TaskSource
+from lyceum.types import Grader, Task, TaskSource, Trace
 
 
 class FineTuning(Component):

@@ -31,9 +31,8 @@ from lyceum.rooms import (
 from lyceum.stages.figures import rollout_figures
 from lyceum.stages.sampling import Sampler
 from lyceum.stages.session import Session
-from lyceum.traces.base import Trace, Traces
 from lyceum.tree import Tree, is_right
-from lyceum.types import Task, TrainableValue
+from lyceum.types import Task, Trace, Traces, TrainableValue
 from lyceum.utils.aio import gather
 from lyceum.utils.lazy_imports import torch
 from lyceum.value.targets import Examples, Targets, examples_of

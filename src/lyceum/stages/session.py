@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -16,49 +16,10 @@ from lyceum.forest import Forest, build_forest
 from lyceum.policy import Policy
 from lyceum.progress import Progress
 from lyceum.run import Run
-from lyceum.stages.counts import (
-    LEARNS_NOTHING,
-    MAX_NOTHING_GRADED,
-    TO_LEARN,
-    Counts,
-    NothingGraded,
-)
+from lyceum.stages.counts import LEARNS_NOTHING, MAX_NOTHING_GRADED, TO_LEARN, Counts
 from lyceum.tree import Tree
-from lyceum.types import Credited, Engine, Grader, Learner, Objective, TaskSource
-
-
-class Interrupted(Exception):
-    """The user asked to stop; what was trained is in a checkpoint."""
-
-    def __init__(self, step: int) -> None:
-        super().__init__(f"stopped at step {step}")
-        self.step = step
-
-
-class StageRun(Protocol):
-    """A stage under way: what its settings build.
-
-    Attributes:
-        settings: those it was built from.
-        steps: how many it takes at most, and
-        step: how many of them are done.
-        engine: what evaluations sample with.
-        learner: what updates the weights.
-    """
-
-    settings: Any
-    steps: int
-    step: int
-    engine: Engine
-    learner: Learner
-
-    async def run(self) -> None:
-        """Take the steps that are left, with :meth:`Session.pause` after each."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: Mapping[str, Any], /) -> None: ...
+from lyceum.types import Credited, Engine, Grader, Learner, Objective, StageRun, TaskSource
+from lyceum.utils.errors import Interrupted, NothingGraded
 
 
 @dataclass

@@ -19,9 +19,8 @@ from lyceum.rooms import (
     StageSettings,
 )
 from lyceum.stages.session import Session
-from lyceum.traces.base import Trace
 from lyceum.tree import Tree
-from lyceum.types import Task, TaskSource
+from lyceum.types import Task, TaskSource, Trace
 
 
 class SupervisedStage(StageSettings):

@@ -19,9 +19,9 @@ from pydantic import Field
 from lyceum.rooms import TasksSettings
 from lyceum.tasks.base import Source
 from lyceum.tasks.chain import HELDOUT_ONE_IN, LARGEST_OPERAND, MODULUS
-from lyceum.tasks.split import Split, check_index, kept_for_evaluation
+from lyceum.tasks.split import check_index, kept_for_evaluation
 from lyceum.tree import Node
-from lyceum.types import Grade, Grader, Hint, Task
+from lyceum.types import Grade, Grader, Hint, Split, Task
 
 LEVEL = "cliff"
 

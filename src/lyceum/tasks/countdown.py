@@ -24,9 +24,9 @@ from lyceum.tasks.base import Source
 from lyceum.tasks.prompt import fields_of, fill
 from lyceum.tasks.rubric import step_rubric
 from lyceum.tasks.solution import Solution
-from lyceum.tasks.split import Split, check_index, check_levels, draw, rounded
+from lyceum.tasks.split import check_index, check_levels, draw, rounded
 from lyceum.tree import Node
-from lyceum.types import Grade, Grader, Task
+from lyceum.types import Grade, Grader, Split, Task
 
 LONGEST_EXPRESSION = 200
 """Characters of an expression that is read; a solution with eight numbers of four digits has about 60."""

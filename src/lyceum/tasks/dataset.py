@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from lyceum.component import PathText, RecipeError, Settings, nearest, of_kind, slot
+from lyceum.component import PathText, Settings, of_kind, slot
 from lyceum.reward.base import combine
 from lyceum.reward.extract import after_last
 from lyceum.rooms import RewardSettings, TasksSettings
@@ -18,8 +18,9 @@ from lyceum.tasks.base import Source
 from lyceum.tasks.prompt import fault_of, fields_of, fill, plain_messages
 from lyceum.tasks.rows import Rows, kind_of, read_rows
 from lyceum.tasks.rubric import is_rubric
-from lyceum.tasks.split import Split, check_index, kept_for_evaluation
-from lyceum.types import Grader, Message, Task
+from lyceum.tasks.split import check_index, kept_for_evaluation
+from lyceum.types import Grader, Message, Split, Task
+from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.terminal import quoted
 
 log = logging.getLogger(__name__)

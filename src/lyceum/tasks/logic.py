@@ -20,9 +20,9 @@ from lyceum.rooms import TasksSettings
 from lyceum.tasks.base import Source
 from lyceum.tasks.rubric import step_rubric
 from lyceum.tasks.solution import Solution
-from lyceum.tasks.split import Split, check_index, check_levels, draw
+from lyceum.tasks.split import check_index, check_levels, draw
 from lyceum.tree import Node
-from lyceum.types import Grade, Grader, Task
+from lyceum.types import Grade, Grader, Split, Task
 
 Rule = tuple[tuple[str, ...], str]
 """Premises in alphabetical order, and the conclusion."""

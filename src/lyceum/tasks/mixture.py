@@ -8,14 +8,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from lyceum.component import RecipeError, Settings, slot
+from lyceum.component import Settings, slot
 from lyceum.rooms import TasksSettings
 from lyceum.tasks.base import Source
 from lyceum.tasks.rubric import Criterion
 from lyceum.tasks.solution import Solution
-from lyceum.tasks.split import Split, check_index
+from lyceum.tasks.split import check_index
 from lyceum.tree import Node
-from lyceum.types import Grade, Grader, Hint, Task, TaskSource
+from lyceum.types import Grade, Grader, Hint, Split, Task, TaskSource
+from lyceum.utils.errors import RecipeError
 
 PATTERN = 1000
 """Tasks after which the order of the sources repeats; shares are kept to one in so many."""

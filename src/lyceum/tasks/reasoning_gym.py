@@ -16,14 +16,14 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from lyceum.component import RecipeError, nearest
 from lyceum.reward.extract import Extract
 from lyceum.reward.pool import Pool, WorkerError
 from lyceum.rooms import TasksSettings
 from lyceum.tasks.base import Source
-from lyceum.tasks.split import Split, check_index, kept_for_evaluation
+from lyceum.tasks.split import check_index, kept_for_evaluation
 from lyceum.tree import Node
-from lyceum.types import Grade, Grader, Task
+from lyceum.types import Grade, Grader, Split, Task
+from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.terminal import quoted
 
 MOST_TRIES = 1000

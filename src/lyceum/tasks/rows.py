@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from lyceum.component import RecipeError, nearest
 from lyceum.utils.documents import DATA, DocumentError, read_json
+from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.user_files import describe
 
 SUFFIXES = (".jsonl", ".json", ".parquet")

@@ -6,12 +6,9 @@ import math
 import random
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Literal
 
-from lyceum.component import RecipeError
-from lyceum.types import Task
-
-Split = Literal["train", "heldout"]
+from lyceum.types import Split, Task
+from lyceum.utils.errors import RecipeError
 
 _MOST_TRIES = 10_000
 

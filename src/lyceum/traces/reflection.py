@@ -9,11 +9,12 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from lyceum.component import RecipeError
 from lyceum.policy import Policy
 from lyceum.rooms import TracesSettings
-from lyceum.traces.base import Decode, Trace, Traces
+from lyceum.traces.base import Decode
 from lyceum.tree import Node, Tree, is_right
+from lyceum.types import Trace, Traces
+from lyceum.utils.errors import RecipeError
 from lyceum.utils.seeds import counter_seed
 
 STEP = "{step}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lyceum.component import RecipeError
+from lyceum.utils.errors import RecipeError
 from lyceum.utils.terminal import quoted
 
 

@@ -16,15 +16,9 @@ from decimal import Decimal
 from statistics import fmean
 from typing import Any
 
-from lyceum.errors import RunError
-
 LARGE = 1e15
 """Numbers up to here are squared and added up in float32 as they are; larger ones are divided by a power of two first,
 or take float64."""
-
-
-class Diverged(RunError):
-    """A run's numbers have left what can be computed with: weights, logits, losses or advantages are not finite."""
 
 
 def python_number(value: Any) -> bool | int | float | None:

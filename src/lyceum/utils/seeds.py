@@ -9,3 +9,7 @@ def counter_seed(*key: object) -> int:
     """A 63-bit number that is a function of the key alone, in every process and version of Python."""
     digest = blake2b("/".join(map(str, key)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
+
+
+SeedKey = int | str | tuple[int | str, ...]
+"""Part of what a random draw is a function of: a step, a task's id, a component's name."""

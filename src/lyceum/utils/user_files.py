@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lyceum.component import RecipeError
-from lyceum.errors import RunError
+from lyceum.utils.errors import RecipeError, RunError
 from lyceum.utils.terminal import printable
 
 LONGEST = 300

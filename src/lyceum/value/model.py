@@ -11,15 +11,15 @@ from typing import Any, ClassVar, Literal, cast
 from jaxtyping import Float
 from pydantic import Field
 
-from lyceum.component import BatchTokens, PathText, RecipeError, require_keys
+from lyceum.component import BatchTokens, PathText, require_keys
 from lyceum.models.load import local_path, save_module
 from lyceum.models.weights import Checkpoint, check_finite, check_folder, largest_weight, read_object
 from lyceum.noise import told_once
 from lyceum.policy import Policy, redirect_attention
 from lyceum.rooms import Composition, ValueSettings
 from lyceum.tree import Node
+from lyceum.utils.errors import Diverged, RecipeError
 from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
-from lyceum.utils.numbers import Diverged
 from lyceum.utils.seeds import counter_seed
 from lyceum.utils.user_files import user_file
 from lyceum.value.packed import packed
