@@ -36,6 +36,7 @@ check: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
+	@$(BIN)/lint-imports --no-logo --no-cache || { echo "an import points upwards: see [tool.importlinter] in pyproject.toml"; exit 1; }
 
 test: check
 	$(BIN)/python -m pytest -n 2

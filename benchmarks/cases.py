@@ -30,7 +30,7 @@ class Case:
         lr: learning rate; where lengths are a property of the weights, too small to change them.
         micro_batch_tokens: lyceum's, in unique tokens; None for its default.
         candidates: TRL's ways to generate and rows in a micro-batch, of which the fastest is compared with.
-        exam: held-out accuracy of both after training.
+        evaluation: held-out accuracy of both after training.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Case:
     seeds: tuple[int, ...] = (0,)
     micro_batch_tokens: int | None = None
     candidates: tuple[tuple[str, int], ...] = (("dynamic", 256),)
-    exam: Mapping[str, int] = field(default_factory=dict)
+    evaluation: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -106,7 +106,7 @@ def all_cases(quick: bool, base: Path, smollm2: Path | None, work: Path) -> list
             lr=1e-4,
             seeds=(0,) if quick else (0, 1),
             candidates=(("dynamic", 256),) if quick else small,
-            exam={"tasks": 64, "samples": 4} if quick else {"tasks": 400, "samples": 8},
+            evaluation={"tasks": 64, "samples": 4} if quick else {"tasks": 400, "samples": 8},
         ),
         Case(
             "mixed",

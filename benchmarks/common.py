@@ -56,7 +56,7 @@ def machine(*packages: str) -> dict[str, Any]:
     """Where a result was made, and with which versions; ``packages`` besides the usual ones."""
     import torch
 
-    from lyceum.machine import versions
+    from lyceum.run.versions import versions
 
     found = versions()
     del found["command"]  # of a worker, with temporary paths
@@ -240,16 +240,16 @@ class Gate:
         self._out.write(json.dumps(message) + "\n")
         self._out.flush()
 
-    def step(self, **figures: Any) -> bool:
+    def step(self, **metrics: Any) -> bool:
         """The end of a step and the beginning of the next; False where no further one is wanted.
 
         The first one only begins: the step before it, which no one timed, is part of the warm-up.
         """
         if self._began is None:
-            self.say(**figures)
+            self.say(**metrics)
         else:
             wall, cpu = time.perf_counter() - self._began[0], time.process_time() - self._began[1]
-            self.say(seconds=wall, cpu_seconds=cpu, **figures)
+            self.say(seconds=wall, cpu_seconds=cpu, **metrics)
         word = sys.stdin.readline().strip()
         if not word:
             os._exit(1)  # whoever conducts is gone: nothing here is wanted any more

@@ -121,13 +121,13 @@ def run(suite: Suite, args: Any) -> dict[str, Any]:
 
 def under_hints(model: Path) -> dict[str, float]:
     """Share of right answers to held-out cliff tasks, by the hint in their prompt: none, or the first of each tier."""
+    from lyceum.core.solution import ladder_of
+    from lyceum.core.types import Sampling, Task
     from lyceum.engine.embedded import EmbeddedEngine
     from lyceum.models.load import ModelSettings, load_policy
     from lyceum.rollout.flat import Flat
     from lyceum.runtime.in_process import InProcess
     from lyceum.tasks.cliff import Cliff
-    from lyceum.tasks.solution import ladder_of
-    from lyceum.types import Sampling, Task
     from lyceum.utils.aio import run_async
 
     policy = load_policy(ModelSettings(path=str(model)))
@@ -174,10 +174,10 @@ def elsewhere(args: Any) -> list[dict[str, Any]]:
 
 
 def try_out(recipe: str, tasks: str, *overrides: str, place: str | None = None) -> dict[str, Any]:
-    from lyceum.progress import using
-    from lyceum.recipe import load_recipe
-    from lyceum.train import train
+    from lyceum.recipe.schema import load_recipe
+    from lyceum.training.train import train
     from lyceum.utils.errors import RecipeError
+    from lyceum.utils.progress import using
 
     row: dict[str, Any] = {"recipe": recipe, "tasks": place or tasks, "outcome": "ran"}
     try:

@@ -126,7 +126,7 @@ def measure(name: str, folder: Path, options: Any, result: dict[str, Any]) -> No
             seconds, failed = in_turns(systems, work, rounds=rounds if batch < 256 or small else 1)
             result["skipped"] |= {f"{name}/{batch}/{kind}/{samples}/{s}": reason for s, reason in failed.items()}
             row = {"model": name, "batch": batch, "lengths": kind, "tokens": [short, long], "samples": samples}
-            row |= figures(work, seconds, lyceum, limits.Size.of(config), rate)
+            row |= metrics(work, seconds, lyceum, limits.Size.of(config), rate)
             result["rows"].append(row)
             say(f"{name}, batch {batch}, {kind}, {samples} of a prompt: {row['ratio_to_generate']} x generate")
             write(result, options.out)
@@ -162,7 +162,7 @@ def in_turns(
     return {name: taken for name, taken in seconds.items() if name not in failed}, failed
 
 
-def figures(
+def metrics(
     work: Work, seconds: Mapping[str, Sequence[float]], lyceum: Any, size: limits.Size, rate: float
 ) -> dict[str, Any]:
     caches = [name for name in ("dynamic", "static") if name in seconds]
@@ -243,8 +243,8 @@ class Lyceum:
         self.drawn: list[Any] = []
 
     def __call__(self, work: Work) -> int:
+        from lyceum.core.types import Request, Sampling
         from lyceum.engine.embedded import EmbeddedConfig
-        from lyceum.types import Request, Sampling
 
         self.calls += 1
         self.engine.config = EmbeddedConfig.model_validate({"max_sequences": work.places})
@@ -398,15 +398,15 @@ def profile(lyceum: Generate, work: Work) -> dict[str, float]:
 
 def kind_of(function: tuple[str, int, str]) -> str:
     file = function[0]
-    if file.endswith(("torch/_ops.py", "engine/packed.py")):
+    if file.endswith(("torch/_ops.py", "engine/cpu/weights.py")):
         return "matrix products"  # the only operations that are called by name
-    if file.endswith("engine/draw.py"):
+    if file.endswith("engine/_draw.py"):
         return "sampling"
-    if file.endswith("engine/cache.py"):
+    if file.endswith("engine/_cache.py"):
         return "cache copies"
-    if file.endswith(("lyceum/attention.py", "engine/plan.py")):
+    if file.endswith(("lyceum/attention.py", "engine/_plan.py")):
         return "attention"
-    if "/torch/" in file or "/transformers/" in file or file.endswith("engine/decode.py"):
+    if "/torch/" in file or "/transformers/" in file or file.endswith("engine/cpu/decode.py"):
         return "norms, rotary embedding, activations, module calls"
     return "bookkeeping"
 

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from common import arguments, machine, say, table, write
 
-from lyceum.forest import build_forest
-from lyceum.tree import Node, Tree
-from lyceum.types import Continuation, Grade, Origin, Task
+from lyceum.core.forest import build_forest
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Continuation, Grade, Origin, Task
 
 DEFINITIONS = {
     "tokens": "of all nodes that a graded trajectory goes through, each node once: what build_forest reads",

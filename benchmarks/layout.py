@@ -124,9 +124,9 @@ def measure(name: str, folder: Path, shapes: Sequence[Shape], tokens: int, pairs
 
 def build(shape: Shape, trees: int, vocabulary: int) -> Any:
     """Random trees as a graded forest. Seeded: a shape is the same forest every time."""
-    from lyceum.forest import build_forest
-    from lyceum.tree import Node, Tree
-    from lyceum.types import Continuation, Grade, Origin, Task
+    from lyceum.core.forest import build_forest
+    from lyceum.core.tree import Node, Tree
+    from lyceum.core.types import Continuation, Grade, Origin, Task
 
     rng = random.Random(str(shape))
 
@@ -154,7 +154,7 @@ def compare(policy: Any, forest: Any, pairs: int) -> dict[str, Any]:
     """Time, memory, loss and gradients of one forest in both layouts."""
     import torch
 
-    from lyceum.types import Credited
+    from lyceum.core.types import Credited
 
     # An advantage for every token of every row, unlike in neighbouring rows: nothing is skipped, and a value gathered
     # to the wrong row would show.

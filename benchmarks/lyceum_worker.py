@@ -18,8 +18,8 @@ def main() -> None:
     gate = Gate()
     import torch
 
-    from lyceum.recipe import parse
-    from lyceum.train import train
+    from lyceum.recipe.schema import parse
+    from lyceum.training.train import train
     from lyceum.utils.errors import Interrupted
 
     torch.set_num_threads(spec["threads"])

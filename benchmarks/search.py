@@ -110,12 +110,12 @@ def searched(model: str, folder: Path, value: str, trained: str, options: Any, r
 
 def train_value(folder: Path, target: Path, quick: bool) -> dict[str, Any]:
     """A value model of the policy's own size, from the outcomes of samples, whatever a prefix was followed by."""
+    from lyceum.core.types import Sampling
     from lyceum.engine.embedded import EmbeddedEngine
     from lyceum.models.load import ModelSettings, load_policy
     from lyceum.rollout.flat import Flat
     from lyceum.runtime.in_process import InProcess
     from lyceum.tasks.chain import Chain
-    from lyceum.types import Sampling
     from lyceum.utils.aio import run_async
     from lyceum.value.model import PathModel
 
@@ -134,9 +134,9 @@ def train_value(folder: Path, target: Path, quick: bool) -> dict[str, Any]:
     examples = [(path, fmean(of)) for path, of in outcomes.items()]
     say(f"value model: {len(examples)} prefixes of {tasks * samples} samples")
     model = PathModel(lr=1e-4, epochs=1 if quick else 2, loss="bce").build(policy, seed=0)
-    figures = model.fit(examples)
+    metrics = model.fit(examples)
     model.save(target)
-    return {"tasks": tasks, "samples": samples, "seconds": round(time.perf_counter() - began, 1), **figures}
+    return {"tasks": tasks, "samples": samples, "seconds": round(time.perf_counter() - began, 1), **metrics}
 
 
 def prefixes(leaf: Any, decode: Any) -> list[tuple[int, ...]]:

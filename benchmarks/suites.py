@@ -31,16 +31,16 @@ class Suite:
     shared: tuple[str, ...]
     arms: tuple[tuple[str, str, tuple[str, ...]], ...]
     """(label, recipe, overrides of its own)."""
-    exam: tuple[str, ...] = ("evaluate.n=160", "evaluate.samples=8", "evaluate.greedy=false", "evaluate.every=8")
+    evaluation: tuple[str, ...] = ("evaluate.n=160", "evaluate.samples=8", "evaluate.greedy=false", "evaluate.every=8")
     """How held-out accuracy is measured, before, on the way and after."""
 
 
 def planned(suite: Suite, args: Any, here: Path) -> Any:
-    from lyceum.comparing import plan
+    from lyceum.comparison.run import plan
 
     return plan(
         [f"{recipe}@{label}" for label, recipe, _ in suite.arms],
-        [*suite.shared, *suite.exam, "checkpoint_every=0", "rollouts_every=50"],
+        [*suite.shared, *suite.evaluation, "checkpoint_every=0", "rollouts_every=50"],
         {label: own for label, _, own in suite.arms if own},
         seeds=suite.seeds,
         tokens=suite.tokens,
@@ -61,8 +61,8 @@ def first_folder(suite: Suite, args: Any, here: Path, label: str) -> Path:
 
 def run_suite(suite: Suite, args: Any, here: Path) -> dict[str, Any]:
     """Train what is missing, ``jobs`` runs at a time, and compare."""
-    from lyceum.comparing import is_finished
-    from lyceum.evaluate.compare import compare
+    from lyceum.comparison.compare import compare
+    from lyceum.comparison.run import is_finished
 
     plan = planned(suite, args, here)
     missing = [recipe for recipe in plan.recipes if not is_finished(recipe)]
@@ -76,8 +76,8 @@ def run_suite(suite: Suite, args: Any, here: Path) -> dict[str, Any]:
     found = compare([folder for of_arm in folders.values() for folder in of_arm])
     found.write(plan.folder)
     rows = [
-        row_of(suite, figures, folders[figures.recipe], folders[plan.labels[0]]) | {"recipe_file": recipe}
-        for figures, (_, recipe, _) in zip(found.recipes, suite.arms, strict=True)
+        row_of(suite, result, folders[result.recipe], folders[plan.labels[0]]) | {"recipe_file": recipe}
+        for result, (_, recipe, _) in zip(found.recipes, suite.arms, strict=True)
     ]
     settings = [relative(key) for key in suite.shared]
     return {"about": suite.about, "tokens": suite.tokens, "settings": settings, "rows": rows}
@@ -92,9 +92,9 @@ def run_one(recipe: str, threads: int) -> float:
     """One run in a process of its own; seconds."""
     import torch
 
-    from lyceum.progress import using
-    from lyceum.recipe import parse
-    from lyceum.train import train
+    from lyceum.recipe.schema import parse
+    from lyceum.training.train import train
+    from lyceum.utils.progress import using
 
     torch.set_num_threads(threads)
     began = time.perf_counter()
@@ -103,21 +103,21 @@ def run_one(recipe: str, threads: int) -> float:
     return time.perf_counter() - began
 
 
-def row_of(suite: Suite, figures: Any, folders: Sequence[Path], first: Sequence[Path]) -> dict[str, Any]:
-    from lyceum.evaluate.run_folder import read_run_folder
+def row_of(suite: Suite, result: Any, folders: Sequence[Path], first: Sequence[Path]) -> dict[str, Any]:
+    from lyceum.run.reader import read_run_folder
 
     runs, firsts = [read_run_folder(folder) for folder in folders], [read_run_folder(folder) for folder in first]
     return {
         "suite": suite.name,
-        "recipe": figures.recipe,
+        "recipe": result.recipe,
         "seeds": len(runs),
-        "tokens_sampled": figures.tokens_sampled,
-        "tokens_trained": figures.tokens_trained,
+        "tokens_sampled": result.tokens_sampled,
+        "tokens_trained": result.tokens_trained,
         "seconds": round(fmean(run.seconds or 0.0 for run in runs), 1),
         "before": held_out([run.summary["before"] for run in runs]),
         "final": held_out([run.summary["after"] for run in runs]),
         "difference": differences([r.summary["after"] for r in runs], [r.summary["after"] for r in firsts]),
-        "tokens_to_target": figures.tokens_ratio,
+        "tokens_to_target": result.tokens_ratio,
         "share_with_gradient": binned([run.metrics for run in runs], "share_with_gradient"),
         "completion_tokens": binned([run.metrics for run in runs], "completion_tokens/mean"),
         "by_seed": {str(run.summary["seed"]): by_name(run.summary["after"], lambda i: i["mean"]) for run in runs},
@@ -131,7 +131,7 @@ def by_name(of: Mapping[str, Any], value: Any) -> dict[str, Any]:
 
 def held_out(of_runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Mean over seeds of overall and each level, with Student's interval; of one seed, its own interval over tasks."""
-    from lyceum.evaluate.intervals import mean_over_seeds
+    from lyceum.evaluation.intervals import mean_over_seeds
 
     def over_seeds(of: Sequence[Mapping[str, float]]) -> dict[str, float]:
         if len(of) == 1:
@@ -148,7 +148,7 @@ def held_out(of_runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def differences(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """Paired by seed, overall and by level; None of one seed."""
-    from lyceum.evaluate.intervals import mean_over_seeds
+    from lyceum.evaluation.intervals import mean_over_seeds
 
     if len(ours) < 2:
         return None
@@ -167,8 +167,8 @@ def differences(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str,
 def binned(of_runs: Sequence[Sequence[Mapping[str, Any]]], key: str) -> list[float]:
     """A figure's mean over seeds in equal parts of each run's steps."""
     parts: list[list[float]] = [[] for _ in range(BINS)]
-    for metrics in of_runs:
-        known = [line[key] for line in metrics if line.get(key) is not None]
+    for result in of_runs:
+        known = [line[key] for line in result if line.get(key) is not None]
         for place, value in enumerate(known):
             parts[place * BINS // len(known)].append(value)
     return [round(fmean(part), 3) for part in parts if part]

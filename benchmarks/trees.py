@@ -115,11 +115,11 @@ def shapes(small: bool, quick: bool) -> list[Shape]:
 
 def same_leaves(folder: Path, shape: Shape, pairs: int, *, hot: float) -> dict[str, Any]:
     """Tokens and seconds of both ways to as many trajectories of one length."""
-    from lyceum.garbage import only_new
+    from lyceum.core.types import Sampling
     from lyceum.models.load import ModelSettings, load_policy
     from lyceum.rollout.flat import Flat
     from lyceum.rollout.segments import Segments
-    from lyceum.types import Sampling
+    from lyceum.utils.garbage_collection import only_new
 
     policy = load_policy(ModelSettings(path=str(folder), device="cpu"))
     policy.stop_ids = frozenset()  # lengths are prescribed
@@ -171,8 +171,8 @@ class Side:
     """One rollout over the same prompts, an engine of its own; what its last run computed."""
 
     def __init__(self, policy: Any, rollout: Any, shape: Shape) -> None:
+        from lyceum.core.types import Task
         from lyceum.engine.embedded import EmbeddedEngine
-        from lyceum.types import Task
 
         self.policy, self.rollout = policy, rollout.build()
         self.engine = EmbeddedEngine(policy)
@@ -199,13 +199,13 @@ class Side:
         self.computed = total_computed(self.engine) - before
 
     def forest(self) -> Any:
-        from lyceum.forest import build_forest
+        from lyceum.core.forest import build_forest
 
         return build_forest(self.trees)
 
 
 async def by_place(task: Any, leaves: Sequence[Any]) -> list[Any]:
-    from lyceum.types import Grade
+    from lyceum.core.types import Grade
 
     return [Grade(float(i % 2)) for i in range(len(leaves))]
 
@@ -235,7 +235,7 @@ def tenths(slots: Sequence[int], most: int) -> list[float]:
 
 def shared_below_prompts(forest: Any) -> float:
     """1 - unique / all, of the tokens that the policy wrote."""
-    from lyceum.types import Origin
+    from lyceum.core.types import Origin
 
     unique = int((forest.origin == int(Origin.POLICY)).sum())
     return 1 - unique / int(forest.trainable(forest.rows()).sum())
@@ -244,7 +244,7 @@ def shared_below_prompts(forest: Any) -> float:
 def train_step(policy: Any, forest: Any) -> Callable[[], Any]:
     import torch
 
-    from lyceum.types import Credited
+    from lyceum.core.types import Credited
 
     rows = forest.rows()
     advantage = torch.randn(rows.index.shape, generator=torch.Generator().manual_seed(0)) * forest.trainable(rows)
@@ -262,7 +262,7 @@ def ratios(tree: Sequence[float], flat: Sequence[float]) -> dict[str, Any]:
 def strategies(folder: Path, tasks: int, seeds: int, result: dict[str, Any]) -> None:
     """Every kind of rollout on the same tasks of the ladder, as its recipe has it where there is one."""
     from lyceum.models.load import ModelSettings, load_policy
-    from lyceum.recipe import load_recipe
+    from lyceum.recipe.schema import load_recipe
     from lyceum.tasks.chain import Chain
     from lyceum.utils.errors import RecipeError
 
@@ -291,8 +291,8 @@ def strategies(folder: Path, tasks: int, seeds: int, result: dict[str, Any]) -> 
 
 def without_recipe(have: set[str]) -> dict[str, Any]:
     """Rollouts of all other kinds, by kind."""
-    from lyceum.component import kinds
-    from lyceum.types import Sampling
+    from lyceum.core.component import kinds
+    from lyceum.core.types import Sampling
 
     rollouts: dict[str, Any] = {}
     for kind, settings in kinds("rollout").items():
@@ -305,7 +305,7 @@ def without_recipe(have: set[str]) -> dict[str, Any]:
 
 def over_seeds(values: Sequence[float | None]) -> dict[str, float] | None:
     """Mean and interval; None where a seed has no such figure."""
-    from lyceum.evaluate.intervals import mean_over_seeds
+    from lyceum.evaluation.intervals import mean_over_seeds
 
     known = [value for value in values if value is not None]
     if len(known) < len(values):
@@ -316,7 +316,7 @@ def over_seeds(values: Sequence[float | None]) -> dict[str, float] | None:
 
 def found(policy: Any, rollout: Any, tasks: Sequence[Any], grader: Any, *, seed: int) -> dict[str, float | None]:
     from lyceum.engine.embedded import EmbeddedEngine
-    from lyceum.evaluate.statistics import pass_at_k
+    from lyceum.evaluation.statistics import pass_at_k
     from lyceum.runtime.in_process import InProcess
     from lyceum.utils.aio import run_async
     from lyceum.value.likelihood import Likelihood

@@ -28,7 +28,7 @@ DEFINITIONS = {
     "computed_to_best": "computed tokens until the mean curve stands at the best of grpo and grpo-longer, over what "
     "that one needed for it; null where it is never reached",
     "steps": "of the loop, mean over seeds; deepsearch and grpo-8-updates make up to 8 updates in each, grpo one",
-    "guide": "figures of search-where-hard, mean over steps: tasks searched, found easy, with cached solutions (hits)",
+    "guide": "metrics of search-where-hard, mean over steps: tasks searched, found easy, with cached solutions (hits)",
 }
 
 SETTINGS = {
@@ -117,7 +117,7 @@ Curve = list[tuple[float, float]]
 
 
 def read(folder: Path) -> Any:
-    from lyceum.evaluate.run_folder import read_run_folder
+    from lyceum.run.reader import read_run_folder
 
     return read_run_folder(folder)
 

@@ -82,8 +82,8 @@ def main() -> None:
 
     class Turn(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            figures = trainer._metrics["train"]
-            steps.append({name: float(figures[key][-1]) for name, key in KEPT.items() if figures.get(key)})
+            metrics = trainer._metrics["train"]
+            steps.append({name: float(metrics[key][-1]) for name, key in KEPT.items() if metrics.get(key)})
             if not gate.step(peak_mib=peak_mib()):
                 control.should_training_stop = True
 

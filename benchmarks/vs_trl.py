@@ -4,7 +4,7 @@
 
 Both systems get the same model folder, prompts in the same order, number of samples, sampling settings, reward
 function, advantage, loss and optimiser. Each runs in a process of its own with all cores; they take turns, a step
-each, while the other sleeps. See README.md for what is equal, what is not, and how to read the figures.
+each, while the other sleeps. See README.md for what is equal, what is not, and how to read the metrics.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def compare(case: Case, work: Path, threads: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """One case's figures, and the machine."""
+    """One case's metrics, and the machine."""
     say(f"{case.name}: {case.about}")
     choice, tried = fastest(case, work, threads)
     runs = [run(case, work, threads, seed, choice) for seed in case.seeds]
@@ -79,12 +79,12 @@ def compare(case: Case, work: Path, threads: int) -> tuple[dict[str, Any], dict[
         "flops_least": {key: round(value) for key, value in least.items()},
         "matmul_gflops": runs[0]["matmul_gflops"] | {"limit": rate},
         "share_of_limit": {name: round(least["total"] / (rate * 1e9) / s, 4) for name, s in seconds.items()},
-        "rollouts": {name: averages([one["figures"][name] for one in runs]) for name in ("lyceum", "trl")},
+        "rollouts": {name: averages([one["metrics"][name] for one in runs]) for name in ("lyceum", "trl")},
         "settings": settings(case),
         "trl_setting": {"generation": choice[0], "rows_in_a_micro_batch": choice[1]},
         "trl_candidates": tried,
     }
-    if case.exam:
+    if case.evaluation:
         found["ratio_over_training"] = over_training(runs)
         found["accuracy"] = accuracy(case, runs, threads)
     return found, runs[0]["machine"]
@@ -111,7 +111,7 @@ def settings(case: Case) -> dict[str, Any]:
 def trl_spec(case: Case, work: Path, seed: int, choice: tuple[str, int], steps: int, save: Path | None) -> Any:
     """What trl_worker.py does; its prompts are those that lyceum's curriculum draws, in that order."""
     from lyceum.curriculum.uniform import UniformCurriculum
-    from lyceum.recipe import parse
+    from lyceum.recipe.schema import parse
 
     recipe = parse(case.recipe(work, seed))
     tasks = UniformCurriculum(recipe.tasks.build("train", seed), seed=seed).draw(case.prompts * case.steps)
@@ -182,7 +182,7 @@ def fastest(case: Case, work: Path, threads: int) -> tuple[tuple[str, int], list
 
 def run(case: Case, work: Path, threads: int, seed: int, choice: tuple[str, int]) -> dict[str, Any]:
     """Both systems through all steps, in turns."""
-    saved = work / f"{case.name}-{seed}-trl" if case.exam else None
+    saved = work / f"{case.name}-{seed}-trl" if case.evaluation else None
     spec, lengths = trl_spec(case, work, seed, choice, case.steps, saved)
     recipe = {"recipe": case.recipe(work, seed), "decoded": case.rows, "trained": min(4096, case.rows * 32)}
     seconds: dict[str, list[float]] = {"lyceum": [], "trl": []}
@@ -220,7 +220,7 @@ def run(case: Case, work: Path, threads: int, seed: int, choice: tuple[str, int]
         "loaded_mib": {name: ready[name]["loaded_mib"] for name in workers},
         "peak_mib": {name: last[name]["peak_mib"] for name in workers},
         "flops": averages(limits.of_step(limits.Size.of(config), rows) for rows in written),
-        "figures": {
+        "metrics": {
             "lyceum": averages(
                 {
                     "completion_tokens": step["completion_tokens/mean"],
@@ -300,14 +300,14 @@ def over_training(runs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 def accuracy(case: Case, runs: Sequence[Mapping[str, Any]], threads: int) -> dict[str, Any]:
     """Held-out pass@1 before, and after the same number of steps of each system; a mean over seeds, and each seed's."""
     say(f"{case.name}: held-out accuracy of {1 + 2 * len(runs)} models")
-    worker = Worker("exam_worker.py", {**case.exam, "max_tokens": case.max_tokens}, threads=threads)
+    worker = Worker("evaluation_worker.py", {**case.evaluation, "max_tokens": case.max_tokens}, threads=threads)
     try:
         before = worker.ask(str(case.model))["overall"]
         after = {name: [worker.ask(one["models"][name])["overall"] for one in runs] for name in ("lyceum", "trl")}
     finally:
         worker.end()
     means = {name: round(fmean(ci["mean"] for ci in each), 4) for name, each in after.items()}
-    return {"steps": case.steps, **case.exam, "before": before, "after": means, "after_by_seed": after}
+    return {"steps": case.steps, **case.evaluation, "before": before, "after": means, "after_by_seed": after}
 
 
 def show(result: Mapping[str, Any]) -> None:

@@ -3,8 +3,8 @@
 from random import Random
 from typing import NamedTuple
 
-from lyceum.tree import Node, Tree
-from lyceum.types import Continuation, Grade, Origin, Task
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Continuation, Grade, Origin, Task
 
 
 class Written(NamedTuple):

@@ -8,16 +8,16 @@ from typing import Any, Literal
 
 import torch
 
-from lyceum import checkpoint
-from lyceum.recipe import parse
+from lyceum.core.settings import RewardSettings
+from lyceum.core.types import Grade, Grader, TaskSource
+from lyceum.recipe.schema import parse
 from lyceum.reward.base import each, verdict
-from lyceum.rooms import RewardSettings
-from lyceum.train import train
-from lyceum.types import Grade, Grader, TaskSource
+from lyceum.run import checkpoint
+from lyceum.training.train import train
 
 torch.set_num_threads(1)
 for needed_later in (
-    "lyceum.trajectories",
+    "lyceum.run.rollout_table",
     "pyarrow.parquet",
     "tensorboard.compat.proto.event_pb2",
     "tensorboard.compat.proto.summary_pb2",

@@ -20,8 +20,8 @@ from transformers import (
 )
 from transformers.models.auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
+from lyceum.models.policy import Policy
 from lyceum.models.scratch import character_tokenizer
-from lyceum.policy import Policy
 
 SMALL = {
     "vocab_size": 99,

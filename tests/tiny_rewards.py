@@ -2,9 +2,9 @@
 
 from typing import Literal
 
+from lyceum.core.settings import RewardSettings
+from lyceum.core.types import Grade, Grader, TaskSource
 from lyceum.reward.base import each
-from lyceum.rooms import RewardSettings
-from lyceum.types import Grade, Grader, TaskSource
 
 
 class Letters(RewardSettings):

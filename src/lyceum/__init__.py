@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lyceum.api import compare, evaluate, load_model, recipes, search, train
-    from lyceum.recipe import Recipe, load_recipe
-    from lyceum.trained import Trained
+    from lyceum.api.trained import Trained
+    from lyceum.recipe.schema import Recipe, load_recipe
     from lyceum.utils.errors import Interrupted, RecipeError
 
 __all__ = [
@@ -29,25 +29,19 @@ __all__ = [
 ]
 
 _PLACES = {
-    "Interrupted": "lyceum.stages.session",
-    "Recipe": "lyceum.recipe",
-    "RecipeError": "lyceum.component",
-    "Trained": "lyceum.trained",
-    "compare": "lyceum.api",
-    "load_model": "lyceum.api",
-    "load_recipe": "lyceum.recipe",
-    "recipes": "lyceum.api",
+    "Interrupted": "lyceum.utils.errors",
+    "Recipe": "lyceum.recipe.schema",
+    "RecipeError": "lyceum.utils.errors",
+    "Trained": "lyceum.api.trained",
+    "load_recipe": "lyceum.recipe.schema",
 }
-_CALLABLE_MODULES = ("evaluate", "search", "train")
-"""Modules that are called like the function of their name in ``lyceum.api`` (see ``lyceum.callable_module``)."""
+"""Where a name is imported from; ``lyceum.api`` holds the others."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in _CALLABLE_MODULES:
-        return importlib.import_module(f"lyceum.{name}")
-    if name not in _PLACES:
+    if name not in __all__:
         raise AttributeError(f"module 'lyceum' has no attribute {name!r}")
-    return getattr(importlib.import_module(_PLACES[name]), name)
+    return getattr(importlib.import_module(_PLACES.get(name, "lyceum.api")), name)
 
 
 def __dir__() -> list[str]:

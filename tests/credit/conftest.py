@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from lyceum.forest import Forest, build_forest
-from lyceum.tree import Node, Tree
-from lyceum.types import Continuation, Grade, Origin, Task
+from lyceum.core.forest import Forest, build_forest
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Continuation, Grade, Origin, Task
 
 
 def drawn(node: Node, tokens: list[int]) -> Node:

@@ -3,13 +3,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lyceum.component import kinds
+from lyceum.core.component import kinds
+from lyceum.core.forest import build_forest
+from lyceum.core.settings import Composition
 from lyceum.credit.base import kl_cost, last_token, row_reward, token_reward, whiten
-from lyceum.forest import build_forest
 from lyceum.objective.kl import KLPenalty
 from lyceum.rollout.flat import Flat
 from lyceum.rollout.mcts import MCTS
-from lyceum.rooms import Composition
 
 CREDITS = sorted(kinds("credit"))
 NEEDED = {"salt": {"steps": "tokens", "step_tokens": 1}}

@@ -2,10 +2,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lyceum.core.settings import Composition
 from lyceum.credit.gae import GAE, generalised_advantage, process_reward
 from lyceum.credit.group import GroupRelative
 from lyceum.objective.ppo_clip import PPOClip
-from lyceum.rooms import Composition
 
 VALUE = torch.tensor([[0.5, 0.25, 0.75]])
 REWARD = torch.tensor([[0.0, 0.0, 1.0]])

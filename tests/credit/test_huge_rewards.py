@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tree_forests import forest_of
 
-from lyceum.component import kinds
+from lyceum.core.component import kinds
 from lyceum.credit.base import whiten
 from lyceum.credit.group import GroupRelative, group_relative
 from lyceum.utils.errors import Diverged

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tree_forests import forest_of, random_nested
 
+from lyceum.core.forest import build_forest
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Continuation, Grade, Origin, Task
 from lyceum.credit.group import GroupRelative
 from lyceum.credit.salt import Salt, merged_advantages
-from lyceum.forest import build_forest
-from lyceum.tree import Node, Tree
-from lyceum.types import Continuation, Grade, Origin, Task
 from lyceum.utils.errors import RecipeError
 
 A, B, C = ["s", "x", "e"], ["s", "y", "e"], ["t", "x", "e"]

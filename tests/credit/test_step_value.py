@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tree_forests import forest_of, random_nested
 
+from lyceum.core.forest import build_forest
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Continuation, Grade, Origin, Task
 from lyceum.credit.group import GroupRelative
 from lyceum.credit.step_value import StepValue
-from lyceum.forest import build_forest
-from lyceum.tree import Node, Tree
-from lyceum.types import Continuation, Grade, Origin, Task
 
 THREE_AND_ONE = [[1, 1, 0], 0]
 """V(root) = 1/2, V(inner) = 2/3 with 3 leaves."""

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tree_forests import forest_of, random_nested
 
+from lyceum.core.settings import Composition
 from lyceum.credit.base import whiten
 from lyceum.credit.group import GroupRelative
 from lyceum.credit.sub_group import SubGroup
 from lyceum.rollout.flat import Flat
-from lyceum.rooms import Composition
 
 # Three leaves below one node, and one beside it: mean 1/2 at the root, 2/3 below the node.
 THREE_AND_ONE = [[1, 1, 0], 0]

@@ -7,10 +7,10 @@ import torch
 from random_trees import random_trees
 from tiny_models import plain_model, policy_like
 
+from lyceum.core.forest import build_forest
 from lyceum.credit.salt import Salt
 from lyceum.credit.step_value import StepValue
 from lyceum.credit.sub_group import SubGroup
-from lyceum.forest import build_forest
 from lyceum.learner.local import LocalConfig, LocalLearner
 from lyceum.objective.ppo_clip import PPOClip
 

@@ -2,9 +2,9 @@
 
 from random import Random
 
-from lyceum.forest import Forest, build_forest
-from lyceum.tree import Node, Tree
-from lyceum.types import Continuation, Grade, Origin, Task
+from lyceum.core.forest import Forest, build_forest
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Continuation, Grade, Origin, Task
 
 
 def grow(node: Node, below: object, tokens: list[int], length: int = 1) -> None:

@@ -3,10 +3,10 @@
 import json
 from collections.abc import Sequence
 
-from lyceum import encoding
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Continuation, Grade, Origin, Task
+from lyceum.run import codec as encoding
 from lyceum.tasks import base as tasks
-from lyceum.tree import Node, Tree
-from lyceum.types import Continuation, Grade, Origin, Task
 
 
 class Source(tasks.Source):
@@ -75,4 +75,4 @@ def assert_resumes(first, resumed, trees: Sequence[Tree]) -> None:
         assert [(task.id, task.samples, task.columns) for task in resumed.draw(7)] == expected
         first.observe(trees)
         resumed.observe(trees)
-        assert resumed.figures() == first.figures()
+        assert resumed.metrics() == first.metrics()

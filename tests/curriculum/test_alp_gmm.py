@@ -3,9 +3,9 @@ import pytest
 from levelled import Source, assert_resumes, graded
 from pydantic import ValidationError
 
+from lyceum.core.types import Task
 from lyceum.curriculum.alp_gmm import AlpGmm, Mixture, absolute_progress, fit, shares_of
 from lyceum.tasks.chain import Chain
-from lyceum.types import Task
 from lyceum.utils.errors import RecipeError
 
 
@@ -110,7 +110,7 @@ def test_everything_is_random_until_the_first_fit_and_a_share_of_it_afterwards()
     inside = sum(5.5 < size < 8.5 for size in drawn) / 400
     assert inside > 0.6  # uniform draws alone: 0.3
     assert min(drawn) < 1.5  # and yet a share of them is anywhere
-    assert curriculum.figures()["components/mixture"] in (2, 3)
+    assert curriculum.metrics()["components/mixture"] in (2, 3)
 
 
 def test_the_mixture_is_fitted_on_the_latest_tasks_alone():
@@ -131,7 +131,7 @@ def test_ungraded_tasks_say_nothing():
     curriculum = build()
     curriculum.observe([at(1.0, [None, None])])
     assert len(curriculum.points) == 0
-    assert curriculum.figures() == {}
+    assert curriculum.metrics() == {}
 
 
 def test_a_resumed_run_draws_what_the_first_would_have():

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from levelled import Source
 
-from lyceum.curriculum.bandit import pick, softmax, unit_draw
+from lyceum.curriculum._bandit import pick, softmax, unit_draw
 from lyceum.curriculum.base import TasksByCategory, categories_of
 from lyceum.utils.errors import RecipeError
 

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lyceum.core.forest import build_forest
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Continuation, Grade, Origin, Task
 from lyceum.curriculum.difficulty_weight import DifficultyWeight, difficulty_weight
-from lyceum.forest import build_forest
 from lyceum.tasks.chain import Chain
-from lyceum.tree import Node, Tree
-from lyceum.types import Continuation, Grade, Origin, Task
 
 SHAPES = ("easy", "medium", "hard")
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Grade, Origin, Task
 from lyceum.curriculum.good_prefixes import GoodPrefixes, differs, drawn
-from lyceum.recipe import load_recipe, parse
-from lyceum.tree import Node, Tree
-from lyceum.types import Grade, Origin, Task
+from lyceum.recipe.schema import load_recipe, parse
 from lyceum.utils.errors import RecipeError
 
 
@@ -123,7 +123,7 @@ def test_its_state_goes_on_where_it_was():
 
 def test_it_is_refused_where_nothing_begins_completions_as_it_says():
     stage = {"kind": "online", "curriculum": "good-prefixes"}
-    with pytest.raises(RecipeError, match="guidance: got none of kind 'begun'"):
+    with pytest.raises(RecipeError, match="guidance: got none of kind 'prefix'"):
         parse({"stages": [stage]})
-    parse({"stages": [stage | {"guidance": ["begun"]}]})
+    parse({"stages": [stage | {"guidance": ["prefix"]}]})
     assert load_recipe("rest-rl").stages[0].curriculum.spread == 0.05

@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from levelled import Source, assert_resumes, graded, ids, rescued
 
+from lyceum.core.tree import DirectSamples
 from lyceum.curriculum.hard_filter import HardFilter
-from lyceum.tree import DirectSamples
 from lyceum.utils.errors import RecipeError
 
 
@@ -19,7 +19,7 @@ def test_a_round_goes_through_every_task_once_and_the_next_through_the_hard_ones
     curriculum = HardFilter(least=1).build(Source(8), seed=3)
     easy = {"1", "4", "5"}
     assert sorted(outcomes(curriculum, 8, easy)) == list("01234567")
-    assert curriculum.figures() == {"round": 0, "tasks/round": 8, "easy/found": 3}
+    assert curriculum.metrics() == {"round": 0, "tasks/round": 8, "easy/found": 3}
     assert sorted(outcomes(curriculum, 5, easy)) == list("02367"), "exactly one in four is still hard"
     # Filtered again, among those that were left: what was dropped is not tested again.
     assert sorted(outcomes(curriculum, 5, {"2", "3", "6"})) == list("02367")
@@ -39,10 +39,10 @@ def test_a_task_that_a_hint_made_easy_is_still_hard():
     # GHPO trains on the hinted group in the place of one that failed: three of four right, and none without help.
     curriculum = HardFilter(least=1).build(Source(2), seed=0)
     curriculum.observe([rescued(t, [True, True, True, False]) for t in curriculum.draw(2)])
-    assert curriculum.figures()["easy/found"] == 0
+    assert curriculum.metrics()["easy/found"] == 0
     # The same with a reward that says neither right nor wrong: 0.1 without help, 0.9 with it.
     curriculum.observe([rescued(t, [0.9, 0.9], own=0.1) for t in curriculum.draw(2)])
-    assert curriculum.figures()["easy/found"] == 0
+    assert curriculum.metrics()["easy/found"] == 0
 
 
 def test_what_was_not_graded_stays():

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from levelled import Source, assert_resumes, graded, rescued
 
+from lyceum.core.types import Task
 from lyceum.curriculum.knapsack import Knapsack, Rates, allocate, need, solve, value
-from lyceum.recipe import load_recipe
-from lyceum.types import Task
+from lyceum.recipe.schema import load_recipe
 from lyceum.utils.errors import RecipeError
 
 FLOORS = {"unknown": 8, "least": 2, "most": 128, "never_solved": 2, "always_solved": 2, "confidence": 0.9}
@@ -170,7 +170,7 @@ def test_figures_are_of_the_step_observed():
     curriculum = build()
     tree = graded(Task("x", (), "", {"level": 1}, samples=10), [True] * 5 + [False] * 5)
     curriculum.observe([tree])
-    assert curriculum.figures() == {"samples/1": 10, "most-samples/task": 10, "rate/1": 0.5}
+    assert curriculum.metrics() == {"samples/1": 10, "most-samples/task": 10, "rate/1": 0.5}
 
 
 def test_a_resumed_run_draws_and_grants_what_the_first_would_have():
@@ -184,7 +184,7 @@ def test_what_it_wraps_is_drawn_observed_and_checked():
     curriculum = Knapsack.model_validate({"draws": "self-evolving"}).build(Source(60), seed=0)
     curriculum.observe([graded(Source()[0], [True, False], 0.6)])
     assert curriculum.inner.value["1"] == pytest.approx(0.3)
-    assert curriculum.figures()["value/1"] == pytest.approx(0.3)
+    assert curriculum.metrics()["value/1"] == pytest.approx(0.3)
     with pytest.raises(RecipeError, match="column 'level'"):
         Knapsack.model_validate({"by": None, "draws": "self-evolving"}).check_tasks(Source(column="other"))
 

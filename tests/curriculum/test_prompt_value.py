@@ -3,8 +3,8 @@ import torch
 from levelled import Source, assert_resumes, graded
 from tiny_models import plain_model, policy_like
 
+from lyceum.core.types import Task
 from lyceum.curriculum.prompt_value import PromptValue, ValueModel, nearest_to
-from lyceum.types import Task
 from lyceum.utils.errors import RecipeError
 from lyceum.value.targets import explained_variance
 
@@ -119,10 +119,10 @@ def test_of_a_pool_those_in_the_middle_are_drawn_and_learnt_from():
     curriculum.observe(trees)
     # 2 of 3 graded ones are right; what nobody could grade teaches nothing.
     assert curriculum.model.learnt == [([f"{tasks[0].id}+1="], [2 / 3])] * 2
-    figures = curriculum.figures()
-    assert figures["value/pool"] == pytest.approx(0.495)
-    assert figures["value/picked"] == pytest.approx(int(tasks[0].id) / 100)
-    assert figures["solved/picked"] == pytest.approx(2 / 3)
+    metrics = curriculum.metrics()
+    assert metrics["value/pool"] == pytest.approx(0.495)
+    assert metrics["value/picked"] == pytest.approx(int(tasks[0].id) / 100)
+    assert metrics["solved/picked"] == pytest.approx(2 / 3)
 
 
 def test_rewards_without_a_verdict_are_learnt_as_they_are():

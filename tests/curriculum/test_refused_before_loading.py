@@ -12,7 +12,7 @@ from lyceum.cli import main
 
 @pytest.fixture(autouse=True)
 def no_model_is_loaded(monkeypatch, tmp_path):
-    monkeypatch.setattr("lyceum.train.load_policy", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("lyceum.training.train.load_policy", lambda *_: pytest.fail("a model was loaded"))
     monkeypatch.chdir(tmp_path)
 
 

@@ -58,11 +58,11 @@ def test_all_categories_are_drawn_alike_before_anything_was_learnt():
 def test_figures_say_values_shares_and_what_was_drawn():
     curriculum = build(levels=(2, 10), learning_rate=1.0)
     curriculum.observe([tree_of(10, advantage=0.5), tree_of(10, advantage=0.5)])
-    figures = curriculum.figures()
-    assert figures["drawn/2"] == 0
-    assert figures["drawn/10"] == 2
-    assert figures["value/10"] == 0.5
-    assert figures["share/2"] + figures["share/10"] == pytest.approx(1)
+    metrics = curriculum.metrics()
+    assert metrics["drawn/2"] == 0
+    assert metrics["drawn/10"] == 2
+    assert metrics["value/10"] == 0.5
+    assert metrics["share/2"] + metrics["share/10"] == pytest.approx(1)
 
 
 def test_a_resumed_run_draws_what_the_first_would_have():

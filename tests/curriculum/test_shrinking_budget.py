@@ -3,7 +3,7 @@ from levelled import Source, assert_resumes, tree_of
 from tiny_models import plain_model, policy_like
 
 from lyceum.curriculum.shrinking_budget import ShrinkingBudget, token_budget
-from lyceum.recipe import load_recipe
+from lyceum.recipe.schema import load_recipe
 from lyceum.utils.errors import RecipeError
 
 
@@ -12,7 +12,7 @@ def build(seed=0, **settings):
 
 
 def test_the_papers_schedule():
-    # 256 * 0.7 = 179.2, * 0.7 = 125.44, * 0.7 = 87.808: rounded down, as the paper's figures have them.
+    # 256 * 0.7 = 179.2, * 0.7 = 125.44, * 0.7 = 87.808: rounded down, as the paper's metrics have them.
     steps = (0, 149, 150, 299, 300, 449, 450, 600)
     budgets = [token_budget(t, start=256, decay=0.7, every=150) for t in steps]
     assert budgets == [256, 256, 179, 179, 125, 125, 87, 61]
@@ -43,7 +43,7 @@ def test_the_prompt_and_the_columns_say_the_budget_of_the_step():
         assert question == f"{task.id}+1="
         assert line == f"IMPORTANT: You should use exactly {budget} tokens in your response."
         curriculum.observe([])
-        assert curriculum.figures() == {"tokens/budget": budget}
+        assert curriculum.metrics() == {"tokens/budget": budget}
 
 
 def test_without_a_template_the_prompt_stays():

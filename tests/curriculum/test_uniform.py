@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lyceum.core.types import Task
 from lyceum.curriculum.uniform import Uniform
 from lyceum.tasks import base as tasks
-from lyceum.types import Task
 from lyceum.utils.errors import RecipeError
 
 

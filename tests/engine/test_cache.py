@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import plain_model, policy_like
 
-from lyceum.engine.cache import Keeper, Pool, Store, common
+from lyceum.core.types import Request, Sampling
+from lyceum.engine._cache import Keeper, Pool, Store, common
+from lyceum.engine._prefill import PrefillPlan
 from lyceum.engine.embedded import EmbeddedConfig, EmbeddedEngine
-from lyceum.engine.prefill import PrefillPlan
-from lyceum.types import Request, Sampling
 
 SHAPE = (2, 3, 4)
 POLICY = policy_like(plain_model("llama-gqa").double())

@@ -11,15 +11,15 @@ from torch import nn
 from transformers import MistralConfig, Qwen2Config
 from transformers.models.auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
-from lyceum.engine import decode
-from lyceum.engine.cache import Keeper, Pool, Store
-from lyceum.engine.decode import Decoder
+from lyceum.core.types import Request, Sampling
+from lyceum.engine._cache import Keeper, Pool, Store
+from lyceum.engine._plan import DecodePlan, SharedPart
+from lyceum.engine._prefill import PrefillPlan
+from lyceum.engine.cpu import decode
+from lyceum.engine.cpu.decode import Decoder
+from lyceum.engine.cpu.weights import available
 from lyceum.engine.embedded import EmbeddedConfig, EmbeddedEngine
-from lyceum.engine.packed import available
-from lyceum.engine.plan import DecodePlan, SharedPart
-from lyceum.engine.prefill import PrefillPlan
-from lyceum.policy import Policy
-from lyceum.types import Request, Sampling
+from lyceum.models.policy import Policy
 
 # Widths that are no powers of two and heads that are not the width over their number, where an architecture allows it.
 LEAN = {
@@ -185,7 +185,7 @@ def test_where_there_are_no_packed_products_weights_are_read_as_they_are(monkeyp
         raise RuntimeError("no such operator")
 
     monkeypatch.setattr(decode, "_LARGE", 1)
-    monkeypatch.setattr("lyceum.engine.packed._reordered", gone)
+    monkeypatch.setattr("lyceum.engine.cpu.weights._reordered", gone)
     available.cache_clear()
     try:
         packs = {}

@@ -4,8 +4,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lyceum.engine.draw import draw, truncate, uniform
-from lyceum.types import Sampling
+from lyceum.core.types import Sampling
+from lyceum.engine._draw import draw, truncate, uniform
 
 
 def logits_of(p):

@@ -9,9 +9,9 @@ import torch
 from tiny_models import plain_model, policy_like
 from transformers import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
+from lyceum.core.types import Request, Sampling
 from lyceum.engine.embedded import EmbeddedConfig, EmbeddedEngine
 from lyceum.models.scratch import character_tokenizer
-from lyceum.types import Request, Sampling
 from lyceum.utils.errors import Diverged
 
 # In float64, whose log-probabilities are then rounded to float32: which other requests are computed along changes the

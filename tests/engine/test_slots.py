@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lyceum.engine.slots import Job, Joining, Slots
-from lyceum.types import Request, Sampling
+from lyceum.core.types import Request, Sampling
+from lyceum.engine._slots import Job, Joining, Slots
 
 
 def joining(prefix, seeds, loop):

@@ -17,15 +17,15 @@ from fuzz_workspace import SMALL
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
-from lyceum.component import kinds
-from lyceum.recipe import load_recipe
-from lyceum.recipe_files import recipe_names
+from lyceum.core.component import kinds
+from lyceum.recipe.files import recipe_names
+from lyceum.recipe.schema import load_recipe
 
 INPUTS = (
     *("model", "data.jsonl", "heldout.jsonl", "chats.jsonl", "rows.json", "data.parquet"),
     *("mine.yaml", "reward.py", "template.jinja"),
 )
-ROOMS = ("tasks", "reward", "rollout", "credit", "objective", "curriculum", "guidance", "value", "learner", "stages")
+SLOTS = ("tasks", "reward", "rollout", "credit", "objective", "curriculum", "guidance", "value", "learner", "stages")
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _settings(recipe: str) -> dict[str, Any]:
 
 SETTINGS = {recipe: _settings(recipe) for recipe in recipe_names()}
 EVERY_KEY = tuple(dict.fromkeys(key for settings in SETTINGS.values() for key in settings))
-COMPONENTS = tuple((room, kind, tuple(of.model_fields)) for room in ROOMS[:8] for kind, of in kinds(room).items())
+COMPONENTS = tuple((slot, kind, tuple(of.model_fields)) for slot in SLOTS[:8] for kind, of in kinds(slot).items())
 
 
 def _near(value: Any) -> tuple[Any, ...]:
@@ -156,13 +156,13 @@ def overrides(draw: st.DrawFn, recipe: str = "grpo") -> str:
         return f"{key}={text}"
     if how == "t":
         return f"{draw(st.sampled_from(EVERY_KEY))}={draw(odd_text)}"
-    room, kind, names = draw(st.sampled_from(COMPONENTS))
+    slot, kind, names = draw(st.sampled_from(COMPONENTS))
     if how == "k":
-        return f"{room}={kind}"
+        return f"{slot}={kind}"
     if how == "v":
-        return f"{room}={{kind: {kind}, {draw(st.sampled_from(names))}: {draw(odd_text)}}}"
+        return f"{slot}={{kind: {kind}, {draw(st.sampled_from(names))}: {draw(odd_text)}}}"
     if how == "s":
-        return f"{room}.{draw(st.sampled_from(names))}={draw(odd_text)}"
+        return f"{slot}.{draw(st.sampled_from(names))}={draw(odd_text)}"
     key = draw(
         st.sampled_from(
             ("", ".", "a..b", "stages", "stages.0", "stages.².steps", "stages.99.x", "reward.0", "kind", "=")
@@ -513,7 +513,7 @@ def reading_cases(draw: st.DrawFn) -> Case:
             words = draw(st.sampled_from(((), ("show", "grpo"), ("show", "grpo"), ("show",), ("list",))))
             argv = ["recipes", *words, *draw(st.lists(overrides(), max_size=2))]
         case "components":
-            argv = ["components", *draw(st.lists(st.sampled_from(ROOMS) | odd_text, max_size=2))]
+            argv = ["components", *draw(st.lists(st.sampled_from(SLOTS) | odd_text, max_size=2))]
         case _:
             words = ("train", "eval", "--help", "--json", "--version", "-h", "--name", "compare", "grpo")
             argv = draw(st.lists(st.sampled_from(words) | odd_text, max_size=4))

@@ -32,10 +32,10 @@ OUTPUT_BYTES = 64 << 20
 _IMPORTED = (
     "lyceum.api",
     "lyceum.cli.app",
-    "lyceum.comparing",
-    "lyceum.hints",
-    "lyceum.search.plan",
-    "lyceum.trajectories",
+    "lyceum.comparison.run",
+    "lyceum.hints.write",
+    "lyceum.test_time.plan",
+    "lyceum.run.rollout_table",
     "lyceum.view.report",
     "datasets",
     "peft",
@@ -114,11 +114,11 @@ def main() -> None:
         importlib.import_module(module)
     import torch
 
-    from lyceum.component import kinds
+    from lyceum.core.component import kinds
 
     torch.set_num_threads(1)
-    for room in ("tasks", "reward", "rollout", "credit", "objective", "curriculum", "guidance", "value", "stages"):
-        kinds(room)
+    for slot in ("tasks", "reward", "rollout", "credit", "objective", "curriculum", "guidance", "value", "stages"):
+        kinds(slot)
     for line in sys.stdin:
         replies.write(json.dumps(vars(_one(json.loads(line)))) + "\n")
         replies.flush()

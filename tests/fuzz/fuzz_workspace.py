@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from lyceum.models.scratch import build_scratch
-from lyceum.noise import quiet
+from lyceum.utils.library_messages import quiet
 
 SMALL = (
     *("model=model", "tasks=data.jsonl", "tasks.heldout_path=heldout.jsonl", "reward=reward.py:later"),

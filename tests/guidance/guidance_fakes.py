@@ -2,10 +2,10 @@
 
 from contextlib import contextmanager
 
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Continuation, Grade, Origin, Sampling, Task
 from lyceum.rollout.flat import Flat
 from lyceum.tasks import base as tasks
-from lyceum.tree import Node, Tree
-from lyceum.types import Continuation, Grade, Origin, Sampling, Task
 from lyceum.utils.seeds import counter_seed
 
 RIGHT, WRONG = Grade(1.0, True), Grade(0.0, False)
@@ -42,7 +42,7 @@ class FakeContext:
 
     async def extend(self, node, n, sampling=None, *, keep=False):
         prompt = self.decode(node.path()[0].tokens)
-        assert self.room(node), "an engine would refuse it"
+        assert self.tokens_left(node), "an engine would refuse it"
         self.asked.append((prompt, n))
         children = []
         for _ in range(n):
@@ -76,7 +76,7 @@ class FakeContext:
         finally:
             self.open -= 1
 
-    def room(self, node):
+    def tokens_left(self, node):
         return max(0, self.limit - len(node.path_tokens()))
 
     def seed(self, *key):

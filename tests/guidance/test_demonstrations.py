@@ -3,12 +3,12 @@ from dataclasses import replace
 
 import pytest
 
+from lyceum.core.forest import build_forest
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Continuation, Origin, Task
 from lyceum.credit.group import GroupRelative
-from lyceum.forest import build_forest
 from lyceum.guidance.demonstrations import Demonstrations
 from lyceum.tasks.chain import Chain, grade_leaves, make_task
-from lyceum.tree import Node, Tree
-from lyceum.types import Continuation, Origin, Task
 from lyceum.utils.errors import RecipeError
 
 TASK = make_task("t", 37, [8])  # 37+8=45#45
@@ -22,7 +22,7 @@ class Context:
     def __init__(self, limit=1000):
         self.limit = limit
 
-    def room(self, node):
+    def tokens_left(self, node):
         return self.limit - len(node.path_tokens())
 
     def encode(self, text):
@@ -50,7 +50,7 @@ def guided(*texts, task=TASK, limit=1000, **settings):
     guide = Demonstrations(**settings).build(Chain().build("train", 0), seed=0)
     tree = asyncio.run(guide(rollout)(task, Context(limit)))
     guide.observe([tree])
-    return tree, guide.figures()
+    return tree, guide.metrics()
 
 
 def texts(tree):
@@ -58,7 +58,7 @@ def texts(tree):
 
 
 def test_the_demonstration_is_a_row_of_the_group_that_a_teacher_wrote_and_moves_its_baseline():
-    tree, figures = guided(WRONG, WRONG, WRONG)
+    tree, metrics = guided(WRONG, WRONG, WRONG)
     assert texts(tree) == [WRONG, WRONG, WRONG, RIGHT]
     forest = build_forest([tree])
     credited = GroupRelative(scale="none").build()(forest)
@@ -69,7 +69,7 @@ def test_the_demonstration_is_a_row_of_the_group_that_a_teacher_wrote_and_moves_
     assert credited.advantage[teacher].tolist() == [0.75] * 11
     assert credited.advantage[0, 2:13].tolist() == [-0.25] * 11
     left_out = dict.fromkeys(("left_out/missing", "left_out/too_long", "left_out/wrong", "left_out/ungraded"), 0)
-    assert figures == {"groups/guided": 1, "correct/own": 0} | left_out
+    assert metrics == {"groups/guided": 1, "correct/own": 0} | left_out
 
 
 def test_always_or_only_where_every_rollout_fails():
@@ -99,10 +99,10 @@ def test_the_policys_own_accuracy_is_told_without_the_demonstration():
     ],
 )
 def test_a_demonstration_that_cannot_be_used_is_left_out_and_counted(task, settings, why):
-    tree, figures = guided(WRONG, WRONG, task=task, **settings)
+    tree, metrics = guided(WRONG, WRONG, task=task, **settings)
     assert texts(tree) == [WRONG, WRONG]
-    assert figures[f"left_out/{why}"] == 1
-    assert figures["groups/guided"] == 0
+    assert metrics[f"left_out/{why}"] == 1
+    assert metrics["groups/guided"] == 0
 
 
 def test_the_end_of_sequence_belongs_to_what_is_learnt():
@@ -118,5 +118,5 @@ def test_tasks_without_demonstrations_are_refused_before_a_model_loads():
 def test_a_demonstration_for_which_the_context_has_no_room_is_left_out():
     # A prompt of 2 tokens, 10 of the demonstration and its end: 13 hold it, 12 do not.
     assert guided(WRONG, limit=13)[1]["groups/guided"] == 1
-    _, figures = guided(WRONG, limit=12)
-    assert (figures["groups/guided"], figures["left_out/too_long"]) == (0, 1)
+    _, metrics = guided(WRONG, limit=12)
+    assert (metrics["groups/guided"], metrics["left_out/too_long"]) == (0, 1)

@@ -3,10 +3,10 @@ import asyncio
 import pytest
 from guidance_fakes import RIGHT, WRONG, FakeContext, Source, ask, flat, prompt_of
 
-from lyceum.forest import build_forest
+from lyceum.core.forest import build_forest
+from lyceum.core.types import Grade
 from lyceum.guidance.ghpo import GHPO
 from lyceum.tasks.chain import Chain, make_task
-from lyceum.types import Grade
 from lyceum.utils.errors import RecipeError
 
 # Eight words: a quarter is two, half four, three quarters six.
@@ -98,7 +98,7 @@ def test_tasks_without_any_solution_are_refused_and_a_single_one_is_counted():
         roll(FakeContext(step=3), guide=guide),
     ]
     guide.observe(trees)
-    assert guide.figures() == {
+    assert guide.metrics() == {
         "groups/failed": 4,
         "groups/cold_start": 1,
         "groups/guided": 2,

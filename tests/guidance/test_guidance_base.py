@@ -5,7 +5,9 @@ from guidance_fakes import FakeContext, Source, ask
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lyceum.component import kinds
+from lyceum.core.component import kinds
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Context, Grade, Hint, Origin
 from lyceum.guidance.base import (
     AroundContext,
     Guide,
@@ -17,10 +19,8 @@ from lyceum.guidance.base import (
     prompt_with,
     solution_to_give,
 )
-from lyceum.guidance.solution_cache import noted
+from lyceum.guidance.search_where_hard import noted
 from lyceum.stages.online import Online
-from lyceum.tree import Node, Tree
-from lyceum.types import Context, Grade, Hint, Origin
 from lyceum.utils.errors import RecipeError
 
 
@@ -138,7 +138,7 @@ def test_a_guide_changes_nothing_of_itself():
     rollout = object()
     assert guide(rollout) is rollout
     guide.observe([])
-    assert guide.figures() == guide.state_dict() == {}
+    assert guide.metrics() == guide.state_dict() == {}
     with pytest.raises(ValueError, match=r"unknown"):
         guide.load_state_dict({"x": 1})
 
@@ -148,8 +148,8 @@ def test_a_guide_says_nothing_of_tasks_that_another_one_around_it_kept_to_itself
     # search-where-hard samples easy tasks and those with cached solutions by itself: inner guides are not asked.
     guide = kinds("guidance")[kind]().build(Source(ask()), seed=0)
     guide.observe([noted(tree_of(Grade(1.0)), 1.0, "direct")])
-    figures = guide.figures()
-    assert all(figures.get(name, 0) == 0 for name in ("groups/failed", "groups/guided", "without_hints/tasks"))
+    metrics = guide.metrics()
+    assert all(metrics.get(name, 0) == 0 for name in ("groups/failed", "groups/guided", "without_hints/tasks"))
 
 
 def stage_with(guide, rollout):
@@ -161,7 +161,7 @@ def stage_with(guide, rollout):
 @pytest.mark.parametrize(
     ("guide", "because"),
     [
-        ({"kind": "begun"}, "count twice"),
+        ({"kind": "prefix"}, "count twice"),
         ({"kind": "seele"}, "grades a round's trajectories"),
         ({"kind": "rubric-scaffold"}, "first piece alone"),
     ],
@@ -175,7 +175,7 @@ def test_rollouts_that_draw_pieces_are_refused_where_a_guide_needs_whole_traject
 
 
 @pytest.mark.parametrize("rollout", ["flat", "critical-tokens"])
-@pytest.mark.parametrize("guide", ["begun", "seele", "rubric-scaffold"])
+@pytest.mark.parametrize("guide", ["prefix", "seele", "rubric-scaffold"])
 def test_rollouts_that_draw_whole_trajectories_go_with_every_guide(guide, rollout):
     stage = stage_with({"kind": guide}, rollout)
     assert stage.check(stage.composition()) == []

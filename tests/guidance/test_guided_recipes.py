@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from lyceum.recipe import load_recipe
-from lyceum.train import check, train
+from lyceum.recipe.schema import load_recipe
+from lyceum.training.train import check, train
 from lyceum.utils.errors import RecipeError
 
 GUIDED = {"scaf-grpo": "scaffold", "ghpo": "ghpo", "seele": "seele", "ruscarl": "rubric-scaffold"}
@@ -18,18 +18,18 @@ def test_each_guided_method_takes_two_steps(name, tmp_path):
     path = train(load_recipe(name, [*TINY, *SHORT, f"output={tmp_path}"]))
     lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2]
-    figures = {key.removeprefix(f"guidance/{GUIDED[name]}/"): value for key, value in lines[1].items()}
-    assert figures["without_hints/tasks"] == 0
+    metrics = {key.removeprefix(f"guidance/{GUIDED[name]}/"): value for key, value in lines[1].items()}
+    assert metrics["without_hints/tasks"] == 0
     # An untrained model solves nothing: every group is hinted to the end.
     if name == "scaf-grpo":
-        assert figures["groups/guided"] == figures["solved_by/nothing"] == figures["asked/planning"] == 2
+        assert metrics["groups/guided"] == metrics["solved_by/nothing"] == metrics["asked/planning"] == 2
     if name == "ghpo":
-        assert figures["groups/guided"] == figures["solved_at/nothing"] == figures["asked/0.5"] == 2
+        assert metrics["groups/guided"] == metrics["solved_at/nothing"] == metrics["asked/0.5"] == 2
     if name == "seele":
-        assert figures["share/round_4"] == 0.5
+        assert metrics["share/round_4"] == 0.5
     if name == "ruscarl":
         assert lines[0]["guidance/rubric-scaffold/shown/mean"] > 0
-        assert figures["shown/mean"] == 0, "half way through the stage the criteria are gone"
+        assert metrics["shown/mean"] == 0, "half way through the stage the criteria are gone"
 
 
 @pytest.mark.parametrize("name", GUIDED)

@@ -4,10 +4,10 @@ import math
 import pytest
 from guidance_fakes import RIGHT, FakeContext, Source, ask, flat, prompt_of
 
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Continuation, Grade, Origin
 from lyceum.guidance.rubric_scaffold import RubricScaffold, share_shown
 from lyceum.tasks.chain import Chain, make_task
-from lyceum.tree import Node, Tree
-from lyceum.types import Continuation, Grade, Origin
 from lyceum.utils.errors import RecipeError
 
 RUBRIC = [{"criterion": f"c{i}", "points": i - 1} for i in range(4)]  # the first takes a point off
@@ -124,7 +124,7 @@ def test_what_was_shown_and_what_it_earned_is_told():
     guide = RubricScaffold(order="listed").build(Source(TASK), seed=0)
     shown = FakeContext({}, RIGHT, progress=0.0)
     guide.observe([roll(shown, guide=guide), roll(FakeContext(), ask("R"), guide=guide)])
-    assert guide.figures() == {
+    assert guide.metrics() == {
         "without_hints/tasks": 1,
         "shown/mean": (1 + 0.75 + 0.5 + 0.25 + 0) / 5,
         "outcome/with_criteria": 1.0,
@@ -142,8 +142,8 @@ def test_a_trajectory_of_steps_counts_as_shown_what_its_first_step_was():
         leaf = step.add_drawn(Continuation([3], [-1.0], [-1.0], [0], "stop"))
         leaf.grade = Grade(outcome)
     guide.observe([tree])
-    figures = guide.figures()
-    assert (figures["outcome/with_criteria"], figures["outcome/without"]) == (1.0, 0.0)
+    metrics = guide.metrics()
+    assert (metrics["outcome/with_criteria"], metrics["outcome/without"]) == (1.0, 0.0)
 
 
 def test_a_request_that_fails_leaves_none_of_the_others_behind():

@@ -5,11 +5,11 @@ import pytest
 import torch
 from guidance_fakes import RIGHT, WRONG, FakeContext, Source, ask, flat, prompt_of
 
+from lyceum.core.forest import build_forest
+from lyceum.core.types import Grade, Hint
 from lyceum.credit.group import group_relative
-from lyceum.forest import build_forest
 from lyceum.guidance.scaffold import Scaffold
 from lyceum.stages.online import Online
-from lyceum.types import Grade, Hint
 from lyceum.utils.errors import RecipeError
 
 LADDER = [
@@ -114,7 +114,7 @@ def test_a_task_without_hints_is_rolled_out_as_it_is_and_counted():
     tree = roll(context, bare, guide=guide)
     assert context.asked == [("R", 4)]
     guide.observe([tree])
-    assert guide.figures()["without_hints/tasks"] == 1
+    assert guide.metrics()["without_hints/tasks"] == 1
 
 
 def test_unhinted_puts_the_success_below_the_tasks_own_prompt_with_the_hinted_log_probabilities():
@@ -179,7 +179,7 @@ def test_what_helped_is_counted_by_tier():
         roll(FakeContext(progress=0.1), guide=guide),
     ]
     guide.observe(trees)
-    assert guide.figures() == {
+    assert guide.metrics() == {
         "groups/failed": 4,
         "groups/exempt": 1,
         "groups/guided": 3,
@@ -194,7 +194,7 @@ def test_what_helped_is_counted_by_tier():
         "solved_by/nothing": 1,
     }
     guide.observe([])
-    assert guide.figures()["groups/failed"] == 0, "figures are of the step just observed"
+    assert guide.metrics()["groups/failed"] == 0, "metrics are of the step just observed"
 
 
 @pytest.mark.parametrize("search", ["one-by-one", "together"])
@@ -221,7 +221,7 @@ def test_hints_for_which_the_context_has_no_room_are_passed_by_and_counted():
     context = FakeContext(limit=6)  # "Q|k1\nk2" and "Q||4,7" are longer than five
     guide.observe([roll(context, guide=guide)])
     assert [prompt for prompt, _ in context.asked] == ["Q", "Q|k1", "Q|p1", "Q||4"]
-    assert guide.figures()["too_long/hints"] == 2
+    assert guide.metrics()["too_long/hints"] == 2
 
 
 def test_nothing_to_compare_with_is_refused():

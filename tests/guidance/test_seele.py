@@ -6,11 +6,11 @@ from guidance_fakes import RIGHT, WRONG, FakeContext, Source, ask, flat, prompt_
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lyceum.forest import build_forest
-from lyceum.guidance.item_response import Curve
+from lyceum.core.forest import build_forest
+from lyceum.core.types import Grade
+from lyceum.guidance._item_response import Curve
 from lyceum.guidance.seele import Seele, split
 from lyceum.stages.online import Online
-from lyceum.types import Grade
 from lyceum.utils.errors import RecipeError
 
 STEPS = [f"step{i}" for i in range(1, 9)]
@@ -94,8 +94,8 @@ def test_accuracy_closes_in_on_the_target_over_the_rounds():
     assert accuracy[0] == 1.0
     assert abs(accuracy[-1] - 0.5) <= 0.25  # f(3/8) = 0.44; a step more or less is 0.73 or 0.18
     guide.observe([tree])
-    assert guide.figures()["accuracy/round_4"] == accuracy[-1]
-    assert guide.figures()["share/round_1"] == 7 / 8
+    assert guide.metrics()["accuracy/round_4"] == accuracy[-1]
+    assert guide.metrics()["share/round_1"] == 7 / 8
 
 
 def test_another_target_asks_for_other_shares():
@@ -135,7 +135,7 @@ def test_tasks_without_a_solution_are_drawn_at_once_and_counted():
     tree = roll(context, ask("R"), guide=guide)
     assert context.asked == [("R", 16)]
     guide.observe([tree])
-    assert guide.figures() == {"without_hints/tasks": 1}
+    assert guide.metrics() == {"without_hints/tasks": 1}
     assert guide.state_dict() == {"shares": {}}
     with pytest.raises(RecipeError, match=r"guidance.seele: none of the tasks has a solution"):
         Seele().check_tasks(Source(ask("R")))

@@ -10,12 +10,12 @@ from random_trees import random_trees
 from tiny_models import CONFIGS, plain_model, policy_like
 from torch import nn
 
-from lyceum import policy as policy_module
-from lyceum.forest import Forest, build_forest
-from lyceum.learner.forward import choose_layout, micro_batches, row_outputs
-from lyceum.policy import token_outputs
-from lyceum.tree import Node, Tree
-from lyceum.types import Grade, Origin, Task
+from lyceum.core.forest import Forest, build_forest
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Grade, Origin, Task
+from lyceum.learner._forward import choose_layout, micro_batches, row_outputs
+from lyceum.models import policy as policy_module
+from lyceum.models.policy import token_outputs
 
 MODELS = {name: plain_model(name) for name in CONFIGS}
 POLICIES = {name: policy_like(model) for name, model in MODELS.items()}

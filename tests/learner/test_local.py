@@ -10,15 +10,15 @@ from random_trees import random_trees
 from tiny_models import plain_model, policy_like
 from transformers import AutoModelForCausalLM
 
-from lyceum import checkpoint
-from lyceum.forest import build_forest
+from lyceum.core.forest import build_forest
+from lyceum.core.types import Credited, Origin
 from lyceum.learner.local import Diverged, LocalConfig, LocalLearner, clip_gradients, learning_rate
 from lyceum.models.load import LoraSettings, ModelSettings, _with_adapters, save_policy
+from lyceum.models.policy import Policy
 from lyceum.objective.base import aggregate_weights
 from lyceum.objective.ppo_clip import PPOClip
 from lyceum.objective.sft import SFT
-from lyceum.policy import Policy
-from lyceum.types import Credited, Origin
+from lyceum.run import checkpoint
 
 
 @cache
@@ -93,9 +93,9 @@ def test_the_gradient_is_the_whole_steps_whatever_the_micro_batches(aggregate, l
 
 def test_tokens_trained_counts_what_went_through_the_model():
     for layout, expected in (("tree", forest().n_tokens), ("rows", forest().rows().index.numel())):
-        figures = learner(layout=layout).step(forest(), credited(), EVERY_ROW)
-        assert figures["tokens_trained"] == expected
-        assert figures["row_tokens_trained"] == int(forest().row_length.sum())
+        metrics = learner(layout=layout).step(forest(), credited(), EVERY_ROW)
+        assert metrics["tokens_trained"] == expected
+        assert metrics["row_tokens_trained"] == int(forest().row_length.sum())
 
 
 def test_rows_without_advantage_are_skipped_and_change_nothing():
@@ -105,18 +105,18 @@ def test_rows_without_advantage_are_skipped_and_change_nothing():
     (got,) = gradients_of_step(skipping, objective, credit)
     (expected,) = gradients_of_step(learner(**UNCLIPPED), EVERY_ROW, credit)
     assert_close(got, expected)
-    figures = learner().step(forest(), credit, objective)
-    assert figures["rows_without_gradient"] > 4 / forest().n_rows - 1e-9
-    assert figures["row_tokens_trained"] < int(forest().row_length.sum())
+    metrics = learner().step(forest(), credit, objective)
+    assert metrics["rows_without_gradient"] > 4 / forest().n_rows - 1e-9
+    assert metrics["row_tokens_trained"] < int(forest().row_length.sum())
 
 
 def test_a_step_without_any_advantage_leaves_the_weights_alone():
     trained = learner(weight_decay=0.1)
     trained.step(forest(), credited(), PPOClip().build())
     before = weights(trained)
-    figures = trained.step(forest(), Credited(torch.zeros_like(credited().advantage)), PPOClip().build())
+    metrics = trained.step(forest(), Credited(torch.zeros_like(credited().advantage)), PPOClip().build())
     assert same_bits(weights(trained), before)
-    assert (figures["loss"], figures["grad_norm"], figures["rows_without_gradient"]) == (0, 0, 1)
+    assert (metrics["loss"], metrics["grad_norm"], metrics["rows_without_gradient"]) == (0, 0, 1)
 
 
 def test_adamw_by_hand():
@@ -186,8 +186,8 @@ def test_a_loss_that_is_not_finite_changes_nothing_and_is_counted():
     trained.step(forest(), credited(), objective)
     before, moments = weights(trained), copy.deepcopy(trained.optimizer.state_dict()["state"])
     for _ in range(2):
-        figures = trained.step(forest(), bad_credit(), objective)
-    assert math.isnan(figures["loss"])
+        metrics = trained.step(forest(), bad_credit(), objective)
+    assert math.isnan(metrics["loss"])
     assert same_bits(weights(trained), before)
     after = trained.optimizer.state_dict()["state"]
     assert all(torch.equal(after[i][name], moments[i][name]) for i in moments for name in moments[i])
@@ -208,8 +208,8 @@ def test_a_loss_that_is_not_finite_changes_nothing_and_is_counted():
 
 @pytest.mark.parametrize("setting", [{"lr": 1e300}, {"weight_decay": 1e300}, {"eps": 1e-300}], ids=repr)
 def test_an_update_that_spoils_a_weight_ends_the_run_at_once(setting, monkeypatch):
-    monkeypatch.setattr("lyceum.component.LARGEST_REAL", math.inf)  # a recipe's take more steps to get there
-    monkeypatch.setattr("lyceum.component.SMALLEST_REAL", 0.0)
+    monkeypatch.setattr("lyceum.core.component.LARGEST_REAL", math.inf)  # a recipe's take more steps to get there
+    monkeypatch.setattr("lyceum.core.component.SMALLEST_REAL", 0.0)
     # Past it every loss is nan: such weights were sampled from, and saved as a checkpoint, for five steps.
     with pytest.raises(Diverged, match=r"diverged at step 1: a weight became (nan|inf) \(learner\.lr is .*; lower"):
         learner(**{"lr": 1e-3, **setting}).step(forest(), credited(), PPOClip().build())
@@ -402,8 +402,8 @@ def test_a_value_head_learns_its_targets():
 def test_a_value_head_learns_beside_a_model_in_half_precision(dtype):
     trained = learner(plain_model().to(dtype), needs=frozenset({"value", "old_value"}), lr=1e-3)
     annotated = trained.annotate(forest(), frozenset({"old_value"}))
-    figures = trained.step(annotated, credited(), PPOClip(value_coefficient=1.0).build())
-    assert math.isfinite(figures["value_loss"])
+    metrics = trained.step(annotated, credited(), PPOClip(value_coefficient=1.0).build())
+    assert math.isfinite(metrics["value_loss"])
     head = trained.value_head.weight
     assert head.dtype == torch.float32
     assert (head != 0).any()
@@ -448,8 +448,8 @@ def test_each_epoch_deals_whole_groups_out_to_its_updates():
 def test_later_updates_compare_with_the_weights_at_the_steps_start():
     # With a huge learning rate the second pass meets ratios far from 1; against the current weights they would be 1.
     trained = learner(lr=0.05, epochs=2)
-    figures = trained.step(forest(), credited(), PPOClip().build())
-    assert abs(figures["kl/old"]) > 1e-3
+    metrics = trained.step(forest(), credited(), PPOClip().build())
+    assert abs(metrics["kl/old"]) > 1e-3
     once = learner(lr=0.05).step(forest(), credited(), PPOClip().build())
     assert once["kl/old"] == 0
 
@@ -457,7 +457,7 @@ def test_later_updates_compare_with_the_weights_at_the_steps_start():
 def test_demonstrations_are_trained_by_their_origin():
     # Teachers' tokens and no others, without any advantage.
     trained = learner(**UNCLIPPED)
-    figures = trained.step(forest(), Credited(torch.zeros_like(credited().advantage)), SFT().build())
+    metrics = trained.step(forest(), Credited(torch.zeros_like(credited().advantage)), SFT().build())
     rows = forest().rows()
     mask = forest().trainable(rows, (Origin.TEACHER,))
     assert mask.any()
@@ -465,7 +465,7 @@ def test_demonstrations_are_trained_by_their_origin():
     with torch.no_grad():
         logits = plain_model()(ids, attention_mask=rows.present.long(), use_cache=False).logits
     logprob = torch.nn.functional.pad(logits[:, :-1].log_softmax(-1).gather(2, ids[:, 1:, None]).squeeze(2), (1, 0))
-    assert figures["loss"] == pytest.approx(-float(logprob[mask].mean()), rel=1e-4)
+    assert metrics["loss"] == pytest.approx(-float(logprob[mask].mean()), rel=1e-4)
 
 
 def test_a_saved_learner_goes_on_to_the_same_bits(tmp_path):

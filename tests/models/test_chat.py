@@ -1,9 +1,9 @@
 import pytest
 
+from lyceum.core.types import Task
 from lyceum.models import chat
 from lyceum.models.load import ModelSettings, load_policy, load_tokenizer
 from lyceum.models.prompts import check_prompt
-from lyceum.types import Task
 from lyceum.utils.errors import RecipeError
 
 USER = [{"role": "user", "content": "1+1="}]

@@ -14,8 +14,8 @@ from lyceum.models.limits import context_of
 from lyceum.models.load import ModelSettings, check_weights, load_policy, load_tokenizer
 from lyceum.models.scratch import character_tokenizer
 from lyceum.models.weights import Checkpoint
-from lyceum.noise import tell_once
 from lyceum.utils.errors import RecipeError
+from lyceum.utils.library_messages import tell_once
 
 LAYER = "model.layers.1."
 """What the names of one layer's nine weights begin with."""

@@ -3,8 +3,8 @@ from dataclasses import fields, replace
 import pytest
 import torch
 
+from lyceum.core.types import Batch, Origin
 from lyceum.objective.base import aggregate_weights
-from lyceum.types import Batch, Origin
 
 
 @pytest.fixture(scope="session")

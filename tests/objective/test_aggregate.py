@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lyceum.component import kinds
+from lyceum.core.component import kinds
 from lyceum.objective.base import aggregate_weights
 
 # rows of 3 tokens, 1 token, and none

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lyceum.component import kinds
+from lyceum.core.component import kinds
 from lyceum.objective.base import Terms
 from lyceum.objective.cispo import clipped_weight_loss
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from lyceum.objective.importance import ImportanceCorrection, importance_weight
+from lyceum.objective._importance import ImportanceCorrection, importance_weight
 from lyceum.objective.reinforce import ReinforceLoss
 
 # the learner's probability over the engine's: 4, 1/4 | 2, 1/2, and a third token that is not trained

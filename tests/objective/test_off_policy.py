@@ -8,14 +8,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lyceum.core.types import Origin
+from lyceum.objective._importance import ImportanceCorrection
 from lyceum.objective.base import aggregate_weights
-from lyceum.objective.guide import GuideLoss, shaped_weight
-from lyceum.objective.importance import ImportanceCorrection
+from lyceum.objective.guide_grpo import GuideLoss, shaped_weight
 from lyceum.objective.luffy import Luffy, shaped_probability
 from lyceum.objective.ppo_clip import PPOClip
 from lyceum.objective.rl_plus import RLPlus, exploration_weight, multiple_importance_ratio
-from lyceum.recipe import load_recipe
-from lyceum.types import Origin
+from lyceum.recipe.schema import load_recipe
 
 OWN, TEACHER = int(Origin.POLICY), int(Origin.TEACHER)
 

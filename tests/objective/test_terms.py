@@ -3,10 +3,10 @@ import math
 import pytest
 import torch
 
-from lyceum.component import kinds
+from lyceum.core.component import kinds
+from lyceum.objective._value import value_loss
 from lyceum.objective.base import Terms
 from lyceum.objective.reinforce import ReinforceLoss
-from lyceum.objective.value import value_loss
 
 POLICY_KINDS = sorted(kind for kind, settings in kinds("objective").items() if issubclass(settings, Terms))
 LOG2 = math.log(2)

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from lyceum.core.settings import RewardSettings
+from lyceum.core.tree import Node
+from lyceum.core.types import Grade, Grader, Origin, Task
 from lyceum.reward.base import combine
-from lyceum.rooms import RewardSettings
 from lyceum.tasks import base as tasks
-from lyceum.tree import Node
-from lyceum.types import Grade, Grader, Origin, Task
 
 
 def leaf(text: str, *, tokens: int | None = None, finish: str = "stop") -> Node:

@@ -8,11 +8,11 @@ import pyarrow.parquet as parquet
 import pytest
 from leaves import leaf
 
-from lyceum.recipe import load_recipe
+from lyceum.core.types import Hint, Task
+from lyceum.recipe.schema import load_recipe
 from lyceum.reward import function, trl, verl
 from lyceum.reward.base import allow_code
-from lyceum.train import train
-from lyceum.types import Hint, Task
+from lyceum.training.train import train
 
 FILE = str(Path(__file__).with_name("user_rewards.py"))
 ROW = Task("t/1", ({"role": "user", "content": "1+1="},), "2", {"level": 1}, "tests")

@@ -4,14 +4,14 @@ import math
 import pytest
 from leaves import leaf
 
-from lyceum.recipe import load_recipe
+from lyceum.core.tree import Node
+from lyceum.core.types import Continuation, Grade, Origin, Task
+from lyceum.recipe.schema import load_recipe
 from lyceum.reward.base import combine, each, verdict
 from lyceum.reward.dynamic_length import DynamicLength, length_at_target, length_without_target
 from lyceum.reward.repetition import Repetition, repeated_share
 from lyceum.reward.task import TaskReward
 from lyceum.tasks import base as tasks
-from lyceum.tree import Node
-from lyceum.types import Continuation, Grade, Origin, Task
 from lyceum.utils.errors import RecipeError
 
 

@@ -3,12 +3,12 @@ import asyncio
 import pytest
 from pydantic import ValidationError
 
+from lyceum.core.tree import Node
+from lyceum.core.types import Origin
+from lyceum.reward._occurrences import Occurrences
 from lyceum.reward.base import combine
-from lyceum.reward.occurrences import Occurrences
 from lyceum.reward.task import TaskReward
 from lyceum.tasks.chain import Chain
-from lyceum.tree import Node
-from lyceum.types import Origin
 
 
 def graded(*texts, weight=0.0):

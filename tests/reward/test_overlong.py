@@ -4,9 +4,9 @@ import pytest
 import torch
 from leaves import Source, grades, leaf, task
 
+from lyceum.core.types import Grade
 from lyceum.credit.group import group_relative
-from lyceum.recipe import load_recipe
-from lyceum.types import Grade
+from lyceum.recipe.schema import load_recipe
 
 
 def outcomes_of(recipe: str) -> list[float]:

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lyceum.reward import _worker_process as worker_process
 from lyceum.reward import pool as pools
-from lyceum.reward import worker_process
+from lyceum.reward._worker import LENGTH, MOST_BYTES, pack
+from lyceum.reward._worker_process import WorkerProcess
 from lyceum.reward.pool import Pool, WorkerError
-from lyceum.reward.worker import LENGTH, MOST_BYTES, pack
-from lyceum.reward.worker_process import WorkerProcess
 
 FAKE = """
 import json, os, sys, time

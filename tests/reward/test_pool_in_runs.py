@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from test_reward_pool import wait_for_end
 
-from lyceum.interrupts import NOTICE
+from lyceum.utils.interrupts import NOTICE
 
 pytestmark = pytest.mark.slow
 

@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 from leaves import grades, leaf, outcomes, task
 from pydantic import ValidationError
 
-from lyceum.component import explain
+from lyceum.core.component import explain
+from lyceum.core.tree import Node
+from lyceum.core.types import Origin
 from lyceum.reward.choice import Choice, chosen_letter
 from lyceum.reward.exact import Exact
 from lyceum.reward.extract import Extract, after_last, inside_last_tags, last_boxed
 from lyceum.reward.number import Number, last_number, to_number
 from lyceum.reward.overlong import Overlong, soft_overlong
-from lyceum.tree import Node
-from lyceum.types import Origin
 
 
 def extract(form: object) -> Extract:

@@ -6,17 +6,17 @@ from typing import Literal
 import pytest
 from leaves import Source, grades, leaf, task
 
+from lyceum.core.settings import RewardSettings
+from lyceum.core.tree import Node
+from lyceum.core.types import Grade, Grader, Task, TaskSource
 from lyceum.reward.base import add_up, allow_code, code_allowed, combine, each
 from lyceum.reward.exact import Exact
 from lyceum.reward.overlong import Overlong
 from lyceum.reward.task import TaskReward
-from lyceum.rooms import RewardSettings
-from lyceum.tree import Node
-from lyceum.types import Grade, Grader, Task, TaskSource
 from lyceum.utils.errors import RecipeError
 
 
-class Says(RewardSettings, room="tests"):
+class Says(RewardSettings, slot="tests"):
     """Gives the same grade to all; of another room, so that no recipe can name it."""
 
     kind: Literal["Says"] = "Says"

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from leaves import grades, leaf, task
 
+from lyceum.core.tree import Node
+from lyceum.core.types import Grade
+from lyceum.reward._worker import MOST_BYTES
+from lyceum.reward._worker_process import PRINTED_BYTES
 from lyceum.reward.base import combine
 from lyceum.reward.format import Format, has_tags_in_order
 from lyceum.reward.math import Math
 from lyceum.reward.pool import Pool, WorkerError
-from lyceum.reward.worker import MOST_BYTES
-from lyceum.reward.worker_process import PRINTED_BYTES
-from lyceum.tree import Node
-from lyceum.types import Grade
 
 
 def worker(start: int) -> Callable[[Any], Any]:

@@ -3,13 +3,13 @@ import asyncio
 import pytest
 from leaves import leaf
 
+from lyceum.core.rubric import is_met, is_rubric
+from lyceum.core.types import Task
 from lyceum.reward.base import combine
 from lyceum.reward.rubric import Rubric, rubric_score
 from lyceum.reward.task import TaskReward
 from lyceum.tasks import base as tasks
 from lyceum.tasks.chain import Chain, make_task
-from lyceum.tasks.rubric import is_met, is_rubric
-from lyceum.types import Task
 from lyceum.utils.errors import RecipeError
 
 CHAIN = make_task("t", 37, [8, -2, 5])  # 37+8=45-2=43+5=48#48

@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 from leaves import grades, leaf, outcomes, task
 
-from lyceum.recipe import load_recipe
+from lyceum.core.types import Origin
+from lyceum.recipe.schema import load_recipe
 from lyceum.reward.token_budget import TokenBudget, length_reward
-from lyceum.types import Origin
 from lyceum.utils.errors import RecipeError
 
 

@@ -4,8 +4,8 @@ import asyncio
 import math
 from random import Random
 
-from lyceum.tree import Node, Tree
-from lyceum.types import Continuation, Grade, Origin, Sampling, Task
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Continuation, Grade, Origin, Sampling, Task
 
 END = "$"
 """Ends a sequence; decodes to nothing."""
@@ -39,12 +39,12 @@ class ScriptedContext:
     def seed(self, *key):
         return Random("/".join(map(str, (self.seeded, *key)))).getrandbits(63)
 
-    def room(self, node):
+    def tokens_left(self, node):
         return max(0, self.limit - len(node.path_tokens()))
 
     async def extend(self, node, n, sampling=None, *, keep=False):
         sampling = sampling or Sampling()
-        assert self.room(node) > 0, "the engine refuses a prefix that fills the context"
+        assert self.tokens_left(node) > 0, "the engine refuses a prefix that fills the context"
         text = self.decode(node.completion_tokens)
         self._waiting.append((text, n))
         self.asked.append((text, n, sampling.max_completion_tokens, keep))
@@ -59,7 +59,7 @@ class ScriptedContext:
         written = [
             token if isinstance(token, tuple) else (token, -1.0, -1.0) for token in self.write(text, nth, sampling)
         ]
-        limit = min(sampling.max_completion_tokens, self.room(node))
+        limit = min(sampling.max_completion_tokens, self.tokens_left(node))
         end = next((i + 1 for i, token in enumerate(written) if token[0] == END), len(written))
         cut = written[: min(limit, end)]
         assert len(cut) == min(limit, end), f"the script for {text!r} is too short"

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from tiny_models import plain_model, policy_like
 from tree_fakes import FakeTreeContext
 
+from lyceum.core.settings import Composition
+from lyceum.core.steps import Steps
+from lyceum.core.types import Grade, Sampling, Task
 from lyceum.engine.embedded import EmbeddedEngine
-from lyceum.recipe import load_recipe
+from lyceum.recipe.schema import load_recipe
 from lyceum.rollout.beam import Beam
-from lyceum.rollout.steps import Steps
-from lyceum.rooms import Composition
 from lyceum.runtime.in_process import InProcess
-from lyceum.train import train
-from lyceum.types import Grade, Sampling, Task
+from lyceum.training.train import train
 from lyceum.utils.errors import RecipeError
 from lyceum.value.likelihood import Likelihood, PathLikelihood
 

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tree_fakes import ElsewhereContext, FakeTreeContext
 
+from lyceum.core.settings import Composition
+from lyceum.core.steps import Steps
+from lyceum.core.types import Sampling, Task
 from lyceum.guidance.base import is_right
-from lyceum.recipe import load_recipe
+from lyceum.recipe.schema import load_recipe
 from lyceum.rollout.best_first import BestFirst, path_score
-from lyceum.rollout.steps import Steps
-from lyceum.rooms import Composition
-from lyceum.types import Sampling, Task
 from lyceum.utils.errors import RecipeError
 
 LIMIT = Sampling(max_completion_tokens=12)

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from tree_fakes import FakeTreeContext
 
+from lyceum.core.steps import Steps
+from lyceum.core.types import Sampling, Task
 from lyceum.rollout.best_first import BestFirst
-from lyceum.rollout.steps import Steps
-from lyceum.types import Sampling, Task
 
 LIMIT = Sampling(max_completion_tokens=12)
 

@@ -3,11 +3,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_context import ScriptedContext, assert_whole, policy, roll, texts
 
-from lyceum.forest import build_forest
-from lyceum.guidance.begun import FromBeginning
-from lyceum.recipe import load_recipe
+from lyceum.core.forest import build_forest
+from lyceum.core.types import Origin, Sampling
+from lyceum.guidance.prefix import FromBeginning
+from lyceum.recipe.schema import load_recipe
 from lyceum.rollout.critical_tokens import CriticalTokens, most_uncertain
-from lyceum.types import Origin, Sampling
 
 UNSURE_THIRD = [("a", 0.0, -0.1), ("b", 0.0, -0.2), ("c", 0.0, -5.0), ("d", 0.0, -0.3), ("$", 0.0, -0.1)]
 

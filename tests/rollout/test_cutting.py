@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lyceum.rollout.cutting import step_ends
-from lyceum.rollout.steps import Steps
+from lyceum.core.step_ends import step_ends
+from lyceum.core.steps import Steps
 
 
 def decode(tokens):

@@ -5,8 +5,8 @@ import json
 import pyarrow.parquet
 import pytest
 
-from lyceum.recipe import load_recipe
-from lyceum.train import train
+from lyceum.recipe.schema import load_recipe
+from lyceum.training.train import train
 from lyceum.view.token_tree import token_tree
 
 TINY = ["steps=2", "tasks_per_step=2", "tasks.levels=[6]", "evaluate.n=0", "rollouts_every=1"]
@@ -24,11 +24,11 @@ SHORT = ["rollout.trajectories=4", "rollout.width=2"]
 def test_the_recipe_and_its_ablations_take_two_steps(ablation, tmp_path):
     path = train(load_recipe("deepsearch", [*TINY, *SHORT, *ablation, f"output={tmp_path}"]))
     lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    figures = {k.removeprefix("guidance/search-where-hard/"): v for k, v in lines[0].items()}
-    assert figures["searched/tasks"] + figures["easy/tasks"] == 2
+    metrics = {k.removeprefix("guidance/search-where-hard/"): v for k, v in lines[0].items()}
+    assert metrics["searched/tasks"] + metrics["easy/tasks"] == 2
     assert lines[1]["curriculum/tasks/round"] == 128
     rows = pyarrow.parquet.read_table(path / "rollouts" / "step-000001.parquet").to_pylist()
-    assert 0 < len(rows) <= 4 * figures["searched/tasks"]
+    assert 0 < len(rows) <= 4 * metrics["searched/tasks"]
     for row in rows:
         metadata = json.loads(row["metadata"])
         assert metadata["mcts"]["backed_up"] <= 4

@@ -2,9 +2,9 @@ import asyncio
 
 import pytest
 
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Continuation, Grade, Origin, Sampling, Task
 from lyceum.rollout.flat import Flat
-from lyceum.tree import Node, Tree
-from lyceum.types import Continuation, Grade, Origin, Sampling, Task
 
 
 class Context:

@@ -3,10 +3,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_context import ScriptedContext
 
-from lyceum.forest import build_forest
-from lyceum.rollout.growth import edit_distance, end_before, model_logprobs, repeats, split
-from lyceum.tree import Node, Tree
-from lyceum.types import Continuation, Grade, Origin, Task
+from lyceum.core.forest import build_forest
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Continuation, Grade, Origin, Task
+from lyceum.rollout._growth import edit_distance, end_before, model_logprobs, repeats, split
 
 decode = ScriptedContext(None).decode
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_context import ScriptedContext, assert_whole, policy, roll, texts
 
+from lyceum.core.types import Sampling
 from lyceum.rollout.look_ahead import LookAhead, runner_up
-from lyceum.types import Sampling
 
 
 def looking(**more):
@@ -111,9 +111,9 @@ def test_what_left_a_dropped_branch_goes_with_it():
         return {"abcdefghijklmnop"[len(text) - 1]: 0.95, "w": 0.05}
 
     tree = roll(looking(samples=4, longest=8), ScriptedContext(policy(nested)))
-    figures = tree.metadata["look_ahead"]
-    assert figures["opened"] == figures["dropped"]
-    assert figures["grown"] == 1
+    metrics = tree.metadata["look_ahead"]
+    assert metrics["opened"] == metrics["dropped"]
+    assert metrics["grown"] == 1
 
 
 def test_a_tree_is_no_wider_than_the_group_and_opens_the_earliest_branches():

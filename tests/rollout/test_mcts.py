@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tree_fakes import ElsewhereContext, FakeTreeContext
 
-from lyceum.recipe import load_recipe
+from lyceum.core.settings import Composition
+from lyceum.core.steps import Steps
+from lyceum.core.types import Sampling, Task
+from lyceum.recipe.schema import load_recipe
 from lyceum.rollout.mcts import MCTS
-from lyceum.rollout.steps import Steps
-from lyceum.rooms import Composition
-from lyceum.types import Sampling, Task
 from lyceum.utils.errors import RecipeError
 
 LIMIT = Sampling(max_completion_tokens=12)

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from tree_fakes import FakeTreeContext
 
+from lyceum.core.settings import Composition
+from lyceum.core.steps import Steps
+from lyceum.core.types import Sampling, Task
 from lyceum.rollout.mcts import MCTS
-from lyceum.rollout.steps import Steps
-from lyceum.rooms import Composition
-from lyceum.types import Sampling, Task
 
 LIMIT = Sampling(max_completion_tokens=12)
 

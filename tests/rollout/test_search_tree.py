@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lyceum.rollout.search_tree import (
+from lyceum.core.tree import Node
+from lyceum.core.types import Grade, Origin
+from lyceum.rollout._search_tree import (
     INCOMPLETE,
     RIGHT,
     WRONG,
@@ -23,8 +25,6 @@ from lyceum.rollout.search_tree import (
     judge,
     uct,
 )
-from lyceum.tree import Node
-from lyceum.types import Grade, Origin
 
 outcomes = st.sampled_from([1.0, -1.0, -0.5])
 

@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_context import ScriptedContext, assert_whole, policy, roll, texts
 
+from lyceum.core.types import Sampling
 from lyceum.rollout.segments import Segments, allocate, next_budget, spread_evenly
-from lyceum.types import Sampling
 
 
 def short(**more):

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from tree_fakes import END, FakeTreeContext
 
-from lyceum.rollout.steps import Steps, cut_off, grow, split, write_texts
-from lyceum.tree import Node
-from lyceum.types import Continuation, Grade, Origin, Sampling, Task
+from lyceum.core.steps import Steps, cut_off, grow, split, write_texts
+from lyceum.core.tree import Node
+from lyceum.core.types import Continuation, Grade, Origin, Sampling, Task
 
 
 def grown(context, steps, *, n=1, sampling=None, depth_left=9, node=None):
@@ -69,7 +69,7 @@ def test_a_path_that_fills_the_models_context_exactly_is_over(by):
     (second,) = grown(context, Steps(tokens=4, **by), node=first.nodes[-1])
     assert second.terminal
     assert second.nodes[-1].finish == "length"
-    assert context.room(second.nodes[-1]) == 0
+    assert context.tokens_left(second.nodes[-1]) == 0
 
 
 def test_a_stop_of_the_sampling_ends_the_trajectory_though_a_separator_stands_beside_it():

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from lyceum.recipe import load_recipe
-from lyceum.train import train
+from lyceum.recipe.schema import load_recipe
+from lyceum.training.train import train
 
 TINY = ["model=scratch", "steps=2", "tasks_per_step=2", "tasks.levels=[2]", "evaluate.n=0", "rollouts_every=1"]
 SHORT = {

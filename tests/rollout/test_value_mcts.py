@@ -6,11 +6,11 @@ import math
 import pytest
 from tree_fakes import ElsewhereContext, FakeTreeContext
 
-from lyceum.recipe import load_recipe
+from lyceum.core.tree import Node
+from lyceum.core.types import Origin, Task
+from lyceum.recipe.schema import load_recipe
+from lyceum.rollout._value_tree import Place, back_up_children, back_up_sum, hide, smoothed_uct, ucb
 from lyceum.rollout.value_mcts import GreedySearch, ValueMCTS
-from lyceum.rollout.value_tree import Place, back_up_children, back_up_sum, hide, smoothed_uct, ucb
-from lyceum.tree import Node
-from lyceum.types import Origin, Task
 
 
 class Valued(FakeTreeContext):

@@ -2,8 +2,8 @@
 
 from contextlib import contextmanager
 
-from lyceum.tree import Node, Tree
-from lyceum.types import Continuation, Grade, Origin, Sampling
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Continuation, Grade, Origin, Sampling
 from lyceum.utils.seeds import counter_seed
 from lyceum.utils.stop_strings import ends_in_new
 
@@ -69,7 +69,7 @@ class FakeTreeContext:
         finally:
             self.held -= 1
 
-    def room(self, node):
+    def tokens_left(self, node):
         return self.context_length - len(node.path_tokens())
 
     def seed(self, *key):

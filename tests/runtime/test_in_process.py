@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import plain_model, policy_like
 
-from lyceum.component import kinds
+from lyceum.core.component import kinds
+from lyceum.core.types import Grade, Origin, Sampling, Task
 from lyceum.engine.embedded import EmbeddedConfig, EmbeddedEngine
-from lyceum.interrupts import Interrupts
 from lyceum.reward.base import combine, each
 from lyceum.runtime.in_process import InProcess
-from lyceum.types import Grade, Origin, Sampling, Task
 from lyceum.utils.aio import gather, run_async
+from lyceum.utils.interrupts import Interrupts
 from lyceum.utils.seeds import counter_seed
 
 POLICY = policy_like(plain_model())

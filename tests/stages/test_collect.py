@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lyceum.recipe import load_recipe
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Continuation, Grade, Origin, Task
+from lyceum.recipe.schema import load_recipe
 from lyceum.stages.online import Collect, Online, OnlineRun
-from lyceum.tree import Node, Tree
-from lyceum.types import Continuation, Grade, Origin, Task
 from lyceum.utils.errors import RecipeError
 
 

@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from lyceum.evaluate.run import MAX_REASONS
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Grade, Origin, Task
+from lyceum.evaluation.held_out import MAX_REASONS
 from lyceum.stages.counts import TO_LEARN, Counts
-from lyceum.tree import Node, Tree
-from lyceum.types import Grade, Origin, Task
 
 
 def tree(*grades: Grade) -> Tree:

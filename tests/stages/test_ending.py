@@ -1,8 +1,8 @@
 import pytest
 from pydantic import ValidationError
 
-from lyceum.recipe import load_recipe
-from lyceum.stages.ending import Ending, Until
+from lyceum.recipe.schema import load_recipe
+from lyceum.stages._stopping import Ending, Until
 from lyceum.utils.errors import RecipeError
 
 

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from lyceum.forest import build_forest
-from lyceum.stages.figures import mean_abs_advantage
-from lyceum.tree import Node, Tree
-from lyceum.types import Continuation, Credited, Grade, Origin, Task
+from lyceum.core.forest import build_forest
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Continuation, Credited, Grade, Origin, Task
+from lyceum.stages._metrics import mean_abs_advantage
 
 
 def tree_of(*lengths, origin=Origin.POLICY):

@@ -2,10 +2,10 @@ import json
 
 import pytest
 
-from lyceum.comparing import with_budget
-from lyceum.recipe import load_recipe, parse
+from lyceum.comparison.run import with_budget
+from lyceum.recipe.schema import load_recipe, parse
 from lyceum.stages.interleaved import FineTuner
-from lyceum.train import check, train
+from lyceum.training.train import check, train
 from lyceum.utils.errors import Interrupted, RecipeError
 
 # An untrained model fails at every chain: each step puts its 3 tasks aside, and a batch of 4 is full after 2, 3, 4.

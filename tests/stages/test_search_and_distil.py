@@ -7,14 +7,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForTokenClassification
 
-from lyceum.comparing import with_budget
+from lyceum.comparison.run import with_budget
+from lyceum.core.settings import RewardSettings, TracesSettings
+from lyceum.core.types import Grader, TaskSource, Trace
 from lyceum.models.scratch import build_scratch
-from lyceum.recipe import load_recipe, parse
+from lyceum.recipe.schema import load_recipe, parse
 from lyceum.reward.base import each, verdict
-from lyceum.rooms import RewardSettings, TracesSettings
 from lyceum.stages.search_and_distil import SearchAndDistilRun
-from lyceum.train import train
-from lyceum.types import Grader, TaskSource, Trace
+from lyceum.training.train import train
 from lyceum.utils.errors import Interrupted, RecipeError
 
 

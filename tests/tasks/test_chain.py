@@ -6,6 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from lyceum.core.solution import ladder_of
+from lyceum.core.tree import Node
+from lyceum.core.types import Hint, Origin
 from lyceum.tasks.chain import (
     Chain,
     chain_text,
@@ -18,9 +21,6 @@ from lyceum.tasks.chain import (
     results_of,
     retried,
 )
-from lyceum.tasks.solution import ladder_of
-from lyceum.tree import Node
-from lyceum.types import Hint, Origin
 
 # 37+8 = 45, 45-2 = 43, 43+5 = 48
 TASK = make_task("t", 37, [8, -2, 5])

@@ -2,9 +2,9 @@ import asyncio
 
 import pytest
 
+from lyceum.core.tree import Node
+from lyceum.core.types import Hint, Origin
 from lyceum.tasks.cliff import Cliff, CliffDemonstrations, grade_leaves, hinted, hints_of, make_task, results_of
-from lyceum.tree import Node
-from lyceum.types import Hint, Origin
 
 
 def leaf_of(task, text, finish="stop"):

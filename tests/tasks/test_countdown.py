@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from lyceum.component import explain
+from lyceum.core.component import explain
+from lyceum.core.solution import ladder_of
+from lyceum.core.tree import Node
+from lyceum.core.types import Origin, Task
 from lyceum.tasks.countdown import Countdown, check_steps, solves
-from lyceum.tasks.solution import ladder_of
-from lyceum.tree import Node
-from lyceum.types import Origin, Task
 from lyceum.utils.errors import RecipeError
 
 

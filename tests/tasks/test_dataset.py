@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from lyceum.component import explain
+from lyceum.core.component import explain
+from lyceum.core.tree import Node
+from lyceum.core.types import Origin
 from lyceum.tasks.dataset import Dataset
-from lyceum.tree import Node
-from lyceum.types import Origin
 from lyceum.utils.errors import RecipeError
 
 ROWS: list[dict[str, Any]] = [

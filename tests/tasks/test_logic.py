@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lyceum.core.tree import Node
+from lyceum.core.types import Origin, Task
 from lyceum.tasks.logic import Logic, check_steps, follows
-from lyceum.tree import Node
-from lyceum.types import Origin, Task
 
 
 def parsed(task: Task):

@@ -4,12 +4,12 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lyceum.core.solution import ladder_of
+from lyceum.core.tree import Node
+from lyceum.core.types import Origin
 from lyceum.tasks.countdown import Countdown
 from lyceum.tasks.logic import Logic
 from lyceum.tasks.mixture import Mixture, spread
-from lyceum.tasks.solution import ladder_of
-from lyceum.tree import Node
-from lyceum.types import Origin
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=5))

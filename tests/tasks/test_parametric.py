@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lyceum.core.types import ParametricSource
+from lyceum.tasks._split import kept_for_evaluation, rounded
 from lyceum.tasks.chain import Chain, chain_text, is_heldout
 from lyceum.tasks.countdown import Countdown
 from lyceum.tasks.logic import Logic
-from lyceum.tasks.split import kept_for_evaluation, rounded
-from lyceum.types import ParametricSource
 
 CHAIN = Chain().build("train", 3)
 COUNTDOWN = Countdown().build("train", 3)

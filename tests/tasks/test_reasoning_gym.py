@@ -10,13 +10,13 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from lyceum.component import explain
+from lyceum.core.component import explain
+from lyceum.core.tree import Node
+from lyceum.core.types import Grade, Origin, Task, TaskSource
 from lyceum.reward.pool import Pool, WorkerError
 from lyceum.tasks import reasoning_gym
 from lyceum.tasks._reasoning_gym_worker import worker
 from lyceum.tasks.reasoning_gym import ReasoningGym, level_in_ranges, process
-from lyceum.tree import Node
-from lyceum.types import Grade, Origin, Task, TaskSource
 from lyceum.utils.errors import RecipeError
 
 SUMS = {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 1}

@@ -22,8 +22,8 @@ NO_OWN_ANSWER = {
 TASKS = """
 import asyncio, dataclasses, json, sys
 from lyceum.tasks.reasoning_gym import TAKE_ANYTHING, ReasoningGym, config_fields
-from lyceum.tree import Node
-from lyceum.types import Origin
+from lyceum.core.tree import Node
+from lyceum.core.types import Origin
 
 async def own_answer_is_right(source, task):
     answer = Node(Node(None, [1], Origin.PROMPT), [2], Origin.POLICY, finish="stop")
@@ -47,8 +47,8 @@ import hashlib, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from resume_runs import SCENARIOS
-from lyceum.recipe import parse
-from lyceum.train import train
+from lyceum.recipe.schema import parse
+from lyceum.training.train import train
 
 recipe = SCENARIOS["grpo"] | {
     "tasks": {"kind": "reasoning-gym", "dataset": "polynomial_multiplication"}, "output": sys.argv[1], "name": "run"

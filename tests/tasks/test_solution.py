@@ -2,12 +2,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lyceum.core.solution import Solution, ladder_of, levels_of, written_solution
+from lyceum.core.types import Hint, Task
 from lyceum.tasks.chain import Chain, make_task
 from lyceum.tasks.countdown import Countdown
 from lyceum.tasks.logic import Logic
 from lyceum.tasks.mixture import Mixture
-from lyceum.tasks.solution import Solution, ladder_of, levels_of, written_solution
-from lyceum.types import Hint, Task
 
 
 def task(**columns):

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from tiny_models import plain_model, policy_like
 
-from lyceum.demonstrations import demonstrated
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Grade, Origin
+from lyceum.models.demonstrations import demonstrated
 from lyceum.tasks.chain import grade_leaves, make_task
 from lyceum.traces.reflection import Reflection, search_order, shared
-from lyceum.tree import Node, Tree
-from lyceum.types import Grade, Origin
 from lyceum.utils.errors import RecipeError
 
 POLICY = policy_like(plain_model())

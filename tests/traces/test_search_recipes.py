@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from lyceum.recipe import load_recipe
+from lyceum.recipe.schema import load_recipe
 from lyceum.stages.search_and_distil import SearchAndDistilRun
-from lyceum.train import train
+from lyceum.training.train import train
 from lyceum.utils.errors import RecipeError
 
 SMALL = ["evaluate.n=0", "tasks.levels=[5]", "stages.0.tasks_per_round=2", "track=[]"]
@@ -39,9 +39,9 @@ def test_the_control_arm_has_the_same_searches_and_no_doubts(tmp_path, monkeypat
 
 def test_bfs_prover_searches_what_its_beam_does_not_solve(tmp_path):
     lines = run("bfs-prover", tmp_path, "tasks.levels=[7]", "steps=1", "rounds=1", "rollout.max_nodes=24")
-    figures = {k.removeprefix("guidance/search-where-hard/"): v for k, v in lines[0].items()}
-    assert figures["searched/tasks"] + figures["easy/tasks"] == 2
-    assert figures["traces/found"] <= figures["searched/tasks"]
+    metrics = {k.removeprefix("guidance/search-where-hard/"): v for k, v in lines[0].items()}
+    assert metrics["searched/tasks"] + metrics["easy/tasks"] == 2
+    assert metrics["traces/found"] <= metrics["searched/tasks"]
 
 
 def test_templates_that_the_model_cannot_write_are_refused_before_anything_is_searched(tmp_path):

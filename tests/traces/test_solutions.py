@@ -1,11 +1,11 @@
 import pytest
 from tiny_models import plain_model, policy_like
 
-from lyceum.demonstrations import demonstrated
-from lyceum.forest import build_forest
+from lyceum.core.forest import build_forest
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Grade, Origin, Task, Trace
+from lyceum.models.demonstrations import demonstrated
 from lyceum.traces.solutions import Solutions
-from lyceum.tree import Node, Tree
-from lyceum.types import Grade, Origin, Task, Trace
 
 
 def decode(tokens):

@@ -16,7 +16,10 @@ HEAVY = ("torch", "transformers", "peft", "tokenizers", "datasets", "pyarrow", "
 @pytest.mark.parametrize(
     ("code", "exit_code"),
     [
-        ("from lyceum.recipe import load_recipe, recipe_names\nfor n in recipe_names(): load_recipe(n).resolved()", 0),
+        (
+            "import lyceum.recipe.schema as s\nfor name in s.recipe_names(): s.load_recipe(name).resolved()",
+            0,
+        ),
         ("from lyceum.cli import main; sys.exit(main(['train', 'grpo', 'lr=1']))", 2),
         ("from lyceum.cli import main; sys.exit(main(['compare', 'grpo', 'lr=1']))", 2),
         ("from lyceum.cli import main; sys.exit(main(['eval', 'scratch', '--k', 'x']))", 2),

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import lyceum
 from lyceum.utils.numbers import evenly, figure, finite_line, mean, real, shown, to_json, unit_of
 
-BETWEEN_OUR_PROCESSES = {"reward/pool.py", "reward/worker.py"}
+BETWEEN_OUR_PROCESSES = {"reward/pool.py", "reward/_worker.py"}
 """Both ends are Python's json, and a task's column must reach a user's function as it is, a nan as a nan."""
 
 
@@ -153,7 +153,7 @@ def test_nothing_is_written_as_json_but_finite_numbers():
                 how = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
                 assert how.get("allow_nan") == "False", f"{where}, line {call.lineno}: use utils.numbers.to_json"
                 found[where] += 1
-    assert set(found) == {"encoding.py", "tasks/reasoning_gym.py", "utils/numbers.py"}
+    assert set(found) == {"run/codec.py", "tasks/reasoning_gym.py", "utils/numbers.py"}
 
 
 def test_shares_differ_by_one_at_most():

@@ -2,8 +2,8 @@
 
 import pytest
 
+from lyceum.core.user_files import user_file
 from lyceum.utils.errors import RecipeError
-from lyceum.utils.user_files import user_file
 
 
 def test_the_line_names_key_file_cause_and_cure():

@@ -7,14 +7,14 @@ import torch
 from tiny_models import plain_model, policy_like
 from transformers import AutoModelForTokenClassification, BertConfig, BertForTokenClassification
 
-from lyceum import checkpoint
+from lyceum.core.settings import Composition
+from lyceum.core.tree import Node
+from lyceum.core.types import Origin
 from lyceum.models.load import ModelSettings, load_policy, save_policy
-from lyceum.rooms import Composition
-from lyceum.tree import Node
-from lyceum.types import Origin
+from lyceum.models.packed_paths import packed
+from lyceum.run import checkpoint
 from lyceum.utils.errors import Diverged, RecipeError
 from lyceum.value.model import PathModel, path_loss, worth
-from lyceum.value.packed import packed
 
 
 def path(*runs):
@@ -84,12 +84,12 @@ def test_a_new_head_says_half_of_every_path_and_leaves_the_policy_alone(policy):
 def test_it_learns_what_paths_are_worth(policy):
     model = PathModel(lr=1e-2, epochs=30, batch=2).build(policy, seed=0)
     examples = [([5, 6, 7], 0.9), ([5, 6, 8], 0.1), ([5, 9], 0.6)]
-    figures = model.fit(examples)
+    metrics = model.fit(examples)
     said = model([path([5, 6, 7]), path([5, 6, 8]), path([5], [9])])
     assert said == pytest.approx([0.9, 0.1, 0.6], abs=0.1)
-    assert figures["loss/last"] < 0.01 < figures["loss/first"]
-    assert figures["updates"] == 60  # 3 paths in updates of 2: two of them, 30 times
-    assert figures["explained-variance"] == pytest.approx(0)  # before: 0.5 of everything
+    assert metrics["loss/last"] < 0.01 < metrics["loss/first"]
+    assert metrics["updates"] == 60  # 3 paths in updates of 2: two of them, 30 times
+    assert metrics["explained-variance"] == pytest.approx(0)  # before: 0.5 of everything
     assert model.fit(examples)["explained-variance"] > 0.8
 
 

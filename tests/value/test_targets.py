@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lyceum.tree import Node, Tree
-from lyceum.types import Grade, Origin, Task
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Grade, Origin, Task
 from lyceum.value.targets import examples_of, mean_outcomes, process_values, step_value
 
 

@@ -75,7 +75,7 @@ def evaluate(
     ] = None,
     greedy: Annotated[bool, typer.Option(help="Measure the greedy completion too.")] = True,
     seed: Annotated[int, typer.Option(help="Of tasks and samples.")] = 0,
-    output: Annotated[Path | None, typer.Option(help="Write the figures to this file, as JSON.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Write the metrics to this file, as JSON.")] = None,
     json: Json = False,
 ) -> None:
     """Measure a model: pass@k, avg@k, maj@k and greedy, each with its 95 % interval, by level.
@@ -294,8 +294,8 @@ def recipes(
 
 @app.command()
 def components(
-    room: Annotated[str | None, typer.Argument(help="tasks, reward, rollout, credit, objective, ...")] = None,
-    kind: Annotated[str | None, typer.Argument(help="One of the room's components.")] = None,
+    slot: Annotated[str | None, typer.Argument(help="tasks, reward, rollout, credit, objective, ...")] = None,
+    kind: Annotated[str | None, typer.Argument(help="One of the slot's components.")] = None,
     json: Json = False,
 ) -> None:
     """List what can stand in each place of a recipe, with its settings.
@@ -304,7 +304,7 @@ def components(
     """
     from lyceum.cli.components import command
 
-    command(room, kind, as_json=json)
+    command(slot, kind, as_json=json)
 
 
 @app.command()
@@ -320,7 +320,7 @@ def same(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Say where two runs first differ: the step, the room (draw, generation, grades, ...) and the figures.
+    """Say where two runs first differ: the step, the part (draw, generation, grades, ...) and the metrics.
 
     For example: lyceum train grpo digests=true --name a, the same under another version or on another machine as b,
     then: lyceum same runs/a runs/b

@@ -14,8 +14,8 @@ def command(
 ) -> None:
     with printing(as_json) as out:
         from lyceum import api
-        from lyceum.comparing import plan, split_own
-        from lyceum.evaluate.compare_show import cost_table, levels_table, table
+        from lyceum.comparison.run import plan, split_own
+        from lyceum.comparison.show import cost_table, levels_table, table
         from lyceum.utils.errors import Interrupted
 
         recipes, shared, own = split_own(words)
@@ -31,9 +31,9 @@ def command(
             raise Failure(STOPPED, lines, path=str(planned.folder), resume=again) from None
         document = {"path": str(planned.folder), **found.to_json()}
         out.json(document)
-        if any(figures.by_level for figures in found.recipes):
+        if any(metrics.by_level for metrics in found.recipes):
             out.show("", levels_table(found))
         out.show("", cost_table(found), "", table(found), *(f"note: {note}" for note in found.notes), "")
-        out.show(f"figures  {planned.folder / 'comparison.json'}", f"plot     {planned.folder / 'comparison.png'}")
+        out.show(f"metrics  {planned.folder / 'comparison.json'}", f"plot     {planned.folder / 'comparison.png'}")
         if found.learnt_nothing:
             raise Failure(NOTHING_LEARNT, ["no run learnt anything, so that there is nothing to compare"], **document)

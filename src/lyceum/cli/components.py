@@ -7,38 +7,38 @@ from typing import Any
 from lyceum.cli.output import printing
 
 
-def command(room: str | None, kind: str | None, *, as_json: bool) -> None:
+def command(slot: str | None, kind: str | None, *, as_json: bool) -> None:
     with printing(as_json) as out:
         from rich.table import Table
         from rich.text import Text
 
-        from lyceum.cli.explain import ROOMS, about, shown
-        from lyceum.component import kinds
+        from lyceum.cli.explain import SLOTS, about, shown
+        from lyceum.core.component import kinds
         from lyceum.utils.errors import RecipeError, nearest
 
-        if room is not None and room not in ROOMS:
-            raise RecipeError(f"room: got {room!r}{nearest(room, ROOMS)}; allowed: {', '.join(ROOMS)}")
-        found = {name: kinds(name) for name in ([room] if room is not None else ROOMS)}
-        if kind is not None and room is not None and kind not in found[room]:
-            raise RecipeError(f"kind: got {kind!r}{nearest(kind, found[room])}; allowed: {', '.join(found[room])}")
+        if slot is not None and slot not in SLOTS:
+            raise RecipeError(f"slot: got {slot!r}{nearest(slot, SLOTS)}; allowed: {', '.join(SLOTS)}")
+        found = {name: kinds(name) for name in ([slot] if slot is not None else SLOTS)}
+        if kind is not None and slot is not None and kind not in found[slot]:
+            raise RecipeError(f"kind: got {kind!r}{nearest(kind, found[slot])}; allowed: {', '.join(found[slot])}")
         document = {
             name: {each: described(model) for each, model in of_room.items() if kind in (None, each)}
             for name, of_room in found.items()
         }
         out.json(document)
-        if room is None:
+        if slot is None:
             table = Table()
-            for head in ("room", "kind", "what it is"):
+            for head in ("slot", "kind", "what it is"):
                 table.add_column(head)
             for name, of_room in found.items():
                 for number, (each, model) in enumerate(of_room.items()):
                     first = about(model).split("\n")[0]
                     table.add_row(name if number == 0 else "", Text(each, style="bold"), Text(first))
                 table.add_section()
-            out.show(table, "one room with its settings: lyceum components ROOM")
+            out.show(table, "one slot with its settings: lyceum components SLOT")
             return
-        for each, component in document[room].items():
-            out.show(Text(f"{room}.kind: {each}", style="bold"), *component["about"].split("\n"))
+        for each, component in document[slot].items():
+            out.show(Text(f"{slot}.kind: {each}", style="bold"), *component["about"].split("\n"))
             table = Table(show_edge=False, pad_edge=False, box=None, padding=(0, 2, 0, 0))
             for head in ("  setting", "default", "allowed", "meaning"):
                 table.add_column(head, overflow="fold")

@@ -28,7 +28,7 @@ def command(
     with printing(as_json) as out:
         from lyceum import api
         from lyceum.cli.show import accuracy_table, count, reward_lines, ungraded_lines
-        from lyceum.evaluate.measure import Unwritten
+        from lyceum.evaluation.measure import Unwritten
 
         unwritten: list[str] = []
         try:
@@ -48,24 +48,24 @@ def command(
             )
         except Unwritten as error:
             found, unwritten = error.accuracy, [f"{output} could not be written: {error.strerror}"]
-        figures = found.to_json()
+        metrics = found.to_json()
         if why := found.why_nothing_graded:
             written = [] if output is None else unwritten or [f"written to {output}"]
-            raise Failure(NOTHING_LEARNT, [*why, *written], **figures)
+            raise Failure(NOTHING_LEARNT, [*why, *written], **metrics)
         if unwritten and as_json:
-            raise Failure(FAILED, unwritten, **figures)
-        out.json(figures)
+            raise Failure(FAILED, unwritten, **metrics)
+        out.json(metrics)
         if as_json:
             return
-        out.show("", accuracy_table(figures), *reward_lines(figures))
+        out.show("", accuracy_table(metrics), *reward_lines(metrics))
         out.show(
-            f"{count(figures['tokens_sampled'])} tokens sampled in {figures['seconds']:.1f} s, "
-            f"{figures['completion_tokens_mean']:.1f} a completion"
+            f"{count(metrics['tokens_sampled'])} tokens sampled in {metrics['seconds']:.1f} s, "
+            f"{metrics['completion_tokens_mean']:.1f} a completion"
         )
-        if figures["truncated"]:
-            limit = figures["sampling"]["max_completion_tokens"]
-            out.show(f"{100 * figures['truncated']:.1f} % of the samples were cut at {limit} tokens (--max-tokens)")
-        out.show(*ungraded_lines(figures))
+        if metrics["truncated"]:
+            limit = metrics["sampling"]["max_completion_tokens"]
+            out.show(f"{100 * metrics['truncated']:.1f} % of the samples were cut at {limit} tokens (--max-tokens)")
+        out.show(*ungraded_lines(metrics))
         if unwritten:
             raise Failure(FAILED, unwritten)
         if output is not None:

@@ -12,7 +12,7 @@ from pydantic_core import PydanticUndefined
 
 from lyceum.utils.numbers import plain, to_json
 
-ROOMS = (
+SLOTS = (
     *("tasks", "reward", "stages", "curriculum", "guidance", "rollout"),
     *("value", "traces", "credit", "objective", "learner", "engine"),
 )
@@ -64,18 +64,18 @@ def model_inside(annotation: Any) -> type[BaseModel] | None:
 
 
 def slot_of(field: FieldInfo) -> str | None:
-    """The room whose components may stand here; None for a plain setting."""
+    """The slot whose components may stand here; None for a plain setting."""
     for place in (*field.metadata, *_metadata(field.annotation)):
-        room = getattr(place, "room", None)
-        if isinstance(room, str):
-            return room
+        slot = getattr(place, "slot", None)
+        if isinstance(slot, str):
+            return slot
     return None
 
 
 def type_of(field: FieldInfo) -> str:
-    room = slot_of(field)
-    if room is not None:
-        return f"{'list of ' if typing.get_origin(field.annotation) is tuple else ''}{room} component"
+    slot = slot_of(field)
+    if slot is not None:
+        return f"{'list of ' if typing.get_origin(field.annotation) is tuple else ''}{slot} component"
     return words(field.annotation)
 
 

@@ -12,7 +12,7 @@ from lyceum.cli.output import printing
 
 def command(tasks: str, keys: Sequence[str], *, output: Path, tiers: str, as_json: bool, **how: Any) -> None:
     with printing(as_json) as out:
-        from lyceum.hints import write_hints
+        from lyceum.hints.write import write_hints
 
         names = [name.strip() for name in tiers.split(",") if name.strip()]
         found = write_hints(tasks, keys, output=output, tiers=names, progress=out.progress, **how)

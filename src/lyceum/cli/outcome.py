@@ -105,7 +105,7 @@ def failure_of(error: BaseException) -> Failure | None:
     if isinstance(error, RunError):
         return Failure(error.exit_code, error.lines)
     if isinstance(error, OSError):
-        from lyceum.files import FULL
+        from lyceum.utils.atomic_files import FULL
 
         what = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
         advice = "; make room, then go on with --resume" if error.errno in FULL else ""

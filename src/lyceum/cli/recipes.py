@@ -25,7 +25,7 @@ def show_list(out: Output) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from lyceum.recipe_files import described_recipes
+    from lyceum.recipe.files import described_recipes
 
     found = described_recipes()
     out.json(found)
@@ -38,7 +38,7 @@ def show_list(out: Output) -> None:
 
 
 def show_recipe(out: Output, name: str, keys: Sequence[str]) -> None:
-    from lyceum.recipe import load_recipe
+    from lyceum.recipe.schema import load_recipe
 
     recipe = load_recipe(name, keys)
     out.json(recipe.resolved())
@@ -56,7 +56,7 @@ def commented(value: Any, indent: str = "") -> list[str]:
     from textwrap import wrap
 
     from lyceum.cli.explain import bounds_of, meaning, slot_of
-    from lyceum.component import Component, kinds
+    from lyceum.core.component import Component, kinds
 
     lines: list[str] = []
     if "kind" in type(value).model_fields:
@@ -67,8 +67,8 @@ def commented(value: Any, indent: str = "") -> list[str]:
         inner = getattr(value, name)
         about = meaning(field)
         bounds = bounds_of(field)
-        room = slot_of(field)
-        others = f" One of: {', '.join(kinds(room))}." if room is not None and kinds(room) else ""
+        slot = slot_of(field)
+        others = f" One of: {', '.join(kinds(slot))}." if slot is not None and kinds(slot) else ""
         comment = f"{about}{others}{f' ({bounds})' if bounds else ''}"
         lines += [f"{indent}# {line}" for line in wrap(comment, max(40, WIDTH - len(indent)))]
         if hasattr(type(inner), "model_fields"):

@@ -60,22 +60,22 @@ def command(a: Path, b: Path, words: Sequence[str], *, as_json: bool) -> None:
 
 def of_runs(name: str, a: Path, b: Path) -> dict[str, Any]:
     """Two runs' first difference, and what they were made with where that differs too."""
-    from lyceum.digests import first_difference, read_digests
-    from lyceum.evaluate.run_folder import read_recipe, read_summary
-    from lyceum.run import differences
+    from lyceum.run.digests import first_difference, read_digests
+    from lyceum.run.folder import differences
+    from lyceum.run.reader import read_recipe, read_summary
 
     digests = read_digests(a)
     found = first_difference(digests, read_digests(b))
     versions = [read_summary(run).get("versions") or {} for run in (a, b)]
     made_with = differences(read_recipe(a), read_recipe(b)) | differences(*versions)
-    differs = None if found is None else {"step": found.step, "room": found.room, "values": dict(found.values)}
+    differs = None if found is None else {"step": found.step, "part": found.part, "values": dict(found.values)}
     return {"run": name, "steps": len(digests), "differs": differs, "made_with": made_with}
 
 
 def of_checkouts(a: Path, b: Path, words: Sequence[str], out: Output) -> list[dict[str, Any]]:
     """Every recipe, or those that are named, trained for two steps by each of two checkouts, side by side."""
-    from lyceum.progress import track
-    from lyceum.recipe_files import recipe_names
+    from lyceum.recipe.files import recipe_names
+    from lyceum.utils.progress import track
 
     recipes = [word for word in words if "=" not in word] or recipe_names()
     keys = [*USUAL, *(word for word in words if "=" in word)]
@@ -123,7 +123,7 @@ def _of_ended(name: str, ended: Sequence[str | None], runs: Sequence[Path]) -> d
     if ended == [None, None]:
         return of_runs(name, *runs)
     values = None if ended[0] == ended[1] else {"ended": tuple(ended)}
-    differs = None if values is None else {"step": 0, "room": "start", "values": values}
+    differs = None if values is None else {"step": 0, "part": "start", "values": values}
     return {"run": name, "steps": 0, "differs": differs, "made_with": {}, "ended": ended[0]}
 
 
@@ -135,7 +135,7 @@ def lines_of(found: Sequence[dict[str, Any]]) -> list[str]:
         if differs is None:
             lines.append(f"{each['run']}: " + (each.get("ended") or f"{each['steps']} steps the same"))
             continue
-        lines.append(f"{each['run']}: first differs at step {differs['step']} in {differs['room']}")
+        lines.append(f"{each['run']}: first differs at step {differs['step']} in {differs['part']}")
         for title, what in (("", differs["values"]), ("  made with", each["made_with"])):
             lines += [title] if title and what else []
             shown = list(what.items())[:SHOWN]

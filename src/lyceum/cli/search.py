@@ -22,7 +22,7 @@ def command(
     """
     with printing(as_json) as out:
         from lyceum import api
-        from lyceum.search.show import equal_table, levels_table, table
+        from lyceum.test_time.show import equal_table, levels_table, table
         from lyceum.utils.errors import Interrupted
 
         try:
@@ -40,9 +40,9 @@ def command(
                 kept = f"what is finished stays in {output}; the same command goes on from there"
             more = {} if output is None else {"path": str(output)}
             raise Failure(STOPPED, [kept], **more) from None
-        figures = found.to_json()
-        document = figures | ({} if output is None else {"path": str(output)})
-        cells = figures["cells"]
+        metrics = found.to_json()
+        document = metrics | ({} if output is None else {"path": str(output)})
+        cells = metrics["cells"]
         if all(cell["ungraded"] == cell["tasks"] for cell in cells):
             reasons = {reason: None for cell in cells for reason in cell["reasons_ungraded"]}
             lines = [f"none of {sum(cell['tasks'] for cell in cells)} chosen answers could be graded:", *reasons]
@@ -50,20 +50,20 @@ def command(
         out.json(document)
         if as_json:
             return
-        out.show("", table(figures))
-        for further in (levels_table(figures), equal_table(figures)):
+        out.show("", table(metrics))
+        for further in (levels_table(metrics), equal_table(metrics)):
             out.show(*([] if further is None else ["", further]))
-        ungraded = sum(cell["ungraded"] for cell in figures["cells"])
+        ungraded = sum(cell["ungraded"] for cell in metrics["cells"])
         if ungraded:
             out.show("", f"{ungraded} chosen answers could not be graded and are left out:")
-            reasons = {reason for cell in figures["cells"] for reason in cell["reasons_ungraded"]}
+            reasons = {reason for cell in metrics["cells"] for reason in cell["reasons_ungraded"]}
             out.show(*(f"  {reason}" for reason in sorted(reasons)))
-        unanswered = sum(cell["unanswered"] for cell in figures["cells"])
+        unanswered = sum(cell["unanswered"] for cell in metrics["cells"])
         if unanswered:
             out.show("", f"{unanswered} searches finished no trajectory and count as wrong")
-        out.show(*(f"note: {note}" for note in figures["notes"]))
+        out.show(*(f"note: {note}" for note in metrics["notes"]))
         if output is not None:
-            out.show("", f"figures  {output / 'search.json'}", f"plot     {output / 'search.png'}")
+            out.show("", f"metrics  {output / 'search.json'}", f"plot     {output / 'search.png'}")
 
 
 def parse_strategies(text: str) -> list[Any]:
@@ -72,7 +72,7 @@ def parse_strategies(text: str) -> list[Any]:
     Raises:
         RecipeError: what begins with a brace is not YAML.
     """
-    from lyceum.recipe import read_override
+    from lyceum.recipe.schema import read_override
 
     if not text.lstrip().startswith("{"):
         return text.replace(" ", "").split(",")

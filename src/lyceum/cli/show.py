@@ -9,8 +9,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from lyceum.progress import clock
 from lyceum.utils.numbers import share, shown
+from lyceum.utils.progress import clock
 from lyceum.utils.terminal import printable
 
 MAX_LINES = 24
@@ -42,8 +42,8 @@ def reward_lines(*sittings: Mapping[str, Any]) -> list[str]:
     """Mean reward of one evaluation, or before and after, where it is more than the share of right answers."""
     last = sittings[-1]
     lines: list[str] = []
-    if all(figures.get("reward") for figures in sittings) and not _is_accuracy(last):
-        means = " -> ".join(amount(figures["reward"]) for figures in sittings)
+    if all(metrics.get("reward") for metrics in sittings) and not _is_accuracy(last):
+        means = " -> ".join(amount(metrics["reward"]) for metrics in sittings)
         lines.append(f"mean reward [95 % interval]: {means}")
     if last.get("unjudged"):
         lines.append(
@@ -53,21 +53,21 @@ def reward_lines(*sittings: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def ungraded_lines(figures: Mapping[str, Any]) -> list[str]:
+def ungraded_lines(metrics: Mapping[str, Any]) -> list[str]:
     """How many samples of an evaluation could not be graded, and why."""
-    if not figures.get("ungraded"):
+    if not metrics.get("ungraded"):
         return []
-    reasons = figures.get("reasons_ungraded") or {}
+    reasons = metrics.get("reasons_ungraded") or {}
     return [
-        f"{figures['ungraded']} samples could not be graded and are left out:",
+        f"{metrics['ungraded']} samples could not be graded and are left out:",
         *(f"  {times} x {reason}" for reason, times in reasons.items()),
     ]
 
 
-def _is_accuracy(figures: Mapping[str, Any]) -> bool:
+def _is_accuracy(metrics: Mapping[str, Any]) -> bool:
     """Whether the mean reward is the share of right answers and nothing else."""
-    overall = figures.get("overall")
-    return not figures.get("unjudged") and bool(overall) and abs(figures["reward"]["mean"] - overall["mean"]) < 1e-9
+    overall = metrics.get("overall")
+    return not metrics.get("unjudged") and bool(overall) and abs(metrics["reward"]["mean"] - overall["mean"]) < 1e-9
 
 
 def amount(interval: Mapping[str, float]) -> str:
@@ -87,11 +87,11 @@ def change(before: Mapping[str, float] | None, after: Mapping[str, float] | None
     return points
 
 
-def _of(figures: Mapping[str, Any], level: str | None) -> tuple[Any, Any]:
-    greedy = figures.get("greedy") or {}
+def _of(metrics: Mapping[str, Any], level: str | None) -> tuple[Any, Any]:
+    greedy = metrics.get("greedy") or {}
     if level is None:
-        return figures.get("overall"), greedy.get("overall")
-    return (figures.get("by_level") or {}).get(level), (greedy.get("by_level") or {}).get(level)
+        return metrics.get("overall"), greedy.get("overall")
+    return (metrics.get("by_level") or {}).get(level), (greedy.get("by_level") or {}).get(level)
 
 
 def _mean(interval: Mapping[str, float] | None) -> str:
@@ -164,17 +164,17 @@ def count(number: float | None) -> str:
     return "-" if number is None else f"{number:,.0f}".replace(",", " ")
 
 
-def accuracy_table(figures: Mapping[str, Any]) -> Table:
+def accuracy_table(metrics: Mapping[str, Any]) -> Table:
     """One row a level: pass@1, greedy, and pass@k and maj@k for every k; intervals stand below where they are many."""
     tight: dict[str, Any] = {"box": box.SIMPLE_HEAD, "show_edge": False, "pad_edge": False, "padding": (0, 1, 0, 0)}
-    found = Table(title=_asked(figures), title_justify="left", **tight)  # 80 columns hold four figures
+    found = Table(title=_asked(metrics), title_justify="left", **tight)  # 80 columns hold four metrics
     found.add_column("level", no_wrap=True)
     found.add_column("tasks", justify="right", no_wrap=True)
     # pass@1 and maj@1 are what avg@n estimates: one column says it.
-    columns = [(kind, k) for kind in ("pass_at", "maj_at") for k in figures[kind] if int(k) > 1]
+    columns = [(kind, k) for kind in ("pass_at", "maj_at") for k in metrics[kind] if int(k) > 1]
     names = {"pass_at": "pass", "maj_at": "maj"}
     heads = ["pass@1", *(f"{names[kind]}@{k}" for kind, k in columns)]
-    greedy = figures.get("greedy") is not None
+    greedy = metrics.get("greedy") is not None
     apart = "\n" if len(heads) + greedy > MANY_COLUMNS else " "
     for head in [*heads, *(["greedy"] if greedy else [])]:
         found.add_column(head, justify="right", no_wrap=True)
@@ -183,13 +183,13 @@ def accuracy_table(figures: Mapping[str, Any]) -> Table:
         shown = [of["overall"], *(of[kind].get(k) for kind, k in columns), *([at_zero] if greedy else [])]
         found.add_row(level, str(of["tasks"]), *(share(each).replace(" ", apart, 1) for each in shown), style=style)
 
-    for level, of in figures["levels"].items():
+    for level, of in metrics["levels"].items():
         row(level, of, of.get("greedy"))
     found.add_section()
-    row("all", figures, (figures.get("greedy") or {}).get("overall"), "bold")
+    row("all", metrics, (metrics.get("greedy") or {}).get("overall"), "bold")
     return found
 
 
-def _asked(figures: Mapping[str, Any]) -> str:
-    asked = f"{figures['model']} on {figures['tasks_from']['kind']}"
-    return f"{asked}, % [95 % interval] of {figures['samples']} samples a task"
+def _asked(metrics: Mapping[str, Any]) -> str:
+    asked = f"{metrics['model']} on {metrics['tasks_from']['kind']}"
+    return f"{asked}, % [95 % interval] of {metrics['samples']} samples a task"

@@ -11,8 +11,8 @@ from lyceum.cli.outcome import NOTHING_LEARNT, STOPPED, Failure
 from lyceum.cli.output import Output, printing
 
 if TYPE_CHECKING:  # it takes a second, and --help does not need it
-    from lyceum.recipe import Recipe
-    from lyceum.rooms import StageSettings
+    from lyceum.core.settings import StageSettings
+    from lyceum.recipe.schema import Recipe
 
 SMALL_MODELS_LR = 5e-5
 """Learning rate from which on a whole model that is not the small one is likely to be wrecked (no unit)."""
@@ -23,7 +23,7 @@ def command(
 ) -> None:
     with printing(as_json) as output:
         from lyceum import api
-        from lyceum.recipe import load_recipe
+        from lyceum.recipe.schema import load_recipe
         from lyceum.utils.errors import Interrupted
 
         loaded = load_recipe(recipe, [*keys, *([("name", name)] if name is not None else [])])
@@ -58,7 +58,7 @@ def resume_command(recipe: str, keys: Sequence[str], name: str | None, *, how: s
 
 def saved_in(folder: Path) -> str:
     """How far a run that was stopped is saved."""
-    from lyceum import checkpoint
+    from lyceum.run import checkpoint
 
     saved = checkpoint.latest(folder / "checkpoints") if (folder / "checkpoints").is_dir() else None
     if saved is None:
@@ -78,7 +78,7 @@ def plan(recipe: Recipe, *, resume: bool) -> list[Any]:
     def row(what: str, text: str) -> None:
         lines.add_row(what, Text(text))
 
-    exam = recipe.evaluate
+    evaluation = recipe.evaluate
     row(
         "recipe", " ".join(part for part in (recipe.title or recipe.name, recipe.paper and f"({recipe.paper})") if part)
     )
@@ -87,8 +87,11 @@ def plan(recipe: Recipe, *, resume: bool) -> list[Any]:
     row("reward", " + ".join(part.kind for part in recipe.reward))
     for stage in recipe.stages:
         row("stage", stage_line(stage))
-    greedy = " and greedily" if exam.greedy else ""
-    row("evaluation", f"{exam.n} held-out tasks, {exam.samples} samples each{greedy}" if exam.n else "none")
+    greedy = " and greedily" if evaluation.greedy else ""
+    row(
+        "evaluation",
+        f"{evaluation.n} held-out tasks, {evaluation.samples} samples each{greedy}" if evaluation.n else "none",
+    )
     row("output", f"{Path(recipe.output) / recipe.name}{' (resumed)' if resume else ''}")
     if note := scale_note(recipe):
         row("note", note)

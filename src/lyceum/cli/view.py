@@ -8,7 +8,7 @@ from lyceum.cli.output import printing
 
 
 def command(run: Path, *, open_it: bool, as_json: bool) -> None:
-    from lyceum.run import recover
+    from lyceum.run.folder import recover
     from lyceum.utils.errors import RecipeError
     from lyceum.view.report import write_report
 

@@ -1,0 +1,1 @@
+"""From outcomes to the advantage of each token."""

@@ -8,10 +8,10 @@ from typing import Literal
 
 from jaxtyping import Bool, Float, Int
 
-from lyceum.forest import Forest, Rows
+from lyceum.core.forest import Forest, Rows
+from lyceum.core.settings import Composition, CreditSettings
+from lyceum.core.types import Credited, Origin
 from lyceum.objective.kl import Estimator, KLPenalty, kl_estimate
-from lyceum.rooms import Composition, CreditSettings
-from lyceum.types import Credited, Origin
 from lyceum.utils.errors import Diverged
 from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.numbers import LARGE, unit_of

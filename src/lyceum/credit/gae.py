@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 from jaxtyping import Bool, Float
 from pydantic import Field
 
+from lyceum.core.forest import Forest, Rows
+from lyceum.core.types import Credit, Credited
 from lyceum.credit.base import CreditWithKL, in_float32, lay, token_reward, whiten
-from lyceum.forest import Forest, Rows
-from lyceum.types import Credit, Credited
 from lyceum.utils.lazy_imports import Tensor, torch
 
 

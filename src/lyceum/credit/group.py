@@ -8,6 +8,8 @@ from typing import Literal
 from jaxtyping import Float, Int
 from pydantic import Field
 
+from lyceum.core.settings import Composition
+from lyceum.core.types import Credit
 from lyceum.credit.base import (
     CreditWithKL,
     OutcomeCredit,
@@ -17,8 +19,6 @@ from lyceum.credit.base import (
     needs_company,
     unit_of_group,
 )
-from lyceum.rooms import Composition
-from lyceum.types import Credit
 from lyceum.utils.lazy_imports import Tensor
 
 Scale = Literal["std", "none", "batch"]

@@ -6,9 +6,9 @@ from typing import Literal
 
 from jaxtyping import Float, Int
 
+from lyceum.core.settings import Composition
+from lyceum.core.types import Credit
 from lyceum.credit.base import CreditWithKL, OutcomeCredit, by_group, group_centred, needs_company
-from lyceum.rooms import Composition
-from lyceum.types import Credit
 from lyceum.utils.lazy_imports import Tensor
 
 

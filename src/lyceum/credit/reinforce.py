@@ -8,8 +8,8 @@ from typing import Literal
 from jaxtyping import Float, Int
 from pydantic import model_validator
 
+from lyceum.core.types import Credit
 from lyceum.credit.base import CreditWithKL, OutcomeCredit, group_centred
-from lyceum.types import Credit
 from lyceum.utils.lazy_imports import Tensor, torch
 
 

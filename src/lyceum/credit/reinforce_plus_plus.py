@@ -8,6 +8,9 @@ from typing import Literal
 from jaxtyping import Bool, Float
 from pydantic import Field
 
+from lyceum.core.forest import Forest
+from lyceum.core.settings import Composition
+from lyceum.core.types import Credit, Credited
 from lyceum.credit.base import (
     CreditWithKL,
     group_centred,
@@ -18,9 +21,6 @@ from lyceum.credit.base import (
     whiten,
 )
 from lyceum.credit.gae import generalised_advantage
-from lyceum.forest import Forest
-from lyceum.rooms import Composition
-from lyceum.types import Credit, Credited
 from lyceum.utils.lazy_imports import Tensor, torch
 
 

@@ -10,12 +10,12 @@ from typing import Literal
 from jaxtyping import Float
 from pydantic import Field, model_validator
 
+from lyceum.core.forest import Forest
+from lyceum.core.settings import Composition
+from lyceum.core.types import Credit
+from lyceum.credit._paths import ForestCredit
 from lyceum.credit.base import CreditWithKL, lay, needs_company, row_reward
 from lyceum.credit.group import Scale, group_relative
-from lyceum.credit.paths import ForestCredit
-from lyceum.forest import Forest
-from lyceum.rooms import Composition
-from lyceum.types import Credit
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor
 from lyceum.utils.numbers import mean as mean_of

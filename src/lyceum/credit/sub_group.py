@@ -6,11 +6,11 @@ from typing import Literal
 
 from jaxtyping import Float, Int
 
+from lyceum.core.forest import Forest
+from lyceum.core.settings import Composition
+from lyceum.core.types import Credit
+from lyceum.credit._paths import ForestCredit, passes_of
 from lyceum.credit.base import CreditWithKL, by_group, group_centred, lay, needs_company, row_reward, spread, whiten
-from lyceum.credit.paths import ForestCredit, passes_of
-from lyceum.forest import Forest
-from lyceum.rooms import Composition
-from lyceum.types import Credit
 from lyceum.utils.lazy_imports import Tensor, torch
 
 

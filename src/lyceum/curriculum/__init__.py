@@ -1,0 +1,1 @@
+"""Which tasks are drawn next, and how much each counts."""

@@ -10,13 +10,13 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import Field, model_validator
 
-from lyceum.component import require_keys
-from lyceum.curriculum.bandit import pick
+from lyceum.core.component import require_keys
+from lyceum.core.settings import CurriculumSettings
+from lyceum.core.tree import Tree
+from lyceum.core.types import Curriculum, ParametricSource, Task, TaskSource
+from lyceum.curriculum._bandit import pick
 from lyceum.curriculum.base import success
-from lyceum.policy import Policy
-from lyceum.rooms import CurriculumSettings
-from lyceum.tree import Tree
-from lyceum.types import Curriculum, ParametricSource, Task, TaskSource
+from lyceum.models.policy import Policy
 from lyceum.utils.errors import RecipeError
 
 Points = Float[np.ndarray, "task parameter"]
@@ -88,7 +88,7 @@ class AlpGmmCurriculum:
         self.recent: Float[np.ndarray, "task parameter_and_progress"] = np.empty((0, len(self.names) + 1))
         """The latest tasks' parameters, with their absolute learning progress as the last column."""
         self.mixture: Mixture | None = None
-        self._figures: dict[str, float] = {}
+        self._metrics: dict[str, float] = {}
 
     def draw(self, n: int) -> list[Task]:
         tasks = [self._task(k) for k in range(self.draws, self.draws + n)]
@@ -123,14 +123,14 @@ class AlpGmmCurriculum:
             self.recent = np.concatenate([self.recent, [[*point, change]]])[-self.settings.fit_every :]
             if len(self.points) % self.settings.fit_every == 0:
                 self.mixture = fit(self.recent, self.settings, seed=self.seed + len(self.points))
-        self._figures = {f"{name}/drawn": fmean(values[name] for values, _ in known) for name in self.names if known}
-        self._figures |= {"progress/drawn": float(progress.mean())} if known else {}
+        self._metrics = {f"{name}/drawn": fmean(values[name] for values, _ in known) for name in self.names if known}
+        self._metrics |= {"progress/drawn": float(progress.mean())} if known else {}
 
     def weight(self, tree: Tree) -> float:
         return 1.0
 
-    def figures(self) -> dict[str, float]:
-        return self._figures | ({"components/mixture": float(len(self.mixture.share))} if self.mixture else {})
+    def metrics(self) -> dict[str, float]:
+        return self._metrics | ({"components/mixture": float(len(self.mixture.share))} if self.mixture else {})
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from lyceum.component import require_keys
-from lyceum.tree import Tree
-from lyceum.types import Curriculum, Task, TaskSource
+from lyceum.core.component import require_keys
+from lyceum.core.tree import Tree
+from lyceum.core.types import Curriculum, Task, TaskSource
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import mean
@@ -132,8 +132,8 @@ class Around:
     def weight(self, tree: Tree) -> float:
         return self.inner.weight(tree)
 
-    def figures(self) -> dict[str, float]:
-        return self.inner.figures()
+    def metrics(self) -> dict[str, float]:
+        return self.inner.metrics()
 
     def state_dict(self) -> dict[str, Any]:
         return {"inner": self.inner.state_dict()}

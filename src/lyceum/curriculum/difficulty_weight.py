@@ -8,12 +8,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from lyceum.component import of_kind, slot
+from lyceum.core.component import of_kind, slot
+from lyceum.core.settings import CurriculumSettings
+from lyceum.core.tree import Tree
+from lyceum.core.types import Curriculum, TaskSource
 from lyceum.curriculum.base import Around
-from lyceum.policy import Policy
-from lyceum.rooms import CurriculumSettings
-from lyceum.tree import Tree
-from lyceum.types import Curriculum, TaskSource
+from lyceum.models.policy import Policy
 
 Shape = Literal["easy", "medium", "hard", "binary-easy", "binary-medium", "binary-hard"]
 
@@ -62,8 +62,8 @@ class DifficultyWeighted(Around):
         self.mean = sum(map(self.weight, trees)) / len(trees) if trees else 1.0
         super().observe(trees)
 
-    def figures(self) -> dict[str, float]:
-        return {"weight/mean": self.mean, **self.inner.figures()}
+    def metrics(self) -> dict[str, float]:
+        return {"weight/mean": self.mean, **self.inner.metrics()}
 
 
 def difficulty_weight(solved: float, shape: Shape, *, all_wrong: float = 0.25) -> float:

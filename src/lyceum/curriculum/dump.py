@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Float, Int
 from pydantic import Field
 
-from lyceum.curriculum.bandit import CategoryBandit, CategorySettings, softmax
-from lyceum.policy import Policy
-from lyceum.types import Curriculum, TaskSource
+from lyceum.core.types import Curriculum, TaskSource
+from lyceum.curriculum._bandit import CategoryBandit, CategorySettings, softmax
+from lyceum.models.policy import Policy
 
 
 class Dump(CategorySettings):
@@ -52,9 +52,9 @@ class DumpCurriculum(CategoryBandit):
                 self.recent[name].extend([advantage] * count)
                 self.rollouts[name] += count
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         bounds = zip(self.tasks.names, self.bounds, strict=True)
-        return {**super().figures(), **{f"bound/{name}": float(bound) for name, bound in bounds}}
+        return {**super().metrics(), **{f"bound/{name}": float(bound) for name, bound in bounds}}
 
     def state_dict(self) -> dict[str, Any]:
         recent = {name: list(values) for name, values in self.recent.items()}

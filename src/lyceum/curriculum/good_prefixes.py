@@ -11,14 +11,14 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from lyceum.component import require_keys
+from lyceum.core.component import require_keys
+from lyceum.core.settings import Composition, CurriculumSettings
+from lyceum.core.step_ends import step_ends
+from lyceum.core.steps import Steps
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Task, TaskSource
 from lyceum.curriculum.base import epoch_order, require_same_tasks
-from lyceum.policy import Policy
-from lyceum.rollout.cutting import step_ends
-from lyceum.rollout.steps import Steps
-from lyceum.rooms import Composition, CurriculumSettings
-from lyceum.tree import Node, Tree
-from lyceum.types import Task, TaskSource
+from lyceum.models.policy import Policy
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.seeds import counter_seed
 
@@ -52,11 +52,11 @@ class GoodPrefixes(CurriculumSettings):
     """Where a beginning may end: at the end of a step."""
 
     def check(self, stage: Composition) -> list[str]:
-        if any(guide.kind == "begun" for guide in stage.guidance):
+        if any(guide.kind == "prefix" for guide in stage.guidance):
             return []
         return [
-            "guidance: got none of kind 'begun', which curriculum.kind 'good-prefixes' needs for completions to begin "
-            "where it says; allowed: guidance with {kind: begun}"
+            "guidance: got none of kind 'prefix', which curriculum.kind 'good-prefixes' needs for completions to begin "
+            "where it says; allowed: guidance with {kind: prefix}"
         ]
 
     def build(self, source: TaskSource, *, seed: int, policy: Policy | None = None) -> GoodPrefixesCurriculum:
@@ -76,13 +76,13 @@ class GoodPrefixesCurriculum:
         self.untested = settings.pool
         self.waiting: list[State] = []
         self._testing: dict[str, int] = {}  # from a step's draw to its outcomes
-        self._figures: dict[str, float] = {}
+        self._metrics: dict[str, float] = {}
 
     def draw(self, n: int) -> list[Task]:
         if self.untested > 0:
             return self.tests(n)
         states, self.waiting = self.waiting[:n], self.waiting[n:]
-        tasks = [self.begun(index, given) for index, given in states]
+        tasks = [self.task_with_prefix(index, given) for index, given in states]
         if not self.waiting:
             self.round, self.untested = self.round + 1, self.settings.pool
         return tasks + self.tests(n - len(tasks))
@@ -99,7 +99,7 @@ class GoodPrefixesCurriculum:
         self._testing[task.id] = index
         return replace(task, samples=self.settings.tests, test_only=True)
 
-    def begun(self, index: int, given: list[int]) -> Task:
+    def task_with_prefix(self, index: int, given: list[int]) -> Task:
         return replace(self.source[index], prefix=tuple(given))
 
     def observe(self, trees: Sequence[Tree]) -> None:
@@ -112,7 +112,7 @@ class GoodPrefixesCurriculum:
             self.waiting = [self.waiting[int(i)] for i in order]
             if not self.waiting:  # nothing to train on: go on testing
                 self.round, self.untested = self.round + 1, self.settings.pool
-        self._figures = {
+        self._metrics = {
             "round": float(self.round),
             "tested/tasks": float(len(tested)),
             "kept/tasks": float(len(found)),
@@ -140,8 +140,8 @@ class GoodPrefixesCurriculum:
     def weight(self, tree: Tree) -> float:
         return 0.0 if tree.task.test_only else 1.0
 
-    def figures(self) -> dict[str, float]:
-        return self._figures
+    def metrics(self) -> dict[str, float]:
+        return self._metrics
 
     def state_dict(self) -> dict[str, Any]:
         return {

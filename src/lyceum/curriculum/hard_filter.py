@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from lyceum.component import require_keys
+from lyceum.core.component import require_keys
+from lyceum.core.settings import CurriculumSettings
+from lyceum.core.tree import Tree
+from lyceum.core.types import Task, TaskSource
 from lyceum.curriculum.base import epoch_order, require_same_tasks, success
-from lyceum.policy import Policy
-from lyceum.rooms import CurriculumSettings
-from lyceum.tree import Tree
-from lyceum.types import Task, TaskSource
+from lyceum.models.policy import Policy
 from lyceum.utils.errors import RecipeError
 
 
@@ -86,7 +86,7 @@ class HardFilterCurriculum:
     def weight(self, tree: Tree) -> float:
         return 1.0
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         return {
             "round": float(self.round),
             "tasks/round": float(len(self.active)),

@@ -13,12 +13,12 @@ import numpy as np
 from jaxtyping import Float, Int
 from pydantic import Field, model_validator
 
-from lyceum.component import of_kind, slot
+from lyceum.core.component import of_kind, slot
+from lyceum.core.settings import Composition, CurriculumSettings
+from lyceum.core.tree import Tree
+from lyceum.core.types import Curriculum, Task, TaskSource
 from lyceum.curriculum.base import Around, categories_of, category_of
-from lyceum.policy import Policy
-from lyceum.rooms import Composition, CurriculumSettings
-from lyceum.tree import Tree
-from lyceum.types import Curriculum, Task, TaskSource
+from lyceum.models.policy import Policy
 from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import evenly
 
@@ -133,14 +133,14 @@ class KnapsackCurriculum(Around):
         self.granted = {name: granted[name] for name in sorted(granted, key=level_order)}
         super().observe(trees)
 
-    def figures(self) -> dict[str, float]:
-        figures = {f"samples/{name}": fmean(samples) for name, samples in self.granted.items()}
+    def metrics(self) -> dict[str, float]:
+        metrics = {f"samples/{name}": fmean(samples) for name, samples in self.granted.items()}
         if self.granted:
-            figures["most-samples/task"] = float(max(map(max, self.granted.values())))
+            metrics["most-samples/task"] = float(max(map(max, self.granted.values())))
         for name in self.granted:
             rate = self.of_category.rate(name, self.settings.known_from)
-            figures |= {} if rate is None else {f"rate/{name}": rate}
-        return figures | super().figures()
+            metrics |= {} if rate is None else {f"rate/{name}": rate}
+        return metrics | super().metrics()
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -11,14 +11,14 @@ from typing import Annotated, Any, Literal
 from jaxtyping import Float
 from pydantic import Field
 
-from lyceum.component import BatchTokens, of_kind, require_keys, slot
+from lyceum.core.component import BatchTokens, of_kind, require_keys, slot
+from lyceum.core.settings import CurriculumSettings
+from lyceum.core.tree import Tree
+from lyceum.core.types import Curriculum, Task, TaskSource
 from lyceum.curriculum.base import Around, success
-from lyceum.policy import Policy
-from lyceum.rooms import CurriculumSettings
-from lyceum.tree import Tree
-from lyceum.types import Curriculum, Task, TaskSource
+from lyceum.models.packed_paths import PackedPaths, packed
+from lyceum.models.policy import Policy
 from lyceum.utils.lazy_imports import Tensor, nn, torch
-from lyceum.value.packed import PackedPaths, packed
 from lyceum.value.targets import explained_variance
 
 
@@ -57,7 +57,7 @@ class PromptValueCurriculum(Around):
         self.model = ValueModel(policy, own=settings.body == "own", lr=settings.lr, start=settings.target)
         self.predicted: dict[str, float] = {}
         self.pool_values: list[float] = []
-        self._figures: dict[str, float] = {}
+        self._metrics: dict[str, float] = {}
 
     def draw(self, n: int) -> list[Task]:
         pool = self.inner.draw(n * self.settings.pool)
@@ -69,7 +69,7 @@ class PromptValueCurriculum(Around):
 
     def observe(self, trees: Sequence[Tree]) -> None:
         known = [(tree, rate) for tree in trees if (rate := success(tree)) is not None]
-        self._figures = self._compare(known)
+        self._metrics = self._compare(known)
         self.pool_values, self.predicted = [], {}
         if known:
             prompts, targets = [tree.task.messages for tree, _ in known], [rate for _, rate in known]
@@ -81,16 +81,16 @@ class PromptValueCurriculum(Around):
         pairs = [(self.predicted[tree.task.id], rate) for tree, rate in known if tree.task.id in self.predicted]
         if not pairs:
             return {}
-        figures = {
+        metrics = {
             "value/pool": fmean(self.pool_values),
             "value/picked": fmean(value for value, _ in pairs),
             "solved/picked": fmean(rate for _, rate in pairs),
         }
         explained = explained_variance([value for value, _ in pairs], [rate for _, rate in pairs])
-        return figures | ({} if explained is None else {"explained-variance/picked": explained})
+        return metrics | ({} if explained is None else {"explained-variance/picked": explained})
 
-    def figures(self) -> dict[str, float]:
-        return {**self._figures, **super().figures()}
+    def metrics(self) -> dict[str, float]:
+        return {**self._metrics, **super().metrics()}
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "model": self.model.state_dict()}

@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import Field
 
-from lyceum.curriculum.bandit import CategoryBandit, CategorySettings, softmax
-from lyceum.policy import Policy
-from lyceum.types import Curriculum, TaskSource
+from lyceum.core.types import Curriculum, TaskSource
+from lyceum.curriculum._bandit import CategoryBandit, CategorySettings, softmax
+from lyceum.models.policy import Policy
 
 
 class SelfEvolving(CategorySettings):
@@ -51,8 +51,8 @@ class SelfEvolvingCurriculum(CategoryBandit):
             gained = sum(advantage * count for advantage, count in of_category[name]) / rollouts
             self.value[name] = td_update(self.value[name], gained, self.settings.learning_rate)
 
-    def figures(self) -> dict[str, float]:
-        return {**super().figures(), **{f"value/{name}": value for name, value in self.value.items()}}
+    def metrics(self) -> dict[str, float]:
+        return {**super().metrics(), **{f"value/{name}": value for name, value in self.value.items()}}
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "value": dict(self.value)}

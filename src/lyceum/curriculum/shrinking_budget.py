@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from lyceum.component import of_kind, slot
+from lyceum.core.component import of_kind, slot
+from lyceum.core.settings import CurriculumSettings
+from lyceum.core.tree import Tree
+from lyceum.core.types import Curriculum, Hint, Task, TaskSource
 from lyceum.curriculum.base import Around
-from lyceum.policy import Policy
-from lyceum.rooms import CurriculumSettings
+from lyceum.models.policy import Policy
 from lyceum.tasks.prompt import fields_of, fill
-from lyceum.tree import Tree
-from lyceum.types import Curriculum, Hint, Task, TaskSource
 from lyceum.utils.errors import RecipeError
 
 FIELD = "token_budget"
@@ -110,8 +110,8 @@ class ShrinkingBudgetCurriculum(Around):
         self.steps += 1
         super().observe(trees)
 
-    def figures(self) -> dict[str, float]:
-        return {"tokens/budget": float(self.figure), **super().figures()}
+    def metrics(self) -> dict[str, float]:
+        return {"tokens/budget": float(self.figure), **super().metrics()}
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "steps": self.steps}
@@ -134,7 +134,7 @@ def token_budget(step: int, *, start: int, decay: float, every: int, least: int 
         every: T, in steps.
         least: in tokens.
     Returns:
-        Rounded down: 256 tokens at 0.7 become 179, 125 and 87, as in the paper's figures.
+        Rounded down: 256 tokens at 0.7 become 179, 125 and 87, as in the paper's metrics.
     Source:
         Train Long, Think Short, arXiv:2508.08940, section 3.4; linear, section 4.6.
     """

@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from lyceum.component import require_keys
+from lyceum.core.component import require_keys
+from lyceum.core.settings import CurriculumSettings
+from lyceum.core.tree import Tree
+from lyceum.core.types import Curriculum, Task, TaskSource
 from lyceum.curriculum.base import TasksByCategory
-from lyceum.policy import Policy
-from lyceum.rooms import CurriculumSettings
-from lyceum.tree import Tree
-from lyceum.types import Curriculum, Task, TaskSource
+from lyceum.models.policy import Policy
 from lyceum.utils.errors import RecipeError, nearest
 
 
@@ -61,7 +61,7 @@ class SubsetCurriculum:
     def weight(self, tree: Tree) -> float:
         return 1.0
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         return {}
 
     def state_dict(self) -> dict[str, Any]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from lyceum.component import require_keys
+from lyceum.core.component import require_keys
+from lyceum.core.settings import CurriculumSettings
+from lyceum.core.tree import Tree
+from lyceum.core.types import Curriculum, Task, TaskSource
 from lyceum.curriculum.base import epoch_order, require_same_tasks
-from lyceum.policy import Policy
-from lyceum.rooms import CurriculumSettings
-from lyceum.tree import Tree
-from lyceum.types import Curriculum, Task, TaskSource
+from lyceum.models.policy import Policy
 from lyceum.utils.errors import RecipeError
 
 
@@ -48,7 +48,7 @@ class UniformCurriculum:
     def weight(self, tree: Tree) -> float:
         return 1.0
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         return {}
 
     def state_dict(self) -> dict[str, Any]:

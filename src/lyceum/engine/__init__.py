@@ -1,0 +1,1 @@
+"""What samples: tokens in, tokens and log-probabilities out."""

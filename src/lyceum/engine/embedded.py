@@ -17,19 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from lyceum.attention import Plan, TreePlan
-from lyceum.component import BatchTokens
-from lyceum.engine.cache import Keeper, Pool, Store
-from lyceum.engine.decode import Decoder
-from lyceum.engine.draw import draw, uniform
-from lyceum.engine.packed import Packs
-from lyceum.engine.plan import DecodePlan
-from lyceum.engine.prefill import PrefillPlan
-from lyceum.engine.prompts import Prompts
-from lyceum.engine.slots import Floats, Groups, Ints, Job, Joining, Slots
-from lyceum.policy import Policy, token_outputs
-from lyceum.rooms import EngineSettings
-from lyceum.types import Continuation, Request, Sampling
+from lyceum.core.component import BatchTokens
+from lyceum.core.settings import EngineSettings
+from lyceum.core.types import Continuation, Request, Sampling
+from lyceum.engine._cache import Keeper, Pool, Store
+from lyceum.engine._draw import draw, uniform
+from lyceum.engine._plan import DecodePlan
+from lyceum.engine._prefill import PrefillPlan
+from lyceum.engine._prompts import Prompts
+from lyceum.engine._slots import Floats, Groups, Ints, Job, Joining, Slots
+from lyceum.engine.cpu.decode import Decoder
+from lyceum.engine.cpu.weights import Packs
+from lyceum.models.policy import Policy, token_outputs
+from lyceum.models.tree_attention import Plan, TreePlan
 from lyceum.utils.aio import callers_turn
 from lyceum.utils.errors import Diverged
 from lyceum.utils.lazy_imports import Tensor, torch
@@ -67,7 +67,7 @@ class Occupancy:
 
 
 class EmbeddedEngine:
-    """Implements :class:`lyceum.types.Engine`.
+    """Implements :class:`lyceum.core.types.Engine`.
 
     Args:
         policy: the model. Weights are read where they are: ``load`` only drops what was computed from the old ones.

@@ -1,0 +1,1 @@
+"""Help where a rollout fails: a rollout in, a rollout out."""

@@ -8,11 +8,11 @@ from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from lyceum.component import kinds, require_keys
-from lyceum.rooms import Composition, RolloutSettings
-from lyceum.tasks.solution import Solution, ladder_of, levels_of
-from lyceum.tree import Node, Tree, is_right
-from lyceum.types import Context, Grade, Hint, Message, Origin, Rollout, Sampling, Task, TaskSource
+from lyceum.core.component import kinds, require_keys
+from lyceum.core.settings import Composition, RolloutSettings
+from lyceum.core.solution import Solution, ladder_of, levels_of
+from lyceum.core.tree import Node, Tree, is_right
+from lyceum.core.types import Context, Grade, Hint, Message, Origin, Rollout, Sampling, Task, TaskSource
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.seeds import SeedKey
 
@@ -25,7 +25,7 @@ CHECKED = 200
 class Guide:
     """A guide that changes nothing and remembers nothing: what a method overrides is what it is about."""
 
-    _figures: Mapping[str, float] = MappingProxyType({})
+    _metrics: Mapping[str, float] = MappingProxyType({})
     """Of the step that was observed last: made anew each time."""
 
     def __call__(self, rollout: Rollout) -> Rollout:
@@ -34,8 +34,8 @@ class Guide:
     def observe(self, trees: Sequence[Tree]) -> None:
         """Finished trees of a step."""
 
-    def figures(self) -> dict[str, float]:
-        return dict(self._figures)
+    def metrics(self) -> dict[str, float]:
+        return dict(self._metrics)
 
     def state_dict(self) -> dict[str, Any]:
         return {}
@@ -94,7 +94,7 @@ def prompt_with(tree: Tree, context: Context, source: TaskSource, hint: Hint) ->
 
 def fits(task: Task, context: Context) -> bool:
     """Whether the model's context leaves room below the task's prompt, which a hint made longer."""
-    return context.room(Node(None, context.render(task.messages), Origin.PROMPT)) > 0
+    return context.tokens_left(Node(None, context.render(task.messages), Origin.PROMPT)) > 0
 
 
 def take_over(tree: Tree, helped: Tree) -> None:
@@ -159,8 +159,8 @@ class AroundContext:
     def returning(self) -> AbstractContextManager[None]:
         return self.inner.returning()
 
-    def room(self, node: Node) -> int:
-        return self.inner.room(node)
+    def tokens_left(self, node: Node) -> int:
+        return self.inner.tokens_left(node)
 
     def seed(self, *key: SeedKey) -> int:
         return self.inner.seed(*key)

@@ -10,11 +10,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from lyceum.demonstrations import add_demonstration, demonstration_of, needed_demonstration
+from lyceum.core.settings import GuidanceSettings
+from lyceum.core.tree import Node, Tree, is_right
+from lyceum.core.types import Context, Guidance, Rollout, Task, TaskSource
 from lyceum.guidance.base import TaskGuide, failed, notes_of
-from lyceum.rooms import GuidanceSettings
-from lyceum.tree import Node, Tree, is_right
-from lyceum.types import Context, Guidance, Rollout, Task, TaskSource
+from lyceum.models.demonstrations import add_demonstration, demonstration_of, needed_demonstration
 
 LEFT_OUT = ("missing", "too long", "wrong", "ungraded")
 
@@ -70,7 +70,7 @@ class DemonstrationGuide(TaskGuide):
         if text is None:
             return "missing"
         tokens, longest = context.encode(text), self.settings.max_completion_tokens
-        if len(tokens) > min(longest, context.room(tree.root)):
+        if len(tokens) > min(longest, context.tokens_left(tree.root)):
             return "too long"
         own = tree.trajectories
         leaf = add_demonstration(tree.root, tokens, text)
@@ -87,11 +87,11 @@ class DemonstrationGuide(TaskGuide):
         notes = [note for _, note in notes_of(trees, DemonstrationNote)]
         outcomes = Counter(note.outcome for note in notes)
         own = [note.own for note in notes if note.own is not None]
-        figures: dict[str, float] = {"groups/guided": outcomes["added"]}
-        figures |= {f"left_out/{why.replace(' ', '_')}": outcomes[why] for why in LEFT_OUT}
+        metrics: dict[str, float] = {"groups/guided": outcomes["added"]}
+        metrics |= {f"left_out/{why.replace(' ', '_')}": outcomes[why] for why in LEFT_OUT}
         if own:
-            figures["correct/own"] = fmean(own)
-        self._figures = figures
+            metrics["correct/own"] = fmean(own)
+        self._metrics = metrics
 
 
 def with_demonstration(own: Sequence[Node], leaf: Node, copies: int, place: Literal["beside", "instead"]) -> list[Node]:

@@ -9,10 +9,10 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from lyceum.core.settings import GuidanceSettings
+from lyceum.core.tree import Tree
+from lyceum.core.types import Context, Hint, Rollout, Task, TaskSource
 from lyceum.guidance.base import TaskGuide, check_solutions, failed, fits, notes_of, solution_to_give, take_over
-from lyceum.rooms import GuidanceSettings
-from lyceum.tree import Tree
-from lyceum.types import Context, Hint, Rollout, Task, TaskSource
 
 
 @dataclass
@@ -119,7 +119,7 @@ class GHPOGuide(TaskGuide):
     def observe(self, trees: Sequence[Tree]) -> None:
         notes = [note for _, note in notes_of(trees, GHPONote)]
         refined = [note for note in notes if note.asked]
-        figures: dict[str, float] = {
+        metrics: dict[str, float] = {
             "groups/failed": sum(note.failed for note in notes),
             "groups/cold_start": sum(note.failed and note.cold for note in notes),
             "groups/guided": len(refined),
@@ -127,7 +127,7 @@ class GHPOGuide(TaskGuide):
             "too_long/hints": sum(note.too_long for note in notes),
         }
         for share in self.settings.shares:
-            figures[f"asked/{share:g}"] = sum(share in note.asked for note in refined)
-            figures[f"solved_at/{share:g}"] = sum(note.solved_at == share for note in refined)
-        figures["solved_at/nothing"] = sum(note.solved_at is None for note in refined)
-        self._figures = figures
+            metrics[f"asked/{share:g}"] = sum(share in note.asked for note in refined)
+            metrics[f"solved_at/{share:g}"] = sum(note.solved_at == share for note in refined)
+        metrics["solved_at/nothing"] = sum(note.solved_at is None for note in refined)
+        self._metrics = metrics

@@ -11,6 +11,10 @@ from typing import Literal
 
 from pydantic import Field
 
+from lyceum.core.rubric import Criterion, rubric_of
+from lyceum.core.settings import Composition, GuidanceSettings
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Context, Hint, Rollout, Sampling, Task, TaskSource
 from lyceum.guidance.base import (
     CHECKED,
     AroundContext,
@@ -21,10 +25,6 @@ from lyceum.guidance.base import (
     piecewise_lines,
     prompt_with,
 )
-from lyceum.rooms import Composition, GuidanceSettings
-from lyceum.tasks.rubric import Criterion, rubric_of
-from lyceum.tree import Node, Tree
-from lyceum.types import Context, Hint, Rollout, Sampling, Task, TaskSource
 from lyceum.utils.aio import gather
 from lyceum.utils.errors import RecipeError
 
@@ -101,16 +101,16 @@ class RubricScaffoldGuide(TaskGuide):
 
     def observe(self, trees: Sequence[Tree]) -> None:
         notes = notes_of(trees, RubricNote)
-        figures: dict[str, float] = {"without_hints/tasks": sum(not note.criteria for _, note in notes)}
+        metrics: dict[str, float] = {"without_hints/tasks": sum(not note.criteria for _, note in notes)}
         shares = [shown / note.criteria for _, note in notes for shown in note.shown]
         if shares:
-            figures["shown/mean"] = fmean(shares)
+            metrics["shown/mean"] = fmean(shares)
         outcomes: dict[str, list[float]] = {"with_criteria": [], "without": []}
         for tree in trees:
             for leaf, _, outcome in tree.graded_with_outcome():
                 shown = any(node.stats.get("criteria") for node in leaf.path())
                 outcomes["with_criteria" if shown else "without"].append(outcome)
-        self._figures = figures | {f"outcome/{name}": fmean(values) for name, values in outcomes.items() if values}
+        self._metrics = metrics | {f"outcome/{name}": fmean(values) for name, values in outcomes.items() if values}
 
 
 class Scaffolded(AroundContext):

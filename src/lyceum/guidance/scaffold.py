@@ -11,7 +11,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from lyceum.component import require_keys
+from lyceum.core.component import require_keys
+from lyceum.core.settings import Composition, GuidanceSettings
+from lyceum.core.solution import ladder_of, levels_of
+from lyceum.core.tree import Node, Tree, is_right
+from lyceum.core.types import Context, Hint, Rollout, Sampling, Task, TaskSource
 from lyceum.guidance.base import (
     AroundContext,
     TaskGuide,
@@ -21,10 +25,6 @@ from lyceum.guidance.base import (
     notes_of,
     take_over,
 )
-from lyceum.rooms import Composition, GuidanceSettings
-from lyceum.tasks.solution import ladder_of, levels_of
-from lyceum.tree import Node, Tree, is_right
-from lyceum.types import Context, Hint, Rollout, Sampling, Task, TaskSource
 from lyceum.utils.aio import gather
 
 
@@ -171,7 +171,7 @@ class ScaffoldGuide(TaskGuide):
                 elif tree.graded:
                     self.failures.pop(tree.task.id, None)
         climbed = [note for _, note in notes if note.asked]
-        figures: dict[str, float] = {
+        metrics: dict[str, float] = {
             "groups/failed": sum(note.failed for _, note in notes),
             "groups/exempt": sum(note.failed and note.exempt for _, note in notes),
             "groups/guided": len(climbed),
@@ -179,10 +179,10 @@ class ScaffoldGuide(TaskGuide):
             "too_long/hints": sum(note.too_long for _, note in notes),
         }
         for tier in self.settings.tiers:
-            figures[f"asked/{tier}"] = sum(note.asked.get(tier, 0) for note in climbed)
-            figures[f"solved_by/{tier}"] = sum(note.solved_by == tier for note in climbed)
-        figures["solved_by/nothing"] = sum(note.solved_by is None for note in climbed)
-        self._figures = figures
+            metrics[f"asked/{tier}"] = sum(note.asked.get(tier, 0) for note in climbed)
+            metrics[f"solved_by/{tier}"] = sum(note.solved_by == tier for note in climbed)
+        metrics["solved_by/nothing"] = sum(note.solved_by is None for note in climbed)
+        self._metrics = metrics
 
     def state_dict(self) -> dict[str, Any]:
         return {"failures": dict(self.failures)}

@@ -8,7 +8,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from lyceum.component import require_keys
+from lyceum.core.component import require_keys
+from lyceum.core.settings import Composition, GuidanceSettings
+from lyceum.core.solution import Solution
+from lyceum.core.tree import Node, Tree, is_right
+from lyceum.core.types import Context, Grade, Rollout, Sampling, Task, TaskSource
+from lyceum.guidance._item_response import fit
 from lyceum.guidance.base import (
     AroundContext,
     TaskGuide,
@@ -19,11 +24,6 @@ from lyceum.guidance.base import (
     prompt_with,
     solution_to_give,
 )
-from lyceum.guidance.item_response import fit
-from lyceum.rooms import Composition, GuidanceSettings
-from lyceum.tasks.solution import Solution
-from lyceum.tree import Node, Tree, is_right
-from lyceum.types import Context, Grade, Rollout, Sampling, Task, TaskSource
 
 
 @dataclass(frozen=True)
@@ -95,13 +95,13 @@ class SeeleGuide(TaskGuide):
     def observe(self, trees: Sequence[Tree]) -> None:
         notes = notes_of(trees, SeeleNote)
         self.shares |= {tree.task.id: note.next for tree, note in notes if note.next is not None}
-        figures: dict[str, float] = {"without_hints/tasks": sum(note.next is None for _, note in notes)}
+        metrics: dict[str, float] = {"without_hints/tasks": sum(note.next is None for _, note in notes)}
         for number in range(self.settings.rounds):
             seen = [note.rounds[number] for _, note in notes if number < len(note.rounds)]
             if seen:
-                figures[f"share/round_{number + 1}"] = sum(share for share, _ in seen) / len(seen)
-                figures[f"accuracy/round_{number + 1}"] = sum(accuracy for _, accuracy in seen) / len(seen)
-        self._figures = figures
+                metrics[f"share/round_{number + 1}"] = sum(share for share, _ in seen) / len(seen)
+                metrics[f"accuracy/round_{number + 1}"] = sum(accuracy for _, accuracy in seen) / len(seen)
+        self._metrics = metrics
 
     def state_dict(self) -> dict[str, Any]:
         return {"shares": dict(self.shares)}

@@ -13,14 +13,14 @@ from typing import Annotated, Any, Literal
 from jaxtyping import Float, Int
 from pydantic import Field
 
-from lyceum.component import BatchTokens, require_keys
-from lyceum.forest import Forest
-from lyceum.learner.forward import Layout, choose_layout, micro_batches, row_outputs
+from lyceum.core.component import BatchTokens, require_keys
+from lyceum.core.forest import Forest
+from lyceum.core.settings import LearnerSettings
+from lyceum.core.types import Batch, Credited, Objective, Origin
+from lyceum.learner._forward import Layout, choose_layout, micro_batches, row_outputs
+from lyceum.models.policy import Policy
 from lyceum.models.weights import largest_weight
 from lyceum.objective.base import aggregate_weights
-from lyceum.policy import Policy
-from lyceum.rooms import LearnerSettings
-from lyceum.types import Batch, Credited, Objective, Origin
 from lyceum.utils.errors import Diverged
 from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
 
@@ -220,7 +220,7 @@ class LocalLearner:
     # The step ------------------------------------------------------------------------------------------------------
 
     def step(self, forest: Forest, credited: Credited, objective: Objective) -> dict[str, float]:
-        """Update the weights on one step's forest; returns figures by name."""
+        """Update the weights on one step's forest; returns metrics by name."""
         started = time.perf_counter()
         if (self.config.updates_per_step > 1 or self.config.epochs > 1) and "old_logprob" in objective.needs:
             forest = self.annotate(forest, frozenset({"old_logprob"}) - set(forest.columns))
@@ -228,10 +228,10 @@ class LocalLearner:
         for epoch in range(self.config.epochs):
             for rows in self._update_rows(forest, epoch):
                 self._update(forest, rows, credited, objective, total)
-        figures = total.means()
-        figures["lr"] = self.optimizer.param_groups[0]["lr"]
-        figures["seconds/train"] = time.perf_counter() - started
-        return figures
+        metrics = total.means()
+        metrics["lr"] = self.optimizer.param_groups[0]["lr"]
+        metrics["seconds/train"] = time.perf_counter() - started
+        return metrics
 
     def _update_rows(self, forest: Forest, epoch: int) -> list[Int[Tensor, " r"]]:
         """The rows of each update: whole groups, dealt out in an order drawn by counter where there are several."""

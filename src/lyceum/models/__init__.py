@@ -1,1 +1,1 @@
-"""Models that come with the package."""
+"""Hugging Face models: loaded, checked, forwarded over token trees."""

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import jinja2
 
+from lyceum.core.user_files import user_file
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import transformers
 from lyceum.utils.messages import text_of
 from lyceum.utils.terminal import quoted
-from lyceum.utils.user_files import user_file
 
 KEY = "model.chat_template"
 TRIAL_SECONDS, TRIAL_BYTES, TRIAL_CHARACTERS = 20.0, 1 << 30, 1_000_000

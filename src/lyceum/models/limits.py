@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from lyceum.core.user_files import user_file
 from lyceum.models.load import SCRATCH, ModelSettings, check_weights, read_config
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import transformers
-from lyceum.utils.user_files import user_file
 
 UNLIMITED = 1 << 30
 

@@ -12,15 +12,15 @@ from typing import Any, Literal, cast
 
 from pydantic import Field, field_validator, model_validator
 
-from lyceum.component import PathText, Seed, Settings
+from lyceum.core.component import PathText, Seed, Settings
+from lyceum.core.user_files import user_file
 from lyceum.models.chat import check_template
+from lyceum.models.policy import Policy
 from lyceum.models.weights import Checkpoint, check_finite, check_folder
-from lyceum.noise import quiet, told_once
-from lyceum.policy import Policy
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.lazy_imports import torch, transformers
+from lyceum.utils.library_messages import quiet, told_once
 from lyceum.utils.numbers import to_json
-from lyceum.utils.user_files import user_file
 
 BASE, SCRATCH = "base", "scratch"
 CODE = " (a model with Python code of its own needs model.trust_remote_code=true, if you trust its authors)"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from heapq import nlargest
 
+from lyceum.core.types import Task, TaskSource
 from lyceum.models.chat import render
-from lyceum.types import Task, TaskSource
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import transformers
 from lyceum.utils.messages import text_of

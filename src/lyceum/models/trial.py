@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from lyceum.attention import TreePlan
-from lyceum.policy import Policy
+from lyceum.models.policy import Policy
+from lyceum.models.tree_attention import TreePlan
 
 TRUNK, BRANCH = 6, 3
 """Tokens of the tree that is tried: a trunk with two branches."""

@@ -17,12 +17,12 @@ from typing import Any
 
 from safetensors import safe_open
 
-from lyceum.noise import quiet, tell_once, told_once
+from lyceum.core.user_files import user_file
 from lyceum.utils.documents import DATA, DocumentError, read_json
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import nn, torch, transformers
+from lyceum.utils.library_messages import quiet, tell_once, told_once
 from lyceum.utils.terminal import printable, quoted
-from lyceum.utils.user_files import user_file
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 ADVICE = "allowed: a folder as save_pretrained writes it, of an architecture that this transformers knows"

@@ -9,11 +9,11 @@ from typing import Literal
 from jaxtyping import Bool, Float
 from pydantic import Field, model_validator
 
-from lyceum.objective.importance import ImportanceCorrection, importance_weight
+from lyceum.core.settings import Composition, ObjectiveSettings
+from lyceum.core.types import Batch, Metrics, Objective, Origin
+from lyceum.objective._importance import ImportanceCorrection, importance_weight
+from lyceum.objective._value import value_loss
 from lyceum.objective.kl import LOG_RATIO_LIMIT, KLPenalty, kl_estimate
-from lyceum.objective.value import value_loss
-from lyceum.rooms import Composition, ObjectiveSettings
-from lyceum.types import Batch, Metrics, Objective, Origin
 from lyceum.utils.lazy_imports import Tensor, torch
 
 Aggregate = Literal["token", "sequence", "constant"]

@@ -7,8 +7,8 @@ from typing import Literal
 from jaxtyping import Float
 from pydantic import Field
 
+from lyceum.core.types import Batch, Metrics, Objective
 from lyceum.objective.base import Terms, measured, policy_objective, ratio_metrics, token_ratio
-from lyceum.types import Batch, Metrics, Objective
 from lyceum.utils.lazy_imports import Tensor
 
 

@@ -7,10 +7,10 @@ from typing import Literal
 from jaxtyping import Bool, Float
 from pydantic import Field
 
+from lyceum.core.types import Batch, Metrics, Objective
 from lyceum.objective.base import Aggregate, Terms, policy_objective, ratio_metrics
 from lyceum.objective.kl import LOG_RATIO_LIMIT
 from lyceum.objective.ppo_clip import clip_metrics, clipped_surrogate
-from lyceum.types import Batch, Metrics, Objective
 from lyceum.utils.lazy_imports import Tensor, torch
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 from jaxtyping import Float
 from pydantic import Field
 
-from lyceum.component import Settings
+from lyceum.core.component import Settings
 from lyceum.utils.lazy_imports import Tensor, torch
 
 Estimator = Literal["k1", "k2", "k3"]

@@ -7,8 +7,8 @@ from typing import Literal
 from jaxtyping import Float
 from pydantic import Field
 
+from lyceum.core.types import Batch
 from lyceum.objective.rl_plus import MixedTerms
-from lyceum.types import Batch
 from lyceum.utils.lazy_imports import Tensor
 
 

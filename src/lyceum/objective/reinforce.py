@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from lyceum.core.types import Batch, Metrics, Objective
 from lyceum.objective.base import Terms, policy_objective
-from lyceum.types import Batch, Metrics, Objective
 from lyceum.utils.lazy_imports import Tensor
 
 

@@ -7,9 +7,9 @@ from typing import Literal
 from jaxtyping import Bool, Float
 from pydantic import Field
 
+from lyceum.core.types import Batch, Metrics, Objective, Origin
 from lyceum.objective.base import Terms, measured, policy_objective, ratio_metrics, token_ratio
 from lyceum.objective.ppo_clip import clip_metrics, clipped_surrogate
-from lyceum.types import Batch, Metrics, Objective, Origin
 from lyceum.utils.lazy_imports import Tensor, torch
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from lyceum.core.types import Batch, Metrics, Objective, Origin
 from lyceum.objective.base import Aggregate, Aggregation, clean, measured
-from lyceum.types import Batch, Metrics, Objective, Origin
 from lyceum.utils.lazy_imports import Tensor
 
 

@@ -1,0 +1,1 @@
+"""From completions to outcome rewards: verifiers, shaping, functions of users."""

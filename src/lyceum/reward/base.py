@@ -16,12 +16,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from lyceum.rooms import RewardSettings
-from lyceum.tree import Node
-from lyceum.types import Grade, Grader, Task, TaskSource
+from lyceum.core.settings import RewardSettings
+from lyceum.core.tree import Node
+from lyceum.core.types import Grade, Grader, Task, TaskSource
+from lyceum.core.user_files import describe
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.numbers import real
-from lyceum.utils.user_files import describe
 
 _code_allowed: ContextVar[bool] = ContextVar("lyceum_code_allowed", default=False)
 

@@ -18,15 +18,15 @@ from typing import Any
 
 from pydantic import Field
 
-from lyceum.given import FUNCTIONS, PLACE
+from lyceum.core.settings import RewardSettings
+from lyceum.core.types import Grade, Task
+from lyceum.core.user_files import describe
 from lyceum.reward.base import code_allowed
+from lyceum.reward.function_registry import FUNCTIONS, PLACE
 from lyceum.reward.pool import WorkerError, shared_pool
-from lyceum.rooms import RewardSettings
-from lyceum.types import Grade, Task
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.terminal import quoted
 from lyceum.utils.tracebacks import user_traceback
-from lyceum.utils.user_files import describe
 
 Prepare = Callable[[Any], tuple[dict[str, Any], Callable[[Any], Any]]]
 """A job (what JSON can hold) into a call's keywords, and what makes a reply (what JSON can hold) of its result."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
+from lyceum.core.settings import RewardSettings
+from lyceum.core.tree import Node
+from lyceum.core.types import Grade, Grader, Task, TaskSource
 from lyceum.reward.base import each, right_answers, verdict
 from lyceum.reward.extract import WHOLE, Extract
-from lyceum.rooms import RewardSettings
-from lyceum.tree import Node
-from lyceum.types import Grade, Grader, Task, TaskSource
 
 
 class Exact(RewardSettings):

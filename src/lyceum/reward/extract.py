@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import model_serializer, model_validator
 
-from lyceum.component import Settings
+from lyceum.core.component import Settings
 from lyceum.utils.terminal import quoted
 
 FORMS = 'whole, boxed, {after: "####"}, {tags: answer}'

@@ -9,11 +9,11 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from lyceum.core.settings import RewardSettings
+from lyceum.core.tree import Node
+from lyceum.core.types import Grade, Grader, Task, TaskSource
 from lyceum.reward.base import each
 from lyceum.reward.pool import WorkerError, shared_pool
-from lyceum.rooms import RewardSettings
-from lyceum.tree import Node
-from lyceum.types import Grade, Grader, Task, TaskSource
 from lyceum.utils.terminal import quoted
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
+from lyceum.core.tree import Node
+from lyceum.core.types import Grade, Grader, Message, Task, TaskSource
 from lyceum.reward.code import CodePart, abstained, accepted, check_parameters, failed
-from lyceum.tree import Node
-from lyceum.types import Grade, Grader, Message, Task, TaskSource
 from lyceum.utils.messages import text_parts
 from lyceum.utils.numbers import real
 

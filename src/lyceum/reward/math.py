@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from lyceum.core.settings import RewardSettings
+from lyceum.core.tree import Node
+from lyceum.core.types import Grade, Grader, Task, TaskSource
 from lyceum.reward.base import right_answers, verdict
 from lyceum.reward.extract import WHOLE, Extract
 from lyceum.reward.pool import WorkerError, shared_pool
-from lyceum.rooms import RewardSettings
-from lyceum.tree import Node
-from lyceum.types import Grade, Grader, Task, TaskSource
 
 FACTORY = "lyceum.reward.math:checker"
 

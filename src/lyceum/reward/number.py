@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from lyceum.core.settings import RewardSettings
+from lyceum.core.tree import Node
+from lyceum.core.types import Grade, Grader, Task, TaskSource
 from lyceum.reward.base import each, right_answers, verdict
 from lyceum.reward.extract import WHOLE, Extract
-from lyceum.rooms import RewardSettings
-from lyceum.tree import Node
-from lyceum.types import Grade, Grader, Task, TaskSource
 
 LONGEST_NUMBER = 100
 """Characters; a longer run of digits is no answer, and arithmetic on it is not bounded."""

@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from lyceum.core.settings import Composition, RewardSettings
+from lyceum.core.tree import Node
+from lyceum.core.types import Grade, Grader, Origin, Task, TaskSource
 from lyceum.reward.base import each
-from lyceum.rooms import Composition, RewardSettings
-from lyceum.tree import Node
-from lyceum.types import Grade, Grader, Origin, Task, TaskSource
 
 
 class Overlong(RewardSettings):

@@ -18,8 +18,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from lyceum.reward.worker import START_SECONDS, pack
-from lyceum.reward.worker_process import WorkerError, WorkerProcess
+from lyceum.reward._worker import START_SECONDS, pack
+from lyceum.reward._worker_process import WorkerError, WorkerProcess
 
 __all__ = ["Pool", "WorkerError", "shared_pool"]
 

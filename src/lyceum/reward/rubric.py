@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from lyceum.core.rubric import Criterion, has_rule, is_met, rubric_of
+from lyceum.core.settings import RewardSettings
+from lyceum.core.tree import Node
+from lyceum.core.types import Grade, Grader, Task, TaskSource
 from lyceum.reward.base import each
-from lyceum.rooms import RewardSettings
-from lyceum.tasks.rubric import Criterion, has_rule, is_met, rubric_of
-from lyceum.tree import Node
-from lyceum.types import Grade, Grader, Task, TaskSource
 from lyceum.utils.errors import RecipeError
 
 CHECKED = 64

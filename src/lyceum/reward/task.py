@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from lyceum.rooms import RewardSettings
-from lyceum.types import Grader, TaskSource
+from lyceum.core.settings import RewardSettings
+from lyceum.core.types import Grader, TaskSource
 
 
 class TaskReward(RewardSettings):

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from lyceum.core.tree import Node
+from lyceum.core.types import Grade, Grader, Task, TaskSource
 from lyceum.reward.code import CodePart, abstained, accepted, check_parameters, failed
-from lyceum.tree import Node
-from lyceum.types import Grade, Grader, Task, TaskSource
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.numbers import real
 

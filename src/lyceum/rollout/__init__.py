@@ -1,0 +1,1 @@
+"""How a task's tree grows: sampling and search."""

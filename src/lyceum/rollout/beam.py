@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from lyceum.component import kinds
-from lyceum.rollout.steps import Grown, Steps, grow
-from lyceum.rooms import Composition, RolloutSettings, Size
-from lyceum.tree import Node, Tree
-from lyceum.types import Context, Rollout, Sampling, Task
+from lyceum.core.component import kinds
+from lyceum.core.settings import Composition, RolloutSettings, Size
+from lyceum.core.steps import Grown, Steps, grow
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Context, Rollout, Sampling, Task
 from lyceum.utils.aio import gather
 from lyceum.utils.numbers import evenly
 

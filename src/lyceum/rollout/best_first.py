@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.rollout.growth import at_most, extend_to_end
-from lyceum.rollout.steps import Grown, Steps, grow
-from lyceum.rooms import Composition, RolloutSettings, Size
-from lyceum.tree import Node, Tree, is_right
-from lyceum.types import Context, Rollout, Sampling, Task
+from lyceum.core.settings import Composition, RolloutSettings, Size
+from lyceum.core.steps import Grown, Steps, grow
+from lyceum.core.tree import Node, Tree, is_right
+from lyceum.core.types import Context, Rollout, Sampling, Task
+from lyceum.rollout._growth import at_most, extend_to_end
 from lyceum.utils.aio import gather
 
 
@@ -158,7 +158,8 @@ class BestFirstSearch:
         best = [heapq.heappop(self.frontier)[-1] for _ in range(min(missing, len(self.frontier)))]
         sampling, share = self.settings.sampling, self.context.budget_left // max(1, len(best))
         left = [
-            min(sampling.max_completion_tokens - place.tokens, self.context.room(place.node), share) for place in best
+            min(sampling.max_completion_tokens - place.tokens, self.context.tokens_left(place.node), share)
+            for place in best
         ]
         asked = [(place.node, 1, at_most(sampling, n)) for place, n in zip(best, left, strict=True) if n > 0]
         ends = await extend_to_end(self.context, asked)

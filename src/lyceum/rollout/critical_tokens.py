@@ -7,19 +7,11 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from lyceum.rollout.growth import (
-    affordable,
-    at_most,
-    by_counter,
-    end_before,
-    extend_to_end,
-    model_logprobs,
-    together,
-)
-from lyceum.rollout.steps import write_texts
-from lyceum.rooms import RolloutSettings, Size
-from lyceum.tree import Node, Tree
-from lyceum.types import Context, Origin, Rollout, Sampling, Task
+from lyceum.core.settings import RolloutSettings, Size
+from lyceum.core.steps import write_texts
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Context, Origin, Rollout, Sampling, Task
+from lyceum.rollout._growth import affordable, at_most, by_counter, end_before, extend_to_end, model_logprobs, together
 
 
 class CriticalTokens(RolloutSettings):
@@ -81,7 +73,8 @@ class CriticalTokens(RolloutSettings):
         # The second round has the whole length again, as in the authors' code, as far as the context leaves it.
         longest = affordable(self.sampling, samples - n_first, context) if samples > n_first else 0
         asked = [
-            (node, n, at_most(self.sampling, min(longest, context.room(node)))) for node, n in together(beginnings)
+            (node, n, at_most(self.sampling, min(longest, context.tokens_left(node))))
+            for node, n in together(beginnings)
         ]
         again = await extend_to_end(context, asked)
         tree.chosen = [*first, *again]

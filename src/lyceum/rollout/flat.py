@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from lyceum.rollout.growth import affordable, at_most
-from lyceum.rooms import RolloutSettings, Size
-from lyceum.tree import Tree
-from lyceum.types import Context, Rollout, Sampling, Task
+from lyceum.core.settings import RolloutSettings, Size
+from lyceum.core.tree import Tree
+from lyceum.core.types import Context, Rollout, Sampling, Task
+from lyceum.rollout._growth import affordable, at_most
 
 
 class Flat(RolloutSettings):

@@ -9,11 +9,11 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from lyceum.rollout.growth import at_most, drawn_below, edit_distance, end_before, extend_all, extend_to_end
-from lyceum.rollout.steps import write_texts
-from lyceum.rooms import RolloutSettings, Size
-from lyceum.tree import Node, Tree
-from lyceum.types import Context, Rollout, Sampling, Task
+from lyceum.core.settings import RolloutSettings, Size
+from lyceum.core.steps import write_texts
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Context, Rollout, Sampling, Task
+from lyceum.rollout._growth import at_most, drawn_below, edit_distance, end_before, extend_all, extend_to_end
 
 MATHEMATICAL = "+-*/\\<>=()[]{}_^&%$0123456789"
 """Symbols at which the authors' code never drops a branch."""
@@ -149,7 +149,7 @@ class LookAhead(RolloutSettings):
     async def _branch(self, root: Node, wanted: int, context: Context) -> tuple[list[Path], int, int]:
         """The paths of the tree once it is full and compared, or has grown as far as branches may open."""
         paths = [Path(root, None)]
-        end = min(self.branching_tokens, self.sampling.max_completion_tokens, context.room(root))
+        end = min(self.branching_tokens, self.sampling.max_completion_tokens, context.tokens_left(root))
         opened = dropped = horizon = 0
         # Every path to the next look-ahead, and a runner-up looked for wherever there is room for a branch.
         dearest = wanted * (self.look_aheads[0] + self.tries)
@@ -255,7 +255,7 @@ class LookAhead(RolloutSettings):
         asked, done = [], []
         share = context.budget_left // max(samples - sum(not path.open for path in paths), 1)
         for path in paths:
-            left = min(limit - path.tokens, context.room(path.tip), share)
+            left = min(limit - path.tokens, context.tokens_left(path.tip), share)
             if path.open and left > 0 and path.tip is not root:
                 asked.append((path.tip, 1, at_most(self.sampling, left)))
             elif path.tip is not root:

@@ -8,8 +8,12 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from lyceum.core.settings import Composition, RolloutSettings, Size
+from lyceum.core.steps import Steps, grow
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Context, Rollout, Sampling, Task
 from lyceum.reward.extract import vote
-from lyceum.rollout.search_tree import (
+from lyceum.rollout._search_tree import (
     INCOMPLETE,
     RIGHT,
     WRONG,
@@ -24,10 +28,6 @@ from lyceum.rollout.search_tree import (
     frontier_score,
     judge,
 )
-from lyceum.rollout.steps import Steps, grow
-from lyceum.rooms import Composition, RolloutSettings, Size
-from lyceum.tree import Node, Tree
-from lyceum.types import Context, Rollout, Sampling, Task
 
 
 class MCTS(RolloutSettings):

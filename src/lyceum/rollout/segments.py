@@ -9,7 +9,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from lyceum.rollout.growth import (
+from lyceum.core.settings import RolloutSettings, Size
+from lyceum.core.steps import PARTIAL, write_texts
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Context, Rollout, Sampling, Task
+from lyceum.rollout._growth import (
     at_most,
     by_counter,
     drawn_below,
@@ -19,10 +23,6 @@ from lyceum.rollout.growth import (
     repeats,
     together,
 )
-from lyceum.rollout.steps import PARTIAL, write_texts
-from lyceum.rooms import RolloutSettings, Size
-from lyceum.tree import Node, Tree
-from lyceum.types import Context, Rollout, Sampling, Task
 
 Reason = Literal["answered", "stop", "depth", "tokens", "repetition", "budget"]
 COMPLETE = ("answered", "stop")
@@ -141,7 +141,7 @@ class Segments(RolloutSettings):
                 return "answered"
         if node.finish == "stop":
             return "stop"
-        if not self._left(node) or not context.room(node):
+        if not self._left(node) or not context.tokens_left(node):
             return "tokens"
         if self.depth is not None and self._depth(node) >= self.depth:
             return "depth"

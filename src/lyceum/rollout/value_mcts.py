@@ -7,14 +7,14 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from lyceum.core.settings import Composition, RolloutSettings, Size
+from lyceum.core.step_ends import step_ends
+from lyceum.core.steps import Steps, grow, split, write_texts
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Context, Rollout, Sampling, Task
+from lyceum.rollout._growth import at_most, extend_to_end
+from lyceum.rollout._value_tree import Place, back_up_children, back_up_sum, hide, move, outcomes, smoothed_uct, ucb
 from lyceum.rollout.beam import evenly
-from lyceum.rollout.cutting import step_ends
-from lyceum.rollout.growth import at_most, extend_to_end
-from lyceum.rollout.steps import Steps, grow, split, write_texts
-from lyceum.rollout.value_tree import Place, back_up_children, back_up_sum, hide, move, outcomes, smoothed_uct, ucb
-from lyceum.rooms import Composition, RolloutSettings, Size
-from lyceum.tree import Node, Tree
-from lyceum.types import Context, Rollout, Sampling, Task
 
 
 class ValueMCTS(RolloutSettings):
@@ -175,7 +175,7 @@ class ValueSearch:
     def left(self, node: Node) -> int:
         """Tokens that a trajectory through the node may still have."""
         left = self.settings.sampling.max_completion_tokens - len(node.completion_tokens)
-        return min(left, self.context.room(node))
+        return min(left, self.context.tokens_left(node))
 
     def affordable(self, place: Place, wanted: int) -> int:
         """How many draws below a step the budget allows."""

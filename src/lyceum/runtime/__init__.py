@@ -1,0 +1,1 @@
+"""Where rollouts, graders and engine run together."""

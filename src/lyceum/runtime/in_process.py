@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from lyceum.policy import Policy
-from lyceum.tree import Node, Tree
-from lyceum.types import Engine, Grade, Grader, Message, Origin, Request, Rollout, Sampling, Task, ValueModel
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Engine, Grade, Grader, Message, Origin, Request, Rollout, Sampling, Task, ValueModel
+from lyceum.models.policy import Policy
 from lyceum.utils.aio import callers_turn, gather
 from lyceum.utils.seeds import SeedKey, counter_seed
 
@@ -133,7 +133,7 @@ class InProcess:
 
 
 class TaskContext:
-    """Implements :class:`lyceum.types.Context` for one task."""
+    """Implements :class:`lyceum.core.types.Context` for one task."""
 
     def __init__(
         self, runtime: InProcess, task: Task, key: tuple[Any, ...], *, step: int = 0, progress: float = 0.0
@@ -202,7 +202,7 @@ class TaskContext:
         finally:
             self._returning -= 1
 
-    def room(self, node: Node) -> int:
+    def tokens_left(self, node: Node) -> int:
         return max(0, self._runtime.policy.context_length - sum(len(above.tokens) for above in node.path()))
 
     def seed(self, *key: SeedKey) -> int:

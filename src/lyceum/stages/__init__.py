@@ -1,0 +1,1 @@
+"""Loops that train the policy: one stage of a recipe each."""

@@ -7,9 +7,9 @@ from copy import copy
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from lyceum.component import require_keys
-from lyceum.evaluate.run import MAX_REASONS, reasons_ungraded, why_ungraded
-from lyceum.tree import Tree
+from lyceum.core.component import require_keys
+from lyceum.core.tree import Tree
+from lyceum.evaluation.held_out import MAX_REASONS, reasons_ungraded, why_ungraded
 
 MAX_NOTHING_GRADED = 3
 """Steps in a row without a graded trajectory, after which a run stops: it would go on and learn nothing."""

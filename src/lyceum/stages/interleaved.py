@@ -11,14 +11,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from lyceum.component import Component, of_kind, require_keys, slot
-from lyceum.demonstrations import demonstrated, demonstration_of, needed_demonstration
+from lyceum.core.component import Component, of_kind, require_keys, slot
+from lyceum.core.settings import Composition, LearnerSettings, ObjectiveSettings
+from lyceum.core.tree import Tree, is_right
+from lyceum.core.types import Grader, Task, TaskSource, Trace
 from lyceum.guidance.base import failed
-from lyceum.rooms import Composition, LearnerSettings, ObjectiveSettings
+from lyceum.models.demonstrations import demonstrated, demonstration_of, needed_demonstration
 from lyceum.stages.online import Online, OnlineRun
 from lyceum.stages.session import Session
-from lyceum.tree import Tree, is_right
-from lyceum.types import Grader, Task, TaskSource, Trace
 
 
 class FineTuning(Component):
@@ -78,14 +78,14 @@ class FineTuner:
         self.demonstrations_used = 0
         self.updated = False
 
-    async def __call__(self, trees: Sequence[Tree], figures: dict[str, Any]) -> dict[str, Any]:
+    async def __call__(self, trees: Sequence[Tree], metrics: dict[str, Any]) -> dict[str, Any]:
         collected = Counter([await self.put_aside(tree.task) for tree in trees if failed(tree)])
         steps = 0
         while len(self.buffer) >= self.settings.batch:
-            figures = together(figures, self.fine_tune())
+            metrics = together(metrics, self.fine_tune())
             steps += 1
         self.updated = steps > 0
-        return figures | {
+        return metrics | {
             "fine_tuning/steps": steps,
             "fine_tuning/waiting": len(self.buffer),
             "fine_tuning/demonstrations_used": self.demonstrations_used,
@@ -130,8 +130,8 @@ class FineTuner:
         self.demonstrations_used = state["demonstrations_used"]
 
 
-def together(figures: Mapping[str, Any], tuned: Mapping[str, Any]) -> dict[str, Any]:
-    """A step's figures with those of a fine-tuning step: tokens add up, the rest is kept apart by name."""
+def together(metrics: Mapping[str, Any], tuned: Mapping[str, Any]) -> dict[str, Any]:
+    """A step's metrics with those of a fine-tuning step: tokens add up, the rest is kept apart by name."""
     added = ("tokens_trained", "row_tokens_trained", "seconds/train")
     own = {f"fine_tuning/{name}": tuned[name] for name in tuned if name not in (*added, "tokens_per_second")}
-    return {**figures, **own, **{name: figures.get(name, 0) + tuned.get(name, 0) for name in added}}
+    return {**metrics, **own, **{name: metrics.get(name, 0) + tuned.get(name, 0) for name in added}}

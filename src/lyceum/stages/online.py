@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import Field, model_validator
 
-from lyceum.component import Component, Tokens, of_kind, require_keys, slot
-from lyceum.forest import Forest, build_forest
-from lyceum.rooms import (
+from lyceum.core.component import Component, Tokens, of_kind, require_keys, slot
+from lyceum.core.forest import Forest, build_forest
+from lyceum.core.settings import (
     Composition,
     CreditSettings,
     CurriculumSettings,
@@ -23,12 +23,12 @@ from lyceum.rooms import (
     StageSettings,
     ValueSettings,
 )
-from lyceum.stages.ending import Ending, Until
-from lyceum.stages.figures import has_gradient, mean_abs_advantage, mean_solved, rollout_figures
+from lyceum.core.tree import Tree
+from lyceum.core.types import Credited, Learner, Stateful, StepMetrics
+from lyceum.stages._metrics import has_gradient, mean_abs_advantage, mean_solved, rollout_metrics
+from lyceum.stages._stopping import Ending, Until
 from lyceum.stages.sampling import Sampler
 from lyceum.stages.session import Session
-from lyceum.tree import Tree
-from lyceum.types import Credited, Learner
 
 
 class Collect(Component):
@@ -128,7 +128,7 @@ class Online(StageSettings):
         return OnlineRun(self, session)
 
 
-class Between(Protocol):
+class Between(Stateful, Protocol):
     """What a stage learns from beside its own trees: called after the update of each step.
 
     Attributes:
@@ -139,13 +139,9 @@ class Between(Protocol):
     learner: Learner
     updated: bool
 
-    async def __call__(self, trees: Sequence[Tree], figures: dict[str, Any]) -> dict[str, Any]:
-        """All trees of the step and the figures of its update; returns these with its own."""
+    async def __call__(self, trees: Sequence[Tree], metrics: StepMetrics) -> StepMetrics:
+        """All trees of the step and the metrics of its update; returns these with its own."""
         ...
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: Mapping[str, Any], /) -> None: ...
 
 
 class OnlineRun:
@@ -168,13 +164,13 @@ class OnlineRun:
         while not self.over:
             trees, dropped = await self.collect()
             forest = self.flatten(trees)
-            credited, figures = self.learn(forest)
+            credited, metrics = self.learn(forest)
             for also in self.between:
-                figures = await also([*trees, *dropped], figures)
+                metrics = await also([*trees, *dropped], metrics)
             self.step += 1
             await self.engine.load(self.learner.weights(), version=session.first_step + self.step)
             self.observe(trees, dropped, forest, credited)
-            await self.record(trees, dropped, forest, credited, figures)
+            await self.record(trees, dropped, forest, credited, metrics)
             session.pause(self.step, self.steps, self.state_dict)
         for each in (self, *self.between):
             each.learner.require_learnt()
@@ -223,13 +219,13 @@ class OnlineRun:
         dropped: list[Tree],
         forest: Forest,
         credited: Credited | None,
-        figures: dict[str, Any],
+        metrics: dict[str, Any],
     ) -> None:
         session, step = self.session, self.session.first_step + self.step
-        session.digest(step, [*trees, *dropped], figures, forest=forest, credited=credited)
-        figures |= rollout_figures(trees, dropped, forest) | self.sampler.count([*trees, *dropped])
+        session.digest(step, [*trees, *dropped], metrics, forest=forest, credited=credited)
+        metrics |= rollout_metrics(trees, dropped, forest) | self.sampler.count([*trees, *dropped])
         session.count_signal(self.has_signal(forest, credited) or any(also.updated for also in self.between))
-        await session.finish_step(self, figures, expected_steps=self.sampler.expected_steps(self.step))
+        await session.finish_step(self, metrics, expected_steps=self.sampler.expected_steps(self.step))
         advantage = None if credited is None else credited.advantage
         session.run.rollouts(step, trees, advantage, session.policy.decode, always=self.over)
 

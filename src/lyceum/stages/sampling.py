@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
-from lyceum.component import require_keys
+from lyceum.core.component import require_keys
+from lyceum.core.tree import Tree
+from lyceum.core.types import Curriculum, Grader, Guidance, ValueModel
 from lyceum.reward.base import allow_code, combine
 from lyceum.runtime.in_process import InProcess
 from lyceum.stages.session import Session
-from lyceum.tree import Tree
-from lyceum.types import Curriculum, Grader, Guidance, ValueModel
 
 
 class Sampler:
@@ -75,11 +75,11 @@ class Sampler:
         if not self.sampled and (note := self.settings.rollout.note(trees)):
             self.session.progress.say(f"rollout.step: {note}")
         self.session.count(trees)
-        figures = {f"curriculum/{name}": value for name, value in self.curriculum.figures().items()}
+        metrics = {f"curriculum/{name}": value for name, value in self.curriculum.metrics().items()}
         for settings, guide in zip(self.settings.guidance, self.guidance, strict=True):
-            figures |= {f"guidance/{settings.kind}/{name}": value for name, value in guide.figures().items()}
-        figures["tokens_computed/step"], self.computed = self.computed, 0
-        return figures
+            metrics |= {f"guidance/{settings.kind}/{name}": value for name, value in guide.metrics().items()}
+        metrics["tokens_computed/step"], self.computed = self.computed, 0
+        return metrics
 
     @property
     def sampled(self) -> int:

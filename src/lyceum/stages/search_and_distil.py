@@ -12,10 +12,9 @@ from typing import Annotated, Any, Literal, Self, cast
 import numpy as np
 from pydantic import Field, model_validator
 
-from lyceum.component import Tokens, of_kind, require_keys, slot
-from lyceum.demonstrations import demonstrated
-from lyceum.forest import build_forest
-from lyceum.rooms import (
+from lyceum.core.component import Tokens, of_kind, require_keys, slot
+from lyceum.core.forest import build_forest
+from lyceum.core.settings import (
     Composition,
     CurriculumSettings,
     EngineSettings,
@@ -28,11 +27,12 @@ from lyceum.rooms import (
     TracesSettings,
     ValueSettings,
 )
-from lyceum.stages.figures import rollout_figures
+from lyceum.core.tree import Tree, is_right
+from lyceum.core.types import Task, Trace, Traces, TrainableValue
+from lyceum.models.demonstrations import demonstrated
+from lyceum.stages._metrics import rollout_metrics
 from lyceum.stages.sampling import Sampler
 from lyceum.stages.session import Session
-from lyceum.tree import Tree, is_right
-from lyceum.types import Task, Trace, Traces, TrainableValue
 from lyceum.utils.aio import gather
 from lyceum.utils.lazy_imports import torch
 from lyceum.value.targets import Examples, Targets, examples_of
@@ -178,13 +178,13 @@ class SearchAndDistilRun:
         key = ("round", self.round)
         trees = await self.sampler.sample(self.settings.tasks_per_round, key=key, step=self.step, phase="searching")
         session.progress.phase("training")
-        figures = rollout_figures(trees, (), build_forest(trees)) | await self.take(trees)
+        metrics = rollout_metrics(trees, (), build_forest(trees)) | await self.take(trees)
         with session.run.timed("train"):
             fitted = self.fit([example for tree in trees for example in self.examples(tree)])
         for tree in trees:
             tree.mean_abs_advantage = 0.0  # there are none in fine-tuning
         self.sampler.observe(trees)
-        self._found = trees, figures | fitted | self.sampler.count(trees)
+        self._found = trees, metrics | fitted | self.sampler.count(trees)
         session.count_signal(bool(self.traces or fitted))
         if self.first is not None and self.traces:
             with torch.no_grad():
@@ -224,17 +224,17 @@ class SearchAndDistilRun:
     def fit(self, examples: Examples) -> dict[str, Any]:
         if self.settings.targets is None or self.settings.value is None or not self.settings.value.trainable:
             return {}
-        figures = cast(TrainableValue, self.sampler.value).fit(examples)
-        return {f"value/{name}": figure for name, figure in figures.items()}
+        metrics = cast(TrainableValue, self.sampler.value).fit(examples)
+        return {f"value/{name}": figure for name, figure in metrics.items()}
 
     async def distil(self) -> None:
         """One optimiser step on traces."""
         session = self.session
         trees = [demonstrated(session.policy, trace) for trace in self.batch()]
-        figures = session.imitate(self.learner, trees, self.objective)
+        metrics = session.imitate(self.learner, trees, self.objective)
         self.step += 1
         await self.engine.load(self.learner.weights(), version=session.first_step + self.step)
-        await self.record(figures)
+        await self.record(metrics)
 
     def batch(self) -> list[Trace]:
         """The step's traces: an order of their own for each round and each pass over its traces."""
@@ -247,12 +247,12 @@ class SearchAndDistilRun:
         }
         return [self.traces[int(orders[number][place])] for number, place in places]
 
-    async def record(self, figures: dict[str, Any]) -> None:
+    async def record(self, metrics: dict[str, Any]) -> None:
         session, step = self.session, self.session.first_step + self.step
         trees, of_round = self._found or ([], {})
         self._found = None
-        session.digest(step, trees, figures)
-        await session.finish_step(self, {**of_round, **figures}, expected_steps=self.sampler.expected_steps(self.step))
+        session.digest(step, trees, metrics)
+        await session.finish_step(self, {**of_round, **metrics}, expected_steps=self.sampler.expected_steps(self.step))
         if trees:
             session.run.rollouts(step, trees, None, session.policy.decode, always=True)
 

@@ -8,18 +8,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
-
-from lyceum.digests import step_digests
-from lyceum.evaluate.run import MAX_REASONS, Exam, details_ungraded, reasons_ungraded
-from lyceum.forest import Forest, build_forest
-from lyceum.policy import Policy
-from lyceum.progress import Progress
-from lyceum.run import Run
+from lyceum.core.forest import Forest, build_forest
+from lyceum.core.tree import Tree
+from lyceum.core.types import Credited, Engine, Grader, Learner, Objective, StageRun, TaskSource
+from lyceum.evaluation.held_out import MAX_REASONS, Evaluator, details_ungraded, reasons_ungraded
+from lyceum.models.policy import Policy
+from lyceum.run.digests import step_digests
+from lyceum.run.folder import Run
 from lyceum.stages.counts import LEARNS_NOTHING, MAX_NOTHING_GRADED, TO_LEARN, Counts
-from lyceum.tree import Tree
-from lyceum.types import Credited, Engine, Grader, Learner, Objective, StageRun, TaskSource
 from lyceum.utils.errors import Interrupted, NothingGraded
+from lyceum.utils.lazy_imports import torch
+from lyceum.utils.progress import Progress
 
 
 @dataclass
@@ -31,7 +30,7 @@ class Session:
     progress: Progress
     source: TaskSource
     grader: Grader
-    exam: Exam | None
+    evaluator: Evaluator | None
     seed: int
     interrupted: Callable[[], bool]
     checkpoint_every: int
@@ -62,29 +61,29 @@ class Session:
         self,
         step: int,
         trees: Sequence[Tree],
-        figures: Mapping[str, Any],
+        metrics: Mapping[str, Any],
         *,
         forest: Forest | None = None,
         credited: Credited | None = None,
     ) -> None:
-        """Leave the digests of a step of the run, where it is to (see :func:`lyceum.digests.step_digests`)."""
+        """Leave the digests of a step of the run, where it is to (see :func:`lyceum.run.digests.step_digests`)."""
         if self.digests:
-            self.run.digests(step, step_digests(trees, forest, credited, figures, self.policy.module))
+            self.run.digests(step, step_digests(trees, forest, credited, metrics, self.policy.module))
 
-    async def evaluate(self, engine: Engine, figures: dict[str, Any]) -> None:
-        """Add held-out accuracy to a step's figures."""
-        if self.exam is None:
+    async def evaluate(self, engine: Engine, metrics: dict[str, Any]) -> None:
+        """Add held-out accuracy to a step's metrics."""
+        if self.evaluator is None:
             return
         with self.run.timed("evaluate"):
             self.progress.phase("evaluating")
-            quick = replace(self.exam, ks=(1,), greedy=False)
-            sitting = await quick.sit(self.policy, engine, self.seed)
-            now = sitting.figures()
-        self.say_ungraded(sitting.trees)
+            quick = replace(self.evaluator, ks=(1,), greedy=False)
+            result = await quick.evaluate(self.policy, engine, self.seed)
+            now = result.metrics()
+        self.say_ungraded(result.trees)
         if now["overall"] is not None:
-            figures["heldout/overall"] = now["overall"]["mean"]
-            figures["heldout/low"], figures["heldout/high"] = now["overall"]["low"], now["overall"]["high"]
-            figures |= {f"heldout/level/{level}": ci["mean"] for level, ci in now["by_level"].items()}
+            metrics["heldout/overall"] = now["overall"]["mean"]
+            metrics["heldout/low"], metrics["heldout/high"] = now["overall"]["low"], now["overall"]["high"]
+            metrics |= {f"heldout/level/{level}": ci["mean"] for level, ci in now["by_level"].items()}
 
     def count(self, trees: Sequence[Tree]) -> None:
         """Add a step's trees to the run's counts."""
@@ -125,30 +124,30 @@ class Session:
         self.counts.skipped_steps += learner.skipped_steps - before
 
     def imitate(self, learner: Learner, trees: Sequence[Tree], objective: Objective) -> dict[str, Any]:
-        """One step of fine-tuning: ungraded trajectories, none of which is better than another; its figures."""
+        """One step of fine-tuning: ungraded trajectories, none of which is better than another; its metrics."""
         started = time.perf_counter()
         with self.training(learner):
             forest = build_forest(trees, graded=False)
-            figures = learner.step(forest, Credited(torch.zeros(forest.rows().index.shape)), objective)
-        return figures | {"tokens_per_second": figures["tokens_trained"] / (time.perf_counter() - started)}
+            metrics = learner.step(forest, Credited(torch.zeros(forest.rows().index.shape)), objective)
+        return metrics | {"tokens_per_second": metrics["tokens_trained"] / (time.perf_counter() - started)}
 
-    async def finish_step(self, of: StageRun, figures: dict[str, Any], *, expected_steps: int | None = None) -> None:
+    async def finish_step(self, of: StageRun, metrics: dict[str, Any], *, expected_steps: int | None = None) -> None:
         """Evaluate where it is due, then write down and show the step that a stage has just done.
 
         Args:
-            figures: of the step; to these is added what the run has cost so far.
+            metrics: of the step; to these is added what the run has cost so far.
             expected_steps: of the stage, where it may end before its steps are done.
         """
         step = self.first_step + of.step
-        self.counts.tokens_trained += int(figures.get("tokens_trained", 0))
-        figures |= {"tokens_sampled": self.counts.tokens_sampled, "tokens_trained": self.counts.tokens_trained}
-        figures["skipped_steps"] = of.learner.skipped_steps
-        if self.exam and self.due(of.step, self.exam.every, of.steps):
-            await self.evaluate(of.engine, figures)
-        self.run.record(step, {"stage": of.settings.kind, **figures})
+        self.counts.tokens_trained += int(metrics.get("tokens_trained", 0))
+        metrics |= {"tokens_sampled": self.counts.tokens_sampled, "tokens_trained": self.counts.tokens_trained}
+        metrics["skipped_steps"] = of.learner.skipped_steps
+        if self.evaluator and self.due(of.step, self.evaluator.every, of.steps):
+            await self.evaluate(of.engine, metrics)
+        self.run.record(step, {"stage": of.settings.kind, **metrics})
         if expected_steps is not None:
             self.progress.total = self.first_step + expected_steps
-        self.progress.step(step, figures)
+        self.progress.step(step, metrics)
 
     def counter(self, phase: str, total: int) -> Callable[[Tree], None]:
         """Shows a phase's progress: to be called with each finished tree."""

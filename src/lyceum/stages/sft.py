@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from lyceum.component import of_kind, require_keys, slot
-from lyceum.demonstrations import demonstrated, needed_demonstration
-from lyceum.rooms import (
+from lyceum.core.component import of_kind, require_keys, slot
+from lyceum.core.settings import (
     Composition,
     CurriculumSettings,
     EngineSettings,
@@ -18,9 +17,10 @@ from lyceum.rooms import (
     RewardSettings,
     StageSettings,
 )
+from lyceum.core.tree import Tree
+from lyceum.core.types import Task, TaskSource, Trace
+from lyceum.models.demonstrations import demonstrated, needed_demonstration
 from lyceum.stages.session import Session
-from lyceum.tree import Tree
-from lyceum.types import Task, TaskSource, Trace
 
 
 class SupervisedStage(StageSettings):
@@ -76,11 +76,11 @@ class SupervisedRun:
         session = self.session
         while self.step < self.steps:
             trees = self.demonstrations(self.curriculum.draw(self.settings.tasks_per_step))
-            figures = session.imitate(self.learner, trees, self.objective)
+            metrics = session.imitate(self.learner, trees, self.objective)
             self.step += 1
             await self.engine.load(self.learner.weights(), version=session.first_step + self.step)
-            session.digest(session.first_step + self.step, trees, figures)
-            await session.finish_step(self, figures)
+            session.digest(session.first_step + self.step, trees, metrics)
+            await session.finish_step(self, metrics)
             session.pause(self.step, self.steps, self.state_dict)
         self.learner.require_learnt()
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lyceum.core.rubric import Criterion, listed
+from lyceum.core.solution import Solution, written_solution
+from lyceum.core.types import Hint, Task
 from lyceum.tasks.prompt import with_hint_below
-from lyceum.tasks.rubric import Criterion, listed
-from lyceum.tasks.solution import Solution, written_solution
-from lyceum.types import Hint, Task
 
 
 class Source:

@@ -18,13 +18,13 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from lyceum.rooms import TasksSettings
+from lyceum.core.rubric import Criterion
+from lyceum.core.settings import TasksSettings
+from lyceum.core.solution import Solution
+from lyceum.core.tree import Node
+from lyceum.core.types import Grade, Grader, Hint, Task
+from lyceum.tasks._split import check_index, check_levels, rounded
 from lyceum.tasks.base import Source
-from lyceum.tasks.rubric import Criterion
-from lyceum.tasks.solution import Solution
-from lyceum.tasks.split import check_index, check_levels, rounded
-from lyceum.tree import Node
-from lyceum.types import Grade, Grader, Hint, Task
 
 MODULUS = 100
 LARGEST_OPERAND = 9

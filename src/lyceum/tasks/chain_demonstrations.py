@@ -18,7 +18,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from lyceum.rooms import TasksSettings
+from lyceum.core.settings import TasksSettings
+from lyceum.core.types import Grader, Hint, Task
 from lyceum.tasks.base import Source
 from lyceum.tasks.chain import (
     MODULUS,
@@ -31,7 +32,6 @@ from lyceum.tasks.chain import (
     make_task,
     retried,
 )
-from lyceum.types import Grader, Hint, Task
 
 SLIP = 10
 

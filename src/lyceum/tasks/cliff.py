@@ -16,12 +16,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from lyceum.rooms import TasksSettings
+from lyceum.core.settings import TasksSettings
+from lyceum.core.tree import Node
+from lyceum.core.types import Grade, Grader, Hint, Split, Task
+from lyceum.tasks._split import check_index, kept_for_evaluation
 from lyceum.tasks.base import Source
 from lyceum.tasks.chain import HELDOUT_ONE_IN, LARGEST_OPERAND, MODULUS
-from lyceum.tasks.split import check_index, kept_for_evaluation
-from lyceum.tree import Node
-from lyceum.types import Grade, Grader, Hint, Split, Task
 
 LEVEL = "cliff"
 

@@ -17,16 +17,16 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from lyceum.core.rubric import step_rubric
+from lyceum.core.settings import TasksSettings
+from lyceum.core.solution import Solution
+from lyceum.core.tree import Node
+from lyceum.core.types import Grade, Grader, Split, Task
 from lyceum.reward.base import each, verdict
 from lyceum.reward.extract import Extract
-from lyceum.rooms import TasksSettings
+from lyceum.tasks._split import check_index, check_levels, draw, rounded
 from lyceum.tasks.base import Source
 from lyceum.tasks.prompt import fields_of, fill
-from lyceum.tasks.rubric import step_rubric
-from lyceum.tasks.solution import Solution
-from lyceum.tasks.split import check_index, check_levels, draw, rounded
-from lyceum.tree import Node
-from lyceum.types import Grade, Grader, Split, Task
 
 LONGEST_EXPRESSION = 200
 """Characters of an expression that is read; a solution with eight numbers of four digits has about 60."""

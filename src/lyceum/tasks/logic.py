@@ -14,15 +14,15 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from lyceum.core.rubric import step_rubric
+from lyceum.core.settings import TasksSettings
+from lyceum.core.solution import Solution
+from lyceum.core.tree import Node
+from lyceum.core.types import Grade, Grader, Split, Task
 from lyceum.reward.base import each, verdict
 from lyceum.reward.extract import Extract
-from lyceum.rooms import TasksSettings
+from lyceum.tasks._split import check_index, check_levels, draw
 from lyceum.tasks.base import Source
-from lyceum.tasks.rubric import step_rubric
-from lyceum.tasks.solution import Solution
-from lyceum.tasks.split import check_index, check_levels, draw
-from lyceum.tree import Node
-from lyceum.types import Grade, Grader, Split, Task
 
 Rule = tuple[tuple[str, ...], str]
 """Premises in alphabetical order, and the conclusion."""

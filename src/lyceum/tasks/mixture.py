@@ -8,14 +8,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from lyceum.component import Settings, slot
-from lyceum.rooms import TasksSettings
+from lyceum.core.component import Settings, slot
+from lyceum.core.rubric import Criterion
+from lyceum.core.settings import TasksSettings
+from lyceum.core.solution import Solution
+from lyceum.core.tree import Node
+from lyceum.core.types import Grade, Grader, Hint, Split, Task, TaskSource
+from lyceum.tasks._split import check_index
 from lyceum.tasks.base import Source
-from lyceum.tasks.rubric import Criterion
-from lyceum.tasks.solution import Solution
-from lyceum.tasks.split import check_index
-from lyceum.tree import Node
-from lyceum.types import Grade, Grader, Hint, Split, Task, TaskSource
 from lyceum.utils.errors import RecipeError
 
 PATTERN = 1000

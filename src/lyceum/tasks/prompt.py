@@ -6,8 +6,8 @@ import string
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lyceum.core.types import Hint, Task
 from lyceum.tasks.rows import kind_of
-from lyceum.types import Hint, Task
 from lyceum.utils.terminal import quoted
 
 MOST_NAMES = 50

@@ -16,13 +16,13 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from lyceum.core.settings import TasksSettings
+from lyceum.core.tree import Node
+from lyceum.core.types import Grade, Grader, Split, Task
 from lyceum.reward.extract import Extract
 from lyceum.reward.pool import Pool, WorkerError
-from lyceum.rooms import TasksSettings
+from lyceum.tasks._split import check_index, kept_for_evaluation
 from lyceum.tasks.base import Source
-from lyceum.tasks.split import check_index, kept_for_evaluation
-from lyceum.tree import Node
-from lyceum.types import Grade, Grader, Split, Task
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.terminal import quoted
 
@@ -198,7 +198,7 @@ def config_fields() -> Mapping[str, list[str]]:
 
 
 def level_in_ranges(metadata: Mapping[str, Any]) -> int | None:
-    """1 to 5: where an entry's own figures stand, on average, in the ranges (low, high) under ``difficulty``.
+    """1 to 5: where an entry's own metrics stand, on average, in the ranges (low, high) under ``difficulty``.
 
     None where the metadata gives no figure with a range of its own.
     """

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from lyceum.core.types import Row
+from lyceum.core.user_files import describe
 from lyceum.utils.documents import DATA, DocumentError, read_json
 from lyceum.utils.errors import RecipeError, nearest
-from lyceum.utils.user_files import describe
 
 SUFFIXES = (".jsonl", ".json", ".parquet")
 
@@ -18,9 +19,9 @@ SUFFIXES = (".jsonl", ".json", ".parquet")
 class Rows(Protocol):
     def __len__(self) -> int: ...
 
-    def __getitem__(self, index: int, /) -> Mapping[str, Any]: ...
+    def __getitem__(self, index: int, /) -> Row: ...
 
-    def __iter__(self) -> Iterator[Mapping[str, Any]]: ...
+    def __iter__(self) -> Iterator[Row]: ...
 
 
 def read_rows(path: str, *, subset: str | None, split: str, key: str) -> Rows:

@@ -9,11 +9,11 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from lyceum.policy import Policy
-from lyceum.rooms import TracesSettings
+from lyceum.core.settings import TracesSettings
+from lyceum.core.tree import Node, Tree, is_right
+from lyceum.core.types import Trace, Traces
+from lyceum.models.policy import Policy
 from lyceum.traces.base import Decode
-from lyceum.tree import Node, Tree, is_right
-from lyceum.types import Trace, Traces
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.seeds import counter_seed
 

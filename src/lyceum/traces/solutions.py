@@ -7,10 +7,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from lyceum.rooms import TracesSettings
+from lyceum.core.settings import TracesSettings
+from lyceum.core.tree import Node, Tree, is_right
+from lyceum.core.types import Trace, Traces
 from lyceum.traces.base import Decode
-from lyceum.tree import Node, Tree, is_right
-from lyceum.types import Trace, Traces
 from lyceum.utils.seeds import counter_seed
 
 

@@ -117,10 +117,10 @@ def figure(name: str, value: Any) -> bool | int | float | str | None:
     return number
 
 
-def finite_line(figures: Mapping[str, bool | float | str | None]) -> dict[str, Any]:
+def finite_line(metrics: Mapping[str, bool | float | str | None]) -> dict[str, Any]:
     """Metrics as JSON has them: one that is not finite is None, and ``NAME/nonfinite`` says nan, inf or -inf."""
     line: dict[str, Any] = {}
-    for name, value in figures.items():
+    for name, value in metrics.items():
         if isinstance(value, float) and not math.isfinite(value):
             line |= {name: None, f"{name}/nonfinite": str(value)}
         else:

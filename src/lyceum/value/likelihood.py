@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.component import require_keys
-from lyceum.policy import Policy
-from lyceum.rooms import ValueSettings
-from lyceum.tree import Node
+from lyceum.core.component import require_keys
+from lyceum.core.settings import ValueSettings
+from lyceum.core.tree import Node
+from lyceum.models.policy import Policy
 
 
 class Likelihood(ValueSettings):

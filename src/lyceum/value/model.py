@@ -11,18 +11,18 @@ from typing import Any, ClassVar, Literal, cast
 from jaxtyping import Float
 from pydantic import Field
 
-from lyceum.component import BatchTokens, PathText, require_keys
+from lyceum.core.component import BatchTokens, PathText, require_keys
+from lyceum.core.settings import Composition, ValueSettings
+from lyceum.core.tree import Node
+from lyceum.core.user_files import user_file
 from lyceum.models.load import local_path, save_module
+from lyceum.models.packed_paths import packed
+from lyceum.models.policy import Policy, redirect_attention
 from lyceum.models.weights import Checkpoint, check_finite, check_folder, largest_weight, read_object
-from lyceum.noise import told_once
-from lyceum.policy import Policy, redirect_attention
-from lyceum.rooms import Composition, ValueSettings
-from lyceum.tree import Node
 from lyceum.utils.errors import Diverged, RecipeError
 from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
+from lyceum.utils.library_messages import told_once
 from lyceum.utils.seeds import counter_seed
-from lyceum.utils.user_files import user_file
-from lyceum.value.packed import packed
 from lyceum.value.targets import explained_variance
 
 Over = Literal["end", "last", "min", "product"]
@@ -148,7 +148,7 @@ class PathValues:
                 raise ValueError(f"a path's worth is {target}; allowed: 0 to 1")
         if not examples:
             return {"paths": 0.0}
-        figures = {"paths": float(len(examples))} | self._foreseen(examples)
+        metrics = {"paths": float(len(examples))} | self._foreseen(examples)
         losses: list[float] = []
         for epoch in range(self.settings.epochs):
             of_epoch = 0.0
@@ -157,8 +157,8 @@ class PathValues:
                 chosen = order[start : start + self.settings.batch]
                 of_epoch += self._update([examples[i] for i in chosen]) * len(chosen) / len(order)
             losses.append(of_epoch)
-        figures |= {"updates": float(self.updates), "skipped": float(self.skipped)}
-        return figures | {"loss/first": losses[0], "loss/last": losses[-1]}
+        metrics |= {"updates": float(self.updates), "skipped": float(self.skipped)}
+        return metrics | {"loss/first": losses[0], "loss/last": losses[-1]}
 
     def _foreseen(self, examples: Sequence[tuple[Sequence[int], float]]) -> dict[str, float]:
         """How much of what paths turned out to be worth was said before any of it was learnt."""

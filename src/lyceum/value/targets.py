@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Literal
 
-from lyceum.tree import Node, Tree, is_right
+from lyceum.core.tree import Node, Tree, is_right
 from lyceum.utils.numbers import mean
 
 Targets = Literal["process", "mean-outcome"]

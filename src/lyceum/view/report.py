@@ -16,12 +16,12 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from lyceum.evaluate.intervals import Interval, difference_of_intervals
-from lyceum.evaluate.run_folder import RunFolder, read_examples, read_run_folder
-from lyceum.files import atomic_write
+from lyceum.core.user_files import user_file
+from lyceum.evaluation.intervals import Interval, difference_of_intervals
+from lyceum.run.reader import RunFolder, read_examples, read_run_folder
+from lyceum.utils.atomic_files import atomic_write
 from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import mean, plain
-from lyceum.utils.user_files import user_file
 from lyceum.view.rollouts import number, sample_rollouts
 
 MAX_POINTS = 400
@@ -159,7 +159,7 @@ def _duration(seconds: float) -> str:
 
 
 def _curves(run: RunFolder, notes: list[str]) -> dict[str, Any]:
-    """Columns of the metrics, at most MAX_POINTS of each; figures of rare steps (held-out) are kept one by one."""
+    """Columns of the metrics, at most MAX_POINTS of each; metrics of rare steps (held-out) are kept one by one."""
     lines = run.metrics
     block = -(-len(lines) // MAX_POINTS) or 1
     if block > 1:

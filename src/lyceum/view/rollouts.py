@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lyceum.trajectories import SCHEMA
+from lyceum.run.rollout_table import SCHEMA
 from lyceum.utils.numbers import python_number, to_json
 from lyceum.view.token_tree import token_tree
 

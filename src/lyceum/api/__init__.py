@@ -1,0 +1,262 @@
+"""lyceum from Python: a call does what a command does, and gives back what the command prints.
+
+::
+
+    import lyceum
+
+    run = lyceum.train("grpo", model="base", steps=20, **{"objective.clip_high": 0.3})
+    run.summary["after"]["overall"], run.metrics[-1]["reward/mean"], run.report
+    run.evaluate(k=(1, 8, 64))
+
+Every key of a recipe is a keyword, dotted or with ``__`` for the dot (``objective__clip_high=0.3``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from lyceum.api.trained import Trained
+from lyceum.comparison import run as comparing
+from lyceum.comparison.compare import Comparison
+from lyceum.evaluation.measure import Accuracy, Measurement, model_settings
+from lyceum.models.load import load_policy
+from lyceum.models.policy import Policy
+from lyceum.recipe.files import described_recipes
+from lyceum.recipe.schema import Overrides, Recipe, load_recipe
+from lyceum.reward.function_registry import reward_settings
+from lyceum.test_time.plan import Plan
+from lyceum.test_time.result import Found
+from lyceum.training.train import train as run_recipe
+from lyceum.utils import progress
+from lyceum.utils.errors import RecipeError
+from lyceum.utils.interrupts import Interrupts
+from lyceum.utils.library_messages import quiet
+
+Resume = bool | Literal["auto"]
+
+
+def train(
+    recipe: str | Recipe = "grpo",
+    overrides: Overrides = (),
+    *,
+    model: Any = None,
+    tasks: Any = None,
+    reward: Any = None,
+    name: str | None = None,
+    resume: Resume = False,
+    overwrite: bool = False,
+    progress: progress.Mode = "auto",
+    **keys: Any,
+) -> Trained:
+    """Run a recipe to its end.
+
+    Args:
+        recipe: name of one that comes with lyceum, a .yaml file, or a loaded one.
+        overrides: ``key=value`` as on the command line; applied before the keywords.
+        model: what is trained: ``base``, ``scratch``, a folder, a hub name, a .gguf file, or settings.
+        tasks: what it is trained on: a kind, ``reasoning-gym:NAME``, a .jsonl or .parquet file, or settings.
+        reward: a kind, a function of yours, or a list of these. A function that is not async runs in this process.
+        name: of the run's folder below ``output``.
+        resume: go on with the run of that name; ``auto`` where there is one.
+        overwrite: replace the run of that name.
+        progress: how it is displayed: ``live``, ``plain``, ``silent``, or by where it runs.
+        keys: any further key of the recipe.
+    Returns:
+        The finished run. Whether it learnt anything from its rewards is in ``learnt``.
+    Raises:
+        RecipeError: something cannot work; nothing was loaded or written over.
+        NothingGraded: no completion of several steps in a row could be graded.
+        Interrupted: stopped by Ctrl-C, with a checkpoint; ``resume=True`` goes on.
+    """
+    if isinstance(recipe, Recipe):
+        if overrides or keys or any(given is not None for given in (model, tasks, reward, name)):
+            raise RecipeError("recipe: got a loaded recipe with further keys; allowed: its name or file with them")
+        loaded = recipe
+    else:
+        loaded = load_recipe(recipe, [*overrides, *_overrides(keys, model, tasks, reward, name)])
+    with _displayed(progress), Interrupts() as interrupts:
+        path = run_recipe(loaded, resume=resume, overwrite=overwrite, interrupted=interrupts.interrupted)
+    return Trained(path)
+
+
+def evaluate(
+    model: Any = "base",
+    tasks: Any = None,
+    overrides: Overrides = (),
+    *,
+    k: Sequence[int] = (1, 8),
+    n: int = 200,
+    samples: int | None = None,
+    reward: Any = None,
+    greedy: bool = True,
+    seed: int = 0,
+    output: Path | str | None = None,
+    progress: progress.Mode = "auto",
+    **keys: Any,
+) -> Accuracy:
+    """pass@k, avg@k and maj@k of a model on tasks, overall and by level, each with its 95 % interval.
+
+    Args:
+        model: as for :func:`train`; also a run's folder, whose trained model, tasks, reward and sampling are then the
+            usual ones, or a loaded model.
+        tasks: as for :func:`train`. Of generated tasks the held-out ones; of a dataset's file every row, unless
+            ``tasks.heldout_share`` says which share.
+        overrides: ``key=value`` as on the command line.
+        k: for pass@k and maj@k.
+        n: at most so many tasks.
+        samples: of each task; by default the largest k.
+        reward: as for :func:`train`; by default what the tasks bring along.
+        greedy: measure the greedy completion beside the samples.
+        seed: of the tasks and of the samples.
+        output: a file for the metrics, as JSON; one that an earlier evaluation wrote is replaced.
+        keys: ``temperature``, ``top_p``, ``max_completion_tokens`` and what else sampling has, ``tasks.KEY``,
+            ``model.KEY``, ``reward.KEY``.
+    Raises:
+        RecipeError: something cannot work; no model was loaded.
+        Unwritten: the metrics could not be written to ``output``; the exception holds them.
+    """
+    loaded = model if isinstance(model, Policy) else None
+    given = [*overrides, *_overrides(keys, None, None, None if reward is None else reward_settings(reward), None)]
+    measurement = Measurement.of(
+        "base" if loaded else model, tasks, given, k=k, n=n, samples=samples, greedy=greedy, seed=seed, loaded=loaded
+    )
+    if output is not None:
+        measurement.check_output(output)
+    with _displayed(progress):
+        found = measurement.run()
+    if output is not None:
+        found.write(output)
+    return found
+
+
+def search(
+    model: Any = "base",
+    tasks: Any = None,
+    overrides: Overrides = (),
+    *,
+    strategies: Sequence[Any] = ("all",),
+    sizes: Sequence[int] = (1, 4, 16),
+    value: Any = "likelihood",
+    tokens: Sequence[float] = (),
+    n: int = 200,
+    reward: Any = None,
+    seed: int = 0,
+    output: Path | str | None = None,
+    progress: progress.Mode = "auto",
+    **keys: Any,
+) -> Found:
+    """Test-time search: what a model answers after so many trajectories, chosen without the verifier, and its cost.
+
+    Args:
+        model, tasks, overrides, n, reward, seed: as for :func:`evaluate`.
+        strategies: ``greedy``, ``best-of-n``, ``majority``, ``weighted-majority``, ``beam``, ``dvts``, ``mcts``,
+            ``best-first``, ``value-mcts``, or ``all``; or any rollout and a choice, as a mapping
+            (``{"rollout": {"kind": "mcts", "width": 2}, "choose": "best"}``) or a
+            ``lyceum.test_time.strategy.Strategy``.
+        sizes: trajectories that a strategy finishes for a task.
+        value: what ranks trajectories and steps where a strategy does: a kind of the room ``value``, a trained one's
+            folder, or None.
+        tokens: budgets a task at which strategies are compared; by default some that all of them have reached.
+        output: a folder for search.json, search.png and every answer; the same call goes on where it was stopped.
+        keys: as for :func:`evaluate`; also ``NAME.KEY`` of a strategy, ``step.KEY`` of all that go step by step, and
+            ``value.KEY``.
+    Returns:
+        ``found["cells"]``: accuracy, tokens and seconds of each strategy at each size; ``found["at_equal_tokens"]``.
+    Raises:
+        RecipeError: something cannot work; no model was loaded.
+        Interrupted: stopped by Ctrl-C between two cells.
+    """
+    loaded = model if isinstance(model, Policy) else None
+    given = [*overrides, *_overrides(keys, None, None, None if reward is None else reward_settings(reward), None)]
+    planned = Plan.of(
+        "base" if loaded else model,
+        tasks,
+        given,
+        strategies=[strategies] if isinstance(strategies, str) else strategies,
+        sizes=sizes,
+        value=value,
+        tokens=tokens,
+        n=n,
+        seed=seed,
+        output=output,
+        loaded=loaded,
+    )
+    with _displayed(progress), Interrupts() as interrupts:
+        return planned.run(interrupts.interrupted)
+
+
+def compare(
+    recipes: Sequence[str],
+    overrides: Overrides = (),
+    *,
+    seeds: int = 3,
+    tokens: int | None = None,
+    each: Mapping[str, Mapping[str, Any]] | None = None,
+    name: str | None = None,
+    output: str = "runs",
+    progress: progress.Mode = "auto",
+    model: Any = None,
+    tasks: Any = None,
+    reward: Any = None,
+    **keys: Any,
+) -> Comparison:
+    """Recipes against each other on the same tasks, seeds and budget; runs that are finished are not run again.
+
+    Args:
+        recipes: names or files; ``grpo@wide`` is grpo under the label ``wide``.
+        seeds: runs of each recipe.
+        tokens: that each run samples; None trains each for its recipe's steps.
+        each: label -> keys for that recipe alone.
+        name: of the folder ``output/compare-NAME``.
+        keys: of every recipe.
+    Raises:
+        RecipeError: something cannot work; nothing was run.
+        Interrupted: stopped by Ctrl-C; the same call goes on.
+    """
+    own = {label: [*_overrides(dict(values), None, None, None, None)] for label, values in (each or {}).items()}
+    shared = [*overrides, *_overrides(keys, model, tasks, reward, None)]
+    planned = comparing.plan(recipes, shared, own, seeds=seeds, tokens=tokens, name=name, output=output)
+    return run_plan(planned, progress=progress)
+
+
+def run_plan(
+    planned: comparing.Plan, *, progress: progress.Mode = "auto", began: Callable[[str], None] | None = None
+) -> Any:
+    """Run what a comparison still lacks, and compare."""
+    with _displayed(progress), Interrupts() as interrupts:
+        return planned.run(interrupts.interrupted, began)
+
+
+def recipes() -> dict[str, dict[str, str]]:
+    """The recipes that come with lyceum: name -> {title, paper, summary}."""
+    return described_recipes()
+
+
+def load_model(model: Any = "base", **keys: Any) -> Policy:
+    """A model and its tokenizer: ``base``, a folder, a hub name, a .gguf file or a run's folder.
+
+    ``.module`` is the transformers model, ``.tokenizer`` its tokenizer.
+    """
+    return load_policy(model_settings(model, keys))
+
+
+def _overrides(keys: Mapping[str, Any], model: Any, tasks: Any, reward: Any, name: str | None) -> Overrides:
+    given: dict[str, Any] = {"model": model, "tasks": tasks, "reward": reward, "name": name}
+    if given["reward"] is not None:
+        given["reward"] = reward_settings(given["reward"])
+    if isinstance(given["model"], Path):
+        given["model"] = str(given["model"])
+    if isinstance(given["tasks"], Path):
+        given["tasks"] = str(given["tasks"])
+    named = {key: value for key, value in given.items() if value is not None}
+    return [*named.items(), *((key.replace("__", "."), value) for key, value in keys.items())]
+
+
+@contextmanager
+def _displayed(mode: progress.Mode) -> Iterator[None]:
+    """Quiet libraries, and progress as asked for."""
+    with quiet(), progress.using(mode):
+        yield

@@ -1,0 +1,263 @@
+"""Running a comparison: recipes times seeds on equal terms; what is finished stays, what was interrupted resumes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from lyceum.comparison.compare import Comparison, compare
+from lyceum.recipe.schema import Overrides, Recipe, load_recipe, read_override
+from lyceum.run.folder import check_name, recover, refused_changes
+from lyceum.run.reader import read_recipe, read_run_folder
+from lyceum.training.train import MAY_DIFFER, check, check_run_folder, train, with_defaults
+from lyceum.utils.errors import NothingGraded, RecipeError, nearest
+from lyceum.utils.terminal import quoted
+
+CURVE = 5
+"""Evaluations on the way, where no recipe says how often: the figure is accuracy against tokens."""
+
+MOST_SEEDS, MOST_TOKENS = 1000, 10**15
+"""Runs of a recipe, and tokens that each samples. Each run is planned before the first begins."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Runs of a comparison, in the order in which they are run, and the folder that holds them."""
+
+    folder: Path
+    recipes: list[Recipe]
+    labels: list[str]
+
+    def run(self, interrupted: Callable[[], bool], began: Callable[[str], None] | None = None) -> Comparison:
+        """Train what is not finished, compare, write comparison.json and comparison.png.
+
+        Args:
+            interrupted: asked between steps.
+            began: told of each run before it begins or is found finished.
+        """
+        for number, recipe in enumerate(self.recipes, 1):
+            finished = is_finished(recipe)
+            if began is not None:
+                state = "is there already" if finished else "runs"
+                began(f"{number}/{len(self.recipes)}  {recipe.name} {state}")
+            if not finished:
+                train(recipe, resume="auto", interrupted=interrupted)
+            refuse_unmeasured(recipe)
+        # By recipe and not by seed: the first is what the others are measured against.
+        ordered = [recipe for label in self.labels for recipe in self.recipes if recipe.label == label]
+        found = compare([folder_of(recipe) for recipe in ordered])
+        found.write(self.folder)
+        return found
+
+
+def plan(
+    recipes: Sequence[str],
+    shared: Overrides,
+    own: Mapping[str, Overrides],
+    *,
+    seeds: int,
+    tokens: int | None,
+    name: str | None,
+    output: str,
+) -> Plan:
+    """Everything checked before the first run begins.
+
+    Args:
+        recipes: names or files; ``NAME@LABEL`` gives a label.
+        shared: overrides of every recipe.
+        own: label -> overrides of that recipe alone, which come last.
+        seeds: runs of each recipe, with seeds from the recipe's own on.
+        tokens: that each online stage samples; None leaves every recipe its steps.
+        name: of the folder ``output/compare-NAME``; by default the labels.
+        output: folder that holds it.
+    Raises:
+        RecipeError: a recipe that cannot work, or recipes that would not be compared on equal terms.
+    """
+    if not 1 <= seeds <= MOST_SEEDS:
+        raise RecipeError(f"seeds: got {quoted(seeds)}; allowed: 1 to {MOST_SEEDS}")
+    if tokens is not None and not 1 <= tokens <= MOST_TOKENS:
+        raise RecipeError(f"tokens: got {quoted(tokens)}; allowed: 1 to {MOST_TOKENS}")
+    if not recipes:
+        raise RecipeError("recipes: got none; allowed: 1 or more")
+    labelled = labels_of(recipes)
+    for label in own:
+        if label not in labelled:
+            raise RecipeError(f"{label}: no such recipe here{nearest(label, labelled)}; allowed: {', '.join(labelled)}")
+    refuse_what_a_comparison_decides(shared, own, tokens=tokens)
+    for label in labelled:
+        check_name("label", label)
+    if name is not None:
+        check_name("name", name)
+    folder = Path(output) / f"compare-{'-'.join(labelled) if name is None else name}"
+    loaded: list[Recipe] = []
+    for label, file in labelled.items():
+        given = [*shared, *own.get(label, ())]
+        recipe = load_recipe(file, [*given, ("label", label), ("output", str(folder))])
+        steps_given = any(read_override(override)[0].rpartition(".")[2] == "steps" for override in given)
+        loaded.append(recipe if tokens is None else with_budget(recipe, tokens, keep_steps=steps_given))
+    loaded = on_equal_terms(loaded)
+    for recipe in loaded:
+        check(recipe)
+    planned = [
+        recipe.model_copy(update={"seed": recipe.seed + number, "name": f"{recipe.label}-seed{recipe.seed + number}"})
+        for number in range(seeds)
+        for recipe in loaded
+    ]
+    refuse_other_runs(planned)
+    return Plan(folder, planned, list(labelled))
+
+
+def refuse_what_a_comparison_decides(shared: Overrides, own: Mapping[str, Overrides], *, tokens: int | None) -> None:
+    """Raise RecipeError for keys that a comparison sets itself, so that what was typed would do nothing."""
+    decided = {
+        "output": "--output DIR",
+        "name": "--name NAME, of the comparison's folder",
+        "label": "RECIPE@LABEL",
+        **({} if tokens is None else {"max_tokens": "--tokens alone, or max_tokens without it"}),
+    }
+    lines = []
+    for label, overrides in {"": shared, **own}.items():
+        for override in overrides:
+            key, value = read_override(override)
+            where = f"{label}:{key}" if label else key
+            instead = decided.get(key.rpartition(".")[2] if key.startswith("stages.") else key)
+            if instead is not None:
+                lines.append(f"{where}: got {value!r} as a recipe's key; allowed: {instead}")
+            elif label and key.partition(".")[0] == "evaluate":
+                lines.append(f"{where}: got {value!r} for {label!r} alone; allowed: {key}=... for all, measured alike")
+    if lines:
+        raise RecipeError(lines)
+
+
+def labels_of(recipes: Sequence[str]) -> dict[str, str]:
+    """Label -> recipe; a recipe without a label is called by its name, a second one of a name ``NAME-2``."""
+    found: dict[str, str] = {}
+    for given in recipes:
+        file, at, label = given.rpartition("@")
+        file, stem = (file, label) if at and label and "/" not in label else (given, Path(given).stem)
+        name, number = stem, 1
+        while name in found:
+            number += 1
+            name = f"{stem}-{number}"
+        found[name] = file
+    return found
+
+
+def split_own(arguments: Sequence[str]) -> tuple[list[str], list[str], dict[str, list[str]]]:
+    """A command's words: recipes, ``key=value`` for all, and ``LABEL:key=value`` for one."""
+    recipes: list[str] = []
+    shared: list[str] = []
+    own: dict[str, list[str]] = {}
+    for argument in arguments:
+        key, equals, _ = argument.partition("=")
+        label, colon, _ = key.partition(":")
+        if not equals:
+            recipes.append(argument)
+        elif colon:
+            own.setdefault(label, []).append(argument[len(label) + 1 :])
+        else:
+            shared.append(argument)
+    return recipes, shared, own
+
+
+def with_budget(recipe: Recipe, tokens: int, *, keep_steps: bool) -> Recipe:
+    """The recipe with online stages that end once they have sampled so many tokens, all together.
+
+    Each gets its share by its steps. Their steps are raised to what the budget could last for at most, unless someone
+    named them or the learning rate follows them.
+    """
+    stages = []
+    all_steps, given = sum(stage.steps for stage in recipe.stages), 0
+    for place, stage in enumerate(recipe.stages):
+        share = tokens - given if place == len(recipe.stages) - 1 else tokens * stage.steps // all_steps
+        given += share
+        limited = stage.with_budget(max(1, share), keep_steps=keep_steps)
+        if limited is None:
+            raise RecipeError(
+                f"tokens: got {tokens}, but recipe {recipe.label!r} has a stage of kind '{stage.kind}', which samples "
+                "nothing; allowed: recipes of online stages, or no --tokens"
+            )
+        stages.append(limited)
+    return recipe.model_copy(update={"stages": tuple(stages)})
+
+
+def on_equal_terms(recipes: Sequence[Recipe]) -> list[Recipe]:
+    """The recipes with the first one's evaluation.
+
+    Raises:
+        RecipeError: they differ in tasks, model or seed, so that a difference would not be the method's.
+    """
+    first = recipes[0]
+    lines = []
+    for recipe in recipes[1:]:
+        for key in ("model", "tasks", "seed"):
+            here, there = _plain(getattr(recipe, key)), _plain(getattr(first, key))
+            if here != there:
+                found = _differing(here, there)
+                lines.append(
+                    f"{key}: recipe {recipe.label!r} has {found[0]}, {first.label!r} has {found[1]}; "
+                    f"allowed: the same, for example {key}=... for all"
+                )
+    if lines:
+        raise RecipeError(lines)
+    evaluation = first.evaluate
+    if not evaluation.n:
+        raise RecipeError("evaluate.n: got 0; allowed: 1 or more, since accuracy is what is compared")
+    every = evaluation.every or max(1, min(stage.steps for stage in first.stages) // CURVE)
+    if not evaluation.every and any(stage.composition().max_tokens for stage in first.stages):
+        every = 10  # the steps are not known then
+    sampling = evaluation.sampling or first.stages[-1].sampling
+    same = evaluation.model_copy(update={"sampling": sampling, "every": every})
+    return [recipe.model_copy(update={"evaluate": same}) for recipe in recipes]
+
+
+def refuse_other_runs(recipes: Sequence[Recipe]) -> None:
+    """Raise RecipeError where a folder holds a run of another recipe, before the first one begins."""
+    lines = []
+    for recipe in recipes:
+        check_run_folder(recipe)
+        folder = folder_of(recipe)
+        recover(folder)
+        if (folder / "recipe.yaml").is_file():
+            began = with_defaults(read_recipe(folder))
+            lines += refused_changes(folder, began, recipe.resolved(), may_differ=MAY_DIFFER)
+    if lines:
+        raise RecipeError([*lines, "name: runs of other recipes are there; allowed: their recipes, or --name NAME"])
+
+
+def refuse_unmeasured(recipe: Recipe) -> None:
+    """Raise NothingGraded where a finished run has no accuracy: the runs after it would have none either."""
+    after = read_run_folder(folder_of(recipe)).summary.get("after")
+    if after and not after.get("overall"):
+        why = [f"{times} x {reason}" for reason, times in (after.get("reasons_ungraded") or {}).items()]
+        if unjudged := after.get("unjudged"):
+            why.append(f"{unjudged} x a reward other than 0 and 1, which says neither right nor wrong")
+        raise NothingGraded([f"{recipe.name}: none of its held-out completions has a verdict to compare:", *why])
+
+
+def is_finished(recipe: Recipe) -> bool:
+    """Whether this run has been done, its report written."""
+    folder = folder_of(recipe)
+    whole = all((folder / name).is_file() for name in ("recipe.yaml", "report.html"))
+    return whole and read_run_folder(folder).finished
+
+
+def folder_of(recipe: Recipe) -> Path:
+    return Path(recipe.output) / recipe.name
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+
+
+def _differing(here: Any, there: Any) -> tuple[str, str]:
+    """Two values in the keys in which they differ."""
+    if isinstance(here, dict) and isinstance(there, dict):
+        keys = [key for key in {**here, **there} if here.get(key) != there.get(key)]
+        both = ({key: each.get(key) for key in keys} for each in (here, there))
+        here, there = (", ".join(f"{key} {value}" for key, value in each.items()) for each in both)
+    return str(here), str(there)

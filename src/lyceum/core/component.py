@@ -1,0 +1,351 @@
+"""Components: settings with a ``kind``, found by name, checked before anything heavy is loaded.
+
+A component is one file in a slot's package: a frozen pydantic model (its settings) whose ``build`` makes the thing.
+Dropping the file into the package is all it takes to be found: a slot's modules are imported on the first look-up.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
+
+from lyceum.utils.documents import is_unicode
+from lyceum.utils.errors import nearest
+from lyceum.utils.terminal import quoted
+
+if TYPE_CHECKING:
+    from lyceum.core.settings import Composition
+    from lyceum.core.types import TaskSource
+
+LARGEST = 1_000_000
+"""Largest absolute value of an integer setting, unless the setting has a larger bound of its own."""
+
+LARGEST_REAL, SMALLEST_REAL = 1e9, 1e-38
+"""Largest and smallest absolute value of other numbers except 0; a 32-bit float holds nothing smaller."""
+
+MOST_ITEMS, MOST_COMPONENTS = 1000, 100
+"""Length of a list of values, and of a list of components."""
+
+MOST_SAMPLES = 1_000
+"""Of a task whose votes are counted: C(1000, 500) is 2.7e299, beyond it the counts of subsets leave float64."""
+
+MOST_CHARACTERS = 100_000
+"""Length of a text."""
+
+MOST_LINES = 20
+"""Lines of an error message; more are dropped."""
+
+Seed = Annotated[int, Field(ge=0, le=(1 << 63) - 1)]
+"""A random seed."""
+
+Tokens = Annotated[int, Field(ge=1, le=10**15)]
+"""A token budget."""
+
+BatchTokens = Annotated[int, Field(ge=1, le=10**9)]
+"""Tokens in one forward pass; the largest value means no limit in practice."""
+
+
+def _is_path(value: str) -> str:
+    if len(value.encode()) > 4000 or any(len(part.encode()) > 255 for part in value.split("/")):
+        raise ValueError(
+            f"got {quoted(value)}; allowed: a path of at most 4000 bytes, and at most 255 between two slashes"
+        )
+    return value
+
+
+PathText = Annotated[str, AfterValidator(_is_path)]
+"""A file, a folder, or a name that may be one; never too long for a file system."""
+
+_registry: dict[str, dict[str, type[Component]]] = {}
+
+
+class Settings(BaseModel):
+    """Keys of a recipe: unknown ones are refused, and so are values that no setting can use.
+
+    These are numbers that are none (``.nan``, ``true``), numbers, lists and texts beyond the limits above, and texts
+    with a NUL or with what UTF-8 cannot encode. ``le`` on a field raises its limit.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True, allow_inf_nan=False
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _truth_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        # pydantic reads true as 1: `steps: yes` would be a run of one step.
+        alone_or_listed = value if isinstance(value, list | tuple) else (value,)
+        if info.field_name is not None and any(isinstance(each, bool) for each in alone_or_listed):
+            allowed = set(_types(cls.model_fields[info.field_name].annotation))
+            if allowed & {int, float} and bool not in allowed:
+                raise PydanticCustomError("truth", "input should be a number, not true or false")
+        return value
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _within_limits(cls, value: Any, info: ValidationInfo) -> Any:
+        beyond = None if info.field_name is None else _beyond(value, _largest(cls, info.field_name))
+        if beyond is not None:
+            raise PydanticCustomError("limit", "{beyond}", {"beyond": beyond})
+        return value
+
+
+def _types(annotation: Any) -> Iterator[Any]:
+    """Every type anywhere inside of an annotation."""
+    if isinstance(annotation, type) and not get_args(annotation):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _types(inner)
+
+
+@cache
+def _largest(settings: type[Settings], name: str) -> int:
+    """The largest whole number of a field: the highest bound in its annotation, or else LARGEST."""
+    field = settings.model_fields[name]
+    return int(max([LARGEST, *_bounds(field.metadata), *_bounds(field.annotation)]))
+
+
+def _bounds(annotation: Any) -> Iterator[float]:
+    """Every upper bound anywhere inside of an annotation or its metadata."""
+    for place in annotation if isinstance(annotation, list) else getattr(annotation, "__metadata__", ()):
+        yield from (bound for name in ("le", "lt") if (bound := getattr(place, name, None)) is not None)
+        yield from _bounds(getattr(place, "metadata", []))
+    for inner in get_args(annotation):
+        yield from _bounds(inner)
+
+
+def _beyond(value: Any, largest: int, *, in_mapping: bool = False) -> str | None:
+    """What is allowed instead of a value that exceeds a limit; None for a value within the limits."""
+    if isinstance(value, str):
+        if "\0" in value or not is_unicode(value):
+            return "allowed: text of Unicode characters, without NUL"
+        return f"allowed: at most {MOST_CHARACTERS} characters" if len(value) > MOST_CHARACTERS else None
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return f"allowed: numbers up to {largest}" if abs(value) > largest else None
+    if isinstance(value, float):
+        fits = in_mapping or value == 0 or SMALLEST_REAL <= abs(value) <= LARGEST_REAL
+        return None if fits else f"allowed: 0, or an absolute value of {SMALLEST_REAL:g} to {LARGEST_REAL:g}"
+    if isinstance(value, Mapping):  # of a dataset's or a template's own values: nothing is known of their units
+        inner, largest, in_mapping = [*value, *value.values()], (1 << 63) - 1, True
+    elif isinstance(value, list | tuple | set | frozenset):
+        inner = list(value)
+        most = MOST_COMPONENTS if inner and isinstance(inner[0], Settings) else MOST_ITEMS
+        if len(inner) > most:
+            return f"allowed: at most {most} items"
+    else:
+        return None
+    return next((beyond for each in inner if (beyond := _beyond(each, largest, in_mapping=in_mapping))), None)
+
+
+class Component(Settings):
+    """Settings of one method: ``class GroupRelative(CreditSettings)`` with ``kind: Literal["group"]``.
+
+    ``lyceum.core.settings`` has what the components of each slot derive from.
+    """
+
+    slot: ClassVar[str] = ""
+    formerly: ClassVar[tuple[str, ...]] = ()
+    """Kinds by which recipes of earlier versions name it: they are told the new one."""
+
+    if TYPE_CHECKING:
+        # Those that stand in a slot have one, as a Literal, which is no override of a mutable ``str``.
+        kind: Any = ""
+
+    def __init_subclass__(cls, slot: str | None = None, **kwargs: Any) -> None:
+        # pydantic hands class keywords to both hooks; without this one Python itself refuses ``slot``.
+        super().__init_subclass__(**kwargs)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, slot: str | None = None, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        if slot is not None:
+            cls.slot = slot
+        if "kind" in cls.model_fields:
+            kind = cls.model_fields["kind"].default
+            taken = _registry.setdefault(cls.slot, {}).get(kind)
+            if taken is not None and taken.__module__ != cls.__module__:
+                raise TypeError(f"{cls.slot} kind {kind!r} is {taken.__module__}.{taken.__qualname__} already")
+            _registry[cls.slot][kind] = cls
+
+    def components(self) -> Iterator[Component]:
+        """The components in its own fields, alone or in tuples."""
+        for _, value in self:
+            for each in value if isinstance(value, tuple) else (value,):
+                if isinstance(each, Component):
+                    yield each
+
+    def check(self, stage: Composition) -> list[str]:
+        """What cannot work beside the others of a stage or a search, a line each; one that holds others asks theirs."""
+        return [line for part in self.components() for line in part.check(stage)]
+
+    def check_tasks(self, source: TaskSource) -> None:
+        """Raise RecipeError where the tasks lack what is read of them; one that holds others asks theirs."""
+        for part in self.components():
+            part.check_tasks(source)
+
+
+def kinds(slot: str) -> dict[str, type[Component]]:
+    """Every component of a slot by kind, sorted. Imports the slot's modules the first time."""
+    package = importlib.import_module(f"lyceum.{slot}")
+    for module in pkgutil.iter_modules(package.__path__, f"lyceum.{slot}."):
+        importlib.import_module(module.name)
+    return dict(sorted(_registry.get(slot, {}).items()))
+
+
+class _SlotSchema:
+    """Validates ``{"kind": ..., settings}``, a bare kind, or a built component.
+
+    Looked up at validation time and not as a union at class time, so that a slot may hold components that hold
+    components of the same slot (a sum of rewards), and plug-ins may register late.
+    """
+
+    def __init__(self, slot: str, usual: str | None) -> None:
+        self.slot, self.usual = slot, usual
+
+    def parse(self, value: Any, base: type[Component]) -> Component:
+        if isinstance(value, Component):
+            if value.slot != self.slot:
+                raise PydanticCustomError("other-slot", "got a component of '{got}'", {"got": value.slot})
+            _require_base(type(value), base)
+            return value
+        if isinstance(value, str):
+            value = {"kind": value}
+        if not isinstance(value, Mapping):
+            raise PydanticCustomError(
+                "slot", "got {got}; allowed: a kind, or a mapping with a kind", {"got": quoted(value)}
+            )
+        allowed = kinds(self.slot)
+        kind = value.get("kind", self.usual)
+        if not isinstance(kind, str) or kind not in allowed:
+            # In a tuple, since pydantic cannot tell a text that is not Unicode.
+            raise PydanticCustomError(
+                "kind", "no such kind", {"kind": (kind,), "allowed": tuple(allowed), "now": _kind_now(kind, allowed)}
+            )
+        _require_base(allowed[kind], base)
+        try:
+            return allowed[kind].model_validate({**value, "kind": kind})
+        except ValidationError as error:
+            # pydantic does not nest errors raised by validators: carry them, explain() unfolds them with their keys.
+            details = error.errors(include_url=False)
+            raise PydanticCustomError("inside", "invalid", {"inside": details, "of": allowed[kind]}) from None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        dump = core_schema.plain_serializer_function_ser_schema(lambda c: c.model_dump(mode="json"))
+        base = source if isinstance(source, type) and issubclass(source, Component) else Component
+        return core_schema.no_info_plain_validator_function(lambda value: self.parse(value, base), serialization=dump)
+
+
+def _require_base(found: type[Component], base: type[Component]) -> None:
+    """Refuse a plug-in that lacks what the others of its slot promise."""
+    if not issubclass(found, base):
+        raise PydanticCustomError(
+            "slot",
+            "got {got}; allowed: components that derive from {base}",
+            {"got": f"{found.__module__}.{found.__qualname__}", "base": f"{base.__module__}.{base.__qualname__}"},
+        )
+
+
+def _kind_now(kind: object, allowed: Mapping[str, type[Component]]) -> str | None:
+    return next((now for now, component in allowed.items() if kind in component.formerly), None)
+
+
+def slot(name: str, usual: str | None = None) -> Any:
+    """``Annotated[CreditSettings, slot("credit")]``: a field that takes any component of that slot; ``usual`` is the
+    kind of settings that name none."""
+    return _SlotSchema(name, usual)
+
+
+def of_kind(kind: str) -> Any:
+    """The default of a slot: the component of this kind, with the defaults of its settings."""
+    return kind  # which the slot's validation reads
+
+
+def explain(error: ValidationError, model: type[BaseModel]) -> list[str]:
+    """One line for each mistake: ``credit.kind: got 'grop' (did you mean 'group'?); allowed: gae, group, rloo``."""
+    mistakes = _explain_all(error.errors(include_url=False), model, ())
+    lines = list(islice(mistakes, MOST_LINES))
+    further = sum(1 for _ in islice(mistakes, 1))
+    return [*lines, "... and further mistakes"] if further else lines
+
+
+def _explain_all(details: Iterable[ErrorDetails], model: type[BaseModel], above: tuple[Any, ...]) -> Iterator[str]:
+    for detail in details:
+        ctx = detail.get("ctx", {})
+        if detail["type"] == "inside":
+            yield from _explain_all(ctx["inside"], ctx["of"], (*above, *detail["loc"]))
+        else:
+            yield _explain_one(detail, model, ".".join(str(part) for part in (*above, *detail["loc"])))
+
+
+def _explain_one(detail: ErrorDetails, model: type[BaseModel], key: str) -> str:
+    ctx, given = detail.get("ctx", {}), detail["input"]
+    match detail["type"]:
+        case "kind":
+            (kind,), allowed = ctx["kind"], ctx["allowed"]
+            if ctx["now"] is not None:
+                return f"{key}.kind: got {quoted(kind)}, which is called {ctx['now']!r} now"
+            got = "no kind" if kind is None else quoted(kind)
+            suggestion = nearest(kind, allowed) if isinstance(kind, str) else ""
+            return f"{key}.kind: got {got}{suggestion}; allowed: {', '.join(allowed)}"
+        case "slot" | "other-slot":
+            return f"{key}: {detail['msg']}"
+        case "extra_forbidden":
+            fields = list(_fields_at(model, detail["loc"][:-1]))
+            where = str(detail["loc"][-1])
+            return f"{key}: unknown key{nearest(where, fields)}; allowed: {', '.join(sorted(fields))}"
+        case "tuple_type":
+            return f"{key}: got {quoted(given)}; allowed: a list"
+        case "model_type":
+            return f"{key}: got {quoted(given)}; allowed: {', '.join(sorted(_fields_at(model, detail['loc'])))}"
+        case "missing":
+            return f"{key}: missing; it has no default"
+        case "value_error":
+            message = detail["msg"].removeprefix("Value error, ")
+            return f"{key}: {message}" if key else message
+        case "literal_error":
+            suggestion = nearest(given, _words(ctx)) if isinstance(given, str) else ""
+            return f"{key}: got {quoted(given)}{suggestion}; allowed: {ctx['expected']}"
+        case "int_parsing_size":
+            return f"{key}: got {quoted(given)}; too large for a whole number"
+        case _:
+            return f"{key}: got {quoted(given)}; {detail['msg'][0].lower()}{detail['msg'][1:]}"
+
+
+def _words(ctx: Mapping[str, Any]) -> list[str]:
+    return [word.strip(" '") for word in str(ctx.get("expected", "")).replace(" or ", ", ").split(",")]
+
+
+def _fields_at(model: type[BaseModel], loc: tuple[Any, ...]) -> Iterable[str]:
+    """Names that are allowed where an unknown key stood."""
+    for part in loc:
+        field = model.model_fields.get(part) if isinstance(part, str) else None
+        inner = field.annotation if field else None
+        for each in get_args(inner) or (inner,):  # also one that may be null
+            if isinstance(each, type) and issubclass(each, BaseModel):
+                model = each
+    return model.model_fields
+
+
+def require_keys(what: str, *, given: Mapping[str, Any], needed: Iterable[str]) -> None:
+    """Raise ValueError where a saved state lacks a key or has one too many: a silent half-resume is a wrong run."""
+    missing, extra = set(needed) - set(given), set(given) - set(needed)
+    if missing or extra:
+        raise ValueError(f"{what}: state lacks {sorted(missing)}, has unknown {sorted(extra)}")

@@ -1,0 +1,322 @@
+"""The forest: many token trees as flat tensors, each token that several trajectories share stored once.
+
+Sharing is by token and not by node: two samples of one prompt that begin alike are one run of tokens up to where they
+part, whatever nodes the rollout grew them in. Cost then follows the unique tokens, and ``rows()`` lays each trajectory
+out again for whoever thinks in rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import nan
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
+from numpy.typing import NDArray
+
+from lyceum.core._token_trie import NO_VERSION, ROOT, TokenTrie
+from lyceum.core.tree import Tree
+from lyceum.core.types import Grade, Origin
+from lyceum.utils.lazy_imports import Tensor, torch
+from lyceum.utils.numbers import LARGE
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Where each trajectory's tokens are: (R, L), padded on the right.
+
+    Attributes:
+        index: unique token at each place of each row; 0 where the row has ended, so that it can always gather.
+        present: False where the row has ended.
+    """
+
+    index: Int[Tensor, "R L"]
+    present: Bool[Tensor, "R L"]
+
+    def gather(self, of_token: Tensor, fill: float = 0) -> Tensor:
+        """(T,) values of unique tokens -> (R, L) values along the rows, ``fill`` past each row's end."""
+        return of_token[self.index].masked_fill(~self.present, fill)
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Token trees, flat: T unique tokens, R rows (trajectories), S segments. A parent stands before its children.
+
+    Attributes:
+        token: token ids.
+        parent: the token before, ROOT for the first of a prompt; parent[t] < t.
+        position: number of tokens above, which is the position id.
+        tree: which tree a token belongs to, never decreasing.
+        origin: :class:`~lyceum.core.types.Origin` of each token.
+        behaviour_logprob: nats, of the distribution drawn from; nan where the policy did not write.
+        version: of the weights a token was drawn under; NO_VERSION where the policy did not write.
+        leaf: last token of each row. Equal for two rows that drew the same tokens; a row is a trajectory all the same.
+        group: which rows are compared with each other; by default their tree.
+        reward: outcome of each row, in the verifier's unit; float64 where one is too large for float32's squares.
+        correct: 1 right, 0 wrong, nan where no grader says.
+        weight: multiplies each row's advantages (a curriculum's).
+        segment_row, segment_node, segment_start, segment_end: each row's passes through nodes, in order: positions
+            [start, end) of the row belong to that node. Nodes are numbered within the forest, parents first.
+        segment_reward: process reward of each segment, nan where nothing judged it.
+        segment_value: value of each segment's node, in the rollout's unit, nan where the rollout gave none.
+        node_parent: (N,) node above, ROOT for prompts.
+        columns: per-token values: ``old_logprob``, ``reference_logprob``, ``old_value``, which the learner adds, and
+            ``grafted`` where some tokens were: True on those written under another prompt than their row's.
+        temperature: that the rows were sampled at; the learner's log-probabilities are of logits / temperature.
+    """
+
+    ROOT: ClassVar[int] = ROOT
+    NO_VERSION: ClassVar[int] = NO_VERSION
+
+    token: Int[Tensor, " T"]
+    parent: Int[Tensor, " T"]
+    position: Int[Tensor, " T"]
+    tree: Int[Tensor, " T"]
+    origin: Int[Tensor, " T"]
+    behaviour_logprob: Float[Tensor, " T"]
+    version: Int[Tensor, " T"]
+    leaf: Int[Tensor, " R"]
+    group: Int[Tensor, " R"]
+    reward: Float[Tensor, " R"]
+    correct: Float[Tensor, " R"]
+    weight: Float[Tensor, " R"]
+    segment_row: Int[Tensor, " S"]
+    segment_node: Int[Tensor, " S"]
+    segment_start: Int[Tensor, " S"]
+    segment_end: Int[Tensor, " S"]
+    segment_reward: Float[Tensor, " S"]
+    segment_value: Float[Tensor, " S"]
+    node_parent: Int[Tensor, " N"]
+    columns: Mapping[str, Shaped[Tensor, " T"]] = field(default_factory=dict)
+    temperature: float = 1.0
+
+    @property
+    def n_tokens(self) -> int:
+        return len(self.token)
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.leaf)
+
+    @property
+    def row_length(self) -> Int[Tensor, " R"]:
+        return self.position[self.leaf] + 1
+
+    @property
+    def shared(self) -> float:
+        """Share of the rows' tokens that need no computation of their own: 1 - T / (tokens of all rows)."""
+        total = int(self.row_length.sum())
+        return 1 - self.n_tokens / total if total else 0.0
+
+    def rows(self) -> Rows:
+        """The index that lays each root-to-leaf path out as a row."""
+        return self._rows
+
+    @cached_property
+    def _rows(self) -> Rows:
+        length = self.row_length
+        width = int(length.max()) if len(length) else 0
+        token = torch.arange(self.n_tokens)
+        # Runs are stretches in which each token's parent is the token before: there, index less position stays the
+        # same, and down a row it grows from run to run. Walk all rows up together, a run at a time.
+        first_of_run = torch.where(self.parent == token - 1, 0, token).cummax(0).values
+        index = torch.zeros(self.n_rows, width, dtype=torch.long)
+        row, last = torch.arange(self.n_rows), self.leaf
+        while len(row):
+            first = first_of_run[last]
+            index[row, self.position[first]] = first - self.position[first]
+            above = self.parent[first]
+            row, last = row[above != self.ROOT], above[above != self.ROOT]
+        place = torch.arange(width)
+        present = place < length[:, None]
+        np.maximum.accumulate(index.numpy(), axis=1, out=index.numpy())
+        return Rows(index.add_(place).masked_fill_(~present, 0), present)
+
+    def trainable(self, rows: Rows, origins: tuple[Origin, ...] = (Origin.POLICY,)) -> Bool[Tensor, "R L"]:
+        """Tokens of these origins, by default what the policy wrote; never a row's first, which nothing predicts."""
+        origin = rows.gather(self.origin, fill=int(Origin.PROMPT))
+        mask = torch.isin(origin, torch.tensor([int(o) for o in origins])) & rows.present
+        mask[:, :1] = False
+        return mask
+
+    def select(self, chosen: Int[Tensor, " r"]) -> Forest:
+        """The forest of some rows alone: tokens and segments that none of them passes are dropped, order stays.
+
+        Node, tree and group numbers keep their meaning (they are not renumbered), so that parts of one forest compare.
+        """
+        keep = torch.zeros(self.n_tokens, dtype=torch.bool)
+        rows = self.rows()
+        keep[rows.index[chosen][rows.present[chosen]]] = True
+        kept = keep.nonzero().squeeze(1)
+        new_index = torch.full((self.n_tokens + 1,), self.ROOT)  # the last entry answers for ROOT
+        new_index[kept] = torch.arange(len(kept))
+        new_row = torch.full((self.n_rows,), -1)
+        new_row[chosen] = torch.arange(len(chosen))
+        segments = (new_row[self.segment_row] >= 0).nonzero().squeeze(1)
+        segments = segments[torch.argsort(new_row[self.segment_row[segments]], stable=True)]
+        return replace(
+            self,
+            token=self.token[kept],
+            parent=new_index[self.parent[kept]],
+            position=self.position[kept],
+            tree=self.tree[kept],
+            origin=self.origin[kept],
+            behaviour_logprob=self.behaviour_logprob[kept],
+            version=self.version[kept],
+            leaf=new_index[self.leaf[chosen]],
+            group=self.group[chosen],
+            reward=self.reward[chosen],
+            correct=self.correct[chosen],
+            weight=self.weight[chosen],
+            segment_row=new_row[self.segment_row[segments]],
+            segment_node=self.segment_node[segments],
+            segment_start=self.segment_start[segments],
+            segment_end=self.segment_end[segments],
+            segment_reward=self.segment_reward[segments],
+            segment_value=self.segment_value[segments],
+            columns={name: value[kept] for name, value in self.columns.items()},
+        )
+
+    @cached_property
+    def first_row(self) -> Int[Tensor, " T"]:
+        """The first row that passes each token. What a row owns this way is a suffix of its path: the tokens that rows
+        before it pass are a prefix of it."""
+        rows = self.rows()
+        row = torch.arange(self.n_rows)[:, None].expand_as(rows.index)[rows.present]
+        first = torch.full((self.n_tokens,), self.n_rows)
+        return first.scatter_reduce(0, rows.index[rows.present], row, "amin")
+
+    @property
+    def owned(self) -> Int[Tensor, " R"]:
+        """How many tokens each row owns: those that no row before it passes."""
+        return torch.bincount(self.first_row, minlength=self.n_rows)
+
+    def with_columns(self, **columns: Tensor) -> Forest:
+        return replace(self, columns={**self.columns, **columns})
+
+    def is_ancestor(self, above: Int[Tensor, " k"], below: Int[Tensor, " k"]) -> Bool[Tensor, " k"]:
+        """Whether token ``above[i]`` stands on the path that ends in ``below[i]``, itself included."""
+        current = below.clone()
+        while bool((moving := (current != self.ROOT) & (self.position[current] > self.position[above])).any()):
+            current = torch.where(moving, self.parent[current], current)
+        return current == above
+
+
+def build_forest(
+    trees: Sequence[Tree], *, weights: Sequence[float] | None = None, temperature: float = 1.0, graded: bool = True
+) -> Forest:
+    """Lay finished trees flat. Rows are the trees' graded trajectories, in order; ungraded ones are left out.
+
+    Args:
+        trees: in the order the curriculum drew them.
+        weights: what the curriculum multiplies each tree's advantages by; 1 when None.
+        temperature: that the trees were sampled at.
+        graded: False for demonstrations, of which nobody has asked for a grade: every trajectory is a row, its reward
+            nan.
+    Returns:
+        A forest on the CPU whose groups are the trees.
+    Raises:
+        ValueError: a trajectory has no tokens.
+    """
+    trie = TokenTrie()
+    number: dict[int, int] = {}
+    node_parent: list[int] = []
+    node_end: list[int] = []  # how many tokens a path to each node has, the node's own included
+    node_value: list[float] = []
+    passed: list[int] = []  # the nodes of each row's path, one row after another
+    passes: list[int] = []  # how many they are
+    judged: list[tuple[int, int, float]] = []
+    leaf: list[int] = []
+    group: list[int] = []
+    reward: list[float] = []
+    correct: list[float] = []
+    weight: list[float] = []
+    for t, tree in enumerate(trees):
+        end_of: dict[int, int] = {}
+        of_tree = tree.graded_with_outcome() if graded else ((leaf, Grade(None), nan) for leaf in tree.trajectories)
+        for trajectory, grade, outcome in of_tree:
+            path = trajectory.path()
+            place, above, length = Forest.ROOT, Forest.ROOT, 0
+            for node in path:
+                n = number.setdefault(id(node), len(number))
+                if n == len(node_parent):
+                    node_parent.append(above)
+                    node_end.append(length + len(node.tokens))
+                    node_value.append(float("nan") if node.value is None else node.value)
+                if n not in end_of:
+                    end_of[n] = trie.insert(t, place, length, node)
+                place, above, length = end_of[n], n, node_end[n]
+                passed.append(n)
+            if place == Forest.ROOT:
+                raise ValueError(f"task {tree.task.id!r}: a trajectory without tokens")
+            prompt = len(path[0].tokens)
+            ends = {prompt + end: value for end, value in grade.steps if 0 < prompt + end <= length}
+            judged += [(len(leaf), end, value) for end, value in sorted(ends.items())]
+            passes.append(len(path))
+            leaf.append(place)
+            group.append(t)
+            reward.append(outcome)
+            correct.append(float("nan") if grade.verdict is None else float(grade.verdict))
+            weight.append(1.0 if weights is None else weights[t])
+    columns = {name: torch.from_numpy(column) for name, column in trie.columns().items()}
+    grafted = columns.pop("grafted")
+    row, node = np.repeat(np.arange(len(leaf)), passes), np.array(passed, np.int64)
+    end, value = np.array(node_end, np.int64), np.array(node_value, np.float64)
+    ints, floats = torch.long, torch.float32
+    return Forest(
+        **columns,
+        leaf=torch.tensor(leaf, dtype=ints),
+        group=torch.tensor(group, dtype=ints),
+        reward=_floats(reward),
+        correct=torch.tensor(correct, dtype=floats),
+        weight=torch.tensor(weight, dtype=floats),
+        **_segments(row, node, end[node], value[node], judged),
+        node_parent=torch.tensor(node_parent, dtype=ints),
+        columns={"grafted": grafted} if grafted.any() else {},
+        temperature=temperature,
+    )
+
+
+def _segments(
+    row: NDArray[Any],
+    node: NDArray[Any],
+    end: NDArray[Any],
+    value: NDArray[Any],
+    judged: Sequence[tuple[int, int, float]],
+) -> dict[str, Tensor]:
+    """The (S,) tensors of a forest's segments, by name.
+
+    A judged step ends inside a node: its segment is cut there, so that a segment has one reward.
+
+    Args:
+        row, node, end, value: of each pass of a row through a node, in order; nan where the node has no value.
+        judged: (row, position, reward) of each judged step's end, in order; no position is past its row's end.
+    """
+    reward = np.full(len(row), np.nan)
+    if judged:
+        step_row, step_end, step_reward = (np.array(column) for column in zip(*judged, strict=True))
+        width = end.max() + 1  # so that row * width + end grows along the rows and from one to the next
+        place = np.searchsorted(row * width + end, step_row * width + step_end)
+        whole = end[place] == step_end
+        reward[place[whole]] = step_reward[whole]
+        place, step_end, step_reward = place[~whole], step_end[~whole], step_reward[~whole]
+        row, node, value = (np.insert(column, place, column[place]) for column in (row, node, value))
+        end, reward = np.insert(end, place, step_end), np.insert(reward, place, step_reward)
+    start = np.where(np.diff(row, prepend=-1) > 0, 0, np.roll(end, 1))
+    return {
+        "segment_row": torch.from_numpy(row),
+        "segment_node": torch.from_numpy(node),
+        "segment_start": torch.from_numpy(start),
+        "segment_end": torch.from_numpy(end),
+        "segment_reward": _floats(reward),
+        "segment_value": _floats(value),
+    }
+
+
+def _floats(values: Sequence[float] | NDArray[Any]) -> Tensor:
+    """float32, or float64 where a number is so large that float32 could not hold it, or its square."""
+    exact = torch.as_tensor(np.asarray(values, np.float64))
+    return exact if bool((exact.abs() > LARGE).any()) else exact.float()

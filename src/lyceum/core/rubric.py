@@ -1,0 +1,64 @@
+"""Rubrics: weighted criteria that a completion meets or does not, checked by rule.
+
+A criterion is ``{"criterion": TEXT, "points": NUMBER}`` with what it takes to meet it: ``"contains": TEXT`` somewhere
+in the completion, or ``"ends": TEXT`` at its end. Points below 0 are for what should not be there. ``"leaks": true``
+marks a criterion that says the answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lyceum.core.types import Hint
+
+Criterion = Mapping[str, Any]
+
+RULES = ("contains", "ends")
+
+
+def rubric_of(columns: Mapping[str, Any]) -> list[Criterion]:
+    """A task's criteria; empty where it has none."""
+    return list(columns.get("rubric") or ())
+
+
+def is_rubric(value: Any) -> bool:
+    """Whether a cell holds criteria; what checks them may be a judge's affair."""
+    return isinstance(value, list) and all(
+        isinstance(one, Mapping)
+        and isinstance(one.get("criterion"), str)
+        and isinstance(points := one.get("points"), int | float)
+        and math.isfinite(points)
+        and all(isinstance(one.get(rule) or "", str) for rule in RULES)
+        for one in value
+    )
+
+
+def has_rule(criterion: Criterion) -> bool:
+    """Whether exactly one rule says when the criterion is met."""
+    return sum(criterion.get(rule) is not None for rule in RULES) == 1
+
+
+def is_met(criterion: Criterion, completion: str) -> bool:
+    """Whether a completion meets a criterion, by its rule."""
+    if criterion.get("contains") is not None:
+        return criterion["contains"] in completion
+    return completion.rstrip().endswith(criterion["ends"])
+
+
+def step_rubric(steps: Sequence[str]) -> list[dict[str, Any]]:
+    """A criterion for each step of a solution, which a completion meets by writing it. The last one says the answer."""
+    return [
+        {"criterion": f"writes {step}", "points": 1, "contains": step, "leaks": number == len(steps) - 1}
+        for number, step in enumerate(steps)
+    ]
+
+
+def listed(criteria: Sequence[Criterion]) -> Hint:
+    """Criteria as a hint: a list of what earns points, and one of what costs some."""
+    wanted = [f"- {one['criterion']} ({one['points']:g} points)" for one in criteria if one["points"] >= 0]
+    unwanted = [f"- {one['criterion']} ({-one['points']:g} points off)" for one in criteria if one["points"] < 0]
+    lines = ["A good answer:", *wanted] if wanted else []
+    lines += ["What to avoid:", *unwanted] if unwanted else []
+    return Hint("rubric", "\n".join(lines))

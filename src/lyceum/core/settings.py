@@ -1,0 +1,263 @@
+"""What the settings of each slot promise to those that read them: the base classes of the slots' components.
+
+A method is a subclass with a ``kind`` and settings of its own: ``class GroupRelative(CreditSettings)``. What has a
+default here may be left as it is; ``build`` is what every component must have.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+
+from pydantic import Field
+
+from lyceum.core.component import Component
+from lyceum.core.types import Sampling
+from lyceum.utils.errors import RecipeError
+
+if TYPE_CHECKING:
+    from lyceum.core.tree import Tree
+    from lyceum.core.types import (
+        Credit,
+        Curriculum,
+        Engine,
+        Grader,
+        Guidance,
+        Learner,
+        Objective,
+        Rollout,
+        ShapingGrader,
+        Split,
+        StageRun,
+        TaskSource,
+        Traces,
+        ValueModel,
+    )
+    from lyceum.models.policy import Policy
+    from lyceum.stages.session import Session
+
+
+class Size(NamedTuple):
+    """How many trajectories of a task a rollout asks for, or how often it searches for some; None: no fixed number."""
+
+    setting: Literal["samples", "trajectories", "iterations"]
+    number: int | None
+
+
+class RolloutSettings(Component, slot="rollout"):
+    """How a task's tree grows."""
+
+    piecewise: ClassVar[bool] = False
+    """Whether what it draws below a prompt is a piece of a trajectory: guides that need whole ones refuse it."""
+    test_time: ClassVar[Mapping[str, Any]] = {}
+    """Settings that replace its defaults in test-time search, where no verifier may be asked."""
+
+    sampling: Sampling = Sampling()
+    """How tokens are drawn."""
+
+    @abstractmethod
+    def build(self) -> Rollout: ...
+
+    @property
+    def size(self) -> Size | None:
+        """The setting that says how many trajectories a task has, where the curriculum does not; None without one."""
+        return None
+
+    @property
+    def led_by(self) -> tuple[Literal["verifier", "value"], ...]:
+        """Whom it asks where to search."""
+        return ()
+
+    def sized(self, n: int) -> Self:
+        """The same rollout for about ``n`` finished trajectories.
+
+        Raises:
+            RecipeError: it has no such size.
+        """
+        raise RecipeError(f"kind: got {self.kind!r}, which has no number of trajectories to set; allowed: another one")
+
+    def note(self, trees: Sequence[Tree]) -> str | None:
+        """What a user should know of the first step's trees, such as steps that never ended."""
+        return None
+
+
+class CreditSettings(Component, slot="credit"):
+    """From outcomes to advantages."""
+
+    gives_value_target: ClassVar[bool] = False
+    """Whether this credit gives a value head something to learn from."""
+
+    @abstractmethod
+    def build(self) -> Credit: ...
+
+
+class ObjectiveSettings(Component, slot="objective"):
+    """A loss."""
+
+    @abstractmethod
+    def build(self) -> Objective: ...
+
+
+class CurriculumSettings(Component, slot="curriculum"):
+    """Which tasks are drawn. One that changes what another one draws holds that one in a slot."""
+
+    @property
+    def gives_token_budgets(self) -> bool:
+        """Whether its tasks have a token budget in their columns."""
+        return any(part.gives_token_budgets for part in self.components() if isinstance(part, CurriculumSettings))
+
+    @abstractmethod
+    def build(self, source: TaskSource, *, seed: int, policy: Policy | None = None) -> Curriculum: ...
+
+
+class GuidanceSettings(Component, slot="guidance"):
+    """Help where a rollout fails."""
+
+    @abstractmethod
+    def build(self, source: TaskSource, *, seed: int) -> Guidance: ...
+
+
+class RewardSettings(Component, slot="reward"):
+    """One summand of a reward."""
+
+    after_verdict: ClassVar[bool] = False
+    """Whether this part shapes what others have judged: it is then asked last, as a ``ShapingGrader``."""
+
+    weight: float = 1.0
+    """Multiplies the part in the outcome (outcome per unit of the part); 0 only records it."""
+
+    @abstractmethod
+    def build(self, source: TaskSource) -> Grader | ShapingGrader: ...
+
+    def code(self) -> tuple[str, ...]:
+        """The Python functions that building this part would run, as the recipe names them."""
+        return ()
+
+
+class ValueSettings(Component, slot="value"):
+    """What unfinished paths are worth."""
+
+    trainable: ClassVar[bool] = False
+    """Whether it learns from finished trees: ``build`` then gives a ``TrainableValue``."""
+    reads: ClassVar[bool] = True
+    """Whether it looks at a path's tokens, which then cost something."""
+
+    @property
+    def untrained(self) -> bool:
+        """Whether it has learnt nothing yet, so that only a stage that trains it can make use of it."""
+        return False
+
+    @abstractmethod
+    def build(self, policy: Policy, *, seed: int) -> ValueModel: ...
+
+
+class LearnerSettings(Component, slot="learner"):
+    """How weights are updated."""
+
+    lr: float = Field(default=1e-6, gt=0)
+    """Peak learning rate."""
+
+    @property
+    def follows_steps(self) -> bool:
+        """Whether its updates depend on how many steps the stage has, as those of a falling learning rate do."""
+        return False
+
+    @abstractmethod
+    def build(self, policy: Policy, *, total_steps: int, needs: frozenset[str]) -> Learner: ...
+
+
+class EngineSettings(Component, slot="engine"):
+    """What samples."""
+
+    @abstractmethod
+    def build(self, policy: Policy) -> Engine: ...
+
+
+class TracesSettings(Component, slot="traces"):
+    """What of finished trees the policy is fine-tuned on."""
+
+    @abstractmethod
+    def build(self) -> Traces: ...
+
+    def check_policy(self, policy: Policy) -> None:
+        """Raise RecipeError where the policy's tokenizer cannot write what the traces are made of."""
+
+
+class TasksSettings(Component, slot="tasks"):
+    """Where tasks come from."""
+
+    @abstractmethod
+    def build(self, split: Split, seed: int) -> TaskSource: ...
+
+
+@dataclass(frozen=True)
+class Composition:
+    """What stands beside a component, in a stage or in a search at test time: what a ``check`` may look at.
+
+    Attributes:
+        steps: of the stage.
+        max_tokens: that the stage may sample; None for no limit.
+        max_tokens_per_task: that a task may sample in a step; None for no limit.
+    """
+
+    steps: int | None = None
+    max_tokens: int | None = None
+    max_tokens_per_task: int | None = None
+    curriculum: CurriculumSettings | None = None
+    guidance: tuple[GuidanceSettings, ...] = ()
+    rollout: RolloutSettings | None = None
+    reward: tuple[RewardSettings, ...] = ()
+    value: ValueSettings | None = None
+    credit: CreditSettings | None = None
+    objective: ObjectiveSettings | None = None
+
+    @property
+    def samples(self) -> int | None:
+        """The rollout's samples of each task; None where it has no fixed number, as a search."""
+        size = None if self.rollout is None else self.rollout.size
+        return size.number if size is not None and size.setting == "samples" else None
+
+
+class StageSettings(Component, slot="stages"):
+    """A loop that trains the policy."""
+
+    if TYPE_CHECKING:  # each stage has defaults and words of its own for these
+        steps: int = 1
+        learner: LearnerSettings
+
+    @abstractmethod
+    def composition(self, reward: tuple[RewardSettings, ...] = ()) -> Composition:
+        """What the stage is made of.
+
+        Args:
+            reward: the recipe's, where the stage has none of its own.
+        """
+
+    @abstractmethod
+    def in_words(self) -> list[str]:
+        """What it does, in a few words each: ``100 steps of 32 tasks`` first."""
+
+    @abstractmethod
+    def build(self, session: Session) -> StageRun: ...
+
+    def check(self, stage: Composition) -> list[str]:
+        # Whoever knows the recipe's reward asks its parts.
+        parts = (part for part in self.components() if not isinstance(part, RewardSettings))
+        return [line for part in parts for line in part.check(stage)]
+
+    @property
+    def sampling(self) -> Sampling:
+        """How evaluations draw where the recipe does not say."""
+        rollout = self.composition().rollout
+        return Sampling() if rollout is None else rollout.sampling
+
+    def with_budget(self, tokens: int, *, keep_steps: bool) -> Self | None:
+        """The stage with as many steps as these tokens may last for at most, which ends with them; None where it
+        samples nothing.
+
+        Args:
+            keep_steps: leave its number of steps as it is.
+        """
+        return None

@@ -1,0 +1,227 @@
+"""The token tree while it grows: Python objects, one tree for each task's whole experience.
+
+A finished set of trees is laid flat as a :class:`lyceum.core.forest.Forest`, which is what credit and learner see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any
+
+from lyceum.core.types import Continuation, Grade, Origin, Task
+
+
+@dataclass(eq=False)
+class Node:
+    """A run of tokens with one origin.
+
+    Attributes:
+        parent: the node above; None for a prompt.
+        tokens: token ids of this run alone.
+        behaviour_logprob: nats, one a token, of the distribution drawn from; empty where the policy did not write.
+        model_logprob: nats, one a token, of the untempered model; empty where the policy did not write.
+        version: of the weights each token was drawn under; empty where the policy did not write.
+        finish: why the run ended: ``stop``, ``length``, or None where nothing was drawn.
+        text: the run decoded.
+        grafted: True where the run was written under another prompt than the one it stands under.
+        value: what a rollout has found the run to be worth, in the rollout's own unit, for credit to read; None where
+            it did not judge it.
+        stats: whatever a component keeps on nodes (visits, hints) for the rollout table; no other component reads it.
+    """
+
+    parent: Node | None
+    tokens: list[int]
+    origin: Origin
+    behaviour_logprob: list[float] = field(default_factory=list)
+    model_logprob: list[float] = field(default_factory=list)
+    version: list[int] = field(default_factory=list)
+    finish: str | None = None
+    text: str = ""
+    grafted: bool = False
+    children: list[Node] = field(default_factory=list)
+    grade: Grade | None = None
+    value: float | None = None
+    stats: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, tokens: Sequence[int], origin: Origin, text: str = "") -> Node:
+        """A new child that the policy did not write."""
+        child: Node = Node(self, list(tokens), origin, text=text)
+        self.children.append(child)
+        return child
+
+    def add_drawn(self, drawn: Continuation, text: str = "") -> Node:
+        """A new child with what the engine drew."""
+        child: Node = Node(
+            self,
+            drawn.tokens,
+            Origin.POLICY,
+            drawn.behaviour_logprob,
+            drawn.model_logprob,
+            drawn.version,
+            drawn.finish,
+            text,
+        )
+        self.children.append(child)
+        return child
+
+    def detach(self) -> None:
+        """Take this node, and all below it, from where it hangs: below a prompt that a guide chose, it may be."""
+        assert self.parent is not None
+        self.parent.children.remove(self)
+
+    def move(self, above: Node) -> None:
+        """Hang this node, and all below it, below another one."""
+        self.detach()
+        self.parent = above
+        above.children.append(self)
+
+    def path(self) -> list[Node]:
+        """From the prompt down to this node."""
+        nodes: list[Node] = [self]
+        while nodes[-1].parent is not None:
+            nodes.append(nodes[-1].parent)
+        return nodes[::-1]
+
+    def path_tokens(self) -> list[int]:
+        return list(chain.from_iterable(node.tokens for node in self.path()))
+
+    @property
+    def completion(self) -> str:
+        """The text below the prompt: what graders read."""
+        return "".join(node.text for node in self.path()[1:])
+
+    @property
+    def completion_tokens(self) -> list[int]:
+        return list(chain.from_iterable(node.tokens for node in self.path()[1:]))
+
+    def walk(self) -> Iterator[Node]:
+        """This node and all below it, parents first, in the order they were added."""
+        stack: list[Node] = [self]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(reversed(node.children))
+
+
+def is_right(leaf: Node) -> bool:
+    """Whether a graded leaf is right; False for one without an outcome.
+
+    Right or wrong is the grader's verdict where it gives one, and an outcome above 0 where it gives none.
+    """
+    if leaf.grade is None or leaf.grade.outcome is None:
+        return False
+    return leaf.grade.outcome > 0 if leaf.grade.verdict is None else leaf.grade.verdict
+
+
+@dataclass(frozen=True)
+class DirectSamples:
+    """Samples of a task without a search.
+
+    Attributes:
+        accuracy: share of them that is right; None where none were drawn, or none could be graded.
+    """
+
+    accuracy: float | None
+
+
+@dataclass(eq=False)
+class Tree:
+    """One task's trees: usually one prompt, more where some trajectories stand under another prompt (a hint).
+
+    Attributes:
+        roots: prompts; ``roots[0]`` is the task's own.
+        chosen: the trajectories to train on where a rollout chooses; None takes every finished leaf.
+        metadata: what guides and rollouts note on this task (tiers of hints, searches, ...) by their names, as a
+            dataclass or a mapping, for the rollout table. A guide reads its own back in ``observe``; nothing else does.
+        direct: what plain samples of the task showed where its trajectories are those of a search. Written by the guide
+            ``search-where-hard``, read by the curriculum ``hard-filter``; None where trajectories are plain samples.
+        sampled_tokens: drawn by the engine for this task, those of discarded rollouts too.
+        mean_abs_advantage: what the learner made of it: the mean over its rollouts of each one's mean |advantage| over
+            its tokens, the curriculum's weight included; 0 where the tree was dropped, None before credit was assigned.
+    """
+
+    task: Task
+    roots: list[Node]
+    chosen: list[Node] | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    direct: DirectSamples | None = None
+    sampled_tokens: int = 0
+    mean_abs_advantage: float | None = None
+
+    @property
+    def root(self) -> Node:
+        return self.roots[0]
+
+    def nodes(self) -> Iterator[Node]:
+        for root in self.roots:
+            yield from root.walk()
+
+    @property
+    def trajectories(self) -> list[Node]:
+        """Leaves to train on: ``chosen``, or every leaf that ended in a continuation that finished."""
+        if self.chosen is not None:
+            return self.chosen
+        return [node for node in self.nodes() if not node.children and node.finish is not None]
+
+    @property
+    def graded(self) -> list[Node]:
+        """Trajectories with an outcome; the others are counted as ungraded and left out of the forest."""
+        return [leaf for leaf, _, _ in self.graded_with_outcome()]
+
+    def graded_with_outcome(self) -> Iterator[tuple[Node, Grade, float]]:
+        for leaf in self.trajectories:
+            if leaf.grade is not None and leaf.grade.outcome is not None:
+                yield leaf, leaf.grade, leaf.grade.outcome
+
+    @property
+    def solved(self) -> float | None:
+        """Share of graded trajectories that are right; None where no grader says."""
+        return _share(leaf.grade.verdict for leaf in self.graded if leaf.grade is not None)
+
+    @property
+    def unaided(self) -> list[Node]:
+        """What the policy wrote by itself under the task's own prompt, with an outcome: no hint, no teacher.
+
+        Whether it is trained or not: where a guide has put something in the place of a failure, that was a failure.
+        """
+        ended = [node for node in self.root.walk() if node.grade is not None and node.grade.outcome is not None]
+        return [leaf for leaf in ended if not self._was_helped(leaf)]
+
+    @property
+    def solved_unaided(self) -> float | None:
+        """Share of ``unaided`` that is right; None where no grader says, or nothing was written unaided."""
+        return _share(leaf.grade.verdict for leaf in self.unaided if leaf.grade is not None)
+
+    def _was_helped(self, leaf: Node) -> bool:
+        root, *written = leaf.path()
+        helpers = (Origin.HINT, Origin.TEACHER)
+        return root is not self.root or any(node.grafted or node.origin in helpers for node in written)
+
+    def add_prompt(self, tokens: Sequence[int], origin: Origin = Origin.PROMPT, text: str = "") -> Node:
+        """Another prompt of this task (one with a hint, say), to be continued like the first."""
+        root = Node(None, list(tokens), origin, text=text)
+        self.roots.append(root)
+        return root
+
+    def graft(self, leaf: Node, root: Node) -> Node:
+        """What was written below one prompt, copied below another: sampled there, to be trained here.
+
+        Behaviour log-probabilities, versions and the grade stay those of the first prompt.
+        """
+        below = root
+        for node in leaf.path()[1:]:
+            copied = replace(node, parent=below, grafted=True, children=[], stats=dict(node.stats))
+            below.children.append(copied)
+            below = copied
+        return below
+
+    def replace(self, old: Node, new: Node) -> None:
+        """Train on ``new`` in the place of ``old``; ``new`` may stand under another prompt of this tree."""
+        self.chosen = [new if leaf is old else leaf for leaf in self.trajectories]
+
+
+def _share(verdicts: Iterable[bool | None]) -> float | None:
+    known = [verdict for verdict in verdicts if verdict is not None]
+    return sum(known) / len(known) if known else None

@@ -1,0 +1,625 @@
+"""What flows between the slots, and what each slot promises to the next.
+
+The slots themselves (``tasks``, ``rollout``, ``credit``, ...) hold implementations; this file holds the words.
+Axis names in tensor annotations, here and everywhere: ``T`` unique tokens of a forest, ``R`` rows (trajectories),
+``L`` tokens of the longest row, ``S`` segments (a row's pass through a node), ``G`` groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, runtime_checkable
+
+from pydantic import Field, field_validator
+
+from lyceum.core.component import Settings, require_keys
+from lyceum.utils.seeds import SeedKey
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from jaxtyping import Bool, Float, Int
+    from torch import Tensor, nn
+
+    from lyceum.core.forest import Forest
+    from lyceum.core.rubric import Criterion
+    from lyceum.core.settings import StageSettings
+    from lyceum.core.solution import Solution
+    from lyceum.core.tree import Node, Tree
+
+Message = Mapping[str, Any]
+"""A chat message: ``role`` and ``content``, a text or a list of parts ``{"type": "text", "text": TEXT}`` (no images
+yet)."""
+
+Row = Mapping[str, Any]
+"""A dataset's row: plain values by column."""
+
+State = dict[str, Any]
+"""What a checkpoint holds of one object: plain values and tensors by name."""
+
+StepMetrics = dict[str, Any]
+"""What is written down of a step, by name: numbers, and what a person may read."""
+
+
+class Stateful(Protocol):
+    """What a resumed run needs of it goes into a state, and comes back out of one."""
+
+    def state_dict(self) -> State: ...
+
+    def load_state_dict(self, state: State, /) -> None: ...
+
+
+class Origin(IntEnum):
+    """Who wrote a token. Only what the policy wrote is trained as policy."""
+
+    PROMPT = 0
+    POLICY = 1
+    HINT = 2
+    TEACHER = 3
+    TOOL = 4
+
+
+@dataclass(frozen=True)
+class Hint:
+    """Help with a task, to stand in its prompt.
+
+    Attributes:
+        tier: how concrete it is: ``knowledge``, ``planning``, ``solution``, or a dataset's own word.
+        text: what the prompt says.
+    """
+
+    tier: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Task:
+    """One problem: what its source says of it, and what one component of the loop tells another about it.
+
+    Attributes:
+        id: unique in its source, stable between runs (it keys random draws and outcomes).
+        messages: the prompt as chat messages, rendered by the model's own chat template.
+        answer: what a verifier compares with; None where nothing is known.
+        columns: the dataset's further columns (``level``, ``steps``, ``hints``, ...), handed to user functions as
+            keywords. Nothing in the loop writes there.
+        provenance: where the task came from (a dataset's name, ``"policy"`` for one that a model wrote).
+        samples: trajectories to sample in this step; None leaves the number to the rollout. Written by curricula and
+            guides, read by rollouts.
+        token_budget: tokens that a completion should use; None without a budget. Written by the curriculum
+            ``shrinking-budget``, read by the reward ``token-budget``.
+        prefix: token ids that every completion begins with, graded and not trained. Written by the curriculum
+            ``good-prefixes``, read by the guide ``prefix``.
+        test_only: its samples say how hard it is and are not trained on. Written and read by the curriculum
+            ``good-prefixes``, in ``draw`` and in ``weight`` and ``observe``.
+        parameters: of its difficulty, by name, where it was made to order; else empty. Written by a
+            :class:`ParametricSource`, read by the curriculum that chose them (``alp-gmm``).
+        hint: the hint in its prompt; None without. Written by ``TaskSource.hinted``, read by guides, which note it on
+            the hinted prompt.
+        hints_leak: whether its source's own hints say the answer; None leaves that to a search for the answer's text.
+            Written by task sources, read by guides.
+    """
+
+    id: str
+    messages: tuple[Message, ...]
+    answer: Any = None
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    provenance: str = "dataset"
+    samples: int | None = None
+    token_budget: int | None = None
+    prefix: tuple[int, ...] = ()
+    test_only: bool = False
+    parameters: Mapping[str, float] = field(default_factory=dict)
+    hint: Hint | None = None
+    hints_leak: bool | None = None
+
+    def with_messages(self, messages: Sequence[Message], *, hint: Hint | None = None) -> Task:
+        """The same problem under another prompt (a rewrite, or one with a hint); the id stays, so the group stays."""
+        return replace(self, messages=tuple(messages), hint=hint or self.hint)
+
+    def public(self) -> Task:
+        """The task as user functions get it: id, messages, answer, columns and provenance alone."""
+        return Task(self.id, self.messages, self.answer, self.columns, self.provenance)
+
+
+class TaskSource(Protocol):
+    """A sequence of tasks, made on demand: ``source[i]`` is the same task in every process.
+
+    A sequence and not a stream, so that a curriculum can draw by index and a resumed run can find its place.
+    ``lyceum.tasks.base.Source`` is a start: all but the first three is there.
+    """
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Task: ...
+
+    def grader(self) -> Grader:
+        """The verifier that fits these tasks: what ``reward: task`` uses."""
+        ...
+
+    def looked_at(self, n: int) -> range:
+        """The tasks that a check reads: the first n of a generator, which goes on as it begins, or all of a dataset."""
+        ...
+
+    def row(self, index: int) -> Row | None:
+        """The dataset's own row that a task was made of; None where tasks are generated, as many as one likes."""
+        ...
+
+    @property
+    def conversational(self) -> bool:
+        """Whether prompts are chat messages in the dataset: reward functions written for TRL then get messages too."""
+        ...
+
+    def hinted(self, task: Task, hint: Hint) -> Task:
+        """The same problem with a hint in its prompt, and as its ``hint``; the id stays."""
+        ...
+
+    def solution(self, task: Task) -> Solution | None:
+        """The task's solution, to be given in part; None where it has none of two steps or more."""
+        ...
+
+    @property
+    def rubric_in_order(self) -> bool:
+        """Whether ``rubric_hint`` words criteria from the first on alone, whichever they are."""
+        ...
+
+    def rubric_hint(self, task: Task, criteria: Sequence[Criterion]) -> Hint:
+        """Criteria of the task as a hint."""
+        ...
+
+
+@runtime_checkable
+class ParametricSource(Protocol):
+    """A task source that also makes tasks to order, from real-valued parameters of their difficulty."""
+
+    @property
+    def parameters(self) -> Mapping[str, tuple[float, float]]:
+        """Name -> (lowest, highest) of each parameter."""
+        ...
+
+    def at(self, values: Mapping[str, float], key: str) -> Task:
+        """The task of these parameters and this key: a pure function of both, in the source's own split.
+
+        The values are its ``parameters``. A parameter that counts something is rounded at random: its
+        fraction is the probability of one more.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Grade:
+    """What a grader says of one trajectory.
+
+    Attributes:
+        outcome: the scalar reward that credit starts from, in the verifier's unit; None where it could not be graded.
+        correct: whether the answer is right, apart from any shaping; None where there is no such notion.
+        steps: (end, reward) of each judged step; ``end`` counts the completion's tokens up to the step's end.
+        parts: the named summands of ``outcome``, before weighting, for the record.
+        reason: why there is no outcome, or why a part of weight 0, which is only recorded, gave none. A task that
+            cannot be graded is counted, never scored 0.
+        details: where a user's function failed: the row that it was given and its traceback.
+        answered: whether an answer was found where it should stand, right or wrong; None where the grader does not say.
+    """
+
+    outcome: float | None
+    correct: bool | None = None
+    steps: tuple[tuple[int, float], ...] = ()
+    parts: Mapping[str, float] = field(default_factory=dict)
+    reason: str | None = None
+    details: str | None = None
+    answered: bool | None = None
+
+    @property
+    def verdict(self) -> bool | None:
+        """Right or wrong: what the grader says, or else what an outcome of exactly 1 or 0 means."""
+        if self.correct is None and self.outcome in (0.0, 1.0):
+            return self.outcome == 1.0
+        return self.correct
+
+    @classmethod
+    def ungraded(cls, reason: str, details: str | None = None) -> Grade:
+        return cls(outcome=None, reason=reason, details=details)
+
+
+class Sampling(Settings):
+    """How the next token is drawn. The order is temperature, top-k, top-p, min-p, then one draw of what is left."""
+
+    temperature: float = Field(default=1.0, ge=0, le=100)
+    """Divides the logits (no unit); 0 is greedy, and nothing else below 0.001 is allowed."""
+    top_k: int = Field(default=0, ge=0)
+    """Keep the k most likely tokens; 0 keeps all."""
+    top_p: float = Field(default=1.0, ge=1e-6, le=1)
+    """Keep the smallest set of tokens with at least this probability."""
+    min_p: float = Field(default=0.0, ge=0, le=1)
+    """Drop tokens less likely than this share of the most likely one."""
+    max_completion_tokens: int = Field(default=64, ge=1)
+    """Longest continuation in one call, in tokens."""
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Strings that end a continuation; the text keeps the string, as vLLM's include_stop_str_in_output does."""
+    stop_token_ids: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    """Token ids that end a continuation, besides the model's own end-of-sequence tokens."""
+
+    @field_validator("temperature")
+    @classmethod
+    def _logits_stay_finite(cls, temperature: float) -> float:
+        if 0 < temperature < 0.001:  # divided by 1e-300 a logit is infinite
+            raise ValueError(f"got {temperature:g}; allowed: 0 (greedy), or 0.001 to 100")
+        return temperature
+
+
+@dataclass(frozen=True)
+class Request:
+    """``n`` continuations of one prefix.
+
+    Attributes:
+        prefix: the tokens so far: a prompt, or the path to any inner node.
+        seeds: one for each continuation; with the same weights, sample i is a function of prefix, sampling, seeds[i].
+        keep: keep the cache of what is computed, because the caller will continue from it.
+        order: requests waiting together are admitted in this order, whatever order they arrived in.
+        written: how many of the prefix's last tokens belong to the completion: a stop string may begin in them, and
+            ends in a token that is drawn.
+    """
+
+    prefix: Sequence[int]
+    seeds: Sequence[int]
+    sampling: Sampling
+    keep: bool = False
+    order: tuple[int | str, ...] = ()
+    written: int = 0
+
+
+@dataclass
+class Continuation:
+    """Tokens that an engine drew.
+
+    Attributes:
+        tokens: the drawn tokens, the one that ended it included.
+        behaviour_logprob: nats, of the distribution really drawn from (after temperature and truncation).
+        model_logprob: nats, of the model's own distribution (temperature 1, nothing cut off).
+        version: of the weights each token was drawn under.
+        finish: ``"stop"`` (end of sequence, stop token or stop string) or ``"length"`` (the limit came first).
+    """
+
+    tokens: list[int]
+    behaviour_logprob: list[float]
+    model_logprob: list[float]
+    version: list[int]
+    finish: str
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Tokens in, tokens and log-probabilities out, for many callers at once.
+
+    Attributes:
+        version: of the weights that it serves.
+        may_step: set by the runtime; awaited before each step, it holds the engine until callers that it has to wait
+            for are back with their next requests.
+    """
+
+    version: int
+    may_step: Callable[[], Awaitable[None]] | None
+
+    @property
+    def tokens_computed(self) -> int:
+        """Tokens that went through the model since the engine was built; what samples share went through it once."""
+        ...
+
+    async def extend(self, request: Request) -> list[Continuation]: ...
+
+    async def score(self, tokens: Sequence[int]) -> list[float]:
+        """Model log-probability (nats, temperature 1) of each token given those before it; 0.0 for the first."""
+        ...
+
+    async def load(self, weights: nn.Module | Mapping[str, Tensor], version: int) -> None:
+        """Serve these weights from now on. In process ``weights`` is the module itself."""
+        ...
+
+
+class Context(Protocol):
+    """What a rollout may ask for. One for each task."""
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def step(self) -> int:
+        """Steps of this stage that are done."""
+        ...
+
+    @property
+    def progress(self) -> float:
+        """Share of the stage that is done, 0 to 1: of its steps or of its budget of tokens, whichever is further."""
+        ...
+
+    def tree(self, task: Task) -> Tree:
+        """A new tree with the task's rendered prompt as its root."""
+        ...
+
+    def render(self, messages: Sequence[Message]) -> list[int]: ...
+
+    def decode(self, tokens: Sequence[int]) -> str: ...
+
+    def encode(self, completion: str) -> list[int]:
+        """Tokens of a completion that somebody else wrote, its end of sequence included."""
+        ...
+
+    async def extend(self, node: Node, n: int, sampling: Sampling | None = None, *, keep: bool = False) -> list[Node]:
+        """``n`` new children of ``node``, written by the policy. ``keep``: the children will be extended again."""
+        ...
+
+    async def score(self, path: Sequence[int]) -> list[float]: ...
+
+    async def grade(self, leaves: Sequence[Node]) -> list[Grade]:
+        """Grade finished trajectories of one task; each grade is also stored on its node."""
+        ...
+
+    async def value(self, paths: Sequence[Node]) -> list[float]:
+        """What paths are worth, finished or not, by the stage's value model; asked by many tasks, answered at once.
+
+        Raises:
+            RuntimeError: the stage has none. A rollout that needs one says so in its ``check``.
+        """
+        ...
+
+    def returning(self) -> AbstractContextManager[None]:
+        """Open around what this task may have to follow with more requests: a rollout that a guide may repeat.
+
+        A verifier in another process takes a time of its own. The engine waits for grades asked for while this is
+        open, so that the task comes back into the same batches every time.
+        """
+        ...
+
+    def tokens_left(self, node: Node) -> int:
+        """Tokens that the model's context leaves below a node; at 0 it cannot be extended."""
+        ...
+
+    def seed(self, *key: SeedKey) -> int:
+        """A 63-bit seed from (run seed, task, key): the same whenever and wherever it is asked for."""
+        ...
+
+    @property
+    def budget_left(self) -> int:
+        """Tokens this task may still sample in this step."""
+        ...
+
+
+Rollout = Callable[[Task, Context], Awaitable["Tree"]]
+"""One task's whole experience, graded: straight-line async code about one task."""
+
+
+class Guidance(Stateful, Protocol):
+    """A rollout in, a rollout out that helps where it must. ``lyceum.guidance.base.Guide`` is a start."""
+
+    def __call__(self, rollout: Rollout) -> Rollout: ...
+
+    def observe(self, trees: Sequence[Tree]) -> None:
+        """A step's finished trees, in the order in which their tasks were drawn, after the weights were updated."""
+        ...
+
+    def metrics(self) -> dict[str, float]:
+        """What it believes and what it did in the step just observed, as ``what/of`` -> number."""
+        ...
+
+
+class ValueModel(Stateful, Protocol):
+    """Estimates whether a path, finished or not, ends in a right answer. ``lyceum.value`` holds them."""
+
+    def __call__(self, paths: Sequence[Node]) -> list[float]:
+        """The estimated probability (0 to 1) that a trajectory through each node ends right, prompt included."""
+        ...
+
+
+class TrainableValue(ValueModel, Protocol):
+    """A value model that learns from what became of paths."""
+
+    def fit(self, examples: Sequence[tuple[Sequence[int], float]]) -> dict[str, float]:
+        """Learn what paths are worth; returns metrics by name.
+
+        Args:
+            examples: (token ids from the prompt's first on, worth in 0 .. 1) of each path.
+        """
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write it where its own settings find it again."""
+        ...
+
+
+Grader = Callable[[Task, Sequence["Node"]], Awaitable[list[Grade]]]
+"""Trajectories of one task in, a grade for each, in order. It sees the set, since a reward may depend on all of it.
+
+It must not wait for the run's own engine, which may be waiting for these very grades."""
+
+
+class Curriculum(Stateful, Protocol):
+    """Which tasks next, and how much each finished tree counts."""
+
+    def draw(self, n: int) -> list[Task]: ...
+
+    def observe(self, trees: Sequence[Tree]) -> None:
+        """A step's finished trees, those that dynamic sampling dropped too, after the weights were updated."""
+        ...
+
+    def weight(self, tree: Tree) -> float:
+        """Multiplies the tree's advantages; 1.0 where the curriculum does not weight."""
+        ...
+
+    def metrics(self) -> dict[str, float]:
+        """What it believes and what it drew in the step just observed, as ``what/of`` -> number."""
+        ...
+
+
+@dataclass(frozen=True)
+class Credited:
+    """What credit gives to the learner, laid out as ``forest.rows()``: 0 where nothing is trained.
+
+    Attributes:
+        advantage: of each row's tokens, without unit.
+        value_target: what a value head should have said before each token, in the reward's unit; None without one.
+    """
+
+    advantage: Float[Tensor, "R L"]
+    value_target: Float[Tensor, "R L"] | None = None
+
+
+class Credit(Protocol):
+    needs: frozenset[str]
+    """Token columns the learner must add to the forest first: ``old_value``, ``reference_logprob``, ``old_logprob``."""
+
+    def __call__(self, forest: Forest) -> Credited: ...
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What an objective sees: some rows of a forest, in the layout of ``forest.rows()``; ``V`` is the vocabulary.
+
+    Log-probabilities are of the learner at the sampling temperature unless named otherwise; entries outside ``mask``
+    are 0 and mean nothing. Fields that no one needs are None.
+
+    Attributes:
+        mask: True on tokens to train on (written by the policy, or a demonstration in fine-tuning).
+        weight: each token's share in the loss, from the aggregation over the *whole* step; sums to 1 over the step,
+            so that losses of micro-batches add up to the full batch's, whatever the split.
+        logprob: nats, of the current weights, with gradient.
+        old_logprob: nats, of the weights at the start of the step. ``logprob`` detached in the first update.
+        behaviour_logprob: nats, of the distribution the engine drew from; nan where the policy did not write.
+        reference_logprob: nats, of the frozen reference.
+        entropy: nats, of the current distribution, with gradient where the objective asks for ``entropy``.
+        value, old_value, value_target: in the reward's unit; value with gradient.
+        logits: current ones, only where an objective asks for ``logits``.
+        group: the group (by default the task) of each row.
+        origin: :class:`Origin` of each token, for objectives that treat a teacher's tokens apart from the policy's.
+        grafted: True where the policy wrote under another prompt than the row's (a hint that training leaves
+            out), whose distribution ``behaviour_logprob`` is of; None where no token was.
+    """
+
+    mask: Bool[Tensor, "R L"]
+    weight: Float[Tensor, "R L"]
+    advantage: Float[Tensor, "R L"]
+    logprob: Float[Tensor, "R L"]
+    old_logprob: Float[Tensor, "R L"]
+    behaviour_logprob: Float[Tensor, "R L"]
+    group: Int[Tensor, " R"]
+    origin: Int[Tensor, "R L"]
+    reference_logprob: Float[Tensor, "R L"] | None = None
+    entropy: Float[Tensor, "R L"] | None = None
+    value: Float[Tensor, "R L"] | None = None
+    old_value: Float[Tensor, "R L"] | None = None
+    value_target: Float[Tensor, "R L"] | None = None
+    logits: Float[Tensor, "R L V"] | None = None
+    grafted: Bool[Tensor, "R L"] | None = None
+
+
+Metrics = dict[str, tuple["Tensor", "Tensor"]]
+"""name -> (sum, weight), both detached scalars: micro-batches add up, the step's figure is sum / weight."""
+
+
+class Learner(Stateful, Protocol):
+    """Updates the policy's weights."""
+
+    skipped_steps: int
+    """Updates that changed nothing, as their loss or gradient was not finite."""
+
+    def annotate(self, forest: Forest, needs: frozenset[str]) -> Forest:
+        """Add the token columns that credit or objective need of this step's starting weights and of the reference."""
+        ...
+
+    def step(self, forest: Forest, credited: Credited, objective: Objective) -> dict[str, float]:
+        """The updates of a step; returns its metrics."""
+        ...
+
+    def weights(self) -> nn.Module:
+        """What the engine serves from now on."""
+        ...
+
+    def require_learnt(self) -> None:
+        """Raise Diverged where no update of the stage changed anything."""
+        ...
+
+
+class Objective(Protocol):
+    columns: frozenset[str]
+    """Token columns that the learner adds to the forest before credit: ``reference_logprob``, ``old_value``."""
+    needs: frozenset[str]
+    """What it computes in an update: any of ``entropy``, ``value``, ``logits``, ``old_logprob``; only that is computed.
+    ``old_logprob`` without a need is the detached current one, which equals it when each batch gets one update."""
+    aggregate: Literal["token", "sequence", "constant"]
+    """``token``, ``sequence`` or ``constant``: how ``Batch.weight`` shares the loss out."""
+    constant: int | None
+    """Tokens a row is divided by where ``aggregate`` is ``constant``."""
+    origins: tuple[Origin, ...]
+    """Whose tokens are trained: the policy's own, or a teacher's in fine-tuning."""
+    zero_advantage_is_zero: bool
+    """True where a row whose advantages are all 0 adds neither loss nor gradient: the learner then skips it."""
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Metrics]: ...
+
+
+ShapingGrader = Callable[[Task, Sequence["Node"], Sequence[bool | None]], Awaitable[list[Grade]]]
+"""A grader that is told which answers the other parts found right (None: nobody says)."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One completion of one prompt.
+
+    Attributes:
+        task: id of the task that it solves.
+        messages: the prompt, as chat messages.
+        text: the completion.
+        tokens: of the completion, its end of sequence included; None where nobody wrote it token by token: it is then
+            encoded as the tokenizer does.
+    """
+
+    task: str
+    messages: tuple[Message, ...]
+    text: str
+    tokens: tuple[int, ...] | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "task": self.task,
+            "messages": [dict(message) for message in self.messages],
+            "text": self.text,
+            "tokens": None if self.tokens is None else list(self.tokens),
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Trace:
+        require_keys("trace", given=state, needed=("task", "messages", "text", "tokens"))
+        tokens = state["tokens"]
+        return cls(state["task"], tuple(state["messages"]), state["text"], None if tokens is None else tuple(tokens))
+
+
+Traces = Callable[[Sequence["Tree"], Callable[[Sequence[int]], str]], list[Trace]]
+"""Finished trees in, and what a tokenizer makes of tokens; traces out, in the order of the trees."""
+
+
+class StageRun(Stateful, Protocol):
+    """A stage under way: what its settings build.
+
+    Attributes:
+        settings: those it was built from.
+        steps: how many it takes at most, and
+        step: how many of them are done.
+        engine: what evaluations sample with.
+        learner: what updates the weights.
+    """
+
+    steps: int
+    step: int
+    engine: Engine
+    learner: Learner
+
+    @property
+    def settings(self) -> StageSettings: ...
+
+    async def run(self) -> None:
+        """Take the steps that are left, with :meth:`Session.pause` after each."""
+        ...
+
+
+Split = Literal["train", "heldout"]

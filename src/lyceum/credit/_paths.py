@@ -1,0 +1,67 @@
+"""What credits of trees share: which nodes each row passes, and what is known of a node laid on its tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from jaxtyping import Float, Int
+
+from lyceum.core.forest import Forest, Rows
+from lyceum.core.types import Credited
+from lyceum.utils.lazy_imports import Tensor, torch
+
+
+@dataclass
+class ForestCredit:
+    """A credit without state that reads more of a forest than its rows' rewards and groups.
+
+    Attributes:
+        advantages: (R, L), the curriculum's weight included.
+    """
+
+    needs: frozenset[str]
+    advantages: Callable[[Forest], Float[Tensor, "R L"]]
+
+    def __call__(self, forest: Forest) -> Credited:
+        return Credited(self.advantages(forest))
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Each row's passes through nodes, P of them, in order: segments that a judged step cut are one pass again.
+
+    Attributes:
+        row: of each pass, never decreasing.
+        node: that it passes.
+        depth: nodes above it on the row; 0 is the prompt.
+        of_segment: (S,) the pass that each of the forest's segments is part of.
+    """
+
+    row: Int[Tensor, " P"]
+    node: Int[Tensor, " P"]
+    depth: Int[Tensor, " P"]
+    of_segment: Int[Tensor, " S"]
+
+
+def passes_of(forest: Forest) -> Passes:
+    row, node = forest.segment_row, forest.segment_node
+    if not len(row):
+        return Passes(row, node, row, row)
+    new = torch.ones(len(row), dtype=torch.bool)
+    new[1:] = (row[1:] != row[:-1]) | (node[1:] != node[:-1])
+    of_segment = new.long().cumsum(0) - 1
+    row, node = row[new], node[new]
+    first = torch.full((forest.n_rows,), len(row)).scatter_reduce(0, row, torch.arange(len(row)), "amin")
+    return Passes(row, node, torch.arange(len(row)) - first[row], of_segment)
+
+
+def lay_on_tokens(of_segment: Float[Tensor, " S"], forest: Forest, rows: Rows) -> Float[Tensor, "R L"]:
+    """Each segment's value on all of its tokens; 0 past each row's end."""
+    length = forest.segment_end - forest.segment_start
+    row = forest.segment_row.repeat_interleave(length)
+    before = (length.cumsum(0) - length).repeat_interleave(length)
+    place = forest.segment_start.repeat_interleave(length) + torch.arange(len(row)) - before
+    laid = of_segment.new_zeros(rows.index.shape)
+    laid[row, place] = of_segment.repeat_interleave(length)
+    return laid

@@ -1,0 +1,173 @@
+"""Attention of one decoding step: one new token for each slot, to the slot's own tokens and to the prompt it shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+
+from lyceum.engine._cache import Store
+from lyceum.utils.lazy_imports import Tensor, torch
+
+
+@dataclass
+class SharedPart:
+    """Which slots attend to which shared prompt: P prompts, at most n slots each."""
+
+    store: Store
+    slot: Int[Tensor, "P n"]  # slots of each prompt, padded with 0
+    place: Int[Tensor, " A"]  # where each slot stands in the flattened (P, n)
+    mask: Float[Tensor, "P*kv 1 length"]  # 0 where the prompt has a token, -inf past its end
+
+    @classmethod
+    def of(cls, store: Store, lengths: list[int], shared: NDArray[np.int64], heads: int) -> SharedPart:
+        """
+        Args:
+            store: of the prompts.
+            lengths: tokens of each prompt.
+            shared: the prompt of each slot, -1 for none.
+            heads: key-value heads.
+        """
+        alone = bool((shared < 0).any())
+        if alone:
+            # Slots without a shared prompt attend to a prompt of no tokens.
+            shared = np.where(shared < 0, len(lengths), shared)
+            lengths = [*lengths, 0]
+            store.reserve(len(lengths), 1)
+        members = np.bincount(shared, minlength=len(lengths))
+        order = np.argsort(shared, kind="stable")
+        inside = np.arange(len(shared)) - np.repeat(np.cumsum(members) - members, members)
+        width = int(members.max())
+        slot = np.zeros((len(lengths), width), np.int64)
+        slot[shared[order], inside] = order
+        place = np.empty(len(shared), np.int64)
+        place[order] = shared[order] * width + inside
+        past = np.arange(max(lengths)) >= np.array(lengths)[:, None]
+        mask = torch.zeros(past.shape).masked_fill_(torch.from_numpy(past), float("-inf"))
+        like = store.kv
+        return cls(
+            store,
+            torch.from_numpy(slot).to(like.device),
+            torch.from_numpy(place).to(like.device),
+            mask.repeat_interleave(heads, 0).unsqueeze(1).to(like),
+        )
+
+
+class DecodePlan:
+    """Attention of one new token for each of A slots. Made when slots come, part or go; ``advance`` between steps.
+
+    Args:
+        store: keys and values of the slots; it has room for the new tokens.
+        length: tokens that each slot holds before this one.
+    """
+
+    def __init__(self, store: Store, length: NDArray[np.int64], part: SharedPart | None) -> None:
+        self.store, self.part = store, part
+        self.count, self.heads, self.dim = len(length), store.kv.shape[3], store.kv.shape[5]
+        self.longest = int(length.max()) + 1
+        # One row for each slot and key-value head, as the matrix products take them.
+        self.at = torch.from_numpy(length).to(store.kv.device).repeat_interleave(self.heads)
+        self.row = torch.arange(len(self.at), device=store.kv.device)
+        self.uniform = bool((length == length[0]).all())
+        self._whole: Tensor | None = None
+        self._mask: dict[int | None, Tensor | None] = {}
+        self._unread = store.kv.new_zeros(())
+        self._look_at_store()
+        self._look()
+
+    def advance(self) -> None:
+        """To the next token of the same slots. The store has room for it."""
+        self.at += 1
+        self.longest += 1
+        self._mask = {}
+        if self._whole is not None and self._whole.shape[-1] >= self.longest:
+            self._whole[self.row, 0, self.at] = 0
+        else:
+            self._whole = None
+        if self.store.kv is self._looked_at:
+            self._written += 1
+        else:
+            self._look_at_store()
+        self._look()
+
+    def _look_at_store(self) -> None:
+        kv = self._looked_at = self.store.kv
+        layers, _, _, _, places, _ = kv.shape
+        self._written = self.row * places + self.at
+        flat = kv.view(layers, 2, -1, self.dim)
+        self._flat_keys, self._flat_values = flat[:, 0].unbind(0), flat[:, 1].unbind(0)
+        used = kv[:, :, : self.count].flatten(2, 3)
+        self._all_keys, self._all_values = used[:, 0].transpose(2, 3), used[:, 1]
+
+    def _look(self) -> None:
+        """The places that hold tokens by now, in each layer."""
+        self._keys = self._all_keys[..., : self.longest].unbind(0)
+        self._values = self._all_values[:, :, : self.longest].unbind(0)
+
+    def mask(self, window: int | None) -> Float[Tensor, "A*kv 1 longest"] | None:
+        """Additive: 0 for a token that the new one sees, -inf for others; None where it sees all."""
+        if window is not None and window >= self.longest:
+            window = None
+        if window not in self._mask:
+            self._mask[window] = self._windowed(window) if window is not None else self._causal()
+        return self._mask[window]
+
+    def _causal(self) -> Tensor | None:
+        if self.uniform:
+            return None
+        if self._whole is None:
+            # Wider than needed, so that ``advance`` only opens one more place a slot.
+            at = torch.arange(self.longest + 64, device=self.at.device)
+            self._whole = self._additive(at <= self.at[:, None])
+        return self._whole[:, :, : self.longest]
+
+    def _windowed(self, window: int) -> Tensor:
+        distance = self.at[:, None] - torch.arange(self.longest, device=self.at.device)
+        return self._additive((distance >= 0) & (distance < window))
+
+    def _additive(self, visible: Tensor) -> Tensor:
+        zeros = torch.zeros(visible.shape, dtype=self.store.kv.dtype, device=visible.device)
+        return zeros.masked_fill_(~visible, float("-inf")).unsqueeze(1)
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float, window: int | None
+    ) -> Tensor:
+        """(A, H, D) queries, (A, Hkv, D) keys and values of the new tokens -> (A, H, D)."""
+        self._flat_keys[layer].index_copy_(0, self._written, key.reshape(-1, self.dim))
+        self._flat_values[layer].index_copy_(0, self._written, value.reshape(-1, self.dim))
+        # Query heads that share a key head are rows of one product.
+        q = query.reshape(len(self.at), -1, self.dim)
+        scores = self._scores(q, self._keys[layer], self.mask(window), scale)
+        if self.part is None:
+            out = torch.bmm(torch.softmax(scores, -1), self._values[layer])
+        elif window is not None:
+            raise NotImplementedError("shared prompts with sliding-window attention")
+        else:
+            out = self._with_shared(self.part, layer, q, scores, scale)
+        return out.view(query.shape)
+
+    def _with_shared(self, part: SharedPart, layer: int, q: Tensor, scores: Tensor, scale: float) -> Tensor:
+        """One softmax over the prompt's scores and the slot's own."""
+        prompts, width = part.slot.shape
+        length = part.mask.shape[-1]
+        keys, values = (x.flatten(0, 1)[: prompts * self.heads, :length] for x in part.store.kv[layer])
+
+        def by_prompt(x: Tensor) -> Tensor:
+            grouped = x.view(self.count, self.heads, -1, x.shape[-1])[part.slot]
+            return grouped.transpose(1, 2).reshape(prompts * self.heads, -1, x.shape[-1])
+
+        def by_slot(x: Tensor) -> Tensor:
+            spread = x.view(prompts, self.heads, width, -1, x.shape[-1]).transpose(1, 2)
+            return spread.flatten(0, 1)[part.place].flatten(0, 1)
+
+        above = by_slot(self._scores(by_prompt(q), keys.transpose(1, 2), part.mask, scale))
+        weight = torch.softmax(torch.cat((above, scores), -1), -1)
+        from_prompt = by_slot(torch.bmm(by_prompt(weight[..., :length].contiguous()), values))
+        return torch.baddbmm(from_prompt, weight[..., length:], self._values[layer])
+
+    def _scores(self, q: Tensor, keys: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+        if mask is None:
+            return torch.baddbmm(self._unread, q, keys, beta=0, alpha=scale)
+        return torch.baddbmm(mask, q, keys, alpha=scale)

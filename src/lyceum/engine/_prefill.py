@@ -1,0 +1,105 @@
+"""Prompts of waiting requests in one forward: what they begin with alike is computed once, what is kept not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float
+
+from lyceum.engine._cache import Ints, Keeper, Store, common
+from lyceum.models.tree_attention import TreePlan
+from lyceum.utils.lazy_imports import Tensor, torch
+
+
+class PrefillPlan(TreePlan):
+    """Attention of new prompt tokens to their own prefix, of which a beginning may be kept from earlier.
+
+    Prefixes that begin alike (a system prompt, few-shot examples) are computed once: sorted, each shares with the one
+    before it what both begin with.
+    """
+
+    def __init__(self, prefixes: Sequence[Sequence[int]], keeper: Keeper) -> None:
+        self._prefixes, self._keeper = prefixes, keeper
+        self.tokens: list[int] = []
+        self.position: list[int] = []
+        self._keys: list[Tensor] = []
+        self._values: list[Tensor] = []
+        self._kept = [keeper.longest(prefix) for prefix in prefixes]
+        """Places in the pool, of the kept beginning of each prefix."""
+        self._new = [np.zeros(0, np.int64) for _ in prefixes]
+        """Which of ``tokens`` follow it."""
+        computed = [j for j, prefix in enumerate(prefixes) if len(self._kept[j]) < len(prefix)]
+        computed.sort(key=lambda j: tuple(prefixes[j]))
+        before: Sequence[int] = ()
+        path = np.zeros(0, np.int64)
+        owned_from: list[int] = []
+        for j in computed:
+            prefix, at = prefixes[j], len(self._kept[j])
+            # What two prefixes have in common beyond what is kept of one is not kept of the other either.
+            path = path[: max(0, common(prefix, before) - at)]
+            first = at + len(path)
+            path = np.concatenate([path, len(self.tokens) + np.arange(len(prefix) - first)])
+            self.tokens += prefix[first:]
+            self.position += range(first, len(prefix))
+            self._new[j], before = path, prefix
+            owned_from.append(first)
+        if self.tokens:
+            # Kept tokens are numbered behind the new ones.
+            read = np.unique(np.concatenate([self._kept[j] for j in computed]))
+            self._read = torch.from_numpy(read).to(keeper.pool.kv.device)
+            kept = (len(self.tokens) + np.searchsorted(read, self._kept[j]) for j in computed)
+            paths = [np.concatenate([above, self._new[j]]) for above, j in zip(kept, computed, strict=True)]
+            super().__init__([torch.from_numpy(path) for path in paths], owned_from)
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float, window: int | None
+    ) -> Tensor:
+        self._keys.append(key)
+        self._values.append(value)
+        if len(self._read):
+            kept = self._keeper.pool.kv[layer].index_select(1, self._read)
+            key, value = torch.cat([key, kept[0]]), torch.cat([value, kept[1]])
+        return super().attend(layer, query, key, value, scale=scale, window=window)
+
+    @cached_property
+    def _computed(self) -> Float[Tensor, "layer 2 n head dim"]:
+        """Of the new tokens."""
+        if not self.tokens:
+            return self._keeper.pool.read(np.zeros(0, np.int64))
+        return torch.stack([torch.stack(pair) for pair in zip(self._keys, self._values, strict=True)])
+
+    def _of_new(self, index: Ints) -> Float[Tensor, "layer 2 n head dim"]:
+        return self._computed.index_select(2, torch.from_numpy(index).to(self._computed.device))
+
+    def whole(self, j: int) -> Float[Tensor, "layer 2 n head dim"]:
+        """Keys and values of prefix j."""
+        return torch.cat([self._keeper.pool.read(self._kept[j]), self._of_new(self._new[j])], 2)
+
+    def fill(self, store: Store, into: Sequence[tuple[int, int]]) -> None:
+        """Write prefixes to entries of a store that has room for them: (entry, prefix)."""
+        if not into:
+            return
+        entries = np.array([entry for entry, _ in into])
+        kept, new = [self._kept[j] for _, j in into], [self._new[j] for _, j in into]
+        at, count = np.array([len(places) for places in kept]), np.array([len(index) for index in new])
+        store.write(np.repeat(entries, at), ranges(at), self._keeper.pool.read(np.concatenate(kept)))
+        store.write(np.repeat(entries, count), np.repeat(at, count) + ranges(count), self._of_new(np.concatenate(new)))
+
+    def keep(self, which: Sequence[int]) -> None:
+        """Keep the prefixes ``which``. Not before all others were read: what was kept may go for them."""
+        places, index = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        for j in which:
+            if len(self._new[j]):
+                at, added = self._keeper.add(self._prefixes[j])
+                places.append(added)
+                index.append(self._new[j][at - len(self._kept[j]) :])
+        self._keeper.pool.write(np.concatenate(places), self._of_new(np.concatenate(index)))
+        self._keeper.trim()
+
+
+def ranges(count: Ints) -> Ints:
+    """0 .. count-1 of each, one after the other."""
+    ends = np.cumsum(count)
+    return np.arange(ends[-1]) - np.repeat(ends - count, count)

@@ -1,0 +1,201 @@
+"""The live prefixes of the embedded engine, as columns: what a step needs of all of them is one array operation.
+
+A *slot* is one live prefix; the samples that have drawn the same tokens so far are its *members*. Slots are dense,
+0 .. n-1, and members lie in the order of their slots. Python's lists are touched only for slots that come, part or go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lyceum.core.types import Continuation, Request
+from lyceum.engine._cache import Ints
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(eq=False)
+class Job:
+    """One request under way."""
+
+    request: Request
+    future: asyncio.Future[list[Continuation]]
+    stop_ids: frozenset[int]
+    results: list[Continuation | None]
+    left: int
+
+
+@dataclass(frozen=True)
+class Joining:
+    """A request that becomes a slot."""
+
+    job: Job
+    cached: int
+    """Tokens of its prefix in the slot's own cache."""
+    shared: int
+    """Entry of the shared prompt, -1 for none."""
+    limit: int
+    """Most tokens that are drawn."""
+    distribution: int
+    """Which of the engine's distributions it draws from."""
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Members by (slot, token drawn): each group that lives on is a slot of its own. G groups, M members."""
+
+    leader: Ints  # (G,) one member of each
+    slot: Ints  # (G,) where it was, never decreasing
+    of: Ints  # (M,) group of each member
+
+
+class Slots:
+    """Columns of the A live slots, and of their M members."""
+
+    token: Ints  # to be fed next
+    position: Ints  # of that token
+    cached: Ints  # own tokens in the slot's cache, behind those of the prompt it shares
+    shared: Ints  # entry of the shared prompt, -1 for none
+    count: Ints  # tokens drawn since the request's prefix
+    limit: Ints  # most of them
+    distribution: Ints
+    strings: Ints  # 1 where the request has stop strings
+
+    _COLUMNS = ("token", "position", "cached", "shared", "count", "limit", "distribution", "strings")
+
+    def __init__(self) -> None:
+        self.job: list[Job] = []
+        self._set_columns(np.zeros((len(self._COLUMNS), 0), np.int64))
+        # What each slot drew, one row a slot.
+        self._drawn: Ints = np.zeros((0, 0), np.int64)
+        self._logprob: Floats = np.zeros((2, 0, 0), np.float32)  # behaviour, model
+        self._set_members(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint64))
+
+    def __len__(self) -> int:
+        return len(self.job)
+
+    @property
+    def members(self) -> int:
+        return len(self.member)
+
+    @property
+    def fed(self) -> NDArray[np.int64]:
+        """(2, A): tokens to be fed, and their positions."""
+        return self._columns[:2]
+
+    def _set_columns(self, columns: Ints) -> None:
+        self._columns = columns
+        for name, column in zip(self._COLUMNS, columns, strict=True):
+            setattr(self, name, column)
+
+    def _set_members(self, slot: Ints, member: Ints, seed: NDArray[np.uint64]) -> None:
+        """(M,) each, in the order of the slots; ``member`` is a sample's index in its request."""
+        self.member_slot, self.member, self.seed = slot, member, seed
+        self.first: Ints = np.searchsorted(slot, np.arange(len(self)))
+        self.alone = len(slot) == len(self)
+        """Whether no two samples share a slot: then member m lives in slot m."""
+        self.distributions: list[int] = np.unique(self.distribution).tolist()
+        stop_ids = sorted(frozenset[int]().union(*{job.stop_ids for job in self.job}))
+        self.stop_ids: Ints = np.array(stop_ids, np.int64)
+
+    # Joining -------------------------------------------------------------------------------------------------------
+
+    def join(self, joining: Sequence[Joining]) -> None:
+        rows = [
+            (
+                j.job.request.prefix[-1], len(j.job.request.prefix) - 1, j.cached, j.shared, 0, j.limit,
+                j.distribution, bool(j.job.request.sampling.stop),
+            )
+            for j in joining
+        ]  # fmt: skip
+        have = len(self)
+        self.job += [j.job for j in joining]
+        self._set_columns(np.concatenate([self._columns, np.array(rows, np.int64).T], 1))
+        self._reserve(len(self), 1)
+        left = [j.job.left for j in joining]
+        self._set_members(
+            np.concatenate([self.member_slot, np.repeat(np.arange(have, len(self)), left)]),
+            np.concatenate([self.member, *(np.arange(n) for n in left)]),
+            np.concatenate([self.seed, *(np.array(j.job.request.seeds, np.uint64) for j in joining)]),
+        )
+
+    # What was drawn ------------------------------------------------------------------------------------------------
+
+    def grouped(self, token: Ints) -> Groups:
+        """Members by the token they drew, (M,)."""
+        if self.alone:
+            return Groups(self.member_slot, self.member_slot, self.member_slot)
+        if (token == token[self.first][self.member_slot]).all():
+            return Groups(self.first, self.member_slot[self.first], self.member_slot)
+        _, leader, of = np.unique(self.member_slot << 32 | token, return_index=True, return_inverse=True)
+        return Groups(leader, self.member_slot[leader], of)
+
+    def drawn(self, slot: int) -> list[int]:
+        return self._drawn[slot, : self.count[slot]].tolist()
+
+    def logprobs(self, slot: int) -> tuple[list[float], list[float]]:
+        """Of the distributions drawn from, and of the model."""
+        behaviour, model = self._logprob[:, slot, : self.count[slot]].tolist()
+        return behaviour, model
+
+    def append(self, place: Ints, token: Ints, behaviour: Floats, model: Floats) -> None:
+        """What the slots at ``place`` drew, each slot once."""
+        count = self.count[place]
+        self._reserve(len(self), int(count.max()) + 1)
+        self._drawn[place, count] = token
+        self._logprob[0, place, count] = behaviour
+        self._logprob[1, place, count] = model
+        self.token[place] = token
+        self.count[place] = count + 1
+
+    def _reserve(self, rows: int, length: int) -> None:
+        have, width = self._drawn.shape
+        if have >= rows and width >= length:
+            return
+        rows = have if have >= rows else max(rows, 2 * have)
+        length = width if width >= length else max(length, 2 * width, 32)
+        drawn, logprob = np.zeros((rows, length), np.int64), np.zeros((2, rows, length), np.float32)
+        drawn[:have, :width], logprob[:, :have, :width] = self._drawn, self._logprob
+        self._drawn, self._logprob = drawn, logprob
+
+    # Parting and leaving -------------------------------------------------------------------------------------------
+
+    def regroup(self, groups: Groups, live: NDArray[np.bool_]) -> tuple[Ints, Ints, Ints]:
+        """Every live group becomes a slot: one stays where its slot was, the others fill gaps or go to the end.
+
+        Returns:
+            The place of each live group, and (source, target) slots whose cache must be copied; no target is a source.
+        """
+        slot = groups.slot[live]
+        n = len(slot)
+        first = np.ones(n, bool)
+        first[1:] = slot[1:] != slot[:-1]
+        stays = first & (slot < n)
+        free = np.ones(n, bool)
+        free[slot[stays]] = False
+        place = slot.copy()
+        place[~stays] = np.flatnonzero(free)
+        source, target = slot[~stays], place[~stays]
+
+        origin = np.empty(n, np.int64)
+        origin[place] = slot
+        self._set_columns(self._columns[:, origin])
+        self.job = [self.job[a] for a in origin.tolist()]
+        if len(source):
+            length = int(self.count.max())
+            self._reserve(n, length)
+            self._drawn[target, :length] = self._drawn[source, :length]
+            self._logprob[:, target, :length] = self._logprob[:, source, :length]
+
+        place_of = np.full(len(live), -1)
+        place_of[live] = place
+        slot_of_member = place_of[groups.of]
+        order = np.argsort(slot_of_member, kind="stable")
+        order = order[np.count_nonzero(slot_of_member < 0) :]
+        self._set_members(slot_of_member[order], self.member[order], self.seed[order])
+        return place, source, target

@@ -1,0 +1,1 @@
+"""Measuring: samples of held-out tasks, pass@k, majorities, intervals."""

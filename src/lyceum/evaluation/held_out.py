@@ -1,0 +1,136 @@
+"""Sampling a model on tasks and grading what it says: what every figure of accuracy comes from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lyceum.core.tree import Tree
+from lyceum.core.types import Context, Engine, Grader, Sampling, Task, TaskSource
+from lyceum.evaluation.statistics import TaskResult, summarise
+from lyceum.models.policy import Policy
+from lyceum.reward.extract import vote
+from lyceum.runtime.in_process import InProcess
+from lyceum.utils.seeds import SeedKey
+
+MAX_REASONS = 8
+"""Reasons for ungraded trajectories that a run tells apart; others are only counted."""
+
+
+def first_tasks(source: TaskSource, n: int) -> list[Task]:
+    """The first n tasks of a source (all where it has fewer): a fixed set, the same in every run and process."""
+    return [source[i] for i in range(min(n, len(source)))]
+
+
+async def sample_tasks(
+    runtime: InProcess,
+    tasks: Sequence[Task],
+    *,
+    samples: int,
+    sampling: Sampling,
+    key: SeedKey = "evaluate",
+    done: Callable[[Tree], None] | None = None,
+) -> list[Tree]:
+    """``samples`` graded completions of every task. Seeds do not depend on the step: differences are the model's."""
+
+    async def rollout(task: Task, context: Context) -> Tree:
+        tree = context.tree(task)
+        await context.grade(await context.extend(tree.root, samples, sampling))
+        return tree
+
+    return await runtime.run(tasks, rollout, key=key, done=done)
+
+
+def results_of(trees: Sequence[Tree]) -> list[TaskResult]:
+    """What the statistics need of graded trees. Votes are counted by the completion's last line after any marker."""
+    results = []
+    for tree in trees:
+        leaves = tree.trajectories
+        verdicts = [None if leaf.grade is None else leaf.grade.verdict for leaf in leaves]
+        level = tree.task.columns.get("level")
+        answers = [vote(leaf.completion) for leaf in leaves]
+        tokens = [len(leaf.completion_tokens) for leaf in leaves]
+        rewards = [None if leaf.grade is None else leaf.grade.outcome for leaf in leaves]
+        results.append(TaskResult(tree.task.id, level, verdicts, answers, tokens, rewards))
+    return results
+
+
+def reasons_ungraded(trees: Sequence[Tree]) -> dict[str, int]:
+    """Why trajectories could not be graded and how often, the most frequent first."""
+    grades = (leaf.grade for tree in trees for leaf in tree.trajectories)
+    counted = Counter(
+        "never graded" if grade is None else grade.reason or "no outcome"
+        for grade in grades
+        if grade is None or grade.outcome is None
+    )
+    return dict(counted.most_common())
+
+
+def details_ungraded(trees: Sequence[Tree]) -> dict[str, str]:
+    """Reason -> where it came from the first time, for reasons that have more to say: a user's function that raised."""
+    grades = [leaf.grade for tree in trees for leaf in tree.trajectories if leaf.grade is not None]
+    return {grade.reason: grade.details for grade in reversed(grades) if grade.reason and grade.details}
+
+
+def why_ungraded(
+    trajectories: int, ungraded: int, reasons: Mapping[str, int], failures: Mapping[str, str]
+) -> list[str]:
+    """How many could not be graded, the most frequent reason, and the lines of where that came from; none if none."""
+    if not ungraded:
+        return []
+    most = max(reasons, key=lambda reason: reasons[reason])
+    number = "none" if ungraded == trajectories else f"{ungraded}"
+    could = "could be" if ungraded == trajectories else "could not be"
+    return [f"{number} of {trajectories} completions {could} graded: {most}", *failures.get(most, "").splitlines()]
+
+
+def why_nothing_graded(trees: Sequence[Tree]) -> list[str]:
+    """Lines that say why no trajectory could be graded; none where one could, or there is none."""
+    trajectories = sum(len(tree.trajectories) for tree in trees)
+    reasons = reasons_ungraded(trees)
+    ungraded = sum(reasons.values())
+    return why_ungraded(trajectories, ungraded, reasons, details_ungraded(trees)) if ungraded == trajectories else []
+
+
+@dataclass
+class Evaluator:
+    """A fixed set of held-out tasks, and how they are sampled."""
+
+    tasks: Sequence[Task]
+    grader: Grader
+    sampling: Sampling
+    samples: int
+    ks: tuple[int, ...]
+    greedy: bool = True
+    every: int = 0
+
+    async def evaluate(
+        self, policy: Policy, engine: Engine, seed: int, done: Callable[[Tree], None] | None = None
+    ) -> EvaluationResult:
+        runtime = InProcess(policy, engine, self.grader, seed=seed)
+        sampled = await sample_tasks(runtime, self.tasks, samples=self.samples, sampling=self.sampling, done=done)
+        greedy = None
+        if self.greedy:
+            at_zero = self.sampling.model_copy(update={"temperature": 0.0})
+            greedy = await sample_tasks(runtime, self.tasks, samples=1, sampling=at_zero, key="greedy", done=done)
+        return EvaluationResult(sampled, greedy, self.ks)
+
+
+@dataclass
+class EvaluationResult:
+    """What one evaluation gave."""
+
+    trees: list[Tree]
+    greedy: list[Tree] | None
+    ks: tuple[int, ...]
+
+    @property
+    def results(self) -> list[TaskResult]:
+        return results_of(self.trees)
+
+    def metrics(self) -> dict[str, Any]:
+        greedy = None if self.greedy is None else results_of(self.greedy)
+        reasons = dict(list(reasons_ungraded(self.trees).items())[:MAX_REASONS])
+        return {**summarise(self.results, self.ks, greedy=greedy), "reasons_ungraded": reasons}

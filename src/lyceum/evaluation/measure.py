@@ -1,0 +1,326 @@
+"""Measuring a model on tasks: everything checked first, then sampled, then told with intervals."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from lyceum.core.component import MOST_SAMPLES, explain, kinds
+from lyceum.core.tree import Tree
+from lyceum.core.types import Grader, Sampling, Task, TaskSource
+from lyceum.engine.embedded import EmbeddedEngine
+from lyceum.evaluation.held_out import EvaluationResult, Evaluator, first_tasks, results_of, why_nothing_graded
+from lyceum.evaluation.statistics import summarise
+from lyceum.models.limits import context_of
+from lyceum.models.load import BASE, SCRATCH, ModelSettings, check_model, load_policy, load_tokenizer
+from lyceum.models.policy import Policy
+from lyceum.models.prompts import check_prompts
+from lyceum.recipe.schema import Overrides, Recipe, apply_overrides, check_code, read_override, tasks_from_text
+from lyceum.reward.base import allow_code, combine
+from lyceum.run.folder import recover
+from lyceum.run.outputs import check_output, input_paths
+from lyceum.run.reader import read_recipe
+from lyceum.utils.aio import run_async
+from lyceum.utils.atomic_files import atomic_write
+from lyceum.utils.documents import DATA, DocumentError, read_json
+from lyceum.utils.errors import RecipeError, nearest
+from lyceum.utils.garbage_collection import only_new
+from lyceum.utils.levels import level_order
+from lyceum.utils.numbers import to_json
+from lyceum.utils.progress import Progress
+
+KEYS = ("model", "tasks", "reward", "trust_code")
+"""Of a recipe, that say something here too; sampling's come besides."""
+
+MAX_TOKENS = 256
+"""Longest completion where neither the caller nor a run's recipe says, in tokens."""
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """What an evaluation found.
+
+    ``metrics`` are those of a run's summary (``overall``, ``by_level``, ``greedy``, ``pass_at``, ``avg_at`` and
+    ``maj_at``: shares with ``mean``, ``low``, ``high``), and in ``levels`` those of each level.
+    """
+
+    metrics: dict[str, Any]
+    trees: list[Tree] = field(repr=False, default_factory=list)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.metrics[name]
+
+    @property
+    def why_nothing_graded(self) -> list[str]:
+        """Lines that say why no sample could be graded; none where one could."""
+        return why_nothing_graded(self.trees)
+
+    def to_json(self) -> dict[str, Any]:
+        return self.metrics
+
+    def write(self, file: Path | str) -> Path:
+        """The metrics as JSON.
+
+        Raises:
+            Unwritten: they could not be written.
+        """
+        file = Path(file)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            atomic_write(file, to_json(self.metrics, indent=2) + "\n")
+        except OSError as error:
+            raise Unwritten(self, error) from error
+        return file
+
+
+class Unwritten(OSError):
+    """The metrics could not be written; ``accuracy`` holds them."""
+
+    def __init__(self, accuracy: Accuracy, error: OSError) -> None:
+        super().__init__(error.errno, error.strerror, error.filename)
+        self.accuracy = accuracy
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """An evaluation that can be run: made by :meth:`of`, which refuses what cannot work before any model is loaded."""
+
+    recipe: Recipe
+    source: TaskSource
+    sampling: Sampling
+    k: tuple[int, ...]
+    loaded: Policy | None = None
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        tasks: Any,
+        overrides: Overrides,
+        *,
+        k: Sequence[int],
+        n: int,
+        samples: int | None,
+        greedy: bool,
+        seed: int,
+        loaded: Policy | None = None,
+    ) -> Measurement:
+        ks, samples = _sizes(k, samples)
+        if n < 1:
+            raise RecipeError(f"n: got {n}; allowed: 1 or more")
+        placed = [_placed(override) for override in overrides]
+        tasks = _only_tasks(tasks, placed)
+        raw = _of_run(model) if isinstance(model, (str, Path)) else {"model": model}
+        sampling = raw.pop("sampling", {"max_completion_tokens": MAX_TOKENS})
+        evaluate = {"n": n, "samples": samples, "k": list(ks), "greedy": greedy, "sampling": sampling}
+        raw |= {"seed": seed, "evaluate": evaluate}
+        if tasks is not None:
+            # What a run graded its own tasks by need not fit others; what they bring along does.
+            raw.pop("reward", None)
+            raw["tasks"] = tasks_from_text(str(tasks) if isinstance(tasks, Path) else tasks)
+        elif raw.get("model") in (BASE, SCRATCH):
+            raw["tasks"] = {"kind": "chain"}
+        typed = apply_overrides(raw, placed)
+        if tasks is not None:
+            raw["tasks"] = whole(tasks_from_text(raw["tasks"]))
+        if "tasks" not in raw:
+            if loaded is None:  # a model that cannot be used is the first thing to say
+                check_model(_validated({"model": raw["model"]}).model)
+            known = f"{', '.join(kinds('tasks'))}, reasoning-gym:NAME, or a dataset's file or name"
+            raise RecipeError(f"tasks: got none, and {model} is no run that has its own; allowed: {known}")
+        recipe = _validated(raw)
+        check_code(recipe, typed)
+        source = recipe.tasks.build("heldout", seed)
+        if not len(source):
+            raise RecipeError("tasks: got an empty source; allowed: at least one task")
+        with allow_code():
+            combine(recipe.reward, source)
+        if loaded is None:
+            tokenizer = load_tokenizer(recipe.model)
+            check_prompts("tasks", source, tokenizer, context_of(recipe.model, tokenizer))
+        return cls(recipe, source, recipe.evaluate.sampling or Sampling(), ks, loaded)
+
+    def check_output(self, output: Path | str) -> None:
+        """Raise RecipeError for a file that cannot be written, is read here, or holds anything but an evaluation."""
+        file = check_output("output", output, inputs=input_paths(self.recipe))
+        if file.exists() and file.stat().st_size and not _is_evaluation(file):
+            raise RecipeError(
+                f"output: {file} is there and was not written by lyceum eval; allowed: a new file, or an evaluation's"
+            )
+
+    def run(self) -> Accuracy:
+        settings = self.recipe.evaluate
+        began = time.perf_counter()
+        policy, grader, tasks = self.opened()
+        evaluator = Evaluator(tasks, grader, self.sampling, settings.samples, self.k, settings.greedy)
+        with Progress(len(tasks) * (1 + settings.greedy), title="evaluating", unit="task") as progress, only_new():
+            done = 0
+
+            def finished(_: Tree) -> None:
+                nonlocal done
+                done += 1
+                progress.step(done)
+
+            result = run_async(evaluator.evaluate(policy, EmbeddedEngine(policy), self.recipe.seed, finished))
+        return Accuracy(self._metrics(result) | {"seconds": round(time.perf_counter() - began, 3)}, result.trees)
+
+    def opened(self) -> tuple[Policy, Grader, list[Task]]:
+        """The model, loaded, what grades, and the tasks."""
+        policy = self.loaded or load_policy(self.recipe.model)
+        with allow_code():
+            grader = combine(self.recipe.reward, self.source)
+        return policy, grader, first_tasks(self.source, self.recipe.evaluate.n)
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What is measured, on what, and how it is sampled."""
+        return {
+            "model": self.recipe.model.path if self.loaded is None else "a loaded model",
+            "tasks_from": self.recipe.tasks.model_dump(mode="json"),
+            "sampling": self.sampling.model_dump(mode="json"),
+            "seed": self.recipe.seed,
+        }
+
+    def _metrics(self, result: EvaluationResult) -> dict[str, Any]:
+        leaves = [leaf for tree in result.trees for leaf in tree.trajectories]
+        return {
+            **self.asked,
+            **result.metrics(),
+            "levels": by_level(result),
+            "tokens_sampled": sum(tree.sampled_tokens for tree in [*result.trees, *(result.greedy or ())]),
+            "completion_tokens_mean": sum(len(leaf.completion_tokens) for leaf in leaves) / max(1, len(leaves)),
+            "truncated": sum(leaf.finish == "length" for leaf in leaves) / max(1, len(leaves)),
+        }
+
+
+def _sizes(k: Sequence[int], samples: int | None) -> tuple[tuple[int, ...], int]:
+    """The k, rising, and the samples of each task, by default the largest k.
+
+    Raises:
+        RecipeError: a k below 1 or none, or samples that are fewer than a k or too many.
+    """
+    ks = tuple(sorted(set(k)))
+    if not ks or ks[0] < 1:
+        raise RecipeError(f"k: got {list(k)}; allowed: numbers of 1 or more")
+    samples = ks[-1] if samples is None else samples
+    if samples > MOST_SAMPLES:
+        raise RecipeError(f"samples: got {samples}, of each task; allowed: {MOST_SAMPLES} or fewer")
+    if samples < ks[-1]:
+        raise RecipeError(f"samples: got {samples}, but k is up to {ks[-1]}; allowed: {ks[-1]} or more")
+    return ks, samples
+
+
+def _only_tasks(tasks: Any, placed: Sequence[tuple[str, Any]]) -> Any:
+    """The tasks that were given, as an argument or as a key; raises RecipeError where there are both."""
+    for key, value in placed:
+        if key == "tasks":
+            if tasks is not None:
+                raise RecipeError(f"tasks: got {value!r} as a key, and {tasks!r} before it; allowed: one of them")
+            tasks = value
+    return tasks
+
+
+def _is_evaluation(file: Path) -> bool:
+    try:
+        found = read_json(file.read_bytes(), limits=DATA)
+    except (DocumentError, OSError):
+        return False
+    return isinstance(found, dict) and {"tasks_from", "sampling", "overall"} <= found.keys()
+
+
+def by_level(result: EvaluationResult) -> dict[str, dict[str, Any]]:
+    """Each level's own summary, its metrics at every k included; nothing where tasks have no level."""
+    sampled: dict[str, list[Any]] = {}
+    greedy: dict[str, list[Any]] = {}
+    for task in result.results:
+        if task.level is not None:
+            sampled.setdefault(str(task.level), []).append(task)
+    for task in results_of(result.greedy or ()):
+        greedy.setdefault(str(task.level), []).append(task)
+    found: dict[str, dict[str, Any]] = {}
+    for level in sorted(sampled, key=level_order):
+        metrics = summarise(sampled[level], result.ks, greedy=greedy.get(level))
+        metrics.pop("by_level", None)
+        if metrics.get("greedy"):
+            metrics["greedy"] = metrics["greedy"]["overall"]
+        found[level] = metrics
+    return found
+
+
+def whole(tasks: Any) -> Any:
+    """A dataset's every row as held out, where nobody says which: there is no training here to keep them from."""
+    if not isinstance(tasks, Mapping) or tasks.get("kind") != "dataset":
+        return tasks
+    chosen = {"heldout_path", "heldout_split", "heldout_share"} & set(tasks)
+    return dict(tasks) if chosen else {**tasks, "heldout_path": tasks.get("path")}
+
+
+def model_settings(model: Any, keys: Mapping[str, Any]) -> ModelSettings:
+    """What a run's folder, a path or settings name, with keys of their own.
+
+    Raises:
+        RecipeError: an unknown key, or a wrong value.
+    """
+    raw = _of_run(model) if isinstance(model, (str, Path)) else {"model": model}
+    apply_overrides(raw, [(f"model.{key}", value) for key, value in keys.items()])
+    return _validated({"model": raw["model"]}).model
+
+
+def _of_run(model: str | Path) -> dict[str, Any]:
+    """What to measure of a run's folder: its model on its own tasks. Of anything else, the model alone."""
+    folder = Path(model).expanduser()
+    recover(folder)
+    if not (folder / "recipe.yaml").is_file():
+        return {"model": str(model)}
+    if not (folder / "model").is_dir():
+        raise RecipeError(f"model: the run {folder} has no model yet; allowed: a run that has finished")
+    # Key by key: a run's recipe may say trust_code, and that was said of another command.
+    written = read_recipe(folder)
+    known = {key: written[key] for key in ("tasks", "reward") if key in written}
+    evaluation = written.get("evaluate") or {}
+    last = (written.get("stages") or [{}])[-1]
+    rollout = last.get("rollout")
+    sampling = evaluation.get("sampling") or (rollout.get("sampling") if isinstance(rollout, dict) else None)
+    dtype = (written.get("model") or {}).get("dtype", "float32")
+    raw = {"model": {"path": str(folder / "model"), "dtype": dtype}}
+    raw |= {"sampling": sampling} if sampling else {}
+    raw |= known | ({"tasks": evaluation["tasks"]} if evaluation.get("tasks") else {})
+    try:
+        _validated(
+            {key: value for key, value in raw.items() if key != "sampling"} | {"evaluate": {"sampling": sampling}}
+        )
+    except RecipeError as error:
+        raise RecipeError(f"{folder / 'recipe.yaml'}: {line}" for line in error.lines) from error
+    return raw
+
+
+def _placed(override: str | tuple[str, Any]) -> tuple[str, Any]:
+    """Sampling's keys may be named alone: there is only one thing here that samples.
+
+    Raises:
+        RecipeError: a key of training, or of what is said otherwise; it would do nothing here.
+    """
+    key, value = read_override(override)
+    first = key.partition(".")[0]
+    if first in Sampling.model_fields:
+        return f"evaluate.sampling.{key}", value
+    if first == "sampling":
+        return f"evaluate.{key}", value
+    if key == "model":
+        raise RecipeError(f"model: got {value!r} as a key; allowed: the model's name before the keys, model.KEY")
+    if first not in KEYS:
+        allowed = [*KEYS, *Sampling.model_fields]
+        raise RecipeError(f"{key}: unknown key{nearest(first, allowed)}; allowed: {', '.join(allowed)}")
+    return key, value
+
+
+def _validated(raw: Mapping[str, Any]) -> Recipe:
+    try:
+        return Recipe.model_validate(dict(raw))
+    except ValidationError as error:
+        raise RecipeError(explain(error, Recipe)) from None

@@ -1,0 +1,144 @@
+"""Guide: where every unguided rollout fails, sample with a hint in the prompt and train without it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from lyceum.core.settings import GuidanceSettings
+from lyceum.core.solution import ladder_of, levels_of
+from lyceum.core.tree import Node, Tree, is_right
+from lyceum.core.types import Context, Guidance, Hint, Rollout, Task, TaskSource
+from lyceum.guidance.base import TaskGuide, check_ladders, failed, fits, notes_of, take_over
+
+Keep = Literal["group", "right", "both"]
+
+
+@dataclass(frozen=True)
+class GuideNote:
+    """What came of a task's hint.
+
+    Attributes:
+        outcome: ``not needed``, why no hint was given (``no hint``, ``no budget``, ``too long``), ``rescued`` or
+            ``failed``.
+        unguided: accuracy without the hint; None where no grader says.
+        right, hinted: right and all samples under the hint.
+        hint: that was given.
+    """
+
+    outcome: str
+    unguided: float | None
+    right: int = 0
+    hinted: int = 0
+    hint: Hint | None = None
+
+
+class HintedSamples(GuidanceSettings):
+    """Of a task whose rollouts all fail, trajectories that were written under a hint, trained below its own prompt.
+
+    They are what ``objective: guide`` corrects for; any other objective takes them for the unguided policy's own.
+    """
+
+    formerly: ClassVar[tuple[str, ...]] = ("guide",)
+    kind: Literal["guide-grpo"] = "guide-grpo"
+    tiers: tuple[str, ...] = Field(("knowledge", "planning", "solution"), min_length=1)
+    """Tiers that may be shown, from abstract to concrete: of the last one that a task has, all its hints are."""
+    samples: int | None = Field(None, ge=1)
+    """Completions under the hint; by default as many as without it."""
+    keep: Keep = "group"
+    """Which rollouts are trained once a guided one is right: ``group``: the guided ones, in the place of all others;
+    ``right``: the right ones among them, each in the place of a failure; ``both``: all, in one larger group."""
+    allow_leaks: bool = False
+    """Take hints that say the final answer."""
+
+    def check_tasks(self, source: TaskSource) -> None:
+        check_ladders("guidance.guide", source, allow_leaks=self.allow_leaks, tiers=self.tiers)
+
+    def build(self, source: TaskSource, *, seed: int) -> Guidance:
+        return GuideGRPO(self, source)
+
+
+class GuideGRPO(TaskGuide):
+    """Source: Guide-GRPO, arXiv:2506.13923; the authors' code (guide_rl) replaces the whole group, as ``keep: group``
+    does."""
+
+    def __init__(self, settings: HintedSamples, source: TaskSource) -> None:
+        self.settings, self.source = settings, source
+
+    async def roll(self, rollout: Rollout, task: Task, context: Context) -> Tree:
+        with context.returning():
+            tree = await rollout(task, context)
+        needed = failed(tree)
+        tree.metadata["guide-grpo"] = (
+            await self.help(tree, rollout, context) if needed else GuideNote("not needed", tree.solved)
+        )
+        return tree
+
+    async def help(self, tree: Tree, rollout: Rollout, context: Context) -> GuideNote:
+        """Sample once more under a hint and choose what is trained; what came of it."""
+        unguided = tree.solved
+        hint = self.hint_for(tree.task)
+        if hint is None:
+            return GuideNote("no hint", unguided)
+        if context.budget_left <= 0:
+            return GuideNote("no budget", unguided)
+        hinted = replace(self.source.hinted(tree.task, hint), samples=self.settings.samples or tree.task.samples)
+        if not fits(hinted, context):
+            return GuideNote("too long", unguided)
+        helped = await rollout(hinted, context)
+        tree.sampled_tokens += helped.sampled_tokens
+        take_over(tree, helped)
+        own = tree.trajectories
+        grafted = [tree.graft(leaf, tree.root) for leaf in helped.graded]
+        tree.chosen = chosen(own, grafted, self.settings.keep)
+        right = sum(map(is_right, grafted))
+        return GuideNote("rescued" if right else "failed", unguided, right, len(grafted), hint)
+
+    def hint_for(self, task: Task) -> Hint | None:
+        levels = levels_of(ladder_of(task), self.settings.tiers)
+        return levels[-1] if levels else None
+
+    def observe(self, trees: Sequence[Tree]) -> None:
+        notes = [note for _, note in notes_of(trees, GuideNote)]
+        outcomes = Counter(note.outcome for note in notes)
+        hinted = sum(note.hinted for note in notes)
+        unguided = [note.unguided for note in notes if note.unguided is not None]
+        metrics: dict[str, float] = {
+            "groups/failed": len(notes) - outcomes["not needed"],
+            "groups/guided": outcomes["rescued"] + outcomes["failed"],
+            "groups/rescued": outcomes["rescued"],
+            "without_hints/tasks": outcomes["no hint"],
+            "too_long/hints": outcomes["too long"],
+        }
+        if hinted:
+            metrics["correct/guided"] = sum(note.right for note in notes) / hinted
+        if unguided:
+            metrics["correct/unguided"] = fmean(unguided)
+        self._metrics = metrics
+
+
+def chosen(own: Sequence[Node], guided: Sequence[Node], keep: Keep) -> list[Node]:
+    """What is trained of a group that failed.
+
+    Args:
+        own: its failed rollouts.
+        guided: what was written under the hint, grafted below the task's own prompt.
+        keep: as in the settings.
+    Returns:
+        The failed group as it was where no guided rollout is right: nothing tells its rollouts apart.
+    """
+    right = [leaf for leaf in guided if is_right(leaf)]
+    if not right:
+        return list(own)
+    match keep:
+        case "group":
+            return list(guided)
+        case "right":
+            return [*own[: max(0, len(own) - len(right))], *right]
+        case "both":
+            return [*own, *guided]

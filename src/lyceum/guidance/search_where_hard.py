@@ -1,0 +1,196 @@
+"""Search only where direct samples fail, and only until it has found a solution: pass@K filter and solution cache."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from lyceum.core.component import of_kind, require_keys, slot
+from lyceum.core.settings import Composition, GuidanceSettings, RolloutSettings
+from lyceum.core.tree import DirectSamples, Node, Tree, is_right
+from lyceum.core.types import Context, Continuation, Origin, Rollout, Task, TaskSource
+from lyceum.guidance.base import TaskGuide, notes_of
+
+Solution = dict[str, Any]
+"""A right trajectory as plain lists: the fields of a ``Continuation``."""
+
+
+@dataclass(frozen=True)
+class SearchNote:
+    """How a task was sampled, and how many of its trajectories are cached solutions."""
+
+    by: Literal["search", "cache", "direct", "dropped"]
+    cached: int
+
+
+class SearchWhereHard(GuidanceSettings):
+    """Direct samples first; the rollout (a search) for tasks that these mostly fail, and cached solutions among direct
+    samples for tasks that a search has solved.
+
+    Source: DeepSearch, arXiv:2509.25454, sections 4.1 and 4.2, and its released code (register_replay_buffer.py).
+    """
+
+    kind: Literal["search-where-hard"] = "search-where-hard"
+    direct: Annotated[RolloutSettings, slot("rollout", "flat")] = of_kind("flat")
+    """How a task is sampled without a search; its number of samples is that of a group."""
+    tests: int = Field(default=4, ge=0)
+    """Direct samples that say whether a task is hard; 0 searches every task that has no cached solution."""
+    hard: float = Field(default=0.25, ge=0, lt=1)
+    """A task is hard where at most this share of its direct samples is right, and the solutions of a search are kept
+    where more than none and at most this share of its trajectories are right (no unit)."""
+    easy: Literal["train", "drop"] = "drop"
+    """What becomes of other tasks: their direct samples, made up to a group, are trained on, or the task is left out of
+    the step, as in the paper."""
+    cached_tasks: int = Field(default=1024, ge=0)
+    """Most tasks with cached solutions, the longest kept leaving first; 0 keeps none: every hard task is searched."""
+
+    def check(self, stage: Composition) -> list[str]:
+        lines = super().check(stage)
+        wanted, given = None if stage.rollout is None else stage.rollout.sampling, self.direct.sampling
+        if wanted is not None and wanted != given:
+            differs = [name for name in type(wanted).model_fields if getattr(wanted, name) != getattr(given, name)]
+            lines += [
+                f"guidance.search-where-hard.direct.sampling.{name}: got {getattr(given, name)!r}, but "
+                f"rollout.sampling.{name} is {getattr(wanted, name)!r}; allowed: the same in both, as both are trained "
+                "as one policy's"
+                for name in differs
+            ]
+        return lines
+
+    def build(self, source: TaskSource, *, seed: int) -> SolutionCache:
+        return SolutionCache(self)
+
+
+class SolutionCache(TaskGuide):
+    """Its state: the cached solutions, by task."""
+
+    def __init__(self, settings: SearchWhereHard) -> None:
+        self.settings = settings
+        self.direct: Rollout = settings.direct.build()
+        self.solutions: dict[str, list[Solution]] = {}
+
+    async def roll(self, rollout: Rollout, task: Task, context: Context) -> Tree:
+        # Read here and changed in ``observe`` alone: what a task gets does not depend on who is done first.
+        if solutions := self.solutions.get(task.id):
+            return await self.replay(task, solutions, context)
+        if not self.settings.tests:
+            return noted(await rollout(task, context), None, "search")
+        with context.returning():
+            test = await self.sample(task, self.settings.tests, context)
+        if test.solved is None or test.solved <= self.settings.hard:
+            tree = await rollout(task, context)
+            tree.sampled_tokens += test.sampled_tokens
+            return noted(tree, test.solved, "search")
+        if self.settings.easy == "drop":
+            solved, test.chosen = test.solved, []
+            return noted(test, solved, "dropped")
+        return noted(await self.made_up(test, context), test.solved, "direct")
+
+    async def made_up(self, test: Tree, context: Context) -> Tree:
+        """The samples of the test, and as many more as a group has."""
+        missing = self.group(test.task) - self.settings.tests
+        if missing > 0 and context.budget_left > 0:
+            more = await self.sample(test.task, missing, context)
+            # Below the one prompt: what stands below another is taken for helped, and for no solution of the task.
+            test.chosen = [*test.trajectories, *more.trajectories]
+            for child in list(more.root.children):
+                child.move(test.root)
+            test.roots += more.roots[1:]
+            test.sampled_tokens += more.sampled_tokens
+        return test
+
+    async def replay(self, task: Task, solutions: Sequence[Solution], context: Context) -> Tree:
+        """A group of direct samples, the first of which give way to the cached solutions."""
+        with context.returning():
+            tree = await self.sample(task, self.group(task), context)
+        solved, own = tree.solved, tree.trajectories
+        restored = [restore(tree.root, solution, context) for solution in solutions[: len(own)]]
+        await context.grade(restored)
+        tree.chosen = [*restored, *own[len(restored) :]]
+        return noted(tree, solved, "cache", len(restored))
+
+    async def sample(self, task: Task, n: int, context: Context) -> Tree:
+        tree = await self.direct(replace(task, samples=n), context)
+        tree.task = task  # as it was drawn, not as a test of it
+        return tree
+
+    def group(self, task: Task) -> int:
+        return task.samples or Composition(rollout=self.settings.direct).samples or 8
+
+    def observe(self, trees: Sequence[Tree]) -> None:
+        notes = notes_of(trees, SearchNote)
+        direct = [None if tree.direct is None else tree.direct.accuracy for tree, _ in notes]
+        for (tree, note), accuracy in zip(notes, direct, strict=True):
+            if note.by == "search" and self.settings.cached_tasks:
+                self.keep(tree)
+            elif note.by == "cache" and accuracy is not None and accuracy > self.settings.hard:
+                self.solutions.pop(tree.task.id, None)  # it is no longer hard
+        while len(self.solutions) > self.settings.cached_tasks:
+            del self.solutions[next(iter(self.solutions))]
+        by = Counter(note.by for _, note in notes)
+        metrics: dict[str, float] = {
+            "searched/tasks": by["search"],
+            "easy/tasks": by["direct"] + by["dropped"],
+            "used/hits": by["cache"],
+            "used/solutions": sum(note.cached for _, note in notes),
+            "cached/tasks": len(self.solutions),
+        }
+        if known := [accuracy for accuracy in direct if accuracy is not None]:
+            metrics["solved/direct"] = fmean(known)
+        self._metrics = metrics
+
+    def keep(self, tree: Tree) -> None:
+        """Keep a search's right trajectories, each once, where few of them are right."""
+        if tree.solved is None or not 0 < tree.solved <= self.settings.hard:
+            return
+        found: dict[tuple[int, ...], Solution] = {}
+        for leaf in tree.graded:
+            if is_right(leaf) and leaf.path()[0] is tree.root and (solution := flattened(leaf)) is not None:
+                found.setdefault(tuple(solution["tokens"]), solution)
+        self.solutions.pop(tree.task.id, None)
+        if found:
+            self.solutions[tree.task.id] = list(found.values())[: self.group(tree.task)]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"solutions": {id: [dict(one) for one in found] for id, found in self.solutions.items()}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        require_keys("guidance.search-where-hard", given=state, needed=self.state_dict())
+        self.solutions = {id: [dict(one) for one in found] for id, found in state["solutions"].items()}
+
+
+def noted(
+    tree: Tree, direct: float | None, by: Literal["search", "cache", "direct", "dropped"], cached: int = 0
+) -> Tree:
+    tree.direct = DirectSamples(direct)
+    tree.metadata |= {"direct": direct, "search-where-hard": SearchNote(by, cached)}
+    return tree
+
+
+def flattened(leaf: Node) -> Solution | None:
+    """A trajectory below its prompt as one continuation; None where the policy did not write all of it."""
+    below = leaf.path()[1:]
+    if any(node.origin is not Origin.POLICY or node.grafted for node in below):
+        return None
+    return {
+        "tokens": [token for node in below for token in node.tokens],
+        # Of when they were drawn: who corrects for a stale policy needs them, the ratio of PPO does not read them.
+        "behaviour_logprob": [value for node in below for value in node.behaviour_logprob],
+        "model_logprob": [value for node in below for value in node.model_logprob],
+        "version": [version for node in below for version in node.version],
+        "finish": leaf.finish,
+    }
+
+
+def restore(root: Node, solution: Solution, context: Context) -> Node:
+    """A cached solution as a trajectory below a prompt, written by the policy as it was then."""
+    runs = (list(solution[name]) for name in ("tokens", "behaviour_logprob", "model_logprob", "version"))
+    drawn = Continuation(*runs, finish=solution["finish"])
+    leaf = root.add_drawn(drawn, context.decode(drawn.tokens))
+    leaf.stats["cached"] = drawn.version[-1]
+    return leaf

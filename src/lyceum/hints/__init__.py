@@ -1,0 +1,1 @@
+"""Ladders of hints for a dataset, written by a model."""

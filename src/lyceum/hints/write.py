@@ -1,0 +1,312 @@
+"""Ladders of hints for a dataset, written offline by any model: what guidance later gives where a group fails.
+
+::
+
+    from lyceum.hints import write_hints
+
+    written = write_hints("data.jsonl", endpoint="http://localhost:8000/v1", model="qwen", output="hints.jsonl")
+    lyceum.train("scaf-grpo", tasks="hints.jsonl", tasks__columns__hints="hints")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from pydantic import ValidationError
+
+from lyceum.core.component import explain
+from lyceum.core.settings import TasksSettings
+from lyceum.core.types import Hint, Sampling, Task, TaskSource
+from lyceum.evaluation.measure import model_settings, whole
+from lyceum.hints.ladders import TIERS, Nonsense, Settings, read_ladder, request_for, without_leaks
+from lyceum.hints.writers import EndpointWriter, EngineWriter, Writer, WriterError
+from lyceum.models.load import check_model
+from lyceum.recipe.schema import Overrides, Recipe, apply_overrides, read_override, tasks_from_text
+from lyceum.run.outputs import check_output, input_paths
+from lyceum.utils import progress as display
+from lyceum.utils.aio import gather, run_async
+from lyceum.utils.documents import DATA, read_json
+from lyceum.utils.errors import RecipeError
+from lyceum.utils.library_messages import quiet
+from lyceum.utils.numbers import plain, to_json
+
+KEY, HINTS = "hints_of", "hints"
+"""Columns of the output: which problem a row is, and its ladder."""
+
+BEGINNING = f'{{"{KEY}": '.encode()
+"""Of every line of the output."""
+
+PAUSE_SECONDS = 0.5
+"""Before a request is sent again after a failure of the endpoint; twice as long each further time."""
+
+LONGEST_SECONDS = 86_400
+"""That a request may take."""
+
+
+@dataclass
+class Written:
+    """What came of it."""
+
+    output: Path
+    tasks: int
+    already_there: int
+    written: int = 0
+    hints: int = 0
+    asked_again: int = 0
+    """Requests beyond each task's first."""
+    leaks_dropped: int = 0
+    """Hints that said the answer."""
+    seconds: float = 0.0
+    failures: Counter[str] = field(default_factory=Counter)
+    """Tasks without hints, by reason."""
+    failed_tasks: list[dict[str, str]] = field(default_factory=list)
+
+    @property
+    def failed(self) -> int:
+        return self.failures.total()
+
+    def to_json(self) -> dict[str, Any]:
+        plain = {name: value for name, value in vars(self).items() if name not in ("output", "failures")}
+        return {"output": str(self.output), **plain, "failed": self.failed, "failures": dict(self.failures)}
+
+
+def write_hints(
+    tasks: Any,
+    overrides: Overrides = (),
+    *,
+    output: Path | str,
+    model: str | None = None,
+    endpoint: str | None = None,
+    tiers: Sequence[str] = tuple(TIERS),
+    items: int = 4,
+    n: int | None = None,
+    concurrency: int = 8,
+    timeout_seconds: float = 120.0,
+    retries: int = 2,
+    temperature: float = 0.7,
+    max_tokens: int = 2048,
+    progress: display.Mode = "auto",
+) -> Written:
+    """Have a model write a ladder of hints for each task; rows that the output has already are skipped.
+
+    Args:
+        tasks: as for :func:`lyceum.train`.
+        overrides: ``tasks.KEY=value`` and ``model.KEY=value``, as on the command line.
+        output: a .jsonl file; each row is the task's own with the columns ``hints`` and ``hints_of``.
+        model: a local one as for :func:`lyceum.train`; with an endpoint, the name that it knows the model by.
+        endpoint: URL of an OpenAI-compatible server; its key is in the environment variable ``LYCEUM_API_KEY``.
+        tiers: kinds of hints, from abstract to concrete.
+        items: hints of each tier, each adding to those before.
+        n: at most so many tasks; must be given for generated tasks.
+        concurrency: requests under way at once.
+        timeout_seconds: after which a request to the endpoint is given up.
+        retries: how often one task is asked for again, after a failure, nonsense, or hints that say the answer.
+        temperature, max_tokens: of the model's answer.
+    Returns:
+        What was written and what was not, with reasons. A task without hints is not in the output: the same call
+        asks for it again.
+    Raises:
+        RecipeError: something cannot work; nothing was sent.
+    """
+    settings = Settings(tuple(tiers), items, concurrency, retries)
+    settings.check()
+    sampling = _sampling(temperature, max_tokens, timeout_seconds)
+    typed = _typed(overrides, endpoint)
+    settings_of_tasks, source = _source(tasks, typed, n)
+    chosen = [source[i] for i in range(len(source) if n is None else min(n, len(source)))]
+    writer = _writer(model, endpoint, typed, sampling, timeout_seconds)
+    place = Path(output)
+    if place.suffix != ".jsonl":
+        raise RecipeError(f"output: got {str(output)!r}; allowed: a file named .jsonl")
+    read = input_paths(settings_of_tasks, "tasks") | input_paths(writer.settings, "model")
+    check_output("output", place, inputs=read)
+    done = done_keys(place)
+    keyed = [(key, task, row) for key, task, row in keyed_rows(source, chosen) if key not in done]
+    found = Written(place, tasks=len(chosen), already_there=len(chosen) - len(keyed))
+    with quiet(), display.using(progress):
+        run_async(_write_all(writer, keyed, settings, found))
+    return found
+
+
+async def _write_all(
+    writer: Writer, keyed: Sequence[tuple[str, Task, dict[str, Any]]], settings: Settings, found: Written
+) -> None:
+    """Every task's ladder, a few at a time; each row is on disk before its task counts as done."""
+    began = time.monotonic()
+    waiting = iter(keyed)
+    if not keyed:
+        return
+    progress = display.Progress(len(keyed), title="writing hints", unit="task")
+    with progress, ExitStack() as opened:
+        to: TextIO | None = None
+
+        def keep(row: dict[str, Any]) -> None:
+            nonlocal to
+            if to is None:  # with the first row: a command that writes none leaves no file
+                found.output.parent.mkdir(parents=True, exist_ok=True)
+                to = opened.enter_context(found.output.open("a", encoding="utf-8"))
+            to.write(to_json(row) + "\n")
+            to.flush()
+
+        async with writer:
+
+            async def work() -> None:
+                for key, task, row in waiting:  # one iterator for all: whoever is free takes the next
+                    try:
+                        ladder = await ladder_for(writer, task, settings, found, key=key)
+                    except WriterError as error:
+                        found.failures[error.reason] += 1
+                        found.failed_tasks.append({"id": task.id, "reason": error.reason})
+                    else:
+                        keep({KEY: key, **row, HINTS: ladder, "hints_by": writer.name})
+                        found.written += 1
+                        found.hints += len(ladder)
+                    progress.step(found.written + found.failed)
+
+            await gather(work() for _ in range(min(settings.concurrency, len(keyed))))
+    found.seconds = round(time.monotonic() - began, 3)
+
+
+async def ladder_for(writer: Writer, task: Task, settings: Settings, found: Written, *, key: str) -> list[Hint]:
+    """The task's hints without those that say the answer, asked for again until no tier lacks any.
+
+    Raises:
+        WriterError: nothing usable came after all retries. What came before a later failure is taken.
+    """
+    best: list[Hint] = []
+    failure = WriterError("no hints", again=True)
+    for attempt in range(settings.retries + 1):
+        found.asked_again += attempt > 0
+        try:
+            text = await writer.write(request_for(task, settings), key=key, attempt=attempt)
+            asked = read_ladder(text, settings)
+        except WriterError as error:
+            failure = error
+            if not error.again:
+                break
+            if attempt < settings.retries and not isinstance(error, Nonsense):
+                await asyncio.sleep(PAUSE_SECONDS * 2**attempt)
+            continue
+        kept = without_leaks(task, asked)
+        found.leaks_dropped += len(asked) - len(kept)
+        if not kept:
+            failure = WriterError("every hint says the answer", again=True)
+        best = max(best, kept, key=lambda ladder: (len({hint.tier for hint in ladder}), len(ladder)))
+        if len({hint.tier for hint in best}) == len(settings.tiers):
+            break
+    if not best:
+        raise failure
+    return best
+
+
+def keyed_rows(source: TaskSource, tasks: Sequence[Task]) -> Iterator[tuple[str, Task, dict[str, Any]]]:
+    """Each task with the row that it is written as, and a key that is the problem's own, wherever it stands.
+
+    A dataset's row is written as it is, so that the settings that read it will read it again; a generated task as its
+    prompt, answer and columns.
+    """
+    seen: Counter[str] = Counter()
+    for place, task in enumerate(tasks):
+        problem = to_json([task.messages, task.answer], other=str)
+        key = hashlib.sha256(problem.encode()).hexdigest()[:16]
+        seen[key] += 1
+        own = source.row(place)
+        if own is not None:
+            row = {name: value for name, value in own.items() if name != KEY}
+        else:
+            columns = {name: value for name, value in task.columns.items() if name != HINTS}
+            row = {"prompt": [dict(message) for message in task.messages], "answer": task.answer, **columns}
+        yield (key if seen[key] == 1 else f"{key}-{seen[key]}"), task, plain(row, other=str)
+
+
+def done_keys(output: Path) -> set[str]:
+    """Keys of the rows that the output holds; the half of a line that a killed process left is cut off.
+
+    Raises:
+        RecipeError: the file is none of ours.
+    """
+    if not output.exists():
+        return set()
+    content = output.read_bytes()
+    *lines, rest = content.split(b"\n")
+    keys: set[str] = set()
+    for number, line in enumerate(lines, 1):
+        try:
+            keys.add(read_json(line, limits=DATA)[KEY])
+        except (ValueError, KeyError, TypeError):
+            raise _foreign(output, number) from None
+    if rest:
+        if not rest.startswith(BEGINNING[: len(rest)]):
+            raise _foreign(output, len(lines) + 1)
+        with output.open("r+b") as file:
+            file.truncate(len(content) - len(rest))
+    return keys
+
+
+def _foreign(output: Path, line: int) -> RecipeError:
+    return RecipeError(
+        f"output: line {line} of {str(output)!r} was not written by lyceum hints; allowed: another file, or a new one"
+    )
+
+
+def _source(tasks: Any, typed: Overrides, n: int | None) -> tuple[TasksSettings, TaskSource]:
+    if n is not None and n < 1:
+        raise RecipeError(f"n: got {n}; allowed: 1 or more")
+    raw: dict[str, Any] = {"tasks": tasks_from_text(str(tasks) if isinstance(tasks, Path) else tasks)}
+    apply_overrides(raw, [override for override in typed if _key(override).startswith("tasks.")])
+    # Every row, whatever share of them a training would keep from the policy. Generated tasks are those of training.
+    raw["tasks"] = whole(raw["tasks"])
+    try:
+        settings = Recipe.model_validate(raw).tasks
+    except ValidationError as error:
+        raise RecipeError(explain(error, Recipe)) from None
+    source = settings.build("heldout" if settings.kind == "dataset" else "train", 0)
+    if n is None and source.row(0) is None:
+        raise RecipeError(
+            f"n: got none, but tasks kind '{settings.kind}' makes as many as one likes; allowed: a number"
+        )
+    return settings, source
+
+
+def _typed(overrides: Overrides, endpoint: str | None) -> Overrides:
+    allowed = ("tasks.",) if endpoint is not None else ("tasks.", "model.")
+    for override in overrides:
+        if not _key(override).startswith(allowed):
+            raise RecipeError(f"{_key(override)}: unknown key here; allowed: {', '.join(f'{a}KEY' for a in allowed)}")
+    return list(overrides)
+
+
+def _writer(
+    model: str | None, endpoint: str | None, typed: Overrides, sampling: Sampling, timeout_seconds: float
+) -> Writer:
+    if model is None:
+        known = "the name that the endpoint knows it by" if endpoint else "a local model, or an endpoint and its model"
+        raise RecipeError(f"model: got none; allowed: {known}")
+    if endpoint is not None:
+        return EndpointWriter(endpoint, model, sampling, timeout_seconds=timeout_seconds)
+    pairs = [override if isinstance(override, tuple) else read_override(override) for override in typed]
+    keys = {key.removeprefix("model."): value for key, value in pairs if key.startswith("model.")}
+    settings = model_settings(model, keys)
+    check_model(settings)
+    return EngineWriter(settings, sampling)
+
+
+def _sampling(temperature: float, max_tokens: int, timeout_seconds: float) -> Sampling:
+    if not 0 < timeout_seconds <= LONGEST_SECONDS:
+        raise RecipeError(f"timeout_seconds: got {timeout_seconds:g}; allowed: more than 0, at most {LONGEST_SECONDS}")
+    try:
+        return Sampling(temperature=temperature, max_completion_tokens=max_tokens)
+    except ValidationError as error:
+        raise RecipeError(explain(error, Sampling)) from None
+
+
+def _key(override: str | tuple[str, Any]) -> str:
+    return override[0] if isinstance(override, tuple) else read_override(override)[0]

@@ -1,0 +1,159 @@
+"""What the learner computes of a forest, in one of two layouts that agree to rounding.
+
+``tree``: every unique token goes through the model once, and its outputs are gathered to each row that passes it.
+``rows``: every row is forwarded whole, padded on the right, as every other trainer does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from jaxtyping import Bool, Int
+
+from lyceum.core.forest import Forest
+from lyceum.models.policy import Policy, token_outputs
+from lyceum.utils.lazy_imports import F, Tensor, nn, torch
+
+Layout = Literal["tree", "rows"]
+
+
+class RowsPlan:
+    """Attention of (R, L) padded rows laid out flat: plain causal attention, since padding stands on the right."""
+
+    def __init__(self, rows: int, length: int) -> None:
+        self.rows, self.length = rows, length
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float, window: int | None
+    ) -> Tensor:
+        q, k, v = (x.view(self.rows, self.length, *x.shape[1:]).transpose(1, 2) for x in (query, key, value))
+        mask = None
+        if window is not None and window < self.length:
+            at = torch.arange(self.length, device=q.device)
+            distance = at[:, None] - at
+            mask = (distance >= 0) & (distance < window)
+        grouped = q.shape[1] != k.shape[1]
+        o = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=grouped
+        )
+        return o.transpose(1, 2).reshape(-1, *query.shape[1:])
+
+
+@dataclass(frozen=True)
+class RowOutputs:
+    """(R, L) each, 0 outside the wanted tokens; None where nobody asked. ``logits`` has a vocabulary axis."""
+
+    logprob: Tensor
+    entropy: Tensor | None = None
+    value: Tensor | None = None
+    logits: Tensor | None = None
+
+
+def row_outputs(
+    policy: Policy,
+    forest: Forest,
+    wanted: Bool[Tensor, "R L"],
+    *,
+    layout: Layout,
+    needs: frozenset[str] = frozenset(),
+    value_head: nn.Module | None = None,
+) -> RowOutputs:
+    """Forward a forest and lay what is needed of the wanted tokens out as rows.
+
+    Args:
+        wanted: tokens whose outputs are needed; never a row's first token, which nothing predicts.
+        needs: any of ``entropy``, ``value``, ``logits``; log-probabilities always. Those are of logits divided by the
+            forest's temperature.
+        value_head: hidden state -> one value; needed for ``value``.
+    """
+    place, token, before = _tree_places(forest, wanted) if layout == "tree" else _row_places(forest, wanted)
+    hidden = policy.forest_hidden(forest) if layout == "tree" else _rows_hidden(policy, forest)
+    device = hidden.device
+    before_hidden = hidden[before.to(device)]
+    out = token_outputs(
+        policy,
+        before_hidden,
+        token.to(device),
+        temperature=forest.temperature,
+        entropy="entropy" in needs,
+        logits="logits" in needs,
+    )
+    value = None
+    if "value" in needs:
+        if value_head is None:
+            raise ValueError("values are needed, and there is no value head")
+        # The head is in float32 whatever the model is in, so that it learns from small changes.
+        value = value_head(before_hidden.float()).squeeze(-1).float()
+    where = wanted.to(device)
+    spread = place[wanted].to(device)
+
+    def rows_of(x: Tensor | None) -> Tensor | None:
+        if x is None:
+            return None
+        return x.new_zeros(*wanted.shape, *x.shape[1:]).index_put((where,), x[spread])
+
+    logprob = rows_of(out.logprob)
+    assert logprob is not None
+    return RowOutputs(logprob, rows_of(out.entropy), rows_of(value), rows_of(out.logits))
+
+
+Places = tuple[Int[Tensor, "R L"], Int[Tensor, " k"], Int[Tensor, " k"]]
+"""(which of the k computed tokens each place of the rows shows; their ids; the packed index of the token before)."""
+
+
+def _tree_places(forest: Forest, wanted: Bool[Tensor, "R L"]) -> Places:
+    rows = forest.rows()
+    needed = torch.zeros(forest.n_tokens, dtype=torch.bool)
+    needed[rows.index[wanted]] = True
+    tokens = needed.nonzero().squeeze(1)
+    number = needed.cumsum(0) - 1
+    return number[rows.index], forest.token[tokens], forest.parent[tokens]
+
+
+def _row_places(forest: Forest, wanted: Bool[Tensor, "R L"]) -> Places:
+    number = wanted.flatten().cumsum(0).view_as(wanted) - 1
+    flat = wanted.flatten().nonzero().squeeze(1)
+    return number, forest.token[forest.rows().index[wanted]], flat - 1
+
+
+def _rows_hidden(policy: Policy, forest: Forest) -> Tensor:
+    rows = forest.rows()
+    count, length = rows.index.shape
+    tokens = rows.gather(forest.token).flatten().to(policy.device)
+    position = torch.arange(length, device=policy.device).repeat(count)
+    return policy.hidden(tokens, position, RowsPlan(count, length))
+
+
+def choose_layout(forest: Forest) -> Layout:
+    """The cheaper layout, by tokens through the model.
+
+    The tree pays a tenth more a token (gathering keys along paths): measured in ``benchmarks/layout.py``.
+    """
+    rows = forest.rows()
+    return "tree" if 1.1 * forest.n_tokens <= rows.index.numel() else "rows"
+
+
+def micro_batches(forest: Forest, rows: Int[Tensor, " r"], max_tokens: int) -> Iterator[Int[Tensor, " m"]]:
+    """Split rows into runs whose unique tokens fit a budget; a row longer than it goes alone.
+
+    Rows of one tree stay together where they fit, since what they share is then computed once.
+    """
+    # Counted anew in each run: what a row shares with rows of other runs, or with rows left out, is not shared here.
+    index, length = forest.rows().index, forest.row_length.tolist()
+    there = torch.zeros(forest.n_tokens, dtype=torch.bool)
+    group: list[int] = []
+    tokens = 0
+    for r in rows.tolist():
+        path = index[r, : length[r]]
+        adds = length[r] - int(there[path].sum())
+        if group and tokens + adds > max_tokens:
+            yield torch.tensor(group)
+            group, tokens, adds = [], 0, length[r]
+            there.zero_()
+        there[path] = True
+        group.append(r)
+        tokens += adds
+    if group:
+        yield torch.tensor(group)

@@ -1,0 +1,48 @@
+"""Completions that somebody else wrote (``columns["demonstration"]``), as trajectories of a teacher."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Origin, Task, Trace
+from lyceum.models.policy import Policy
+from lyceum.utils.errors import RecipeError
+
+
+def demonstration_of(task: Task) -> str | None:
+    """What the model should have said; None where the task does not say."""
+    text = task.columns.get("demonstration")
+    return text if isinstance(text, str) else None
+
+
+def needed_demonstration(task: Task, by: str) -> str:
+    """What the model should have said.
+
+    Args:
+        by: what imitates it, for the message.
+    Raises:
+        RecipeError: the task does not say.
+    """
+    text = demonstration_of(task)
+    if text is None:
+        raise RecipeError(
+            f"tasks: task {task.id!r} has no column 'demonstration', which {by} imitates; "
+            "allowed: tasks that have one, or a dataset with tasks.columns.demonstration"
+        )
+    return text
+
+
+def add_demonstration(prompt: Node, tokens: Sequence[int], text: str, max_completion_tokens: int | None = None) -> Node:
+    """A finished trajectory below a prompt, written by a teacher; cut where it is longer than allowed."""
+    leaf = prompt.add(tokens[:max_completion_tokens], Origin.TEACHER, text)
+    leaf.finish = "stop" if len(leaf.tokens) == len(tokens) else "length"
+    return leaf
+
+
+def demonstrated(policy: Policy, trace: Trace, max_completion_tokens: int | None = None) -> Tree:
+    """A prompt with one completion to imitate below it, which nobody has graded."""
+    tree = Tree(Task(trace.task, trace.messages), [Node(None, policy.render(trace.messages), Origin.PROMPT)])
+    tokens = policy.encode(trace.text) if trace.tokens is None else trace.tokens
+    tree.chosen = [add_demonstration(tree.root, tokens, trace.text, max_completion_tokens)]
+    return tree

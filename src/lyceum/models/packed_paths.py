@@ -1,0 +1,71 @@
+"""Many paths through one transformer at once: tokens that paths share from their beginning on are computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from jaxtyping import Float
+
+from lyceum.models.tree_attention import TreePlan
+from lyceum.utils.lazy_imports import Tensor, nn, torch
+
+Path = Sequence[int]
+"""Token ids from a prompt's first token on."""
+
+
+@dataclass
+class PackedPaths:
+    """The trie of some paths: unique tokens, and where each path's tokens are among them."""
+
+    token: list[int] = field(default_factory=list)
+    position: list[int] = field(default_factory=list)
+    rows: list[list[int]] = field(default_factory=list)
+    shared: list[int] = field(default_factory=list)
+    """How many tokens of each row stand in rows before it."""
+    _below: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def new_tokens(self, path: Path) -> int:
+        """Tokens that adding a path would add."""
+        above = -1
+        for place, token in enumerate(path):
+            found = self._below.get((above, token))
+            if found is None:
+                return len(path) - place
+            above = found
+        return 0
+
+    def add(self, path: Path) -> None:
+        self.shared.append(len(path) - self.new_tokens(path))
+        row: list[int] = []
+        above = -1
+        for token in path:
+            found = self._below.get((above, token))
+            if found is None:
+                found = self._below[above, token] = len(self.token)
+                self.token.append(token)
+                self.position.append(len(row))
+            row.append(found)
+            above = found
+        self.rows.append(row)
+
+    def hidden(self, body: nn.Module, device: torch.device) -> Float[Tensor, "T width"]:
+        """Last hidden state of each unique token, of a body whose attention was redirected."""
+        plan = TreePlan([torch.tensor(row) for row in self.rows], self.shared).to(device)
+        token, position = torch.tensor(self.token, device=device), torch.tensor(self.position, device=device)
+        output = body(
+            input_ids=token.unsqueeze(0), position_ids=position.unsqueeze(0), use_cache=False, lyceum_plan=plan
+        )
+        return output.last_hidden_state.squeeze(0)
+
+
+def packed(paths: Sequence[Path], tokens: int) -> Iterator[PackedPaths]:
+    """The paths in order, in tries of at most so many unique tokens (or of one path that is longer)."""
+    trie = PackedPaths()
+    for path in paths:
+        if trie.rows and len(trie.token) + trie.new_tokens(path) > tokens:
+            yield trie
+            trie = PackedPaths()
+        trie.add(path)
+    if trie.rows:
+        yield trie

@@ -1,0 +1,214 @@
+"""A Hugging Face causal language model as lyceum uses it: packed forwards over token trees, and its tokenizer.
+
+Nothing here is a model of our own: the weights, layers and files are transformers'; only attention is redirected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from jaxtyping import Float, Int
+
+from lyceum.core.forest import Forest
+from lyceum.models.chat import check_text, render
+from lyceum.models.tree_attention import Plan, TreePlan, take_over
+from lyceum.utils.errors import RecipeError
+from lyceum.utils.lazy_imports import Tensor, nn, peft, torch, transformers
+from lyceum.utils.terminal import quoted
+
+_LOGIT_ELEMENTS = 1 << 24
+"""Most (token, vocabulary) logits held at once: 64 MiB in float32."""
+_ATTENTION = {"full_attention", "sliding_attention"}
+
+
+class Policy:
+    """A causal LM and its tokenizer.
+
+    Args:
+        module: any ``*ForCausalLM`` that supports attention back ends, or a peft model around one.
+        tokenizer: its tokenizer, with a chat template where messages are to be rendered.
+    Raises:
+        NotImplementedError: the architecture has attention that cannot be redirected.
+    """
+
+    def __init__(self, module: nn.Module, tokenizer: transformers.PreTrainedTokenizerBase) -> None:
+        self.module = module
+        self.tokenizer = tokenizer
+        causal = module.get_base_model() if isinstance(module, peft.PeftModel) else module
+        self.causal = cast(transformers.PreTrainedModel, causal)
+        redirect_attention(self.causal)
+        self.backbone = cast(nn.Module, getattr(self.causal, self.causal.base_model_prefix))
+        self.output = cast(nn.Linear, self.causal.get_output_embeddings())
+        self.stop_ids = _stop_ids(self.causal, tokenizer)
+        self.context_length = int(getattr(self.causal.config.get_text_config(), "max_position_embeddings", 1 << 30))
+        """Longest sequence, in tokens, that the model was made for."""
+        self._scale_logits = _logit_transform(self.causal)
+        plain = type(tokenizer) is transformers.TokenizersBackend
+        self._plain_decoding = plain and not tokenizer.clean_up_tokenization_spaces
+
+    @property
+    def device(self) -> torch.device:
+        return self.causal.device
+
+    @property
+    def cache_shape(self) -> tuple[int, int, int]:
+        """Layers, key-value heads and width of a head: the shape of one token's keys."""
+        config = self.causal.config.get_text_config()
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        return config.num_hidden_layers, heads, dim
+
+    def hidden(self, tokens: Int[Tensor, " T"], position: Int[Tensor, " T"], plan: Plan) -> Float[Tensor, "T width"]:
+        """Last hidden state of each packed token; ``head`` makes logits of it."""
+        output = self.backbone(
+            input_ids=tokens.unsqueeze(0), position_ids=position.unsqueeze(0), use_cache=False, lyceum_plan=plan
+        )
+        return output.last_hidden_state.squeeze(0)
+
+    def head(
+        self, hidden: Float[Tensor, "k width"], output: Callable[[Tensor], Tensor] | None = None
+    ) -> Float[Tensor, "k V"]:
+        """Float32 logits. ``output`` does what the output layer does, where it does it faster."""
+        return self._scale_logits((output or self.output)(hidden)).float()
+
+    def forest_hidden(self, forest: Forest) -> Float[Tensor, "T width"]:
+        """One forward of every unique token of a forest."""
+        plan = forest_plan(forest).to(self.device)
+        return self.hidden(forest.token.to(self.device), forest.position.to(self.device), plan)
+
+    @property
+    def adapters(self) -> bool:
+        """Whether peft adapters are what is trained."""
+        return isinstance(self.module, peft.PeftModel)
+
+    def render(self, messages: Sequence[Any]) -> list[int]:
+        """Prompt tokens of chat messages, by the tokenizer's own chat template.
+
+        Raises:
+            RecipeError: the template refuses them.
+        """
+        return render(self.tokenizer, messages)
+
+    def encode(self, completion: str) -> list[int]:
+        """Tokens of a completion that somebody else wrote, its end of sequence included."""
+        check_text(completion)
+        tokens = self.tokenizer(completion, add_special_tokens=False)["input_ids"]
+        return [*cast(Any, tokens), cast(int, self.tokenizer.eos_token_id)]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        # Straight from the tokenizer's own library where transformers would add nothing but three times as much time:
+        # rollouts that branch decode every node.
+        if self._plain_decoding:
+            return cast(Any, self.tokenizer).backend_tokenizer.decode(list(tokens), skip_special_tokens=True)
+        return cast(str, self.tokenizer.decode(list(tokens), skip_special_tokens=True))
+
+
+def redirect_attention(model: transformers.PreTrainedModel) -> None:
+    """Make a model's attention lyceum's, so that packed token trees can go through it.
+
+    Raises:
+        NotImplementedError: the architecture has attention that cannot be redirected.
+    """
+    if not getattr(model, "_supports_attention_backend", False):
+        raise NotImplementedError(
+            f"{type(model).__name__} does not take attention back ends in this transformers; "
+            "models with `_supports_attention_backend` do (Llama, Qwen, Mistral, Phi, OLMo, ...)"
+        )
+    # Their state runs along the packed sequence, or their mask is not one that the tree knows: branches would mix.
+    other = set(getattr(model.config.get_text_config(), "layer_types", None) or ()) - _ATTENTION
+    if other:
+        raise NotImplementedError(
+            f"{type(model).__name__} has layers of {', '.join(sorted(other))}; "
+            f"over token trees there are: {', '.join(sorted(_ATTENTION))}"
+        )
+    take_over(model)
+
+
+def _stop_ids(causal: transformers.PreTrainedModel, tokenizer: transformers.PreTrainedTokenizerBase) -> frozenset[int]:
+    """Every end-of-sequence token that the model's generation settings, its config or its tokenizer name.
+
+    Raises:
+        RecipeError: one is no token id.
+    """
+    ids: list[Any] = []
+    generation = getattr(causal, "generation_config", None)
+    for source in (getattr(generation, "eos_token_id", None), causal.config.eos_token_id, tokenizer.eos_token_id):
+        ids += source if isinstance(source, (list, tuple)) else [] if source is None else [source]
+    if wrong := [token for token in ids if not isinstance(token, int)]:
+        raise RecipeError(f"model.path: eos_token_id: got {quoted(wrong[0])}; allowed: a token id, or a list of them")
+    return frozenset(ids)
+
+
+def _logit_transform(causal: transformers.PreTrainedModel) -> Callable[[Tensor], Tensor]:
+    """What some architectures do to logits behind the output layer, read from their config.
+
+    Gemma 2 and 3 cap them softly, Cohere multiplies, Granite divides.
+    """
+    config = causal.config.get_text_config()
+    cap = getattr(config, "final_logit_softcapping", None)
+    factor = getattr(config, "logit_scale", None) or 1.0
+    factor /= getattr(config, "logits_scaling", None) or 1.0
+    if cap:
+        return lambda logits: torch.tanh(logits * factor / cap) * cap
+    return (lambda logits: logits * factor) if factor != 1.0 else (lambda logits: logits)
+
+
+def forest_plan(forest: Forest) -> TreePlan:
+    """The attention plan of a forest: each row owns what no row before it passes."""
+    rows = forest.rows()
+    lengths = forest.row_length.tolist()
+    paths = [rows.index[r, :length] for r, length in enumerate(lengths)]
+    owned_from = [length - owned for length, owned in zip(lengths, forest.owned.tolist(), strict=True)]
+    return TreePlan(paths, owned_from)
+
+
+@dataclass(frozen=True)
+class TokenOutputs:
+    """What the learner computes of chosen tokens: (k,) each, None where nobody asked."""
+
+    logprob: Tensor
+    entropy: Tensor | None = None
+    logits: Tensor | None = None
+
+
+def token_outputs(
+    policy: Policy,
+    before: Float[Tensor, "k width"],
+    token: Int[Tensor, " k"],
+    *,
+    temperature: float = 1.0,
+    entropy: bool = False,
+    logits: bool = False,
+) -> TokenOutputs:
+    """Log-probability (nats) of each token, and what else is asked, from the hidden state before it.
+
+        logprob_i = z_i[token_i] - logsumexp(z_i),  z_i = head(before_i) / temperature
+        entropy_i = logsumexp(z_i) - sum_v p_i[v] z_i[v]
+
+    The whole vocabulary of every token is never held at once: it is walked in pieces that backward computes again.
+    """
+
+    def piece(hidden: Tensor, target: Tensor) -> tuple[Tensor, ...]:
+        z = policy.head(hidden)
+        z = z if temperature == 1.0 else z / temperature
+        total = torch.logsumexp(z, dim=-1)
+        out = (z.gather(1, target[:, None]).squeeze(1) - total,)
+        if entropy:
+            out += (total - (torch.softmax(z, dim=-1) * z).sum(-1),)
+        return out + ((z,) if logits else ())
+
+    size = max(1, _LOGIT_ELEMENTS // policy.output.weight.shape[0])
+    if len(token) <= size or logits:
+        parts = [piece(before, token)]
+    else:
+        from torch.utils.checkpoint import checkpoint
+
+        recompute = torch.is_grad_enabled()
+        parts = [
+            checkpoint(piece, h, t, use_reentrant=False) if recompute else piece(h, t)
+            for h, t in zip(before.split(size), token.split(size), strict=True)
+        ]
+    joined = [torch.cat(column) for column in zip(*parts, strict=True)]
+    return TokenOutputs(joined[0], entropy=joined[1] if entropy else None, logits=joined[-1] if logits else None)

@@ -1,0 +1,1 @@
+"""Recipes: their schema, their files, and the papers that they follow."""

@@ -1,0 +1,325 @@
+"""Recipes: what a run is, in one YAML file. Found by name or path, changed by dotted overrides, checked as a whole.
+
+A recipe may extend another and say only what differs. ``key=value`` on the command line changes any key; a key of a
+stage may be named alone (``steps=50``, ``objective.clip_high=0.3``), and then goes to every stage that has it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError, field_validator
+
+from lyceum.core.component import MOST_SAMPLES, Component, PathText, Seed, Settings, explain, kinds, of_kind, slot
+from lyceum.core.settings import RewardSettings, StageSettings, TasksSettings
+from lyceum.core.types import Sampling
+from lyceum.models.load import ModelSettings
+from lyceum.recipe.files import read_raw, recipe_names
+from lyceum.reward.base import named_code
+from lyceum.run.trackers import Tracker, missing
+from lyceum.utils.documents import DocumentError, read_yaml
+from lyceum.utils.errors import RecipeError, nearest
+from lyceum.utils.terminal import quoted
+
+__all__ = ["Evaluation", "Recipe", "load_recipe", "parse", "read_raw", "recipe_names", "tasks_from_text"]
+
+USUAL_STAGE = "online"
+"""Of settings that name no kind."""
+
+LONGEST_NAME = 150
+"""Bytes of a run's name or label."""
+
+DEEPEST = 20
+"""Names in a dotted key."""
+
+Overrides = Sequence[str | tuple[str, Any]]
+"""``key=value`` as on the command line, its value YAML, or (key, value) as Python has it."""
+
+
+def tasks_from_text(value: Any) -> Any:
+    """Tasks as one may type them: a kind (``chain``), a kind and what it needs (``reasoning-gym:chain_sum``), or a
+    dataset's file, folder or hub name (``data.jsonl``, ``openai/gsm8k``). Anything else is given back as it is."""
+    if not isinstance(value, str):
+        return value
+    known = kinds("tasks")
+    kind, colon, rest = value.partition(":")
+    if value in known:
+        return {"kind": value}
+    if colon and kind in known:
+        needed = next((name for name, field in known[kind].model_fields.items() if field.is_required()), None)
+        return {"kind": value} if needed is None else {"kind": kind, needed: rest}
+    # Not Path.exists(), which raises an error on a name that is too long.
+    looks_like_data = "/" in value or Path(value).suffix in (".jsonl", ".json", ".parquet") or os.path.exists(value)
+    return {"kind": "dataset", "path": value} if looks_like_data else {"kind": value}
+
+
+class Evaluation(Settings):
+    """How accuracy is measured: on held-out tasks, before and after, and on the way."""
+
+    tasks: Annotated[TasksSettings, slot("tasks")] | None = None
+    """Tasks to evaluate on; by default the held-out split of the recipe's own."""
+    n: int = Field(default=200, ge=0)
+    """Held-out tasks; 0 evaluates nothing."""
+    samples: int = Field(default=8, ge=1, le=MOST_SAMPLES)
+    """Samples of each task."""
+    k: tuple[Annotated[int, Field(ge=1)], ...] = (1, 8)
+    """pass@k and maj@k for these k, at most ``samples``."""
+    sampling: Sampling | None = None
+    """How they are drawn; by default as the last stage trains."""
+    greedy: bool = True
+    """Report the greedy completion's accuracy beside the samples'."""
+    every: int = Field(default=0, ge=0)
+    """Evaluate every so many steps too; 0 only before and after."""
+
+    @field_validator("tasks", mode="before")
+    @classmethod
+    def _short_tasks(cls, value: Any) -> Any:
+        return tasks_from_text(value)
+
+
+class Recipe(Settings):
+    """A run."""
+
+    title: str = ""
+    """What it is, in a line; for a method, its paper's title."""
+    paper: str = ""
+    """arXiv:NUMBER of the method's paper."""
+    summary: str = ""
+    """What the method does, in a line."""
+    name: str = ""
+    """Folder of the run below ``output``; by default the recipe's name."""
+    label: str = ""
+    """What reports and comparisons call it; by default the recipe's name."""
+    output: PathText = "runs"
+    """Folder that holds the runs."""
+    seed: Seed = 0
+    """Of every random draw of the run."""
+    model: ModelSettings = ModelSettings()
+    """What is trained."""
+    tasks: Annotated[TasksSettings, slot("tasks")] = of_kind("chain")
+    """What it is trained on."""
+    reward: tuple[Annotated[RewardSettings, slot("reward")], ...] = (of_kind("task"),)
+    """Parts of the outcome reward; by default the verifier that the tasks bring along."""
+    evaluate: Evaluation = Evaluation()
+    """How accuracy is measured."""
+    stages: tuple[Annotated[StageSettings, slot("stages", USUAL_STAGE)], ...] = ()
+    """What is done, in order; each stage trains what the one before it left."""
+    checkpoint_every: int = Field(default=20, ge=0)
+    """Steps between checkpoints; 0 writes one only when interrupted."""
+    rollouts_every: int = Field(default=10, ge=1)
+    """Steps between those whose trajectories are written."""
+    digests: bool = False
+    """Write what each step was made of, for ``lyceum same``, which says where two runs first differ."""
+    track: tuple[Tracker, ...] = ("tensorboard",)
+    """Where curves are drawn: tensorboard, in the run's folder; wandb and trackio where they are installed."""
+    trust_code: bool = False
+    """Let this recipe name Python files to run. Only the command line may say so, never the recipe's own file."""
+
+    @field_validator("tasks", mode="before")
+    @classmethod
+    def _short_tasks(cls, value: Any) -> Any:
+        return tasks_from_text(value)
+
+    @field_validator("reward", mode="before")
+    @classmethod
+    def _one_part_alone(cls, value: Any) -> Any:
+        """``task``, ``math``, or a function by its place: ``my_reward.py:score``, ``package.module:score``."""
+        parts = (value,) if isinstance(value, (str, Mapping, Component)) else value
+        if not isinstance(parts, (list, tuple)):
+            return parts
+        return tuple(
+            {"kind": "function", "function": part} if isinstance(part, str) and ":" in part else part for part in parts
+        )
+
+    @field_validator("name", "label")
+    @classmethod
+    def _can_be_part_of_a_file_name(cls, value: str) -> str:
+        # File systems allow 255 bytes; comparisons add a seed and join labels.
+        if len(value.encode()) > LONGEST_NAME:
+            raise ValueError(f"got {quoted(value)}; allowed: at most {LONGEST_NAME} bytes")
+        return value
+
+    @field_validator("track")
+    @classmethod
+    def _trackers_are_installed(cls, value: tuple[Tracker, ...]) -> tuple[Tracker, ...]:
+        if lacking := missing(value):
+            names = " ".join(lacking)
+            raise ValueError(f"got {list(value)}, but {names} cannot be imported; pip install {names}, or leave it out")
+        return value
+
+    def resolved(self) -> dict[str, Any]:
+        """Every default written out, as plain values."""
+        return self.model_dump(mode="json")
+
+
+def load_recipe(name: str, overrides: Overrides = ()) -> Recipe:
+    """A recipe by name or path, with overrides applied.
+
+    Raises:
+        RecipeError: no such recipe, a file that is not one, an unknown key, a wrong value, an impossible combination.
+    """
+    raw = read_raw(name)
+    refuse_trust(raw)
+    raw.setdefault("name", Path(name).stem)
+    raw.setdefault("label", Path(name).stem)
+    typed = apply_overrides(raw, overrides)
+    recipe = parse(raw)
+    check_code(recipe, typed)
+    return recipe
+
+
+def refuse_trust(raw: Mapping[str, Any]) -> None:
+    """A recipe may come from anywhere, and must not allow itself to run code."""
+    model = raw.get("model")
+    for key, value in (
+        ("trust_code", raw.get("trust_code")),
+        ("model.trust_remote_code", model.get("trust_remote_code") if isinstance(model, Mapping) else False),
+    ):
+        if value:
+            raise RecipeError(f"{key}: a recipe cannot trust itself; give {key}=true on the command line")
+
+
+def parse(raw: Mapping[str, Any]) -> Recipe:
+    """Validate plain values into a recipe; every mistake is one line of the error."""
+    try:
+        recipe = Recipe.model_validate(dict(raw))
+    except ValidationError as error:
+        raise RecipeError(explain(error, Recipe)) from None
+    lines = [] if recipe.stages else ["stages: got none; allowed: at least one, for example kind 'online'"]
+    for place, stage in enumerate(recipe.stages):
+        where = f"stages.{place}." if len(recipe.stages) > 1 else ""
+        composition = stage.composition(recipe.reward)
+        lines += [where + line for line in stage.check(composition)]
+        lines += [line for part in composition.reward for line in part.check(composition)]
+    if max(recipe.evaluate.k, default=1) > recipe.evaluate.samples:
+        lines.append(
+            f"evaluate.k: got {max(recipe.evaluate.k)} with evaluate.samples {recipe.evaluate.samples}; "
+            "allowed: at most the number of samples"
+        )
+    if lines:
+        raise RecipeError(lines)
+    return recipe
+
+
+def apply_overrides(raw: dict[str, Any], overrides: Overrides) -> set[str]:
+    """Set keys in place. Returns the strings that were given."""
+    typed: set[str] = set()
+    for override in overrides:
+        key, value = read_override(override)
+        # Components come from Python alone, so that whatever they name was given by the user too.
+        typed |= {leaf for leaf in _leaves(value) if isinstance(leaf, str)} | set(named_code(value))
+        _place(raw, key, value)
+    return typed
+
+
+def read_override(override: str | tuple[str, Any]) -> tuple[str, Any]:
+    """``key=value`` with YAML on its right; ``key=`` is an empty text. What comes from Python is a pair already."""
+    if isinstance(override, tuple):
+        return override
+    key, equals, text_of_value = override.partition("=")
+    if not equals or not key:
+        raise RecipeError(f"override: got {quoted(override)}; allowed: key=value, such as steps=50 or model=path")
+    try:
+        value = read_yaml(text_of_value) if text_of_value else ""
+    except DocumentError as error:
+        raise RecipeError(f"{key}: got {quoted(text_of_value)}, which is not YAML: {error}") from error
+    # There are no comments on a command line: answer_after=#### is a text, whose quotes the shell has taken.
+    is_comment = "#" in text_of_value and text_of_value[0] not in "'\"[{" and isinstance(value, str | None)
+    return key, text_of_value if is_comment else value
+
+
+def _place(raw: dict[str, Any], key: str, value: Any) -> None:
+    first, *rest = key.split(".")
+    if "" in (first, *rest) or len(rest) >= DEEPEST:
+        raise RecipeError(f"{quoted(key)}: got as a key; allowed: 1 to {DEEPEST} names, with one dot between two")
+    if first in Recipe.model_fields:
+        if first == "reward" and rest:
+            raw["reward"] = _reward_with_keys(raw.get("reward") or "task", one_of_many=rest[0].isdigit())
+        _set(raw, [first, *rest], value)
+        return
+    stages = raw.get("stages") or []
+    if not isinstance(stages, list):
+        raise RecipeError(f"stages: got {quoted(stages)}; allowed: a list, such as [{{kind: online}}]")
+    stages = raw["stages"] = [{"kind": stage} if isinstance(stage, str) else stage for stage in stages]
+    known = {name: stage for stage in stages for name in _stage_keys(stage)}
+    if first not in known:
+        allowed = sorted({*Recipe.model_fields, *known})
+        raise RecipeError(f"{key}: unknown key{nearest(first, allowed)}; allowed: {', '.join(allowed)}")
+    for stage in stages:
+        if first in _stage_keys(stage):
+            _set(stage, [first, *rest], value)
+
+
+def _stage_keys(stage: Any) -> set[str]:
+    kind = stage.get("kind", USUAL_STAGE) if isinstance(stage, dict) else None
+    settings = kinds("stages").get(kind) if isinstance(kind, str) else None
+    return set() if settings is None else set(settings.model_fields) - {"kind"}
+
+
+def _set(into: Any, path: list[str], value: Any) -> None:
+    """Follow the path, making mappings where there are none; ``stages.0.steps`` indexes a list."""
+    where: list[str] = []
+    for part in path[:-1]:
+        where.append(part)
+        if isinstance(into, list):
+            below = _item(into, part, where)
+            if isinstance(below, str):
+                below = into[int(part)] = _written_out(path[0], below)
+            into = below
+        else:
+            below = into.get(part)
+            if isinstance(below, str):
+                below = into[part] = _written_out(part, below)
+            into = into.setdefault(part, {}) if below is None else below
+        if not isinstance(into, (dict, list)):
+            raise RecipeError(f"{'.'.join(path)}: {'.'.join(where)} is {quoted(into)} and has no keys")
+    last = path[-1]
+    if isinstance(into, list):
+        _item(into, last, [*where, last])
+        into[int(last)] = value
+    elif isinstance(into.get(last), dict) and isinstance(value, str) and last != "model":
+        # Another kind: the settings of the old one do not belong to it.
+        into[last] = value if into[last].get("kind") != value else into[last]
+    else:
+        into[last] = value
+
+
+def _item(items: list[Any], part: str, where: list[str]) -> Any:
+    # isdigit() alone accepts a superscript two, and int() refuses to read thousands of digits.
+    if not part.isascii() or not part.isdigit() or len(part) > 9 or int(part) >= len(items):
+        known = f"0 to {len(items) - 1}" if items else "nothing, since the list is empty"
+        raise RecipeError(f"{'.'.join(where)}: got {quoted(part)}; allowed: {known}")
+    return items[int(part)]
+
+
+def _written_out(part: str, value: str) -> Any:
+    """The mapping for which a string alone stands: a model's path, tasks as one types them, a function, else a kind."""
+    if part == "model":
+        return {"path": value}
+    if part == "reward" and ":" in value:
+        return {"kind": "function", "function": value}
+    return tasks_from_text(value) if part == "tasks" else {"kind": value}
+
+
+def _reward_with_keys(reward: Any, *, one_of_many: bool) -> Any:
+    """A reward into which a key can be set: ``reward.weight`` of one, or ``reward.0.weight`` of several."""
+    return [reward] if one_of_many and not isinstance(reward, list) else reward
+
+
+def _leaves(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return [leaf for item in value.values() for leaf in _leaves(item)]
+    return [leaf for item in value for leaf in _leaves(item)] if isinstance(value, list) else [value]
+
+
+def check_code(recipe: Recipe, typed: set[str]) -> None:
+    """Refuse code that the recipe's file names, unless the user typed its path or ``trust_code=true``."""
+    for path in named_code(recipe):
+        if not recipe.trust_code and path not in typed:
+            raise RecipeError(
+                f"reward.function: the recipe wants to run {path}; look at it, then give trust_code=true "
+                f"or the path itself on the command line"
+            )

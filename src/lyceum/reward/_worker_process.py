@@ -1,0 +1,225 @@
+"""One process that is spoken to with a deadline: a message, its reply, and the end of whoever does not answer."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from lyceum.reward._worker import LENGTH, MOST_BYTES
+from lyceum.utils.documents import DocumentError, Limits, read_json
+from lyceum.utils.errors import RunError
+from lyceum.utils.terminal import printable
+
+# -P: the working directory may hold a file with the name of a module that Python needs.
+COMMAND = [sys.executable, "-P", "-m", "lyceum.reward._worker"]
+
+_HOME = str(Path(__file__).parents[2])
+"""The folder that holds the package, for a process that starts without the run's own sys.path."""
+
+_REPLY = Limits(characters=MOST_BYTES, digits=1000)
+
+PRINTED_BYTES = 1 << 14
+"""What of one job's prints is shown; the rest is dropped, so that an endless one fills no log."""
+
+_CHUNK = 1 << 16
+_LONGEST_WAIT = 3600.0
+"""Seconds of one wait of the selector, which overflows at larger ones; a longer deadline is waited for in parts."""
+
+
+class WorkerError(RunError):
+    """The job gave no result: it raised, passed its time limit, or its process died. The message says which.
+
+    ``traceback``: of the user's function, where it raised.
+    """
+
+    def __init__(self, message: str, traceback: str | None = None) -> None:
+        super().__init__(message)
+        self.traceback = traceback
+
+
+class WorkerProcess:
+    """``python -m lyceum.reward._worker``: one exchange at a time, in whatever thread; ended from any thread.
+
+    It leads a session of its own: Ctrl-C at the terminal does not reach it, and it is ended with all processes that it
+    started. It ends when this process does, however that ends: the kernel kills its group when the last end of a pipe
+    that only this process holds is closed (``worker._end_with``).
+    """
+
+    def __init__(self) -> None:
+        held_there, self._held_here = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                [*COMMAND, str(held_there)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                pass_fds=(held_there,),
+                start_new_session=True,
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(filter(None, [_HOME, os.environ.get("PYTHONPATH")])),
+                    # A verifier that goes through a set of texts must grade alike in every process, and in every run.
+                    "PYTHONHASHSEED": "0",
+                },
+            )
+        except BaseException:
+            os.close(self._held_here)
+            raise
+        finally:
+            os.close(held_there)
+        self._lock = threading.RLock()  # re-entrant: the garbage collector may end a pool in any line
+        self.ready = False
+        """Whether it has answered its first message."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._streams = (self._process.stdin, self._process.stdout, self._process.stderr)
+        for stream in self._streams:
+            os.set_blocking(stream.fileno(), False)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def ended(self) -> bool:
+        """Whether :meth:`stop` or :meth:`close` was called."""
+        return self._process.returncode is not None
+
+    @property
+    def died(self) -> bool:
+        """Whether it is gone without being ended from here; what it started is left, until :meth:`stop`."""
+        # Not poll: once it is waited for, its number, by which its group is ended, may be another process's.
+        look = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return not self.ended and os.waitid(os.P_PID, self.pid, look) is not None
+
+    def exchange(self, message: bytes, seconds: float) -> Any:
+        """What comes back for a message, sending, computing and receiving within so many seconds.
+
+        Raises:
+            WorkerError: the worker says so, and lives; or there is no reply in time or none that can be read, and the
+                process has been ended (:attr:`ended`).
+        """
+        printed = _Printed()
+        try:
+            reply = read_json(self._reply(message, seconds, printed), limits=_REPLY, finite=False)
+            if not isinstance(reply, dict) or reply.keys() not in ({"result"}, {"error"}, {"error", "traceback"}):
+                raise DocumentError("neither a result nor an error")
+        except TimeoutError:
+            self.close()
+            raise WorkerError(f"no result within {seconds:g} seconds; the verifier's process was ended") from None
+        except (EOFError, OSError):
+            self.stop()
+            printed.take(self._streams[2].fileno())  # what it died of
+            self.close()
+            raise WorkerError(f"the verifier's process died with status {self._process.returncode}") from None
+        except DocumentError as error:
+            self.close()
+            raise WorkerError(
+                f"the verifier's process sent what is no reply ({printable(str(error))}) and was ended"
+            ) from None
+        finally:
+            printed.show()
+        self.ready = True
+        if "error" in reply:
+            raised = reply.get("traceback")
+            raise WorkerError(printable(str(reply["error"])), None if raised is None else printable(str(raised)))
+        return reply["result"]
+
+    def _reply(self, message: bytes, seconds: float, printed: _Printed) -> bytes:
+        to, results, prints = (stream.fileno() for stream in self._streams)
+        unsent, reply = memoryview(message), bytearray()
+        deadline = time.monotonic() + seconds
+        with selectors.PollSelector() as selector:
+            selector.register(to, selectors.EVENT_WRITE)
+            selector.register(results, selectors.EVENT_READ)
+            selector.register(prints, selectors.EVENT_READ)
+            while True:
+                left = deadline - time.monotonic()
+                ready = {key.fd for key, _ in selector.select(min(max(left, 0), _LONGEST_WAIT))}
+                if prints in ready and not printed.take(prints):
+                    selector.unregister(prints)
+                if results in ready:
+                    part = os.read(results, _CHUNK)
+                    if not part:
+                        raise EOFError
+                    if unsent:  # left over from an earlier job, then, whose result it would be taken for
+                        raise DocumentError("a reply before there was a job")
+                    reply += part
+                    if (whole := _body(reply)) is not None:
+                        printed.take(prints)
+                        return whole
+                elif to in ready:
+                    with contextlib.suppress(BlockingIOError):
+                        unsent = unsent[os.write(to, unsent[:_CHUNK]) :]
+                    if not unsent:
+                        selector.unregister(to)
+                # After one look past it: this process may have slept (Ctrl-Z) while the reply lay there.
+                if left <= 0:
+                    raise TimeoutError
+
+    def stop(self) -> None:
+        """End it and what it started. Its pipes stay open: another thread may be reading from them."""
+        with self._lock:
+            if self._process.returncode is None:
+                # Before it is waited for: until then no other process can have its number.
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self.pid, signal.SIGKILL)
+                self._process.wait()
+
+    def close(self) -> None:
+        """End it and close its pipes; for the thread that speaks with it."""
+        self.stop()
+        if not self._streams[0].closed:
+            for stream in self._streams:
+                stream.close()
+            os.close(self._held_here)
+
+
+def _body(reply: bytearray) -> bytes | None:
+    """The message that these bytes are, None where there are more to come. Raises DocumentError where they are none."""
+    if len(reply) < LENGTH.size:
+        return None
+    (size,) = LENGTH.unpack_from(reply)
+    if size > MOST_BYTES:
+        raise DocumentError(f"a message of {size} bytes; allowed: at most {MOST_BYTES}")
+    if len(reply) > LENGTH.size + size:
+        raise DocumentError("more than one message")
+    return bytes(reply[LENGTH.size :]) if len(reply) == LENGTH.size + size else None
+
+
+class _Printed:
+    """What a process prints during one exchange, up to a limit."""
+
+    def __init__(self) -> None:
+        self._kept = bytearray()
+        self._dropped = False
+
+    def take(self, stream: int) -> bool:
+        """Read once; False where nothing further can come."""
+        try:
+            part = os.read(stream, _CHUNK)
+        except BlockingIOError:
+            return True
+        room = PRINTED_BYTES - len(self._kept)
+        self._kept += part[:room]
+        self._dropped |= len(part) > room
+        return bool(part)
+
+    def show(self) -> None:
+        """On standard error, as it is the run's; without what a terminal would obey."""
+        text = printable(self._kept.decode("utf-8", "replace"))
+        if self._dropped:
+            text += f"\n[a verifier's job printed more than {PRINTED_BYTES} bytes; the rest is not shown]\n"
+        # Not sys.stderr: its lock, held by a thread that the program's end stops here, would be fatal to that end.
+        with contextlib.suppress(OSError):  # closed: nobody reads it
+            os.write(2, text.encode())

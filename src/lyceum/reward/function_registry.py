@@ -1,0 +1,54 @@
+"""Python functions that were handed over as they are, so that a recipe can name them.
+
+A recipe is plain values; a function of a notebook is none. It is kept here under a name, which the recipe writes as
+``lyceum.reward.function_registry:NAME`` (``reward/code.py`` looks there), and lives as long as its process: a run that
+used one is resumed by handing it over again.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+PLACE = __name__
+"""What stands before the colon of a function that is kept here."""
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
+"""Name -> function."""
+
+SYNC = 0
+"""Processes for a function that is not async: none but this one, for it may close over anything here."""
+
+
+def reward_settings(reward: Any) -> Any:
+    """A reward as a recipe writes it: functions become parts, alone or in a list; everything else stays.
+
+    A function of ``completions`` is called as TRL does, one of ``solution_str`` as verl does, any other one with those
+    of lyceum's own keywords that it names (see reward kind ``function``).
+    """
+    taken: set[str] = set()
+    if isinstance(reward, Sequence) and not isinstance(reward, str):
+        return [_part(part, taken) for part in reward]
+    return _part(reward, taken)
+
+
+def _part(part: Any, taken: set[str]) -> Any:
+    if not callable(part) or hasattr(part, "model_fields"):
+        return part
+    parameters = inspect.signature(part).parameters
+    kind = "trl" if "completions" in parameters else "verl" if "solution_str" in parameters else "function"
+    return {"kind": kind, "function": f"{PLACE}:{_keep(part, taken)}", "processes": SYNC}
+
+
+def _keep(function: Callable[..., Any], taken: set[str]) -> str:
+    """A name for the function: its own, so that the same recipe is the same again, numbered where two parts of one
+    reward share it. A later function of a name takes its place."""
+    plain = re.sub(r"\W", "_", getattr(function, "__name__", type(function).__name__)).strip("_")
+    stem = f"reward_{plain or 'function'}"
+    name = stem
+    while name in taken:
+        name = f"{stem}_{len(taken) + 1}"
+    taken.add(name)
+    FUNCTIONS[name] = function
+    return name

@@ -1,0 +1,141 @@
+"""What rollouts that branch share: continuing many nodes at once, branching inside a node, telling runs apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise, takewhile
+from random import Random
+
+from lyceum.core.steps import cut_off, write_texts
+from lyceum.core.tree import Node
+from lyceum.core.types import Context, Sampling
+from lyceum.utils.aio import gather
+from lyceum.utils.seeds import SeedKey
+
+
+async def extend_all(
+    context: Context,
+    asked: Iterable[tuple[Node, int, Sampling]],
+    *,
+    keep: bool | Callable[[Node, Sampling], bool] = True,
+) -> list[list[Node]]:
+    """Continue many nodes at once, ``(node, continuations, sampling)`` each, so that they share the engine's batch.
+
+    Args:
+        keep: whether the new children will be continued in turn, of all or of each node.
+    Returns:
+        The new children of each node, in the order asked for.
+    """
+    return await gather(
+        context.extend(node, n, sampling, keep=keep if isinstance(keep, bool) else keep(node, sampling))
+        for node, n, sampling in asked
+    )
+
+
+async def extend_to_end(context: Context, asked: Iterable[tuple[Node, int, Sampling]]) -> list[Node]:
+    """Continue many nodes at once to the ends of their trajectories, which have their texts; asked for as above."""
+    ends = [end for ends in await extend_all(context, asked, keep=False) for end in ends]
+    for end in ends:
+        write_texts([end], context.decode, terminal=True)
+    return ends
+
+
+def together(asked: Iterable[tuple[Node, int]]) -> list[tuple[Node, int]]:
+    """``(node, continuations)`` with those of nodes that end in the same text asked for at the first of them.
+
+    The engine computes what the samples of one request draw alike only once, but knows nothing of two requests. Nodes
+    that are left over go, where nothing hangs below them.
+    """
+    first: dict[tuple[int, ...], Node] = {}
+    count: dict[tuple[int, ...], int] = {}
+    for node, n in asked:
+        path = tuple(node.path_tokens())
+        count[path] = count.get(path, 0) + n
+        if first.setdefault(path, node) is not node and not node.children and node.parent is not None:
+            node.detach()
+    return [(node, count[path]) for path, node in first.items()]
+
+
+def at_most(sampling: Sampling, tokens: int) -> Sampling:
+    """The same distribution, a limit of so many tokens."""
+    return sampling.model_copy(update={"max_completion_tokens": tokens})
+
+
+def affordable(sampling: Sampling, samples: int, context: Context) -> int:
+    """Longest continuation with which so many samples have an equal share of what is left of the task's budget."""
+    return min(sampling.max_completion_tokens, max(1, context.budget_left // samples))
+
+
+def drawn_below(node: Node) -> int:
+    """Tokens between the prompt and the end of this node."""
+    return sum(len(above.tokens) for above in node.path()[1:])
+
+
+def model_logprobs(leaf: Node) -> list[float]:
+    """Model log-probability (nats) of every token below the prompt; 0 where the policy did not write."""
+    return [
+        logprob
+        for node in leaf.path()[1:]
+        for logprob in (node.model_logprob if node.model_logprob else [0.0] * len(node.tokens))
+    ]
+
+
+def end_before(leaf: Node, place: int, decode: Callable[[Sequence[int]], str]) -> Node:
+    """The node on the leaf's path that ends right before its completion's token ``place``, split off where none does.
+
+    Args:
+        leaf: a node below a prompt; it keeps its tokens from ``place`` on where it is the one that is split.
+        place: 0 is the first token below the prompt, whose node before is the prompt.
+        decode: tokens to text.
+    Raises:
+        ValueError: the completion has no token ``place``.
+    """
+    path = leaf.path()
+    at = place
+    for above, node in pairwise(path):
+        if at == 0:
+            return above
+        if at < len(node.tokens):
+            return split(node, at, decode)
+        at -= len(node.tokens)
+    raise ValueError(f"no token {place} in a completion of {drawn_below(leaf)} tokens")
+
+
+def split(node: Node, at: int, decode: Callable[[Sequence[int]], str]) -> Node:
+    """Cut a finished node before its token ``at``: what comes before becomes its parent, which is returned.
+
+    Nothing is lost of its text, whatever its tokens decode to one half at a time.
+    """
+    head = cut_off(node, at)
+    write_texts([head], decode, terminal=False)
+    same = (a == b for a, b in zip(head.text, node.text, strict=False))
+    head.text = head.text[: sum(takewhile(bool, same))]
+    node.text = node.text[len(head.text) :]
+    return head
+
+
+def by_counter(context: Context, *key: SeedKey) -> Random:
+    """Random numbers that are a function of the task's seed and the key alone."""
+    return Random(context.seed(*key))
+
+
+def repeats(text: str, characters: int, times: int) -> bool:
+    """Whether some substring of so many characters occurs at least so often, overlaps counted: the text goes in
+    circles."""
+    seen: dict[str, int] = {}
+    for begin in range(len(text) - characters + 1):
+        part = text[begin : begin + characters]
+        seen[part] = seen.get(part, 0) + 1
+        if seen[part] >= times:
+            return True
+    return False
+
+
+def edit_distance(a: Sequence[int], b: Sequence[int]) -> int:
+    """Least number of insertions, deletions and replacements that make ``b`` of ``a`` (Levenshtein)."""
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        diagonal, row[0] = row[0], i
+        for j, y in enumerate(b, 1):
+            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (x != y))
+    return row[-1]

@@ -1,0 +1,156 @@
+"""What each step of a run was made of, as digests by part: equal for two runs up to where they first part.
+
+A run that is asked to (``digests: true``) leaves a file for each step, ``digests/step-000003.json``::
+
+    {"draw": {"tasks": "5f1c…"}, "generation": {…}, …, "weights": {"lm_head.weight": "08b4…", …}}
+
+What stands under a part is a digest of its bits or a number that a person can read; both are compared exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from lyceum.core.forest import Forest
+from lyceum.core.tree import Tree
+from lyceum.core.types import Credited
+from lyceum.core.user_files import user_file
+from lyceum.utils.documents import DATA, read_json
+from lyceum.utils.errors import RecipeError
+from lyceum.utils.lazy_imports import Tensor, torch
+from lyceum.utils.numbers import plain, to_json
+
+FOLDER = "digests"
+PARTS = ("draw", "generation", "grades", "forest", "credit", "loss", "weights")
+"""In the order of a step: the first that differs is where two runs part."""
+
+_TIMES = ("seconds/", "tokens_per_second")
+"""Beginnings of the names of metrics that are different each time."""
+
+
+def step_digests(
+    trees: Sequence[Tree],
+    forest: Forest | None,
+    credited: Credited | None,
+    metrics: Mapping[str, Any],
+    weights: torch.nn.Module,
+) -> dict[str, dict[str, Any]]:
+    """The digests of one step by part.
+
+    Args:
+        trees: all that was sampled, those that were dropped last; or demonstrations.
+        forest, credited: what was learned from; None where nothing was.
+        metrics: of the learner's update.
+        weights: after the update.
+    """
+    leaves = [leaf for tree in trees for leaf in tree.trajectories]
+    nodes = [node for tree in trees for node in tree.nodes()]
+    grades = [leaf.grade for leaf in leaves]
+    outcomes = [grade.outcome for grade in grades if grade is not None and grade.outcome is not None]
+    return {
+        "draw": {"tasks": digest([(tree.task.id, tree.task.samples) for tree in trees]), "count": len(trees)},
+        "generation": {
+            "prompts": digest([root.tokens for tree in trees for root in tree.roots]),
+            "tokens": digest([node.tokens for node in nodes]),
+            "behaviour_logprob": digest([node.behaviour_logprob for node in nodes]),
+            "versions": digest([node.version for node in nodes]),
+            "sampled": sum(tree.sampled_tokens for tree in trees),
+            "trajectories": len(leaves),
+        },
+        "grades": {
+            "outcomes": digest([None if grade is None else grade.outcome for grade in grades]),
+            "parts": digest([None if grade is None else (dict(grade.parts), grade.steps) for grade in grades]),
+            "graded": len(outcomes),
+            "sum": sum(outcomes),
+        },
+        "forest": {} if forest is None else _of_fields(forest),
+        "credit": {} if credited is None else _of_fields(credited),
+        "loss": plain({name: value for name, value in metrics.items() if not name.startswith(_TIMES)}),
+        "weights": {name: digest(tensor) for name, tensor in weights.state_dict().items()},
+    }
+
+
+def _of_fields(value: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for each in fields(value):
+        inner = getattr(value, each.name)
+        if isinstance(inner, Mapping):
+            found |= {f"{each.name}.{name}": digest(tensor) for name, tensor in inner.items()}
+        elif inner is not None:
+            found[each.name] = inner if isinstance(inner, bool | int | float) else digest(inner)
+    return found
+
+
+def digest(value: Any) -> str:
+    """Sixteen hexadecimal digits that are equal for equal bits: shape, type and bytes of tensors, JSON of all else."""
+    hashed = blake2b(digest_size=8)
+    if isinstance(value, Tensor):
+        plain = value.detach().cpu().contiguous()
+        hashed.update(f"{plain.dtype} {tuple(plain.shape)}".encode())
+        hashed.update(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
+    else:
+        hashed.update(to_json(value, other=str).encode())
+    return hashed.hexdigest()
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where two runs first part.
+
+    Attributes:
+        step: the first step that differs.
+        part: the first part in it, or ``end`` where one of the runs has no such step.
+        values: name -> (in the first run, in the second); None where it has none.
+    """
+
+    step: int
+    part: str
+    values: Mapping[str, tuple[Any, Any]]
+
+
+Digests = Mapping[int, Mapping[str, Mapping[str, Any]]]
+"""Step -> part -> name -> digest or number."""
+
+
+def first_difference(a: Digests, b: Digests) -> Difference | None:
+    """The first step, and in it the first part, in which two runs' digests differ; None where all are equal."""
+    for step in sorted({*a, *b}):
+        if step not in a or step not in b:
+            return Difference(step, "end", {"step": (step if step in a else None, step if step in b else None)})
+        for part in PARTS:
+            values = dict(_differing(a[step].get(part, {}), b[step].get(part, {})))
+            if values:
+                return Difference(step, part, values)
+    return None
+
+
+def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    for name in dict.fromkeys([*a, *b]):
+        if a.get(name) != b.get(name):
+            yield name, (a.get(name), b.get(name))
+
+
+def read_digests(run: Path) -> Digests:
+    """What a run left, by step.
+
+    Raises:
+        RecipeError: it left none, or a file cannot be read.
+    """
+    files = sorted((run / FOLDER).glob("step-*.json"))
+    if not files:
+        raise RecipeError(f"run: {run} has no {FOLDER}; allowed: a run that was trained with digests=true")
+    found: dict[int, Any] = {}
+    for file in files:
+        with user_file("run", file, "allowed: the file as the run wrote it"):
+            found[int(file.stem.removeprefix("step-"))] = _by_room(read_json(file.read_bytes(), limits=DATA))
+    return found
+
+
+def _by_room(value: Any) -> Mapping[str, Mapping[str, Any]]:
+    if not isinstance(value, dict) or not all(isinstance(of_room, dict) for of_room in value.values()):
+        raise TypeError("not a mapping of parts")
+    return value

@@ -1,0 +1,577 @@
+"""The run folder: what a run leaves behind, and what a resumed run finds again.
+
+::
+
+    runs/NAME/recipe.yaml  summary.json  metrics.jsonl  examples.json  report.html
+              rollouts/  checkpoints/  model/  value/  tensorboard/  digests/
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from io import BytesIO
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from jaxtyping import Float
+
+from lyceum.core.component import require_keys
+from lyceum.core.tree import Tree
+from lyceum.run import checkpoint
+from lyceum.run.metrics import Metrics
+from lyceum.run.reader import FILES, is_run, read_examples, read_recipe, read_summary
+from lyceum.run.set_aside import discard, is_set_aside, put_back, set_aside
+from lyceum.run.trackers import Curves, Tracker, open_curves
+from lyceum.run.versions import versions
+from lyceum.utils.atomic_files import DAMAGED, FULL, Lock, atomic_write, remove
+from lyceum.utils.documents import read_yaml, write_yaml
+from lyceum.utils.errors import RecipeError
+from lyceum.utils.lazy_imports import Tensor
+from lyceum.utils.numbers import plain, to_json
+
+_NAMES = (*FILES, *(name + DAMAGED for name in FILES))
+WAYS = "another name, or overwrite=true (--overwrite) to replace it"
+
+
+class Run:
+    """One run's folder, held by this process until :meth:`close`. Made by :meth:`claim`.
+
+    Steps are numbered through the whole run, stages included, and only grow::
+
+        with Run.claim("runs", "demo", recipe, resume="auto") as run:
+            ...  # load the model: until begin() nothing that was there is touched
+            run.begin()
+            if (found := run.restore()) is not None:
+                step, state = found
+            with run.timed("generate"): ...
+            run.record(step, metrics)
+            run.checkpoint(step, state)
+
+    Left by an exception, a run that never began leaves nothing behind, and so does one that was refused before its
+    first step. A run that it was to replace is there again unless it had come to a checkpoint or to its end.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        lock: Lock,
+        *,
+        made: Sequence[Path],
+        recipe: Mapping[str, Any],
+        resumed: bool,
+        complete: bool,
+        saved: Path | None,
+        curves: Sequence[Curves],
+        keep: int,
+        rollouts_every: int,
+        max_trajectories: int,
+    ) -> None:
+        self.path = path
+        self.checkpoints = path / "checkpoints"
+        self.model = path / "model"
+        self.value = path / "value"
+        self.report = path / "report.html"
+        self.resumed = resumed
+        self.complete = complete
+        """Resumed and found finished: all that it may lack is its report."""
+        self.seconds: dict[str, float] = {"checkpoint": 0.0}
+        """Spent in each phase since the run began, interruptions left out."""
+        self._lock = lock
+        self._made = made  # the folder and those above it, the lock's file first: as far as they were not there before
+        self._recipe = dict(recipe)
+        self._saved = saved  # checkpoint that a resumed run goes on from
+        self._begun = self._replaces = self._has_steps = False
+        self._summary: dict[str, Any] = {}
+        self._examples: list[dict[str, Any]] = []
+        self._keep = keep
+        self._rollouts_every = rollouts_every
+        self._max_trajectories = max_trajectories
+        self._restored = not resumed
+        self._began = time.perf_counter()
+        self._time_before = 0.0
+        self._seconds_recorded: dict[str, float] = {}
+        self._metrics = Metrics(path, curves)
+        self._token_text: dict[int, str] = {}
+
+    @classmethod
+    def start(cls, root: Path | str, name: str, recipe: Mapping[str, Any], **how: Any) -> Run:
+        """:meth:`claim` and :meth:`begin` in one, where there is nothing to load in between."""
+        run = cls.claim(root, name, recipe, **how)
+        try:
+            run.begin()
+        except BaseException as error:
+            run.undo(error)
+            raise
+        return run
+
+    @classmethod
+    def claim(
+        cls,
+        root: Path | str,
+        name: str,
+        recipe: Mapping[str, Any],
+        *,
+        resume: bool | Literal["auto"] = False,
+        overwrite: bool = False,
+        may_differ: Iterable[str] = (),
+        with_defaults: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+        keep: int = 2,
+        rollouts_every: int = 10,
+        max_trajectories: int = 256,
+        track: Sequence[Tracker] = ("tensorboard",),
+    ) -> Run:
+        """Hold ``root/name`` for a new run, or for the one that is there. What is there stays as it is.
+
+        Args:
+            recipe: resolved, every default written out; plain values that YAML holds.
+            resume: True continues the run that is there; "auto" does so where there is one and begins where there is
+                none; False begins, and refuses a folder that holds a run.
+            overwrite: begin in the place of the run that is there.
+            may_differ: keys in which a resumed run's recipe may differ from the one it began with, because they do not
+                change what was done so far: dotted, ``*`` stands for anything (``stages.*.steps``).
+            with_defaults: fills in what the recipe of a run lacks that an earlier version began.
+            keep: checkpoints that stay.
+            rollouts_every: :meth:`rollouts` writes on steps that this divides.
+            max_trajectories: that it writes on each.
+            track: where its curves are drawn.
+        Raises:
+            RecipeError: there is a run and this may not touch it, another process writes it, or nothing to resume.
+        """
+        check_name("name", name)
+        path = Path(root) / name
+        there = is_run(path) or is_set_aside(path)
+        if not there and path.is_dir() and any(not entry.startswith(".") for entry in os.listdir(path)):
+            raise RecipeError(f"name: {path} exists and is not a run of lyceum; choose another name")
+        if resume is True and overwrite:
+            raise RecipeError("resume: got true together with overwrite=true; allowed: one of them")
+        if resume is True and not there:
+            raise RecipeError(
+                f"resume: got true, but there is no run in {path}; allowed: the name of a run, or no resume"
+            )
+        lock, made = _held(path)
+        try:
+            _recover(path)
+            discard(path)
+            began = _read_recipe(path, with_defaults) if is_run(path) and not overwrite else None
+            resumed = cls._resumes(path, began, recipe, resume=resume, may_differ=tuple(may_differ))
+            complete = resumed and _is_finished(path)
+            return cls(
+                path,
+                lock,
+                made=made,
+                recipe=recipe,
+                resumed=resumed,
+                complete=complete,
+                saved=_last_checkpoint(path) if resumed and not complete else None,
+                curves=open_curves(track, path, recipe),
+                keep=keep,
+                rollouts_every=rollouts_every,
+                max_trajectories=max_trajectories,
+            )
+        except BaseException:
+            _let_go(lock, made)
+            raise
+
+    @staticmethod
+    def _resumes(
+        path: Path,
+        began: dict[str, Any] | None,
+        recipe: Mapping[str, Any],
+        *,
+        resume: bool | Literal["auto"],
+        may_differ: tuple[str, ...],
+    ) -> bool:
+        """Whether to go on with what is there; raises where that is neither wanted nor possible.
+
+        Args:
+            began: recipe of the run that is there; None where there is none, or it is to be replaced.
+        """
+        if began is None:
+            return False
+        refused = refused_changes(path, began, recipe, may_differ=may_differ)
+        if refused:
+            raise RecipeError([*refused, f"name: {path} holds a run of another recipe; allowed: its recipe, {WAYS}"])
+        if _is_finished(path):
+            if (path / "report.html").exists():
+                raise RecipeError(f"name: {path} has finished; allowed: {WAYS}")
+            if resume is False:
+                raise RecipeError(
+                    f"name: {path} lacks nothing but its report; allowed: resume=true (--resume) to write it, {WAYS}"
+                )
+        elif resume is False:
+            saved = checkpoint.latest(path / "checkpoints")
+            reached = "no checkpoint yet" if saved is None else f"saved at step {checkpoint.step_of(saved)}"
+            raise RecipeError(
+                f"name: {path} holds a run, {reached}; allowed: resume=true (--resume) to go on with it, {WAYS}"
+            )
+        return True
+
+    def begin(self) -> None:
+        """Write the recipe, mend what a resumed run needs, and set aside a run that is to be replaced."""
+        path = self.path
+        self._begun = True
+        for leftover in (*path.glob(".partial-*"), *path.glob("rollouts/.partial-*")):  # of killed writes
+            remove(leftover)
+        if self.resumed:
+            self._summary, self._examples = self._read_summary(), self._read_examples()
+        elif any(os.path.lexists(path / name) for name in _NAMES):
+            self._replaces = True
+            set_aside(path, _NAMES)
+        atomic_write(path / "recipe.yaml", write_yaml(self._recipe))
+        if self.complete:
+            return  # its summary tells of what was done, which is nothing now
+        now = versions()
+        before = self._summary.get("versions", now).get("torch")
+        if self.resumed and before != now["torch"]:
+            warnings.warn(
+                f"{path} began under torch {before}, now {now['torch']}: results may differ in their last bits",
+                stacklevel=2,
+            )
+        self.summary({"versions": now, "finished": False})
+
+    def keep(self) -> None:
+        """The run is worth keeping: what it replaces goes. So do checkpoints, a finished summary and :meth:`close`."""
+        if self._replaces:
+            discard(self.path)
+            self._replaces = False
+
+    def undo(self, error: BaseException) -> None:
+        """What is to be done where an exception ends the run, as told under :class:`Run`; then :meth:`close`."""
+        path = self.path
+        self._metrics.close()
+        try:
+            if self._replaces:
+                put_back(path, _NAMES)
+                self._replaces = False
+                error.add_note(f"{path} holds the run again that was to be replaced: the new one had no checkpoint yet")
+            elif not self._begun:
+                _let_go(self._lock, self._made)
+                if not is_run(path) and not isinstance(error, RecipeError):
+                    error.add_note(f"nothing was written to {path}")
+            elif not self.resumed and not self._has_steps and isinstance(error, RecipeError):
+                for name in _NAMES:
+                    remove(path / name)
+                _let_go(self._lock, self._made)
+        except OSError as failed:
+            # What is half moved is moved back by whichever command comes next.
+            error.add_note(f"{path} could not be cleaned up: {failed}")
+            self._replaces = False
+        self.close()
+
+    def restore(self) -> tuple[int, dict[str, Any]] | None:
+        """Go back to the newest whole checkpoint: its step and state, or None to begin at the beginning.
+
+        What was recorded after it is dropped, so that the files read as if the run had never been interrupted.
+        """
+        found = self._saved
+        saved = checkpoint.load(found) if found is not None else None
+        if found is not None and saved is not None:
+            require_keys(f"{found}", given=saved, needed=("run", "state"))
+            self._load_state_dict(saved["run"])
+            # A kill may have come between a checkpoint and the removal of what it replaced.
+            checkpoint.prune(self.checkpoints, checkpoint.step_of(found), self._keep)
+        if self.resumed:
+            state = {"last_step": None, "lines": 0} if saved is None else saved["run"]
+            self._metrics.go_back(state["last_step"], state["lines"])
+            last = -1 if state["last_step"] is None else state["last_step"]
+            for file in (*self.path.glob("rollouts/step-*.parquet"), *self.path.glob("digests/step-*.json")):
+                if (step := re.fullmatch(r"step-([0-9]+)", file.stem)) and int(step[1]) > last:
+                    remove(file)
+        self._restored = True
+        self._began = time.perf_counter()
+        return None if found is None or saved is None else (checkpoint.step_of(found), saved["state"])
+
+    def checkpoint(self, step: int, state: Mapping[str, Any]) -> Path:
+        """Write the state whole or not at all, with what the run itself must know to go on.
+
+        Raises:
+            checkpoint.CheckpointError: it could not be written; the one before is intact.
+        """
+        self._require_restored()
+        with self.timed("checkpoint"):
+            # What the checkpoint says was recorded must be on the disk before it is.
+            self._metrics.flush()
+            saved = {"run": self._state_dict(), "state": dict(state)}
+            written = checkpoint.save(self.checkpoints, step, saved, keep=self._keep)
+        self._has_steps = True
+        self.keep()
+        return written
+
+    def record(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Append one line to metrics.jsonl, and its numbers to TensorBoard.
+
+        ``time`` (seconds of running since the run began) and ``seconds/PHASE`` (of each timed phase since the last
+        line) are added where ``metrics`` lacks them. Values may be numbers, one-element tensors, strings, booleans and
+        None. A figure that is not finite is null, and ``NAME/nonfinite`` says ``nan``, ``inf`` or ``-inf``.
+        """
+        self._require_restored()
+        line: dict[str, Any] = {"time": round(self.time, 3)}
+        for phase, seconds in self.seconds.items():
+            line[f"seconds/{phase}"] = round(seconds - self._seconds_recorded.get(phase, 0.0), 4)
+        self._metrics.append(step, line | dict(metrics))
+        self._seconds_recorded = dict(self.seconds)
+        self._has_steps = True
+
+    def rollouts(
+        self,
+        step: int,
+        trees: Sequence[Tree],
+        advantage: Float[Tensor, "R L"] | None,
+        decode: Callable[[Sequence[int]], str],
+        *,
+        always: bool = False,
+    ) -> Path | None:
+        """Write the step's trajectories (see :func:`lyceum.run.rollout_table.trajectory_table`).
+
+        On other steps than ``rollouts_every`` says nothing is written and None returned, unless ``always``.
+        """
+        self._require_restored()
+        if step % self._rollouts_every and not always:
+            return None
+        import pyarrow.parquet as parquet  # here, because only runs that write rollouts should wait for it
+
+        from lyceum.run.rollout_table import trajectory_table
+
+        limit, known = self._max_trajectories, self._token_text
+        table = trajectory_table(step, trees, advantage, decode, limit=limit, token_text=known)
+        content = BytesIO()
+        # Measured on 256 short rows: without dictionaries a sixth smaller than with, and in two thirds of the time.
+        parquet.write_table(
+            table, content, compression="zstd", use_dictionary=False, write_statistics=False, write_page_checksum=True
+        )
+        target = self.path / "rollouts" / f"step-{step:06d}.parquet"
+        target.parent.mkdir(exist_ok=True)
+        # Nothing resumes from it, so a kill must not tear it, but no step waits for the disk.
+        atomic_write(target, content.getvalue(), durable=False)
+        return target
+
+    def digests(self, step: int, by_room: Mapping[str, Any]) -> None:
+        """Write what a step was made of (see :mod:`lyceum.run.digests`)."""
+        self._require_restored()
+        target = self.path / "digests" / f"step-{step:06d}.json"
+        target.parent.mkdir(exist_ok=True)
+        atomic_write(target, to_json(by_room, indent=1) + "\n", durable=False)
+
+    def summary(self, update: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Merge metrics into summary.json, ``seconds`` by phase included; gives all of them. Without one, reads."""
+        if update is not None:
+            seconds = {phase: round(spent, 3) for phase, spent in self.seconds.items()}
+            metrics = self._summary | plain({"seconds": seconds, **update})
+            atomic_write(self.path / "summary.json", to_json(metrics, indent=2) + "\n")
+            self._summary = metrics
+            if metrics.get("finished"):
+                self.keep()
+        return dict(self._summary)
+
+    def examples(self, examples: Sequence[Mapping[str, Any]]) -> None:
+        """Write examples.json: the same tasks answered before and after training."""
+        self._examples = plain(list(examples))
+        atomic_write(self.path / "examples.json", to_json(self._examples, indent=2) + "\n")
+
+    def read_examples(self) -> list[dict[str, Any]]:
+        """What :meth:`examples` wrote; nothing where it did not."""
+        return self._examples
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Add the time spent inside to a phase; also when it is left by an exception."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - began
+
+    @property
+    def time(self) -> float:
+        """Seconds of running since the run began; the time between an interruption and its resumption left out."""
+        return self._time_before + time.perf_counter() - self._began
+
+    def close(self) -> None:
+        """Flush what was recorded and let other processes have the folder. Harmless twice."""
+        self._metrics.close()
+        self.keep()
+        self._lock.release()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if error is not None:
+            self.undo(error)
+        self.close()
+
+    def _read_summary(self) -> dict[str, Any]:
+        file, then = self.path / "summary.json", "what was measured before training is measured again"
+        try:
+            if self._saved is not None and not file.exists():
+                warnings.warn(f"{file} is missing: {then}", stacklevel=3)
+            return read_summary(self.path)
+        except RecipeError as error:
+            _put_by(file, error, then)
+        return {}
+
+    def _read_examples(self) -> list[dict[str, Any]]:
+        try:
+            return read_examples(self.path)
+        except RecipeError as error:
+            _put_by(self.path / "examples.json", error, "the report will lack the answers from before training")
+        return []
+
+    def _state_dict(self) -> dict[str, Any]:
+        recorded = {"last_step": self._metrics.last_step, "lines": self._metrics.lines}
+        return {**recorded, "time": self.time, "seconds": dict(self.seconds)}
+
+    def _load_state_dict(self, state: Mapping[str, Any]) -> None:
+        require_keys("run", given=state, needed=self._state_dict())
+        self._time_before = state["time"]
+        for phase, seconds in state["seconds"].items():  # what was timed before restoring (loading a model) adds up
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
+        self._seconds_recorded = dict(state["seconds"])
+
+    def _require_restored(self) -> None:
+        if not self._restored:
+            raise RuntimeError(f"{self.path} is resumed: call restore() before anything is recorded")
+
+
+def check_name(key: str, name: str) -> None:
+    """Raise RecipeError for what cannot be the name of a folder of ours."""
+    if not re.fullmatch(r"\w[\w.+-]*", name):
+        raise RecipeError(f"{key}: got {name!r}; allowed: letters, digits, '_', '.', '+' and '-', a letter first")
+
+
+def _flat(value: Any, key: str = "") -> dict[str, Any]:
+    """Dotted keys of a recipe; an empty mapping or list is a value of its own."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    below: dict[str, Any] = {}
+    for name, item in items:
+        below |= _flat(item, f"{key}.{name}" if key else str(name))
+    return below or {key: value}
+
+
+def refused_changes(
+    path: Path, began: Mapping[str, Any], recipe: Mapping[str, Any], *, may_differ: Sequence[str]
+) -> list[str]:
+    """One line for each key in which a recipe is another one than the run in ``path`` began with.
+
+    Args:
+        may_differ: patterns of dotted keys that do not count.
+    """
+    differing = differences(began, read_yaml(write_yaml(dict(recipe))))
+    return [
+        f"{key}: got {given!r}, but {path} began with {began!r}"
+        for key, (began, given) in differing.items()
+        if not any(fnmatchcase(key, pattern) for pattern in may_differ)
+    ]
+
+
+def differences(began: Any, given: Any) -> dict[str, tuple[Any, Any]]:
+    """Dotted key -> (value there, value here) where two recipes differ; an absent key's value reads 'nothing'."""
+    there, here = _flat(began), _flat(given)
+    keys = dict.fromkeys([*here, *there])
+    pairs = {key: (there.get(key, "nothing"), here.get(key, "nothing")) for key in keys}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def recover(path: Path) -> None:
+    """Put the run back that a killed ``--overwrite`` had set aside in this folder, unless a process is at it."""
+    if not is_set_aside(path):
+        return
+    try:
+        lock = Lock(path / ".lock")
+    except OSError:
+        return  # being written, or not ours to write
+    try:
+        _recover(path)
+    finally:
+        lock.release()
+
+
+def _recover(path: Path) -> None:
+    if is_set_aside(path):
+        put_back(path, _NAMES)
+        warnings.warn(f"{path} holds the run again that a command was to replace when it was killed", stacklevel=4)
+
+
+def _held(path: Path) -> tuple[Lock, list[Path]]:
+    """The folder's lock, and what had to be made for it: its file, the folder, those above, in this order.
+
+    Raises:
+        RecipeError: another process holds it, or it cannot be made.
+    """
+    file = path / ".lock"
+    made = [entry for entry in (file, path, *path.parents) if not entry.exists()]
+    for last in (False, False, True):
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            return Lock(file), made
+        except BlockingIOError as error:
+            raise RecipeError(
+                f"name: {path} is being written by process {error.filename}; wait for it, or choose another name"
+            ) from error
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and not last:
+                continue  # made by another process and taken away again, as it was refused
+            _take_away(made)
+            if error.errno in FULL:
+                raise
+            raise RecipeError(f"output: {path} cannot be made ({error.strerror}); allowed: another folder") from error
+    raise AssertionError("the last time returns or raises")
+
+
+def _let_go(lock: Lock, made: Sequence[Path]) -> None:
+    """Release the folder, without what had to be made for the lock."""
+    _take_away(made)
+    lock.release()
+
+
+def _take_away(made: Sequence[Path]) -> None:
+    for entry in made:
+        try:
+            entry.rmdir() if entry.is_dir() else entry.unlink(missing_ok=True)
+        except OSError:
+            return  # somebody else has put something into it
+
+
+def _read_recipe(path: Path, with_defaults: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return with_defaults(read_recipe(path))
+    except RecipeError as error:
+        raise RecipeError(
+            [*error.lines, f"name: {path} holds a run whose recipe is damaged; allowed: {WAYS}"]
+        ) from error
+
+
+def _last_checkpoint(path: Path) -> Path | None:
+    """The newest whole one; None where none was written yet.
+
+    Raises:
+        RecipeError: there are checkpoints and none is whole: to begin again would drop all that is left of the run.
+    """
+    saved = checkpoint.latest(path / "checkpoints")
+    if saved is None and (torn := checkpoint.found(path / "checkpoints")):
+        raise RecipeError(
+            f"resume: none of the {len(torn)} checkpoints in {path / 'checkpoints'} is whole; allowed: that folder as "
+            f"the run wrote it, the run without that folder to begin again, {WAYS}"
+        )
+    return saved
+
+
+def _is_finished(path: Path) -> bool:
+    try:
+        return bool(read_summary(path).get("finished"))
+    except RecipeError:
+        return False  # nobody knows: a resumed run mends it
+
+
+def _put_by(file: Path, error: RecipeError, then: str) -> None:
+    """Keep a damaged file under another name, and say so."""
+    os.replace(file, file.with_name(file.name + DAMAGED))
+    why = error.lines[0].partition("; allowed: ")[0]
+    warnings.warn(f"{why}. It is {file.name}{DAMAGED} now, and {then}", stacklevel=4)

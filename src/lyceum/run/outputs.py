@@ -1,0 +1,123 @@
+"""Where a command writes: refused before any work where it cannot be written, or would destroy what is there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from lyceum.run.reader import FILES, is_run
+from lyceum.utils.errors import RecipeError
+from lyceum.utils.terminal import quoted
+
+NAME_BYTES = 200
+"""Longest name of a file or folder: file systems take 255 bytes, and a file is first written under a longer name."""
+
+_PATHS = ("path", "heldout_path", "chat_template", "function")
+"""Keys of recipes and of their components that name what is read."""
+
+
+def check_output(
+    key: str, path: Path | str, *, folder: bool = False, inputs: Mapping[str, str | Path] | None = None
+) -> Path:
+    """Refuse a place that is not to be written to; gives it as a path.
+
+    What is there is compared by what it is, not by its name: links of either kind, and ``./`` or ``..`` in a path, lead
+    to the same refusal.
+
+    Args:
+        key: of the recipe or the command line, for the message.
+        path: a file that will be written, or with ``folder`` a folder; folders above it may be missing.
+        inputs: what the command reads, as :func:`input_paths` gives it.
+    Raises:
+        RecipeError: it cannot be written, is part of a run, or is, lies in or (a folder) holds an input.
+    """
+    try:
+        place = Path(path)
+        there = _stat(place)
+        resolved = place.resolve()
+    except (OSError, ValueError, RuntimeError) as error:  # a NUL, a path that is too long, a loop of links
+        raise RecipeError(
+            f"{key}: got {quoted(str(path))}, which is no path ({error}); allowed: another one"
+        ) from error
+    allowed = "allowed: another folder" if folder else "allowed: another file"
+    if any(len(os.fsencode(part)) > NAME_BYTES for part in place.parts):
+        raise RecipeError(f"{key}: got {quoted(str(path))}; allowed: names of at most {NAME_BYTES} bytes")
+    _check_writable(key, place, there, folder=folder)
+    for above in resolved.parents:
+        if is_run(above) and resolved.relative_to(above).parts[0] in FILES:
+            raise RecipeError(f"{key}: got {str(path)!r}, which is part of the run in {above}; {allowed}")
+    for name, given in (inputs or {}).items():
+        read = Path(given).expanduser()
+        if (found := _stat(read)) is None:
+            continue
+        if there is not None and os.path.samestat(there, found):
+            raise RecipeError(f"{key}: got {str(path)!r}, which {name} is read from; {allowed}")
+        if stat.S_ISDIR(found.st_mode) and _lies_in(resolved, found):
+            raise RecipeError(f"{key}: got {str(path)!r}, which lies in {read}, where {name} is read from; {allowed}")
+        if folder and there is not None and _lies_in(read.resolve(), there):
+            raise RecipeError(f"{key}: got {str(path)!r}, which holds {read}, where {name} is read from; {allowed}")
+    return place
+
+
+def input_paths(settings: Any, key: str = "") -> dict[str, str]:
+    """Key -> path of whatever settings (a recipe, a component, a list of them) name that is on this machine's disk."""
+    return {key: path for key, path in _named(settings, key) if path and _stat(Path(path).expanduser()) is not None}
+
+
+def _named(settings: Any, key: str) -> Iterator[tuple[str, str]]:
+    if isinstance(settings, BaseModel):
+        for name in type(settings).model_fields:
+            below, value = f"{key}.{name}".lstrip("."), getattr(settings, name)
+            if name in _PATHS and isinstance(value, str):
+                yield below, value.rpartition(":")[0] if name == "function" else value
+            else:
+                yield from _named(value, below)
+    elif isinstance(settings, (list, tuple)):
+        for number, item in enumerate(settings):
+            yield from _named(item, f"{key}.{number}" if len(settings) > 1 else key)
+
+
+def _check_writable(key: str, place: Path, there: os.stat_result | None, *, folder: bool) -> None:
+    above = next((parent for parent in place.absolute().parents if _stat(parent) is not None), place)
+    if there is None:
+        reason = _not_to_write(above, must_be_folder=True)
+    elif folder and not stat.S_ISDIR(there.st_mode):
+        raise RecipeError(f"{key}: {place} is a file; allowed: a folder, or a new name")
+    elif folder:
+        reason = _not_to_write(place, must_be_folder=True)
+    elif stat.S_ISDIR(there.st_mode):
+        raise RecipeError(f"{key}: got {str(place)!r}, but {place} is a folder; allowed: a file to write")
+    elif not stat.S_ISREG(there.st_mode):
+        raise RecipeError(f"{key}: got {str(place)!r}, which is no plain file; allowed: a file to write")
+    else:
+        reason = _not_to_write(above, must_be_folder=True) or _not_to_write(place, must_be_folder=False)
+    if reason is None:
+        return
+    if folder:
+        raise RecipeError(f"{key}: {place} cannot be made ({os.strerror(reason)}); allowed: another folder")
+    said = f"{above} is a file" if reason == errno.ENOTDIR else f"it cannot be written ({os.strerror(reason)})"
+    raise RecipeError(f"{key}: got {str(place)!r}, but {said}; allowed: a file to write")
+
+
+def _not_to_write(path: Path, *, must_be_folder: bool) -> int | None:
+    if must_be_folder and not path.is_dir():
+        return errno.ENOTDIR
+    return None if os.access(path, os.W_OK | (os.X_OK if must_be_folder else 0)) else errno.EACCES
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _lies_in(path: Path, folder: os.stat_result) -> bool:
+    """Whether a folder is one of those above a path."""
+    return any(found is not None and os.path.samestat(found, folder) for found in map(_stat, path.parents))

@@ -1,0 +1,100 @@
+"""Figures of one step's rollouts, as they stand in metrics.jsonl."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from lyceum.core.forest import Forest
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Credited, Origin
+from lyceum.utils.lazy_imports import torch
+from lyceum.utils.levels import level_order
+from lyceum.utils.numbers import mean
+
+
+def rollout_metrics(trees: Sequence[Tree], dropped: Sequence[Tree], forest: Forest) -> dict[str, Any]:
+    """Means over what was sampled: the step's trees, and those that dynamic sampling dropped."""
+    everything = [*trees, *dropped]
+    leaves = [leaf for tree in everything for leaf in tree.trajectories]
+    return {
+        "reward/mean": _mean(outcome for tree in everything for _, _, outcome in tree.graded_with_outcome()),
+        "correct/mean": mean_solved(everything),
+        "share_with_gradient": _mean(map(has_gradient, everything)),
+        "groups": len(trees),
+        "groups_dropped": len(dropped),
+        "completion_tokens/mean": _mean(len(leaf.completion_tokens) for leaf in leaves),
+        "truncated": _mean(leaf.finish == "length" for leaf in leaves),
+        "ungraded": sum(leaf.grade is None or leaf.grade.outcome is None for leaf in leaves),
+        "shared_tokens": forest.shared,
+        "entropy": _entropy(forest),
+        **_correct_by_level(everything),
+        **_reward_parts(leaves),
+    }
+
+
+def has_gradient(tree: Tree) -> bool:
+    """Whether a group's outcomes differ, so that group-relative credit is not all 0."""
+    return len({outcome for _, _, outcome in tree.graded_with_outcome()}) > 1
+
+
+def mean_solved(trees: Sequence[Tree]) -> float | None:
+    """Mean share of answers that the policy got right unaided; None where no grader says, or all were helped."""
+    return _mean(share for tree in trees if (share := tree.solved_unaided) is not None)
+
+
+def mean_abs_advantage(forest: Forest, credited: Credited | None, trees: int) -> list[float]:
+    """Each tree's |advantage|: the mean over a rollout's tokens that the policy wrote, then over the tree's rollouts.
+
+        m = mean_i mean_t |A_(i, t)|
+
+    A long rollout counts no more than a short one. Rows without a token of the policy's are left out; a tree without
+    any other row has 0.
+
+    Args:
+        trees: how many trees the forest was made of; those without a graded trajectory have no rows in it.
+    Source:
+        The released codes of SEC (arXiv:2505.14970; auto_curriculum/priority.py) and DUMP (arXiv:2504.09710). DUMP's
+        takes the absolute value of each rollout's mean, which is another number only where its signs are mixed.
+    """
+    if credited is None:
+        return [0.0] * trees
+    mask = forest.trainable(forest.rows())
+    tokens = mask.sum(1)
+    written = (tokens > 0).float()
+    of_row = (credited.advantage.abs() * mask).sum(1) / tokens.clamp(min=1)
+    rollouts = torch.zeros(trees).index_add(0, forest.group, written)
+    total = torch.zeros(trees).index_add(0, forest.group, of_row)
+    return (total / rollouts.clamp(min=1)).tolist()
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    """None of no values."""
+    found = list(values)
+    return mean(found) if found else None
+
+
+def _correct_by_level(trees: Sequence[Tree]) -> dict[str, float]:
+    """Of tasks that have a level: the mean share of each that was solved unaided."""
+    of_level: dict[str, list[float]] = {}
+    for tree in trees:
+        level, share = tree.task.columns.get("level"), tree.solved_unaided
+        if level is not None and share is not None:
+            of_level.setdefault(str(level), []).append(share)
+    return {f"level/{level}/correct": mean(of_level[level]) for level in sorted(of_level, key=level_order)}
+
+
+def _reward_parts(leaves: Sequence[Node]) -> dict[str, float]:
+    """The mean of each named part of the rewards, over the trajectories that have it."""
+    parts: dict[str, list[float]] = {}
+    for leaf in leaves:
+        for name, value in (leaf.grade.parts if leaf.grade else {}).items():
+            parts.setdefault(name, []).append(value)
+    return {f"reward/part/{name}": mean(values) for name, values in parts.items()}
+
+
+def _entropy(forest: Forest) -> float | None:
+    """Nats a token: the mean of -log p of what was sampled, an unbiased estimate that costs nothing."""
+    rows = forest.rows()
+    drawn = rows.gather(forest.origin, fill=int(Origin.PROMPT)) == int(Origin.POLICY)
+    return -float(rows.gather(forest.behaviour_logprob)[drawn].mean()) if bool(drawn.any()) else None

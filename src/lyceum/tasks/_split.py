@@ -1,0 +1,54 @@
+"""Which problems are trained on and which are kept for evaluation, and the draws of generated tasks."""
+
+from __future__ import annotations
+
+import math
+import random
+import zlib
+from collections.abc import Callable, Sequence
+
+from lyceum.core.types import Split, Task
+from lyceum.utils.errors import RecipeError
+
+_MOST_TRIES = 10_000
+
+
+def kept_for_evaluation(problem: str, share: float = 0.1) -> bool:
+    """Whether a problem is held out: by its checksum alone, so for good, whatever the seed, the order and the size."""
+    return zlib.crc32(problem.encode()) % 10_000 < share * 10_000
+
+
+def draw(
+    key: str, split: Split, make: Callable[[random.Random], Task | None], *, problem: Callable[[Task], str]
+) -> Task:
+    """The first task from ``make`` that belongs to the split: a pure function of the key.
+
+    Raises:
+        RecipeError: none of many tries belongs to the split: the settings allow too few problems.
+    """
+    rng = random.Random(key)
+    for _ in range(_MOST_TRIES):
+        task = make(rng)
+        if task is not None and kept_for_evaluation(problem(task)) == (split == "heldout"):
+            return task
+    raise RecipeError(
+        f"tasks: no {split} problem in {_MOST_TRIES} draws for {key!r}; the bounds allow too few problems: widen them"
+    )
+
+
+def check_levels(levels: Sequence[int], lowest: int, highest: int, what: str) -> None:
+    """Raise ValueError unless the levels are different numbers in the bounds, at least one."""
+    if not levels or len(set(levels)) < len(levels) or not all(lowest <= level <= highest for level in levels):
+        raise ValueError(f"got {list(levels)}; allowed: different {what} from {lowest} to {highest}, at least one")
+
+
+def check_index(name: str, index: int, size: int) -> None:
+    """Raise IndexError outside of 0 .. size - 1, which also ends a ``for`` loop over a source."""
+    if not 0 <= index < size:
+        raise IndexError(f"{name}: task {index}; there are 0 to {size - 1}")
+
+
+def rounded(rng: random.Random, value: float) -> int:
+    """A whole number for a real one: its fraction is the probability of one more."""
+    whole = math.floor(value)
+    return whole + (rng.random() < value - whole)

@@ -1,0 +1,1 @@
+"""Test-time search: rollouts as in training, and a choice among what they found."""

@@ -1,0 +1,67 @@
+"""What a search found: metrics of every cell, accuracy at equal tokens, notes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lyceum.test_time.cells import Cell
+from lyceum.test_time.equal_cost import at_equal_tokens, usual_budgets
+from lyceum.utils.atomic_files import atomic_write
+from lyceum.utils.numbers import to_json
+
+
+@dataclass(frozen=True)
+class Found:
+    """``metrics``: ``cells`` (each strategy at each size), ``at_equal_tokens``, ``notes``, and what was asked."""
+
+    metrics: dict[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.metrics[name]
+
+    def to_json(self) -> dict[str, Any]:
+        return self.metrics
+
+    @classmethod
+    def of(cls, asked: Mapping[str, Any], cells: Sequence[Cell], tokens: Sequence[float], *, seconds: float) -> Found:
+        """
+        Args:
+            asked: model, tasks, sampling, seed, value.
+            cells: in the order of their sizes.
+            tokens: budgets to compare at; none leaves the choice to :func:`usual_budgets`.
+        """
+        curves: dict[str, list[Cell]] = {}
+        for cell in cells:
+            curves.setdefault(cell.strategy, []).append(cell)
+        budgets = list(tokens) or usual_budgets(curves)
+        equal = at_equal_tokens(curves, budgets)
+        of_note: dict[str, list[str]] = {}
+        for cell in cells:
+            for note in cell.notes:
+                of_note.setdefault(note, []).append(cell.strategy)
+        notes = [f"{', '.join(dict.fromkeys(strategies))}: {note}" for note, strategies in of_note.items()]
+        for row in equal:
+            least = min(cell.tokens_spent for cell in cells)
+            if row["tokens"] < least:
+                notes.append(
+                    f"{row['tokens']:.0f} tokens a task are fewer than any search spent ({least:.0f} the least)"
+                )
+        metrics = {
+            **asked,
+            "cells": [cell.metrics() for cell in cells],
+            "at_equal_tokens": equal,
+            "notes": notes,
+            "seconds": round(seconds, 3),
+        }
+        return cls(metrics)
+
+    def write(self, folder: Path) -> list[Path]:
+        """search.json and search.png in ``folder``."""
+        from lyceum.test_time.show import plot
+
+        folder.mkdir(parents=True, exist_ok=True)
+        atomic_write(folder / "search.json", to_json(self.metrics, indent=2) + "\n")
+        return [folder / "search.json", plot(self.metrics, folder / "search.png")]

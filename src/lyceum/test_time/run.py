@@ -1,0 +1,219 @@
+"""Growing, choosing, and only then grading: one strategy at one size on all tasks."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Grade, Grader, Task, ValueModel
+from lyceum.engine.embedded import EmbeddedEngine
+from lyceum.models.policy import Policy
+from lyceum.reward.extract import vote
+from lyceum.runtime.in_process import InProcess
+from lyceum.test_time.cells import Cell
+from lyceum.test_time.choice import CHOICES, Candidate
+from lyceum.test_time.strategy import Strategy
+from lyceum.utils.aio import gather
+
+UNSEEN = "the verifier is asked after the choice"
+
+
+@dataclass
+class Grown:
+    """Trees of all tasks, grown once for all strategies that choose from such trees; costs are of all tasks."""
+
+    trees: list[Tree]
+    tokens_computed: int
+    seconds: float
+    value: Valued
+    tokens_valued: int
+    """Read to grow them; what is read to choose comes on top, where ``value`` counts it too."""
+    choosing_seconds: float | None = None
+    """Time that values for the choice took; None before anybody asked for them."""
+    graded: bool = False
+
+
+class Valued:
+    """A value model that is asked about each path once, and counts the tokens that it read.
+
+    What paths of one call share is read once; another call reads it again, as no value model keeps what it computed.
+
+    Args:
+        reads: False for one that needs no look at the tokens.
+    """
+
+    def __init__(self, model: ValueModel | None, *, reads: bool) -> None:
+        self.model, self.reads = model, reads
+        self.tokens = 0
+        self._known: dict[Node, float] = {}
+
+    def __call__(self, paths: Sequence[Node]) -> list[float]:
+        if self.model is None:
+            raise RuntimeError("a strategy asked for values, and there is no value model")
+        new = list(dict.fromkeys(path for path in paths if path not in self._known))
+        if new:
+            self._known.update(zip(new, self.model(new), strict=True))
+            self.tokens += unique_tokens([path.path_tokens() for path in new]) if self.reads else 0
+        return [self._known[path] for path in paths]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Any) -> None:
+        pass
+
+
+def unique_tokens(paths: Sequence[Sequence[int]]) -> int:
+    """Tokens of the paths, those counted once that stand behind the same tokens from the beginning on."""
+    count, before = 0, ()
+    for path in sorted(map(tuple, paths)):
+        shared = next((i for i, (a, b) in enumerate(zip(before, path, strict=False)) if a != b), None)
+        count += len(path) - (min(len(before), len(path)) if shared is None else shared)
+        before = path
+    return count
+
+
+async def unseen(task: Task, leaves: Sequence[Node]) -> list[Grade]:
+    """What a search hears when it asks for grades."""
+    return [Grade.ungraded(UNSEEN)] * len(leaves)
+
+
+async def grow(
+    rollout: Any,
+    policy: Policy,
+    tasks: Sequence[Task],
+    value: Valued,
+    *,
+    seed: int,
+    done: Callable[[Tree], None] | None = None,
+) -> Grown:
+    """Every task's tree. Seeds do not depend on the strategy: those that sample alike get the same samples.
+
+    Args:
+        rollout: its settings.
+    """
+    engine = EmbeddedEngine(policy)
+    runtime = InProcess(policy, engine, unseen, seed=seed, value=value)
+    began = time.perf_counter()
+    trees = await runtime.run(tasks, rollout.build(), key="search", done=done)
+    return Grown(trees, engine.tokens_computed, time.perf_counter() - began, value, tokens_valued=value.tokens)
+
+
+async def measure(
+    strategy: Strategy, size: int, grown: Grown, grader: Grader, settings: dict[str, Any]
+) -> tuple[Cell, list[dict[str, Any]]]:
+    """Choose by votes and values, then let the verifier say what was right.
+
+    Returns:
+        The metrics, and what was chosen from: a mapping a task.
+    """
+    began = time.perf_counter()
+    candidates = candidates_of(grown.trees, grown.value if strategy.reads_values else None)
+    if strategy.reads_values and grown.choosing_seconds is None:
+        grown.choosing_seconds = time.perf_counter() - began
+    chosen = [CHOICES[strategy.choose](of) if len(of) > 1 else 0 if of else None for of in candidates]
+    if not grown.graded:
+        await grade(grown.trees, grader)
+        grown.graded = True
+    n = len(grown.trees)
+    verdicts = [[_verdict(leaf) for leaf in tree.trajectories] for tree in grown.trees]
+    right = [False if at is None else of[at] for at, of in zip(chosen, verdicts, strict=True)]
+    cell = Cell(
+        strategy=strategy.label,
+        size=size,
+        settings=settings,
+        right=right,
+        any_right=[_any(of) for of in verdicts],
+        levels=[_level(tree.task) for tree in grown.trees],
+        tokens_sampled=sum(tree.sampled_tokens for tree in grown.trees) / n,
+        tokens_computed=grown.tokens_computed / n,
+        # Who shares trees shares their values: each is charged for all that was read, as if it had been alone.
+        tokens_valued=(grown.value.tokens if strategy.reads_values else grown.tokens_valued) / n,
+        trajectories=sum(map(len, verdicts)) / n,
+        seconds=grown.seconds + ((grown.choosing_seconds or 0.0) if strategy.reads_values else 0.0),
+        unanswered=chosen.count(None),
+        reasons=_reasons(grown.trees, chosen),
+    )
+    return cell, [answer(tree, of, at) for tree, of, at in zip(grown.trees, candidates, chosen, strict=True)]
+
+
+def candidates_of(trees: Sequence[Tree], value: ValueModel | None) -> list[list[Candidate]]:
+    """Every tree's trajectories as a choice sees them; all that is asked of the value model is asked at once.
+
+    A tree of one trajectory leaves nothing to choose, and nothing to ask.
+    """
+    leaves = [leaf for tree in trees if len(tree.trajectories) > 1 for leaf in tree.trajectories]
+    found = dict(zip(leaves, value(leaves), strict=True)) if value is not None else {}
+    return [[Candidate(vote(leaf.completion), found.get(leaf)) for leaf in tree.trajectories] for tree in trees]
+
+
+async def grade(trees: Sequence[Tree], grader: Grader) -> None:
+    """Ask the verifier about all trajectories, a task's together."""
+
+    async def one(tree: Tree) -> None:
+        leaves = tree.trajectories
+        for leaf, found in zip(leaves, await grader(tree.task, leaves) if leaves else [], strict=True):
+            leaf.grade = found
+
+    await gather(one(tree) for tree in trees)
+
+
+def answer(tree: Tree, candidates: Sequence[Candidate], chosen: int | None) -> dict[str, Any]:
+    """A task's tree for the record: nodes by number, parents first, and every trajectory with its last node."""
+    nodes = list(tree.nodes())
+    number = {node: i for i, node in enumerate(nodes)}
+    return {
+        "task_id": tree.task.id,
+        "level": _level(tree.task),
+        "chosen": chosen,
+        "trajectories": [
+            {
+                "node": number[leaf],
+                "answer": candidate.answer,
+                "value": candidate.value,
+                "right": _verdict(leaf),
+                "finish": leaf.finish,
+                "completion": leaf.completion,
+            }
+            for leaf, candidate in zip(tree.trajectories, candidates, strict=True)
+        ],
+        "nodes": [
+            {
+                "parent": None if node.parent is None else number[node.parent],
+                "tokens": len(node.tokens),
+                "text": node.text,
+                "value": node.value,
+            }
+            for node in nodes
+        ],
+        "metadata": tree.metadata,
+    }
+
+
+def _verdict(leaf: Node) -> bool | None:
+    return None if leaf.grade is None else leaf.grade.verdict
+
+
+def _any(verdicts: Sequence[bool | None]) -> bool | None:
+    graded = [verdict for verdict in verdicts if verdict is not None]
+    return any(graded) if graded or not verdicts else None
+
+
+def _level(task: Task) -> str | None:
+    level = task.columns.get("level")
+    return None if level is None else str(level)
+
+
+def _reasons(trees: Sequence[Tree], chosen: Sequence[int | None]) -> dict[str, int]:
+    """Why chosen answers could not be graded, the most frequent first."""
+    leaves = [tree.trajectories[at] for tree, at in zip(trees, chosen, strict=True) if at is not None]
+    found = Counter(
+        (leaf.grade.reason or "no verdict") if leaf.grade is not None else "not graded"
+        for leaf in leaves
+        if _verdict(leaf) is None
+    )
+    return dict(found.most_common(10))

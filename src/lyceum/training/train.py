@@ -1,0 +1,249 @@
+"""A run from recipe to trained model: check everything, load, evaluate, go through the stages, evaluate, write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from lyceum.core.tree import Tree
+from lyceum.core.types import Grader, StageRun, TaskSource
+from lyceum.engine.embedded import EmbeddedEngine
+from lyceum.evaluation.held_out import EvaluationResult, Evaluator, first_tasks
+from lyceum.models.limits import context_of
+from lyceum.models.load import load_policy, load_tokenizer, save_policy
+from lyceum.models.prompts import check_prompts
+from lyceum.recipe.schema import Recipe, parse
+from lyceum.reward.base import allow_code, combine
+from lyceum.run.folder import Run
+from lyceum.run.outputs import check_output, input_paths
+from lyceum.stages.session import Session
+from lyceum.utils.aio import run_async
+from lyceum.utils.errors import Interrupted, RecipeError
+from lyceum.utils.garbage_collection import only_new
+from lyceum.utils.progress import Progress
+
+MAY_DIFFER = (
+    *("title", "paper", "summary", "name", "label", "output"),
+    *("checkpoint_every", "rollouts_every", "digests", "track*", "trust_code", "model.device"),
+)
+"""Keys in which a resumed run may differ from its beginning: none of them changes a result."""
+
+
+def train(
+    recipe: Recipe,
+    *,
+    resume: bool | Literal["auto"] = False,
+    overwrite: bool = False,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> Path:
+    """Run a recipe; returns the run folder.
+
+    Args:
+        resume: go on with the run of that name; ``auto`` does so where there is one.
+        overwrite: replace the run of that name.
+        interrupted: asked between steps, and between tasks of the first and last evaluation; True stops the run with a
+            checkpoint.
+    Raises:
+        RecipeError: something cannot work, found before any model was loaded.
+        Interrupted: stopped by ``interrupted``.
+        Diverged: weights, logits or every update's loss were not finite, or rewards too large for their credit.
+        NothingGraded: nothing could be graded in several steps in a row.
+
+    A run that reaches its end without having learnt anything from its rewards says so in its summary: ``learnt`` is
+    False, and ``nothing_learnt`` has the cause.
+    """
+
+    check_run_folder(recipe)
+    sources = check(recipe)
+    run = Run.claim(
+        recipe.output,
+        recipe.name,
+        recipe.resolved(),
+        resume=resume,
+        overwrite=overwrite,
+        may_differ=MAY_DIFFER,
+        with_defaults=with_defaults,
+        rollouts_every=recipe.rollouts_every,
+        track=recipe.track,
+    )
+    with run:
+        if run.complete:
+            run.begin()
+        else:
+            run_async(_train(recipe, run, *sources, interrupted))
+        from lyceum.view.report import write_report  # pyarrow, which checking a recipe should not wait for
+
+        write_report(run.path)
+    return run.path
+
+
+def with_defaults(written: dict[str, Any]) -> dict[str, Any]:
+    """A resolved recipe as this version resolves it: keys that there were not yet have their defaults."""
+    try:
+        return parse(written).resolved()
+    except RecipeError:
+        return written  # of a version whose keys this one does not know
+
+
+def check_run_folder(recipe: Recipe) -> None:
+    """Raise RecipeError for a run folder that cannot be made, or that is, holds or lies in what the run reads."""
+    check_output("output", Path(recipe.output) / recipe.name, folder=True, inputs=input_paths(recipe))
+
+
+def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:
+    """Everything that can be refused before a model is loaded; returns the training and evaluation tasks.
+
+    Raises:
+        RecipeError: tasks that cannot be read or are empty, a prompt that leaves no room in the model's context,
+            a tokenizer without a chat template, ...
+    """
+    source = recipe.tasks.build("train", recipe.seed)
+    held_out = (recipe.evaluate.tasks or recipe.tasks).build("heldout", recipe.seed)
+    if not len(source):
+        raise RecipeError("tasks: got an empty source; allowed: at least one task")
+    if recipe.evaluate.n and not len(held_out):
+        raise RecipeError("evaluate.tasks: got no held-out task; allowed: at least one, or evaluate.n=0")
+    with allow_code():
+        combine(recipe.reward, source)
+    for stage in recipe.stages:
+        stage.check_tasks(source)
+    tokenizer = load_tokenizer(recipe.model)
+    limit = context_of(recipe.model, tokenizer)
+    check_prompts("tasks", source, tokenizer, limit)
+    if recipe.evaluate.n:
+        check_prompts("evaluate.tasks", held_out, tokenizer, limit)
+    return source, held_out
+
+
+async def _train(
+    recipe: Recipe, run: Run, source: TaskSource, evaluation_source: TaskSource, interrupted: Callable[[], bool]
+) -> None:
+    with run.timed("load"):
+        policy = load_policy(recipe.model)
+    with allow_code():
+        grader, evaluation_grader = combine(recipe.reward, source), combine(recipe.reward, evaluation_source)
+    run.begin()
+    found = run.restore()
+    total = sum(stage.steps for stage in recipe.stages)
+    with Progress(total, done=found[0] if found else 0, title=recipe.name) as progress, only_new():
+        evaluator = _evaluator(recipe, evaluation_source, evaluation_grader)
+        session = Session(
+            policy,
+            run,
+            progress,
+            source,
+            grader,
+            evaluator,
+            recipe.seed,
+            interrupted,
+            recipe.checkpoint_every,
+            digests=recipe.digests,
+        )
+        if "recipe" not in run.summary():
+            await _evaluate_before(recipe, session)
+        last = await _stages(recipe, session, found[1] if found else None)
+        try:
+            await _evaluate_after(session)
+        except Interrupted:
+            session.first_step -= last.step  # of the last stage again, whose state is saved
+            session.save(last.step, last.state_dict)
+            raise
+
+
+async def _stages(recipe: Recipe, session: Session, state: dict[str, Any] | None) -> StageRun:
+    """Each stage in order, from where a checkpoint's state left off; returns the last one."""
+    if state is not None:
+        session.stage = state["stage"]
+        session.first_step = state["first_step"]
+        session.counts.load_state_dict(state["counts"])
+    while True:
+        stage = recipe.stages[session.stage].build(session)
+        if state is not None:
+            stage.load_state_dict(state["of_stage"])
+            state = None
+        await stage.run()
+        session.first_step += stage.step
+        # A stage may end before its steps are done.
+        session.progress.total = session.first_step + sum(later.steps for later in recipe.stages[session.stage + 1 :])
+        if session.stage + 1 == len(recipe.stages):
+            return stage
+        session.stage += 1
+
+
+def _evaluator(recipe: Recipe, source: TaskSource, grader: Grader) -> Evaluator | None:
+    settings = recipe.evaluate
+    if not settings.n:
+        return None
+    return Evaluator(
+        first_tasks(source, settings.n),
+        grader,
+        settings.sampling or recipe.stages[-1].sampling,
+        settings.samples,
+        settings.k,
+        settings.greedy,
+        settings.every,
+    )
+
+
+async def _evaluate(session: Session) -> EvaluationResult | None:
+    """Held-out tasks under the weights as they are.
+
+    Raises:
+        Interrupted: between two tasks; nothing of this evaluation is written down.
+    """
+    evaluator = session.evaluator
+    if evaluator is None:
+        return None
+
+    def done(tree: Tree) -> None:
+        if session.interrupted():
+            raise Interrupted(session.first_step)
+        count(tree)
+
+    with session.run.timed("evaluate"):
+        count = session.counter("evaluating", len(evaluator.tasks) * (1 + evaluator.greedy))
+        result = await evaluator.evaluate(session.policy, EmbeddedEngine(session.policy), session.seed, done)
+    session.say_ungraded(result.trees)
+    return result
+
+
+async def _evaluate_before(recipe: Recipe, session: Session) -> None:
+    before = await _evaluate(session)
+    if before is not None:
+        session.run.summary({"before": before.metrics()})
+        session.run.examples([_example(tree, "before") for tree in before.trees[:EXAMPLES]])
+    session.run.summary({"recipe": recipe.label or recipe.name, "title": recipe.title, "seed": recipe.seed})
+
+
+async def _evaluate_after(session: Session) -> None:
+    run = session.run
+    with run.timed("save"):  # before anything else can fail
+        save_policy(session.policy, run.model)
+    run.keep()
+    after = await _evaluate(session)
+    if after is not None:
+        run.summary({"after": after.metrics()})
+        known = {example["task_id"]: example for example in run.read_examples()}
+        examples = [known.get(tree.task.id, {}) | _example(tree, "after") for tree in after.trees[:EXAMPLES]]
+        # First those that show what was learnt: wrong before, right after.
+        run.examples(sorted(examples, key=lambda e: e.get("before", {}).get("correct") or not e["after"]["correct"]))
+    counts = session.counts
+    lesson = {"learnt": counts.learnt, "nothing_learnt": counts.why_nothing_learnt}
+    run.summary({"steps": session.first_step, **counts.state_dict(), **lesson, "finished": True})
+
+
+EXAMPLES = 64
+"""Tasks whose first completion is written down before and after."""
+
+
+def _example(tree: Tree, when: Literal["before", "after"]) -> dict[str, Any]:
+    leaf = tree.trajectories[0]
+    task = tree.task
+    return {
+        "task_id": task.id,
+        "level": task.columns.get("level"),
+        "prompt": tree.root.text,
+        "answer": None if task.answer is None else str(task.answer),
+        when: {"completion": leaf.completion, "correct": leaf.grade.verdict if leaf.grade else None},
+    }

@@ -1,0 +1,59 @@
+"""Ctrl-C asks a run to end after its step, and a second one ends it now."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+from lyceum.utils import progress
+
+NOTICE = "\nending after this step; once more to end at once\n"
+
+
+class Interrupts:
+    """While it is entered, the first SIGINT or SIGTERM is remembered and the second raises KeyboardInterrupt.
+
+    ::
+
+        with Interrupts() as interrupts:
+            while step < steps and not interrupts.interrupted():
+                ...
+
+    A signal that was ignored before (``nohup``) stays ignored. Only a main thread gets signals: in another one
+    nothing is changed, and nothing ever interrupts.
+    """
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    def interrupted(self) -> bool:
+        """Whether the loop should end before its next step."""
+        return self.received is not None
+
+    def __enter__(self) -> Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            # None: installed by something that is not Python, and cannot be put back from here.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        self._before.clear()
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.received is not None:
+            raise KeyboardInterrupt
+        self.received = signal.Signals(number)
+        progress.stopping()
+        if progress.displayed() != "live":
+            # Not print: the signal may have come in the middle of one, which must not be entered twice.
+            with contextlib.suppress(OSError):  # closed: nobody reads it, and the step is to be finished
+                os.write(2, NOTICE.encode())

@@ -1,0 +1,104 @@
+"""The tree attention alone, against each path attended by itself."""
+
+from random import Random
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from random_trees import random_trees
+from tiny_models import UNFIT, plain_model, policy_like
+
+from lyceum.core.forest import build_forest
+from lyceum.models.policy import forest_plan
+from lyceum.models.tree_attention import TreePlan
+
+
+def naive(query, key, value, path, scale, window):
+    """(n, H, D): plain causal attention of one path, head by head."""
+    heads, kv_heads = query.shape[1], key.shape[1]
+    q, k, v = query[path], key[path], value[path]
+    at = torch.arange(len(path))
+    visible = at[:, None] >= at
+    if window is not None:
+        visible &= at[:, None] - at < window
+    out = []
+    for h in range(heads):
+        g = h * kv_heads // heads
+        scores = (q[:, h] @ k[:, g].T * scale).masked_fill(~visible, float("-inf"))
+        out.append(scores.softmax(-1) @ v[:, g])
+    return torch.stack(out, 1)
+
+
+@given(st.integers(0, 2**32), st.sampled_from([(4, 4), (4, 2), (6, 1)]), st.sampled_from([None, 1, 2, 5]))
+def test_each_token_attends_to_its_own_path(seed, heads, window):
+    forest = build_forest(random_trees(seed))
+    if not forest.n_tokens:
+        return
+    generator = torch.Generator().manual_seed(seed)
+    query, key, value = (
+        torch.randn(forest.n_tokens, h, 8, generator=generator) for h in (heads[0], heads[1], heads[1])
+    )
+    got = forest_plan(forest).attend(0, query, key, value, scale=0.4, window=window)
+    rows = forest.rows()
+    for index, present in zip(rows.index, rows.present, strict=True):
+        path = index[present]
+        torch.testing.assert_close(got[path], naive(query, key, value, path, 0.4, window), rtol=1e-5, atol=1e-6)
+
+
+def test_chains_of_very_different_lengths_are_padded_apart_and_put_back_in_place():
+    # One prompt of 600 tokens, 30 short answers and a long one: several groups of chains, one of them not at the root.
+    rng = Random(0)
+    paths = [torch.arange(600)]
+    after = 600
+    for length in [3] * 30 + [500, 40]:
+        paths.append(torch.cat([torch.arange(rng.choice((100, 600))), torch.arange(after, after + length)]))
+        after += length
+    paths.append(torch.arange(300))  # owns nothing
+    owned = [0, *(int((path < 600).sum()) for path in paths[1:-1]), 300]
+    plan = TreePlan(paths, owned)
+    assert len(plan.buckets) >= 3
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(after, h, 4, generator=generator) for h in (2, 1, 1))
+    got = plan.attend(0, query, key, value, scale=0.5, window=None)
+    for path in paths:
+        torch.testing.assert_close(got[path], naive(query, key, value, path, 0.5, None), rtol=1e-4, atol=1e-5)
+
+
+def test_nothing_flows_between_trees_or_branches():
+    # Changing one branch's tokens must leave the bits of every other path's hidden states as they were.
+    policy = policy_like(plain_model())
+    forest = build_forest(random_trees(13))
+    with torch.no_grad():
+        before = policy.forest_hidden(forest)
+        at = int(forest.rows().index[1, 2])
+        forest.token[at] += 50
+        after = policy.forest_hidden(forest)
+    below = forest.is_ancestor(torch.full((forest.n_tokens,), at), torch.arange(forest.n_tokens))
+    assert 5 < below.sum() < forest.n_tokens - 5
+    assert not torch.equal(before[at], after[at])
+    torch.testing.assert_close(before[~below], after[~below], rtol=0, atol=0)
+
+
+def test_capped_attention_scores_are_refused_clearly():
+    policy = policy_like(UNFIT["capped attention scores"]())
+    with pytest.raises(NotImplementedError, match=r"Gemma2Attention.*soft-capping"):
+        policy.forest_hidden(build_forest(random_trees(13)))
+
+
+def test_layers_that_carry_a_state_along_the_sequence_are_refused_clearly():
+    # Packed branches stand one behind the other: a convolution or a recurrence would run from one into the next.
+    with pytest.raises(NotImplementedError, match=r"Lfm2ForCausalLM has layers of conv; .*full_attention"):
+        policy_like(UNFIT["a convolution"]())
+
+
+def test_values_of_another_width_than_keys_are_refused_clearly():
+    policy = policy_like(UNFIT["values of another width than keys"]())
+    with pytest.raises(NotImplementedError, match="keys of width 16 and values of width 8"):
+        policy.forest_hidden(build_forest(random_trees(13)))
+
+
+def test_a_model_called_past_the_policy_says_how_to_call_it():
+    policy = policy_like(plain_model())
+    with pytest.raises(ValueError, match=r"without a plan.*models\.policy"):
+        policy.module(input_ids=torch.tensor([[1, 2]]))

@@ -1,0 +1,45 @@
+"""Any curriculum stands beside any guide, rollout, credit and objective: one loop, no special cases."""
+
+import json
+
+import pytest
+
+from lyceum.core.component import kinds
+from lyceum.recipe.schema import parse
+from lyceum.training.train import train
+
+NEEDED = {
+    "subset": {"only": [1, 2]},
+    "knapsack": {"samples": 2, "most": 4},
+    "alp-gmm": {"fit_every": 4, "least_components": 1, "most_components": 2},
+    "scaffold": {"exempt": 0.0},
+    "rubric-scaffold": {"order": "listed"},
+    "seele": {"rounds": 2},
+    "good-prefixes": {"pool": 4},
+    "search-where-hard": {"direct": {"kind": "flat", "samples": 2, "sampling": {"max_completion_tokens": 4}}},
+}
+"""What a component cannot do without, or what two steps of four tasks are too few for."""
+
+WITH = {"good-prefixes": ["prefix"]}
+"""Guides that a curriculum cannot do without."""
+
+PAIRS = [(curriculum, "scaffold") for curriculum in kinds("curriculum")]
+PAIRS += [("self-evolving", guide) for guide in kinds("guidance") if guide != "scaffold"]
+PAIRS += [("knapsack", "guide-grpo"), ("difficulty-weight", "seele"), ("prompt-value", "demonstrations")]
+
+
+@pytest.mark.parametrize(("curriculum", "guide"), PAIRS)
+def test_every_curriculum_and_every_guide_run_together(curriculum, guide, tmp_path):
+    stage = {
+        "kind": "online",
+        "steps": 2,
+        "tasks_per_step": 4,
+        "curriculum": {"kind": curriculum, **NEEDED.get(curriculum, {})},
+        "guidance": [*WITH.get(curriculum, ()), {"kind": guide, **NEEDED.get(guide, {})}],
+        "rollout": {"kind": "flat", "samples": 2, "sampling": {"max_completion_tokens": 4}},
+    }
+    recipe = {"model": "scratch", "tasks": {"kind": "chain", "levels": [1, 2, 3]}, "evaluate": {"n": 0}}
+    run = train(parse(recipe | {"stages": [stage], "name": "run", "output": str(tmp_path)}))
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2]
+    assert any(key.startswith(f"guidance/{guide}/") for key in lines[-1])

@@ -1,0 +1,220 @@
+import contextlib
+import io
+import os
+import re
+import signal
+import threading
+import time
+
+import pytest
+from rich.console import Console
+
+from lyceum.utils import progress
+from lyceum.utils.interrupts import Interrupts
+from lyceum.utils.progress import Progress, clock, track, using
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def shown(file: io.StringIO, width: int = 100) -> Console:
+    return Console(file=file, width=width, highlight=False)
+
+
+@pytest.fixture
+def now(monkeypatch):
+    """A clock that the test moves."""
+    seconds = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: seconds[0])
+    return seconds
+
+
+def test_a_log_gets_a_line_every_few_seconds_without_control_characters(now):
+    out = io.StringIO()
+    with Progress(100, title="grpo", console=shown(out)) as shown_progress:
+        assert shown_progress.mode == "plain"
+        for step in range(1, 101):
+            for i in range(64):
+                shown_progress.phase("generating", i, 64)
+            now[0] += 0.5
+            metrics = {"reward/mean": step / 100, "tokens_per_second": 12345.6}
+            shown_progress.step(step, metrics | ({"heldout/overall": 0.5} if step == 3 else {}))
+    lines = out.getvalue().splitlines()
+    # 50 s of steps: the first step's line, one every 5 s after it, and the last.
+    assert len(lines) == 1 + 9 + 1
+    assert lines[0] == "grpo: step 1/100, reward 0.010, 12 346 tokens/s, generating 63/64, 0:50 left"
+    assert "step 11/100, reward 0.110, held-out 50.0 % (step 3), 12 346 tokens/s" in lines[1]
+    assert lines[-1].endswith("done, 0:50 in all")
+    assert re.fullmatch(r"[ -~\n]*", out.getvalue())
+
+
+def test_time_left_counts_only_the_steps_since_the_resumption(now):
+    with Progress(100, done=90, mode="silent") as resumed:
+        assert resumed.seconds_left is None
+        now[0] = 8
+        resumed.step(92)
+        # 2 steps in 8 s leave 8 steps, 32 s. Counting the 90 before would give 92 in 8 s: less than a second.
+        assert resumed.seconds_left == 32
+
+
+def test_a_terminal_is_redrawn_at_most_eight_times_a_second(now, monkeypatch):
+    out = Terminal()
+    with Progress(1, console=Console(file=out, width=80, force_terminal=True)) as live:
+        assert live.mode == "live"
+        assert live._live is not None
+        drawn = []
+        monkeypatch.setattr(live._live, "refresh", lambda: drawn.append(now[0]))
+        for i in range(128):
+            live.phase("generating", i, 128)
+            now[0] += 1 / 64
+        assert len(drawn) == 1 + 15  # at once, because the phase is new; then in 127/64 s each 1/8 s
+
+
+def test_a_new_phase_is_drawn_at_once_unless_phases_race(now, monkeypatch):
+    with Progress(1, mode="live", console=Console(file=Terminal(), width=80, force_terminal=True)) as live:
+        assert live._live is not None
+        drawn = []
+        monkeypatch.setattr(live._live, "refresh", lambda: drawn.append(live._phase))
+        live.phase("generating")
+        now[0] += 1 / 64
+        live.phase("training")  # and then not a word for a minute: the display must not go on saying generating
+        assert drawn == ["generating", "training"]
+        now[0] += 60
+        drawn.clear()
+        for _ in range(512):  # a phase each 1/1024 s, for half a second
+            live.phase("generating" if live._phase == "training" else "training")
+            now[0] += 1 / 1024
+        assert len(drawn) <= 8 + 4 + 4  # the burst, its refill in half a second, and the regular ones
+
+
+def test_a_narrow_terminal_gets_two_lines_all_the_same(now):
+    out = Terminal()
+    with Progress(12, title="grpo", console=Console(file=out, width=40, force_terminal=True)) as live:
+        live.step(3, {"reward/mean": 0.5, "heldout/overall": 0.25, "tokens_per_second": 123456})
+        live.phase("generating", 1, 2)
+        lines = live.console.render_lines(live._display(), live.console.options)
+    text = ["".join(segment.text for segment in line) for line in lines]
+    assert len(text) == 2
+    assert "step 3/12" in text[0]
+    assert text[1].rstrip() == "reward 0.500   generating 1/2"  # other metrics give way, what is done now does not
+    assert all(len(line.rstrip()) <= 36 for line in text)  # and room is left for the ^C that the terminal echoes
+
+
+@pytest.mark.parametrize("value", [None, float("nan")])
+def test_a_figure_that_was_not_measured_keeps_the_one_before(value, now):
+    out = io.StringIO()
+    with Progress(9, console=shown(out)) as some:
+        some.step(1, {"reward/mean": 0.25})
+        some.step(2, {"reward/mean": value})
+    assert "step 2/9, reward 0.250, stopped" in out.getvalue()
+
+
+def test_without_a_reward_the_loss_is_shown(now):
+    out = io.StringIO()
+    with Progress(1, console=shown(out)) as tuning:
+        tuning.step(1, {"loss": 1.23456})
+    assert "loss 1.235" in out.getvalue()
+
+
+def test_silent_is_silent_and_reaches_what_is_called_inside():
+    out = Terminal()
+    with using("silent"):
+        with Progress(2, console=shown(out)) as silent:
+            silent.say("hello")
+            silent.step(2)
+        assert list(track(range(3), "evaluating", console=shown(out))) == [0, 1, 2]
+    assert out.getvalue() == ""
+    assert Progress(1, console=shown(out)).mode == "live"  # and ends with the block
+
+
+def test_an_exception_says_stopped(now):
+    out = io.StringIO()
+    with contextlib.suppress(KeyError), Progress(1, console=shown(out)) as failing:
+        failing.step(1)
+        raise KeyError
+    assert out.getvalue().splitlines()[-1].endswith("stopped, 0:00 in all")
+    assert progress._active is None
+
+
+def test_tracking_inside_a_progress_is_its_phase(now):
+    out = io.StringIO()
+    with Progress(9, console=shown(out)) as outer:
+        for _ in track(iter("abc"), "evaluating", total=3):
+            now[0] += 5
+    lines = out.getvalue().splitlines()
+    assert [line.split(", ")[1] for line in lines] == [f"evaluating {i}/3" for i in (1, 2, 3)] + ["stopped"]
+    assert outer is not progress._active
+
+
+def test_tracking_counts_where_nobody_knows_how_many(now):
+    out = io.StringIO()
+    for _ in track(iter("ab"), "reading", console=shown(out)):
+        now[0] += 6
+    assert out.getvalue().splitlines() == ["reading: 1", "reading: 2", "reading: 2, done, 0:12 in all"]
+
+
+def test_leaving_a_tracked_loop_early_ends_the_display(now):
+    items = track(range(3), "evaluating", console=shown(io.StringIO()))
+    for _ in items:
+        break
+    items.close()  # type: ignore[attr-defined]
+    assert progress._active is None
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (754, "12:34"), (3723, "1:02:03")])
+def test_clocks(seconds, text):
+    assert clock(seconds) == text
+
+
+# -- interrupts ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_is_remembered_and_the_second_raises(number, capfd):
+    before = signal.getsignal(number)
+    with Interrupts() as interrupts:
+        assert not interrupts.interrupted()
+        os.kill(os.getpid(), number)
+        assert interrupts.interrupted()
+        assert interrupts.received == number
+        assert "ending after this step" in capfd.readouterr().err
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+    assert signal.getsignal(number) is before
+
+
+def test_a_display_says_that_it_is_stopping(now):
+    out = io.StringIO()
+    with Interrupts(), Progress(9, mode="plain", console=shown(out)) as some:
+        signal.raise_signal(signal.SIGINT)
+        some.phase("training")
+        now[0] += 5
+        some.step(1)
+        assert "training (stopping after this step)" in out.getvalue()
+
+
+def test_what_was_ignored_stays_ignored():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Interrupts() as interrupts:
+            signal.raise_signal(signal.SIGINT)
+            assert not interrupts.interrupted()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_another_thread_changes_no_handler():
+    before = signal.getsignal(signal.SIGINT)
+    found = []
+
+    def enter():
+        with Interrupts() as interrupts:
+            found.append((signal.getsignal(signal.SIGINT), interrupts.interrupted()))
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert found == [(before, False)]
