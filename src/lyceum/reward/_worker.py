@@ -22,7 +22,7 @@ from lyceum.utils.tracebacks import user_traceback
 LENGTH = struct.Struct(">Q")
 
 MOST_BYTES = 1 << 23
-"""Maximum size of a reply's JSON: far more than any grade; a longer one is an error, for which no memory is reserved."""
+"""Maximum size of a reply's JSON: far more than any grade; a longer one is an error, and no memory is reserved."""
 
 START_SECONDS = 120.0
 """Time limit for a process to start: its imports can be heavy and the machine busy."""

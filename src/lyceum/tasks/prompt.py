@@ -17,7 +17,7 @@ MOST_NAMES = 50
 def fields_of(template: str) -> list[str]:
     """The names in a template's braces. Raises ValueError where braces hold more than a name.
 
-    ``{question.__class__}`` or ``{0}`` would reach beyond the columns; templates come with recipes, which are untrusted.
+    ``{question.__class__}`` or ``{0}`` would reach beyond the columns; templates come with untrusted recipes.
     """
     try:
         fields = [(name, spec, conversion) for _, name, spec, conversion in string.Formatter().parse(template)]
