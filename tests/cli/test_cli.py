@@ -328,7 +328,7 @@ def test_a_shown_recipe_is_the_recipe_with_every_key_explained(capsys, name):
     assert main(["recipes", "show", name, "steps=7"]) == 0
     out = capsys.readouterr().out
     assert yaml.safe_load(out) == load_recipe(name, ["steps=7"]).resolved()
-    assert "# The ratio is cut below 1 - clip_low (no unit). (> 0, <= 1)" in out
+    assert "# Lower clip: the ratio is clipped at 1 - clip_low (no unit). (> 0, <= 1)" in out
     assert "One of: gae, group, leave-one-out" in out
 
 

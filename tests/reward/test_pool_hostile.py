@@ -63,7 +63,7 @@ def body(text: str) -> list[str]:
         ([["read"], ["write", LENGTH.pack(2**63).hex()]], f"at most {MOST_BYTES}"),
         ([["read"], body('{"result": ' + "[" * 5000 + "]" * 5000 + "}")], "deep"),
         ([["read"], body('{"result": ' + "9" * 5000 + "}")], "5000 digits"),
-        ([["read"], body('{"result": ')], "no reply"),
+        ([["read"], body('{"result": ')], "an invalid reply"),
         ([["read"], body("[1, 2]")], "neither a result nor an error"),
         ([["read"], body('{"result": 1, "error": "both"}')], "neither a result nor an error"),
         ([["read"], ["write", (LENGTH.pack(1) + b"\xff").hex()]], "UTF-8"),

@@ -243,7 +243,7 @@ def test_a_separator_that_does_nothing_is_refused(policy):
 
 
 def test_a_worth_that_is_none_is_refused(policy):
-    with pytest.raises(ValueError, match=r"a path's worth is 1.5; allowed: 0 to 1"):
+    with pytest.raises(ValueError, match=r"a path's value is 1.5; allowed: 0 to 1"):
         PathModel().build(policy, seed=0).fit([([5], 1.5)])
 
 

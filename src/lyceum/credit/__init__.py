@@ -1,1 +1,1 @@
-"""From outcomes to the advantage of each token."""
+"""From outcome rewards to per-token advantages."""

@@ -1,4 +1,4 @@
-"""What credits of trees share: which nodes each row passes, and what is known of a node laid on its tokens."""
+"""What tree credits share: which nodes each row passes, and broadcasting a node's value to its tokens."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class ForestCredit:
 
 @dataclass(frozen=True)
 class Passes:
-    """Each row's passes through nodes, P of them, in order: segments that a judged step cut are one pass again.
+    """Each row's passes through nodes, P of them, in order: segments that a judged step split are one pass again.
 
     Attributes:
-        row: of each pass, never decreasing.
-        node: that it passes.
+        row: row of each pass, never decreasing.
+        node: node that it passes.
         depth: nodes above it on the row; 0 is the prompt.
         of_segment: (S,) the pass that each of the forest's segments is part of.
     """

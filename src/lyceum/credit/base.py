@@ -20,19 +20,19 @@ KL_COLUMNS = frozenset({"old_logprob", "reference_logprob"})
 
 
 class KLInReward(KLPenalty):
-    """How much drifting from the reference policy costs, taken off the reward."""
+    """KL penalty against the reference policy, subtracted from the reward."""
 
-    # A class of its own for this default. In a reward no gradient passes through the estimate; what k1 loses by that is
-    # 0 in expectation, so that the policy gradient is the divergence's own, while k2 and k3 lose something.
+    # A separate class for this default. In a reward no gradient passes through the estimate; what k1 loses by that is
+    # 0 in expectation, so that the policy gradient is that of the divergence, while k2 and k3 are biased.
     estimator: Estimator = "k1"
-    """Which estimate of the divergence of the tokens drawn (arXiv:2402.14740, section 2, takes k1)."""
+    """Estimator of the divergence on the sampled tokens (arXiv:2402.14740, section 2, takes k1)."""
 
 
 class CreditWithKL(CreditSettings):
-    """Settings of credits that may take a KL penalty off the reward."""
+    """Settings of credits that may subtract a KL penalty from the reward."""
 
     kl_in_reward: KLInReward = KLInReward()
-    """Takes coefficient * KL(old || reference) off each token's reward; credits of the outcome take its sum over the
+    """Subtracts coefficient * KL(old || reference) from each token's reward; outcome credits subtract its sum over the
     row."""
 
     @property
@@ -41,7 +41,7 @@ class CreditWithKL(CreditSettings):
 
 
 def needs_company(kind: str, stage: Composition) -> list[str]:
-    """The line for a stage whose groups have one row, which leaves a credit that compares rows nothing to compare."""
+    """An error line where the stage's groups have one row, which a credit that compares rows cannot use."""
     if stage.samples != 1:
         return []
     return [
@@ -61,15 +61,15 @@ def by_group(
 def group_centred(reward: Float[Tensor, " R"], group: Int[Tensor, " R"]) -> Float[Tensor, " R"]:
     """reward - mean of the row's group; exactly 0 where a group's rewards are equal, so also in a group of one.
 
-    From the minimum first: eight rewards of 0.9 have a float32 mean one ulp off, and a division by a standard deviation
-    of one ulp makes an advantage of what was never learnt.
+    The minimum is subtracted first: eight rewards of 0.9 have a float32 mean one ulp off, and dividing by a standard
+    deviation of one ulp would give a non-zero advantage.
     """
     above = reward - by_group(reward, group, "amin")
     return above - by_group(above, group, "mean")
 
 
 def unit_of_group(reward: Float[Tensor, " R"], group: Int[Tensor, " R"]) -> Float[Tensor, " R"]:
-    """What to divide each row's reward by before it is squared: a power of two near its group's largest magnitude.
+    """Divisor of each row's reward before it is squared: a power of two near its group's largest magnitude.
 
     Exactly 1 in groups whose rewards are not ``LARGE``, so that dividing by it changes nothing there.
     """
@@ -107,10 +107,10 @@ def whiten(value: Float[Tensor, "R L"], mask: Bool[Tensor, "R L"], *, eps: float
 
 
 def lay(advantage: Float[Tensor, "R L"], forest: Forest, rows: Rows) -> Float[Tensor, "R L"]:
-    """Finished advantages of tokens, on what the policy or a teacher wrote, times the curriculum's weight; 0 elsewhere.
+    """Final per-token advantages on tokens of the policy or a teacher, times the curriculum's weight; 0 elsewhere.
 
-    A teacher's tokens carry one too, for objectives that learn from both; the others never train on them. The one place
-    that reads ``forest.weight``: every credit's result passes here once.
+    A teacher's tokens have one too, for objectives that learn from both; the others never train on them. Only this
+    function reads ``forest.weight``: every credit's result passes here once.
 
     Raises:
         Diverged: an advantage is not finite in float32.
@@ -121,7 +121,7 @@ def lay(advantage: Float[Tensor, "R L"], forest: Forest, rows: Rows) -> Float[Te
 
 
 def in_float32(value: Float[Tensor, "R L"], forest: Forest, what: str) -> Float[Tensor, "R L"]:
-    """What credit hands to the learner, as the learner computes.
+    """Credit's result in float32, the learner's precision.
 
     Raises:
         Diverged: it is not finite.
@@ -149,7 +149,7 @@ def last_token(mask: Bool[Tensor, "R L"]) -> Bool[Tensor, "R L"]:
 
 
 def kl_cost(forest: Forest, rows: Rows, penalty: KLPenalty) -> Float[Tensor, "R L"]:
-    """What each trained token pays for leaving the reference, in the reward's unit; 0 where the penalty is off."""
+    """KL penalty of each trained token against the reference, in the reward's unit; 0 where the penalty is off."""
     if not penalty.coefficient:
         return torch.zeros(rows.index.shape)
     drift = kl_estimate(forest.columns["old_logprob"], forest.columns["reference_logprob"], penalty.estimator)
@@ -157,15 +157,15 @@ def kl_cost(forest: Forest, rows: Rows, penalty: KLPenalty) -> Float[Tensor, "R 
 
 
 def row_reward(forest: Forest, rows: Rows, penalty: KLPenalty) -> Float[Tensor, " R"]:
-    """Outcome of each row less the KL cost of all its tokens, in the reward's unit."""
+    """Outcome of each row minus the KL cost of all its tokens, in the reward's unit."""
     return forest.reward - kl_cost(forest, rows, penalty).sum(1)
 
 
 def token_reward(forest: Forest, rows: Rows, penalty: KLPenalty) -> Float[Tensor, "R L"]:
-    """The outcome on each row's last trained token, and every token's KL cost, in the reward's unit.
+    """The outcome on each row's last trained token, minus every token's KL cost, in the reward's unit.
 
     Source:
-        Ziegler et al., arXiv:1909.08593, section 2, as every PPO of language models places it.
+        Ziegler et al., arXiv:1909.08593, section 2, as is standard in PPO of language models.
     """
     end = last_token(forest.trainable(rows))
     return forest.reward[:, None] * end - kl_cost(forest, rows, penalty)

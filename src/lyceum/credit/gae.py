@@ -15,26 +15,26 @@ from lyceum.utils.lazy_imports import Tensor, torch
 
 
 class GAE(CreditWithKL):
-    """Each token against what the value head expected before it.
+    """Each token against the value head's prediction before it.
 
-    A completion that its length limit cut off ends there like any other: its grade is its reward, and no value is put
-    in the place of what it might still have said. The limit is part of these tasks, and a grader has judged the cut
-    completion under it; a value on top would pay for writing on past the limit. TRL's PPO, verl and OpenRLHF do the
-    same (a bootstrap was proposed to TRL, pull request 1536, and not taken in); AReaL bootstraps, and drops the grade.
+    A truncated completion ends there like any other: its grade is its reward, and no value is bootstrapped for the
+    missing rest. The limit is part of these tasks, and a grader has judged the truncated completion under it; a value
+    on top would reward writing past the limit. TRL's PPO, verl and OpenRLHF do the same (a bootstrap was proposed to
+    TRL, pull request 1536, and not merged); AReaL bootstraps, and drops the grade.
     """
 
     gives_value_target: ClassVar[bool] = True
 
     kind: Literal["gae"] = "gae"
     gamma: float = Field(1.0, ge=0, le=1)
-    """Discount of the reward, a token (no unit)."""
+    """Discount of the reward per token (no unit)."""
     lam: float = Field(0.95, ge=0, le=1)
-    """How far errors of the value head are seen through: 0 trusts the next value, 1 only the rewards (no unit)."""
+    """GAE lambda: 0 bootstraps from the next value, 1 uses only the rewards (no unit)."""
     whiten: bool = True
-    """Bring the advantages of the step to mean 0 and standard deviation 1; value targets stay as they are."""
+    """Normalise the advantages of the step to mean 0 and standard deviation 1; value targets are unchanged."""
     process_coefficient: float = 0.0
-    """Multiplies process rewards, which are earned at the end of their step; 0 leaves the outcome alone, as PPO and the
-    credits of groups have it. Some tasks judge every step of themselves: their sum can outweigh the answer."""
+    """Weight of process rewards, which are earned at the end of their step; 0 uses the outcome alone, as PPO and
+    group credits do. Some tasks judge every step themselves: their sum can outweigh the answer."""
 
     @property
     def needs(self) -> frozenset[str]:
@@ -75,14 +75,14 @@ def generalised_advantage(
         delta_t = r_t + gamma V_{t+1} - V_t
         A_t = delta_t + gamma lam A_{t+1}        t + 1: the row's next token of the mask; V and A are 0 after the last
 
-    Tokens outside the mask (a hint, a tool's answer) take no time: the policy did not act there.
+    Tokens outside the mask (a hint, a tool's answer) are skipped as time steps: the policy did not act there.
 
     Args:
         reward: earned by each token, in the verifier's unit.
-        value: expected before each token, in the same unit.
-        mask: tokens that the policy wrote; what stands elsewhere is not read.
-        gamma: discount a token.
-        lam: the exponential weight's base.
+        value: predicted before each token, in the same unit.
+        mask: tokens that the policy wrote; entries elsewhere are not read.
+        gamma: discount per token.
+        lam: base of the exponential weights.
     Returns:
         Advantage in the reward's unit, 0 outside the mask. Value targets are advantage + value.
     Source:

@@ -29,10 +29,10 @@ class GroupRelative(CreditWithKL):
 
     kind: Literal["group"] = "group"
     scale: Scale = "std"
-    """What the difference from the group's mean is divided by: the group's standard deviation (GRPO), nothing
+    """Divisor of the difference from the group's mean: the group's standard deviation (GRPO), nothing
     (Dr. GRPO), or the standard deviation of all rewards of the step."""
     ddof: Literal[0, 1] = 0
-    """The standard deviation divides by n - ddof: 0 is the population's, 1 the sample's. The paper leaves it open; TRL
+    """The standard deviation divides by n - ddof: 0 is the population's, 1 the sample's. The paper does not say; TRL
     and verl take 1 (torch's default), which makes advantages smaller by sqrt((n - 1) / n)."""
     eps: float = Field(1e-6, gt=0)
     """Added to the standard deviation, in the reward's unit; verl takes 1e-6, TRL 1e-4."""
@@ -60,13 +60,13 @@ def group_relative(
         eps: added to the standard deviation, in the unit of reward.
     Returns:
         Advantage of each row, without unit (in the unit of reward for ``none``). Exactly 0 where a group's rewards are
-        equal, and so in a group of one, which ungraded rows can leave of a larger one: there is nothing to compare.
+        equal, and so in a group of one (which remains if the others are ungraded): there is nothing to compare.
     Source:
         ``std``: DeepSeekMath, arXiv:2402.03300, section 4.1.2; ``none``: Dr. GRPO, arXiv:2503.20783, section 3.2;
         ``batch``: arXiv:2508.08221, section 4.
     """
     together = group.new_zeros(len(group)) if scale == "batch" else group
-    # Both sides of the division in this unit: nothing is squared that would overflow. It is 1 for ordinary rewards.
+    # Both sides of the division in this unit, so that no square overflows. It is 1 for ordinary rewards.
     unit = unit_of_group(reward, together)
     reward = reward / unit
     centred = group_centred(reward, group)

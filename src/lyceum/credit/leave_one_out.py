@@ -13,7 +13,7 @@ from lyceum.utils.lazy_imports import Tensor
 
 
 class LeaveOneOut(CreditWithKL):
-    """Each row against the mean of the other rows of its task: an unbiased baseline, nothing divided."""
+    """Each row against the mean of the other rows of its task: an unbiased baseline, without scaling."""
 
     kind: Literal["leave-one-out"] = "leave-one-out"
 
@@ -25,7 +25,7 @@ class LeaveOneOut(CreditWithKL):
 
 
 def leave_one_out(reward: Float[Tensor, " R"], group: Int[Tensor, " R"]) -> Float[Tensor, " R"]:
-    """Each row's reward less the mean of the other rows of its group.
+    """Each row's reward minus the mean of the other rows of its group.
 
         A_i = r_i - sum_{j != i} r_j / (n - 1) = (r_i - mean_g) n / (n - 1)        n: rows of group g
 
@@ -34,7 +34,7 @@ def leave_one_out(reward: Float[Tensor, " R"], group: Int[Tensor, " R"]) -> Floa
         group: group of each row, numbered from 0; numbers may be missing.
     Returns:
         Advantage of each row, in the unit of reward. Exactly 0 where a group's rewards are equal, and in a group of
-        one, which ungraded rows can leave of a larger one: it has no others.
+        one (which remains if the others are ungraded): it has no other rows.
     Source:
         Ahmadian et al., arXiv:2402.14740, section 2; Kool et al. 2019.
     """

@@ -1,4 +1,4 @@
-"""Advantages of tree search: what a token's node is worth, less what the tree's trajectories came to on average."""
+"""Advantages of tree search: the value of a token's node, minus the mean outcome of the tree's trajectories."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from lyceum.utils.lazy_imports import Tensor, torch
 
 class NodeValue(CreditWithKL):
     """Each token's node value against the tree's mean outcome; where a rollout gave its nodes no values, each row's own
-    outcome of 1 or -1 stands for them.
+    outcome of 1 or -1 is used.
 
     Source: DeepSearch, arXiv:2509.25454, section 4.3, and its released code (advantage_fn.py).
     """
 
     kind: Literal["node-value"] = "node-value"
     scale: Literal["none", "std"] = "none"
-    """What the difference is divided by: nothing (the paper's choice), or the standard deviation over the tree's
+    """Divisor of the difference: nothing (the paper's choice), or the standard deviation over the tree's
     trajectories."""
     temperature: float | None = Field(default=1.0, gt=0)
-    """Inner nodes' values are divided by this before they are clipped softly, in their own unit; null leaves them."""
+    """Temperature of the soft clipping of inner nodes' values, in their own unit; null does not clip."""
     largest: float = Field(default=1.0, gt=0)
-    """Bound of the soft clipping, in the unit of a right answer."""
+    """Bound of the soft clipping, in the unit of a correct answer."""
     equal: Literal["train", "skip"] = "train"
-    """Trees whose trajectories are all worth the same: their inner nodes still differ from that, and are trained as in
+    """Trees whose trajectories all have the same outcome: their inner nodes still differ from it, and are trained as in
     the paper's released code, or get no advantage."""
     right: float = 1.0
-    """What the verifier pays for a right answer, in the reward's unit. What an outcome is beyond that (a penalty for
-    its length) is shaping, and is added to all of a trajectory's tokens."""
+    """The verifier's reward for a correct answer, in the reward's unit. The rest of an outcome (such as a length
+    penalty) is shaping, and is added to all of a trajectory's tokens."""
     wrong: float = 0.0
-    """What it pays for a wrong one."""
+    """The verifier's reward for an incorrect answer, in the reward's unit."""
     eps: float = Field(default=1e-6, gt=0)
     """Added to the standard deviation, without unit."""
 
@@ -54,7 +54,7 @@ class NodeValue(CreditWithKL):
 
 
 class NodeValueCredit:
-    """The values are the search's; of the learner it needs only what a KL penalty does."""
+    """Values come from the search; the learner provides only the columns of a KL penalty."""
 
     def __init__(self, settings: NodeValue) -> None:
         self.settings = settings
@@ -79,14 +79,14 @@ class NodeValueCredit:
 def terminal_values(
     reward: Float[Tensor, " R"], correct: Float[Tensor, " R"], *, right: float = 1.0, wrong: float = 0.0
 ) -> tuple[Float[Tensor, " R"], Float[Tensor, " R"]]:
-    """(z, s): each row's outcome on the search's scale, and what its reward has beyond its verdict.
+    """(z, s): each row's outcome on the search's scale, and the shaping part of its reward.
 
-        z = 1 right, -1 wrong;  s = r - right, r - wrong        where no grader says: z = r, s = 0
+        z = 1 correct, -1 incorrect;  s = r - right, r - wrong        where no grader judges: z = r, s = 0
 
     Args:
         reward: r, in the verifier's unit.
-        correct: 1 right, 0 wrong, nan where no grader says.
-        right, wrong: what the verifier pays for each.
+        correct: 1 correct, 0 incorrect, nan where no grader judges.
+        right, wrong: the verifier's reward for each.
     """
     known = ~correct.isnan()
     z = torch.where(known, 2 * correct - 1, reward)
@@ -96,23 +96,23 @@ def terminal_values(
 def token_values(
     forest: Forest, rows: Rows, outcome: Float[Tensor, " R"], *, temperature: float | None, largest: float
 ) -> Float[Tensor, "R L"]:
-    """The value of the node that each token of each row stands in.
+    """The value of the node that each token of each row belongs to.
 
         v = largest * tanh(q / temperature)        inner nodes
         v = q                                      the row's last node
 
-    A node without a value is worth the row's outcome.
+    A node without a value gets the row's outcome.
 
     Args:
-        outcome: of each row, on the scale of right 1 and wrong -1.
-        temperature: in the unit of q; None takes inner nodes' values as they are.
+        outcome: of each row, on the scale of correct 1 and incorrect -1.
+        temperature: in the unit of q; None leaves inner nodes' values unclipped.
         largest: the bound on inner nodes' values.
     Source:
         DeepSearch, arXiv:2509.25454, section 4.3 (soft clipping).
     """
     own = forest.segment_value
     inner = own if temperature is None else soft_clip(own, temperature=temperature, largest=largest)
-    # By node and not by segment: a judged step may cut the last node in two.
+    # By node and not by segment: a judged step may split the last node in two.
     is_last = forest.segment_node == forest.segment_node[last_segment(forest)][forest.segment_row]
     value = torch.where(is_last, own, inner)
     value = torch.where(value.isnan(), outcome[forest.segment_row], value)
@@ -156,8 +156,8 @@ def tree_advantage(
         group: tree of each row.
         eps: added to std_g.
     Returns:
-        Advantages in the unit of value. All 0 in a tree of one row, which ungraded or unfinished ones can leave of a
-        larger tree: there is nothing to compare. (The released code takes a mean of 0 there.)
+        Advantages in the unit of value. All 0 in a tree of one row (which remains if the others are ungraded or
+        unfinished): there is nothing to compare. (The released code takes a mean of 0 there.)
     Source:
         DeepSearch, arXiv:2509.25454, section 4.3 (mean-only normalisation); released code, advantage_fn.py: the mean
         is over the trajectories' last values, whatever the depth of the token.

@@ -1,4 +1,4 @@
-"""The plain outcome as advantage (REINFORCE), less a baseline that needs no group."""
+"""The plain outcome as advantage (REINFORCE), minus a baseline that needs no group."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from lyceum.utils.lazy_imports import Tensor, torch
 
 
 class Reinforce(CreditWithKL):
-    """Each row's outcome, less a constant or the mean of the step. One sample a task is enough."""
+    """Each row's outcome, minus a constant or the mean of the step. One sample per task is enough."""
 
     kind: Literal["reinforce"] = "reinforce"
     baseline: Literal["constant", "batch-mean"] = "constant"
-    """What is taken off each outcome: ``constant``, or the mean outcome of the step."""
+    """Baseline subtracted from each outcome: ``constant``, or the mean outcome of the step."""
     constant: float = 0.0
-    """The baseline in the reward's unit, where baseline is ``constant``."""
+    """Value of the baseline ``constant``, in the reward's unit."""
 
     @model_validator(mode="after")
     def _constant_where_used(self) -> Reinforce:
@@ -39,13 +39,13 @@ class Reinforce(CreditWithKL):
 def outcome_advantage(
     reward: Float[Tensor, " R"], group: Int[Tensor, " R"], *, constant: float | None = 0.0
 ) -> Float[Tensor, " R"]:
-    """Each row's reward less one number for all.
+    """Each row's reward minus a common baseline.
 
         A_i = r_i - b        b: the constant, or the mean reward of all rows where it is None
 
     Args:
         reward: outcome of each row, in the verifier's unit.
-        group: not read; here because every credit of the outcome takes it.
+        group: not read; here because every outcome credit takes it.
         constant: b in the reward's unit, or None.
     Returns:
         Advantage of each row, in the unit of reward; exactly 0 for b the mean of equal rewards.

@@ -1,4 +1,4 @@
-"""REINFORCE++: no critic, the KL penalty token by token, advantages brought to one scale over the whole step."""
+"""REINFORCE++: no critic, a per-token KL penalty, advantages normalised over the whole step."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from lyceum.utils.lazy_imports import Tensor, torch
 
 
 class ReinforcePlusPlus(CreditWithKL):
-    """The reward still to come, whitened over all tokens of the step."""
+    """The reward-to-go, whitened over all tokens of the step."""
 
     kind: Literal["reinforce-plus-plus"] = "reinforce-plus-plus"
     baseline: Literal["none", "group"] = "none"
-    """``none``: the outcome as it is, so that one sample a task is enough; ``group``: less the mean of the task's rows,
+    """``none``: the plain outcome, so that one sample per task is enough; ``group``: minus the mean of the task's rows,
     the paper's variant "w/ baseline"."""
     gamma: float = Field(1.0, ge=0, le=1)
-    """Discount of the reward, a token (no unit)."""
+    """Discount of the reward per token (no unit)."""
 
     def build(self) -> Credit:
         return ReinforcePlusPlusCredit(self.needs, self)
@@ -66,7 +66,7 @@ def globally_normalised(
     Args:
         reward: earned by each token, in the verifier's unit: the outcome on the last, minus the KL cost of each.
         mask: tokens that the policy wrote.
-        gamma: discount a token.
+        gamma: discount per token.
     Returns:
         Advantage without unit, 0 outside the mask; exactly 0 everywhere where all R_t are equal.
     Source:

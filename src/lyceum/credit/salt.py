@@ -1,4 +1,4 @@
-"""SALT: the trajectories of a group laid over each other as a graph; a step that several take gets their mean."""
+"""SALT: the trajectories of a group merged into a graph; a step that several take gets their mean advantage."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from lyceum.utils.lazy_imports import Tensor
 from lyceum.utils.numbers import mean as mean_of
 
 Step = tuple[int, int]
-"""Places [start, end) of a row."""
+"""Token range [start, end) of a row."""
 
 
 class Salt(CreditWithKL):
     """Group-relative advantages, averaged over the trajectories wherever they take the same step from the same state.
 
-    The paper works on agents whose environment says which state they are in. A text has none: here a state is the steps
-    right before, and a step the tokens between two cuts. The paper's own rule for what counts as the same step was not
-    at hand, and its code is not released: this follows its abstract, that a graph of the trajectories of one prompt
-    tells steps that they share from steps that tell them apart.
+    The paper works on agents whose environment gives their state. A text has none: here a state is the preceding steps,
+    and a step the tokens between two cuts. The paper's own rule for identical steps was not available, and its code is
+    not released: this follows its abstract, that a graph of the trajectories of one prompt separates shared steps from
+    distinct ones.
     """
 
     kind: Literal["salt"] = "salt"
     steps: Literal["judged", "tokens", "separator"] = "judged"
-    """Where a completion is cut into steps: where its grader judged one or a node of the tree ends, after so many
-    tokens, or behind each separator token. ``judged`` needs a grader that judges steps (that of ``chain``, under a
-    tokenizer of characters) or a rollout that grows trees: a run that has neither is refused at its first step with
-    something to learn."""
+    """Where a completion is cut into steps: where its grader judged one or a node of the tree ends, every
+    ``step_tokens`` tokens, or after each separator token. ``judged`` needs a grader that judges steps (``chain``, with
+    a character tokenizer) or a rollout that grows trees: a run with neither fails at its first step with non-zero
+    advantages."""
     step_tokens: int = Field(16, ge=1)
-    """Tokens of a step, for ``tokens``."""
+    """Tokens per step, for ``tokens``."""
     separator_ids: tuple[int, ...] = ()
     """Token ids that end a step, for ``separator`` (a line's end, say)."""
     history: int | None = Field(default=1, ge=0)
-    """How many steps before must be the same too for two steps to be one; null: all of them, from the prompt on."""
+    """Number of preceding steps that must be equal too for two steps to be merged; null: all, from the prompt on."""
     scale: Scale = "std"
-    """What a trajectory's difference from its group's mean is divided by, as in ``credit: group``."""
+    """Divisor of a trajectory's difference from its group's mean, as in ``credit: group``."""
     ddof: Literal[0, 1] = 0
     """The standard deviation divides by n - ddof."""
     eps: float = Field(1e-6, gt=0)
@@ -86,7 +86,7 @@ class Salt(CreditWithKL):
         return lay(advantage, forest, rows)
 
     def _steps(self, forest: Forest, tokens: Sequence[Sequence[int]]) -> list[list[Step]]:
-        """Each row's steps, from the end of its prompt to its own."""
+        """Each row's steps, from the end of its prompt to its end."""
         segments: list[list[Step]] = [[] for _ in tokens]
         begin = [0] * len(tokens)
         passes = (forest.segment_row, forest.segment_node, forest.segment_start, forest.segment_end)
@@ -109,9 +109,9 @@ class Salt(CreditWithKL):
 
 
 def refuse_without_steps(forest: Forest, steps: Sequence[Sequence[Step]]) -> None:
-    """Raise RecipeError where every completion is one step that nobody judged: this would be plain ``group`` credit.
+    """Raise RecipeError where every completion is one unjudged step: this would be plain ``group`` credit.
 
-    Whether a grader judges steps shows in its grades alone: it may depend on the tokenizer.
+    Whether a grader judges steps is only known from its grades: it may depend on the tokenizer.
     """
     if all(len(of) < 2 for of in steps) and bool(forest.segment_reward.isnan().all()):
         raise RecipeError(
@@ -129,18 +129,18 @@ def merged_advantages(
     *,
     history: int | None = 1,
 ) -> list[list[float]]:
-    """The advantage of each step of each row: the mean over the rows of its group that take the same one.
+    """The advantage of each step of each row: the mean over the rows of its group that take the same step.
 
         A(step) = mean over the rows through it of A_row
 
     Args:
         advantage: of each row, without unit.
-        group: of each row; steps of different groups are never one.
-        steps: of each row, in order; equal ones are equal values.
-        history: two steps are one where they and so many steps before each are equal; None: all before. Fewer than so
-            many steps before is a state of its own: the beginning.
+        group: of each row; steps of different groups are never merged.
+        steps: of each row, in order; same steps have equal values.
+        history: two steps are merged where they and this many steps before each are equal; None: all before. Fewer
+            preceding steps are a separate state: the beginning.
     Returns:
-        As many values as each row has steps. A step that a row takes twice counts the row once.
+        One value per step of each row. A row that takes a step twice counts once.
     Source:
         SALT, arXiv:2510.20022 (abstract; see the class for what is ours).
     """

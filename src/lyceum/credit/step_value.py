@@ -1,4 +1,4 @@
-"""Step values (TreeRL): what a node is worth is what came of it, and its tokens get what the node gained."""
+"""Step values (TreeRL): a node's value is the mean outcome below it, and its tokens get the gain in value."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class StepValue(CreditWithKL):
 
     kind: Literal["step-value"] = "step-value"
     against: Literal["both", "root", "parent"] = "both"
-    """What a node's value is compared with: the tree's mean (global advantage), the node above (local advantage), or
-    the sum of both differences, which is the paper's."""
+    """Baseline of a node's value: the tree's mean (global advantage), the node above (local advantage), or
+    the sum of both differences, as in the paper."""
     leaves: Literal["sqrt", "count", "none"] = "sqrt"
-    """The difference is divided by the square root of the node's leaves (the paper's), by their number, or not: a node
-    is trained once for every leaf below it."""
+    """Divisor of the difference: the square root of the node's number of leaves (as in the paper), that number, or
+    none: a node is trained once for every leaf below it."""
 
     def build(self) -> Credit:
         return ForestCredit(self.needs, self.advantages)
@@ -63,14 +63,14 @@ def step_advantages(
         group: group of each row, numbered from 0; numbers may be missing.
         row, node, depth: each row's passes through nodes, in the order of rows and from the prompt down.
     Returns:
-        Advantages in the unit of reward. Along a row the local ones add up to its reward less its prompt's value. In a
+        Advantages in the unit of reward. Along a row the local ones sum to its reward minus its prompt's value. In a
         flat group both are reward - mean.
     Source:
         TreeRL, arXiv:2506.11902, section 3.3: R(n) = (global + local) / sqrt(leaves). Its code (THUDM/TreeRL) starts
         from leave-one-out rewards, which are K / (K - 1) times as large with K leaves, and divides both values by the
         roots of their own leaves before it subtracts them.
     """
-    # From the group's mean at once: equal rewards then give exactly 0 everywhere.
+    # The group's mean is subtracted first: equal rewards then give exactly 0 everywhere.
     centred = group_centred(reward, group)[row]
     leaves = by_group(torch.ones_like(centred), node, "sum")
     value = by_group(centred, node, "sum") / leaves

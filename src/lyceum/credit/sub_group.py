@@ -1,4 +1,4 @@
-"""Sub-group advantage (TreePO): a trajectory against those that share its beginning, at every depth of the tree."""
+"""Sub-group advantage (TreePO): a trajectory against those that share its prefix, at every depth of the tree."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class SubGroup(CreditWithKL):
 
     kind: Literal["sub-group"] = "sub-group"
     weight: Literal["equal", "size"] = "equal"
-    """How the depths of a trajectory count: all the same (the authors' script), or by their group's size (the default
-    of their code)."""
+    """Weight of each depth of a trajectory: equal (the authors' script), or by group size (the default of their
+    code)."""
     equal_sub_groups: Literal["count", "skip"] = "count"
     """Whether a sub-group whose rewards are all equal counts, with a difference of 0, or its depth is left out."""
     whiten: bool = True
-    """Bring the advantages of all tokens of the step to mean 0 and standard deviation 1, as REINFORCE++ does."""
+    """Normalise the advantages of all tokens of the step to mean 0 and standard deviation 1, as REINFORCE++ does."""
 
     def build(self) -> Credit:
         return ForestCredit(self.needs, self.advantages)
@@ -58,7 +58,7 @@ def sub_group_advantage(
     by_size: bool = False,
     skip_equal: bool = False,
 ) -> Float[Tensor, " R"]:
-    """Each row's reward against the rows that pass the same node, averaged over the nodes on its way.
+    """Each row's reward against the rows that pass the same node, averaged over the nodes on its path.
 
         a_id = r_i - mean over the rows that pass row i's node at depth d (at depth 0: over its whole group)
         A_i  = sum_d w_id a_id / sum_d w_id        over depth 0 and the deeper ones with more than one row
@@ -67,11 +67,11 @@ def sub_group_advantage(
         reward: outcome of each row, in the verifier's unit.
         group: group of each row, numbered from 0; numbers may be missing.
         row, node, depth: each row's passes through nodes; no node is in two groups.
-        by_size: w_id is the number of rows there, and not 1.
+        by_size: w_id is the number of rows there instead of 1.
         skip_equal: leave out depths below 0 whose rows all have the same reward.
     Returns:
-        Advantage of each row, in the unit of reward; of a flat group, where every row has a node of its own,
-        r_i - mean. 0 in a group of one (the authors' code gives it its reward: a mean of 0 there).
+        Advantage of each row, in the unit of reward; r_i - mean in a flat group, where every row has its own node.
+        0 in a group of one (the authors' code gives it its reward: a mean of 0 there).
     Source:
         TreePO, arXiv:2508.17445; its code's compute_tree_reinforce_plus_plus_baseline_outcome_advantage.
     """

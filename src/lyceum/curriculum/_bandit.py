@@ -1,4 +1,4 @@
-"""What bandits over categories share: each task's category is drawn from shares, and outcomes come back by category."""
+"""What bandits over categories share: a task's category is sampled by its share; outcomes are fed back by category."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CategorySettings(CurriculumSettings):
 
 
 class CategoryBandit:
-    """Draws tasks by their category; a subclass says how the shares follow from what was observed.
+    """Draws tasks by their category; a subclass computes the shares from the observed outcomes.
 
     Draw number k of a run is a function of (seed, k, shares at that time).
     """
@@ -38,7 +38,7 @@ class CategoryBandit:
         self.by = by
         self.draws = 0
         self.drawn: Counter[str] = Counter()
-        """Trees of each category in the step that was observed last."""
+        """Trees of each category in the last observed step."""
 
     @property
     def shares(self) -> Float[np.ndarray, " category"]:
@@ -93,11 +93,11 @@ def softmax(value: Float[np.ndarray, " k"], temperature: float) -> Float[np.ndar
 
 def pick(share: Float[np.ndarray, " k"], at: float) -> int:
     """The index that a number in 0 .. 1 falls on, where index i has ``share[i]`` of the length."""
-    # Shares add up to 1 but for rounding, and a draw just below 1 may come out behind the last of them.
+    # Shares sum to 1 up to rounding, and a draw just below 1 may fall after the last of them.
     return min(int(np.searchsorted(np.cumsum(share), at, side="right")), len(share) - 1)
 
 
 def unit_draw(seed: int, position: int) -> float:
     """A number in [0, 1): draw number ``position`` of this seed."""
-    # Three numbers, and the last one not 0, so that no epoch's order is drawn from the same stream.
+    # Three numbers, the last one not 0, so that no epoch's order uses the same stream.
     return float(np.random.default_rng([seed, position, 1]).random())

@@ -1,4 +1,4 @@
-"""ALP-GMM: tasks to order, from Gaussians over their parameters where performance is changing fastest."""
+"""ALP-GMM: tasks generated from parameters, drawn from Gaussians where performance is changing fastest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lyceum.utils.errors import RecipeError
 
 Points = Float[np.ndarray, "task parameter"]
 NEIGHBOURS_FROM = 6
-"""Earlier outcomes from which on a nearest one is looked for; before, progress is 0."""
+"""Minimum earlier outcomes for a nearest-neighbour search; with fewer, progress is 0."""
 
 
 class AlpGmm(CurriculumSettings):
@@ -29,15 +29,15 @@ class AlpGmm(CurriculumSettings):
 
     kind: Literal["alp-gmm"] = "alp-gmm"
     fit_every: int = Field(250, ge=2)
-    """Tasks from one fit of the mixture to the next, which is of just these tasks; the first so many are random."""
+    """Tasks between fits of the mixture, each fitted to exactly these tasks; the first ``fit_every`` are random."""
     random_share: float = Field(0.2, ge=0, le=1)
-    """Share of the tasks whose parameters are drawn uniformly for good (no unit)."""
+    """Share of the tasks whose parameters are drawn uniformly throughout (no unit)."""
     least_components: int = Field(2, ge=1)
-    """Fewest Gaussians that are tried."""
+    """Minimum number of Gaussians tried."""
     most_components: int = Field(10, ge=1)
-    """Most Gaussians that are tried."""
+    """Maximum number of Gaussians tried."""
     criterion: Literal["aic", "bic"] = "aic"
-    """What chooses between them: Akaike's or the Bayesian information criterion."""
+    """Model selection: Akaike's or the Bayesian information criterion."""
 
     @model_validator(mode="after")
     def _numbers_fit(self) -> AlpGmm:
@@ -49,7 +49,7 @@ class AlpGmm(CurriculumSettings):
         return self
 
     def check_tasks(self, source: TaskSource) -> None:
-        """Refuse tasks that cannot be made to order."""
+        """Refuse tasks that cannot be generated from parameters."""
         parametric(source)
 
     def build(self, source: TaskSource, *, seed: int, policy: Policy | None = None) -> Curriculum:
@@ -75,7 +75,7 @@ def parametric(source: TaskSource) -> ParametricSource:
 class AlpGmmCurriculum:
     """Its state: every task's parameters and outcome, the progress of the latest, and the mixture.
 
-    Parameters are scaled to 0 .. 1 by their bounds, so that nearness means the same along each of them.
+    Parameters are scaled to 0 .. 1 by their bounds, so that distances are comparable along each of them.
     """
 
     def __init__(self, settings: AlpGmm, source: ParametricSource, *, seed: int) -> None:
@@ -114,7 +114,7 @@ class AlpGmmCurriculum:
         known = [(tree.task.parameters, rate) for tree in trees if (rate := success(tree)) is not None]
         points = np.array([self._unit(values) for values, _ in known]).reshape(len(known), len(self.names))
         outcomes = np.array([rate for _, rate in known])
-        # A step's tasks were all tried under the same weights: between them lies no learning, so that they are
+        # A step's tasks were all sampled with the same weights, without learning between them, so that they are
         # compared with earlier steps and not with each other.
         progress = absolute_progress(points, outcomes, self.points, self.outcomes)
         for point, outcome, change in zip(points, outcomes, progress, strict=True):
@@ -182,7 +182,7 @@ class Mixture:
 
 
 def shares_of(progress: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
-    """Shares in proportion to the Gaussians' mean absolute progress; equal ones where there is none anywhere."""
+    """Shares in proportion to the Gaussians' mean absolute progress; equal where all progress is 0."""
     total = progress.sum()
     return progress / total if total > 0 else np.full(len(progress), 1 / len(progress))
 
@@ -194,9 +194,9 @@ def absolute_progress(
 
     Args:
         points, outcomes: the tasks, in a space in which distance is Euclidean.
-        earlier, earlier_outcomes: what they are compared with; of equally near ones the latest.
+        earlier, earlier_outcomes: what they are compared with; ties go to the latest.
     Returns:
-        In the outcomes' unit; 0 while fewer than ``NEIGHBOURS_FROM`` are there to compare with.
+        In the outcomes' unit; 0 with fewer than ``NEIGHBOURS_FROM`` earlier ones.
     Source:
         Portelas et al., arXiv:1910.07224, section 3, and the released code (teachDeepRL, EmpiricalALPComputer).
     """
@@ -207,7 +207,7 @@ def absolute_progress(
 
 
 def fit(points: Float[np.ndarray, "task dim"], settings: AlpGmm, *, seed: int) -> Mixture:
-    """The mixture of Gaussians, full covariances, whose number of components the criterion likes best.
+    """The mixture of Gaussians with full covariances and the number of components that is best by the criterion.
 
     Source:
         Portelas et al., arXiv:1910.07224, algorithm 1; the released code's defaults are those of ``AlpGmm``.

@@ -1,4 +1,4 @@
-"""What curricula share: tasks by category, and curricula that change what another one draws."""
+"""What curricula share: tasks by category, and curricula that wrap another one."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import mean
 
 LOOKED_AT = 1000
-"""Tasks of a generator that are read to learn which categories there are; of a dataset all are."""
+"""Number of a generator's tasks read to find its categories; of a dataset all are."""
 
 _NO_NAMES = ("", "nan", "NaN")
 
 
 def require_same_tasks(saved: int, source: TaskSource) -> None:
-    """Raise RecipeError where a saved curriculum was drawing from another number of tasks."""
+    """Raise RecipeError where a saved curriculum drew from another number of tasks."""
     if saved != len(source):
         raise RecipeError(
             f"tasks: got {len(source)} tasks, but the saved run had {saved}; "
@@ -32,20 +32,20 @@ def require_same_tasks(saved: int, source: TaskSource) -> None:
         )
 
 
-@lru_cache(maxsize=2)  # one epoch at a time, or two where a draw crosses from one into the next
+@lru_cache(maxsize=2)  # one epoch at a time, or two where a draw crosses an epoch's end
 def epoch_order(seed: int, epoch: int, size: int) -> np.ndarray:
-    """The order of an epoch's tasks: every index once."""
+    """The order of an epoch's tasks: a permutation."""
     return np.random.default_rng([seed, epoch]).permutation(size)
 
 
 def category_of(task: Task, by: str) -> str:
-    """The task's category as text: a column's value, or where the task came from for ``provenance``.
+    """The task's category as text: a column's value, or the task's origin for ``provenance``.
 
     Raises:
-        RecipeError: no such column, or a value that names nothing (nan, null, an empty text).
+        RecipeError: no such column, or a missing value (nan, null, an empty text).
     """
     value = task.provenance if by == "provenance" else task.columns.get(by)
-    # A text "nan" is what a table without a value becomes on its way through CSV.
+    # A missing value of a table becomes the text "nan" in CSV.
     if value is None or (isinstance(value, float) and not math.isfinite(value)) or str(value).strip() in _NO_NAMES:
         columns = ", ".join(["provenance", *task.columns])
         raise RecipeError(
@@ -59,14 +59,14 @@ def categories_of(source: TaskSource, by: str) -> list[str]:
     """The categories of a source's tasks, by level.
 
     Raises:
-        RecipeError: a task has no value in that column, or one that names nothing.
+        RecipeError: a task has no value in that column.
     """
     # A dataset may be sorted by level, and may lack a value far down.
     return sorted({category_of(source[i], by) for i in source.looked_at(LOOKED_AT)}, key=level_order)
 
 
 def success(tree: Tree) -> float | None:
-    """The share of a tree's answers that are right without help, or their mean outcome where no grader says; None
+    """Accuracy of a tree's answers without help, or their mean outcome where no grader judges; None
     where nothing was graded, or all had help."""
     if tree.solved_unaided is not None:
         return tree.solved_unaided
@@ -75,9 +75,9 @@ def success(tree: Tree) -> float | None:
 
 
 class TasksByCategory:
-    """Tasks of the category that is asked for, each task once an epoch, in an order of its own for each epoch.
+    """Tasks of a requested category, each task once per epoch, in a new order for each epoch.
 
-    The source is walked once for all categories: what is passed on the way waits in its category's queue.
+    The source is read once for all categories: skipped tasks wait in their category's queue.
 
     Args:
         by: column that names a task's category, or ``provenance``.
@@ -100,7 +100,7 @@ class TasksByCategory:
             epoch, place = divmod(self.position, len(self.source))
             index = int(epoch_order(self.seed, epoch, len(self.source))[place])
             self.position += 1
-            # A category that was not among the first tasks is never asked for, and its tasks are passed by.
+            # A category that was not among the first tasks is never requested, and its tasks are skipped.
             other = self.waiting.get(category_of(self.source[index], self.by))
             if other is not None:
                 other.append(index)
@@ -118,7 +118,7 @@ class TasksByCategory:
 
 
 class Around:
-    """A curriculum around another one: everything is the inner one's but for what a subclass changes."""
+    """A curriculum that wraps another one: it delegates everything that a subclass does not override."""
 
     def __init__(self, inner: Curriculum) -> None:
         self.inner = inner

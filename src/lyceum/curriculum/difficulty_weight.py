@@ -22,19 +22,19 @@ KEPT: dict[Shape, tuple[float, float]] = {
     "binary-medium": (0.25, 0.75),
     "binary-hard": (0.0, 0.5),
 }
-"""Success rates, ends included, that the binary shapes keep; 0 is dropped by all of them."""
+"""Success rates, bounds included, that the binary shapes keep; all of them drop 0."""
 
 
 class DifficultyWeight(CurriculumSettings):
-    """The draws of another curriculum, each group weighted by how hard it has just been."""
+    """The draws of another curriculum, each group weighted by its own success rate."""
 
     kind: Literal["difficulty-weight"] = "difficulty-weight"
     shape: Shape = "medium"
     """Which groups count most: those mostly solved (``easy``), half solved (``medium``) or mostly failed (``hard``);
-    the binary ones count fully or not at all."""
+    the binary shapes have weights 0 and 1 only."""
     all_wrong: float = Field(0.25, ge=0, le=1)
-    """Weight of a group without a right answer under ``hard`` (no unit). Where only right and wrong are rewarded such
-    a group has no gradient; with a length reward it has."""
+    """Weight of a group without a correct answer under ``hard`` (no unit). With correctness as the only reward such
+    a group has zero advantage; with a length reward it has not."""
     draws: Annotated[CurriculumSettings, slot("curriculum", "uniform")] = of_kind("uniform")
     """Which tasks are drawn."""
 
@@ -43,7 +43,7 @@ class DifficultyWeight(CurriculumSettings):
 
 
 class DifficultyWeighted(Around):
-    """Holds nothing of its own that lasts: a weight follows from the group's rollouts alone."""
+    """Has no state of its own: a weight depends on the group's rollouts alone."""
 
     def __init__(self, settings: DifficultyWeight, inner: Curriculum) -> None:
         super().__init__(inner)
@@ -51,7 +51,7 @@ class DifficultyWeighted(Around):
         self.mean = 1.0
 
     def weight(self, tree: Tree) -> float:
-        # Where no grader says right or wrong there is no success rate, and the group counts as it would without.
+        # Where no grader judges correctness there is no success rate, and the group keeps its inner weight.
         solved = tree.solved
         own = (
             1.0 if solved is None else difficulty_weight(solved, self.settings.shape, all_wrong=self.settings.all_wrong)
@@ -67,7 +67,7 @@ class DifficultyWeighted(Around):
 
 
 def difficulty_weight(solved: float, shape: Shape, *, all_wrong: float = 0.25) -> float:
-    """What a group's advantages are multiplied by.
+    """Factor on a group's advantages.
 
         c(p) = cos(pi (p - 1/2))        1 at p = 1/2, 0 at p = 0 and p = 1
                     p = 0        0 < p <= 1/2    1/2 < p <= 1
@@ -78,7 +78,7 @@ def difficulty_weight(solved: float, shape: Shape, *, all_wrong: float = 0.25) -
         binary-easy    1 for 1/2 <= p <= 1, binary-medium for 1/4 <= p <= 3/4, binary-hard for 0 < p <= 1/2, else 0
 
     Args:
-        solved: p, the share of the group's rollouts whose answer is right, whatever else is rewarded.
+        solved: p, the group's accuracy, whatever else is rewarded.
         shape: as above.
         all_wrong: weight at p = 0 under ``hard``, without unit.
     Returns:

@@ -1,4 +1,4 @@
-"""DUMP: upper confidence bounds over distributions, of the mean |advantage| of their latest rollouts."""
+"""DUMP: upper confidence bounds per distribution on the mean |advantage| of its latest rollouts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from lyceum.models.policy import Policy
 
 
 class Dump(CategorySettings):
-    """Distributions drawn by mean |advantage| plus a bonus for having been sampled little."""
+    """Distributions drawn by mean |advantage| plus an exploration bonus for few samples."""
 
     kind: Literal["dump"] = "dump"
     window: int = Field(300, ge=1)
-    """Latest rollouts of a distribution whose |advantage| is averaged."""
+    """Number of latest rollouts per distribution whose |advantage| is averaged."""
     temperature: float = Field(0.1, gt=0)
-    """Of the softmax over the bounds, in their unit (mean |advantage|); smaller is greedier."""
+    """Temperature of the softmax over the bounds, in their unit (mean |advantage|); smaller is greedier."""
 
     def build(self, source: TaskSource, *, seed: int, policy: Policy | None = None) -> Curriculum:
         return DumpCurriculum(self, source, seed=seed)
@@ -67,7 +67,7 @@ class DumpCurriculum(CategoryBandit):
 
 
 def upper_confidence(mean: Float[np.ndarray, " k"], rollouts: Int[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
-    """What each distribution may be worth:  m_j + sqrt(2 ln(N + 1) / (n_j + 1)),  N = max(1, sum_j n_j).
+    """UCB of each distribution:  m_j + sqrt(2 ln(N + 1) / (n_j + 1)),  N = max(1, sum_j n_j).
 
     Args:
         mean: m_j, mean |advantage| of its latest rollouts; 0 where there is none.

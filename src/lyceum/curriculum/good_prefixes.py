@@ -1,4 +1,4 @@
-"""ReST-GRPO: tasks whose samples differ in reward, and beginnings of their best samples as further starting states."""
+"""ReST-GRPO: tasks whose samples differ in reward, and prefixes of their best samples as further starting states."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ from lyceum.utils.errors import RecipeError
 from lyceum.utils.seeds import counter_seed
 
 State = tuple[int, list[int]]
-"""A task's number in its source, and the tokens that its completions begin with."""
+"""A task's index in its source, and the tokens of its prefix."""
 
 
 class GoodPrefixes(CurriculumSettings):
     """Rounds of testing and training: tasks are sampled, those whose rewards hardly differ are left out, and the others
-    are trained on from their prompt and from beginnings of their best sample.
+    are trained on from their prompt and from prefixes of their best sample.
 
     Source: ReST-GRPO, arXiv:2508.19576, section 3.1, and its released code (experiment/process_gen_data.py). There the
-    test is one pass over all data before the training; the whole sample, after which nothing is left to draw, is a
-    starting state there too, and none here.
+    test is one pass over all data before the training; the whole sample, after which nothing is left to draw, is also
+    a starting state there, but not here.
     """
 
     kind: Literal["good-prefixes"] = "good-prefixes"
     pool: int = Field(default=128, ge=1)
-    """Tasks tested in a round, whole steps of them; their samples are drawn and not trained on."""
+    """Tasks tested per round, in whole steps; their samples are drawn and not trained on."""
     tests: int = Field(default=5, ge=2)
-    """Samples of a tested task."""
+    """Samples per tested task."""
     spread: float = Field(default=0.05, ge=0)
-    """Least standard deviation of a task's rewards with which it is trained on, in the reward's unit (divided by n)."""
+    """Minimum standard deviation of a task's rewards to train on it, in the reward's unit (divided by n)."""
     accept: float = Field(default=0.9)
-    """Least reward of a task's best sample with which its beginnings are starting states, in the reward's unit."""
+    """Minimum reward of a task's best sample to use its prefixes as starting states, in the reward's unit."""
     share: float = Field(default=0.5, gt=0, le=1)
-    """Starting states of a task, as a share of its best sample's beginnings, rounded up (no unit)."""
+    """Starting states per task, as a share of its best sample's prefixes, rounded up (no unit)."""
     decay: float = Field(default=0.95, gt=0, le=1)
-    """Starting states are drawn, with return, with weights decay^i; the shortest beginning has i = 0."""
+    """Sampling weights of starting states are decay^i, with replacement; the shortest prefix has i = 0."""
     step: Steps = Steps(by="lines")
-    """Where a beginning may end: at the end of a step."""
+    """Where a prefix may end: at the end of a step."""
 
     def check(self, stage: Composition) -> list[str]:
         if any(guide.kind == "prefix" for guide in stage.guidance):
@@ -66,7 +66,7 @@ class GoodPrefixes(CurriculumSettings):
 
 
 class GoodPrefixesCurriculum:
-    """Its state: where it stands in the source, how many tests the round still has, and what waits to be trained on."""
+    """Its state: its position in the source, how many tests the round still has, and the tasks waiting for training."""
 
     def __init__(self, settings: GoodPrefixes, source: TaskSource, policy: Policy, *, seed: int) -> None:
         if not len(source):
@@ -110,7 +110,7 @@ class GoodPrefixesCurriculum:
         if tested and self.untested <= 0:
             order = np.random.default_rng([self.seed, self.round]).permutation(len(self.waiting))
             self.waiting = [self.waiting[int(i)] for i in order]
-            if not self.waiting:  # nothing to train on: go on testing
+            if not self.waiting:  # nothing to train on: continue testing
                 self.round, self.untested = self.round + 1, self.settings.pool
         self._metrics = {
             "round": float(self.round),
@@ -120,7 +120,7 @@ class GoodPrefixesCurriculum:
         }
 
     def states_of(self, tree: Tree) -> list[tuple[str, list[int]]]:
-        """What a tested task is trained on from: nothing, its prompt (no tokens given), and beginnings."""
+        """Starting states of a tested task: none, or its prompt (no prefix tokens) and prefixes."""
         settings, graded = self.settings, list(tree.graded_with_outcome())
         if not graded or not differs([outcome for _, _, outcome in graded], settings.spread):
             return []
@@ -171,7 +171,7 @@ def differs(rewards: Sequence[float], spread: float) -> bool:
 
 
 def drawn(ends: Sequence[int], share: float, decay: float, seed: int) -> list[int]:
-    """ceil(share n) of n ends, with return, the i-th with weight decay^i.
+    """ceil(share n) of n ends, with replacement, the i-th with weight decay^i.
 
     Source:
         ReST-RL, arXiv:2508.19576, section 3.1; released code (utils/sample_utils.py).

@@ -1,4 +1,4 @@
-"""Progressive filtering: rounds over the tasks that direct samples still mostly fail."""
+"""Progressive filtering: rounds over the tasks whose direct samples still mostly fail."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from lyceum.utils.errors import RecipeError
 
 
 class HardFilter(CurriculumSettings):
-    """Tasks in rounds: what a round finds to be easy is not drawn in the next.
+    """Tasks in rounds: tasks found easy in a round are not drawn in the next.
 
-    Source: DeepSearch, arXiv:2509.25454, section 4.1. There each round is a run of its own, before which every task is
+    Source: DeepSearch, arXiv:2509.25454, section 4.1. There each round is a separate run, before which every task is
     tested; here a task is judged by the samples of its own turn in the round.
     """
 
     kind: Literal["hard-filter"] = "hard-filter"
     hard: float = Field(default=0.25, ge=0, lt=1)
-    """A task stays where at most this share of its direct samples was right (no unit)."""
+    """Maximum accuracy of its direct samples at which a task stays (no unit)."""
     pool: int | None = Field(default=None, ge=1)
-    """Tasks that the first round goes through; null takes all of the source."""
+    """Tasks of the first round; null takes all of the source."""
     least: int = Field(default=32, ge=1)
-    """With fewer tasks than this left, as many as ``pool`` join that were not drawn yet."""
+    """Minimum tasks of a round; with fewer left, ``pool`` further ones that were not drawn yet are added."""
 
     def build(self, source: TaskSource, *, seed: int, policy: Policy | None = None) -> HardFilterCurriculum:
         return HardFilterCurriculum(self, source, seed=seed)
 
 
 class HardFilterCurriculum:
-    """Its state: the round's tasks, where it stands in them, and which of them were found to be easy."""
+    """Its state: the round's tasks, its position in them, and which of them were found easy."""
 
     def __init__(self, settings: HardFilter, source: TaskSource, *, seed: int) -> None:
         if not len(source):
@@ -58,7 +58,7 @@ class HardFilterCurriculum:
         return self.source[self.active[place]]
 
     def _next_round(self) -> None:
-        # A task of which nothing was seen since (drawn in this very step, or never graded) stays.
+        # A task without a result yet (drawn in this step, or never graded) stays.
         self.active = [index for index in self.active if not self.easy.get(self.source[index].id, False)]
         self.easy = {}
         self.round, self.position = self.round + 1, 0
@@ -66,7 +66,7 @@ class HardFilterCurriculum:
             self._join()
 
     def _join(self) -> None:
-        """Further tasks of the source; once all of it has been drawn, it begins again."""
+        """Add further tasks of the source; once all were drawn, it starts over."""
         size = len(self.source)
         count = min(self.settings.pool or size, size - len(self.active))
         have = set(self.active)

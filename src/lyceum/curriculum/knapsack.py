@@ -1,4 +1,4 @@
-"""Knapsack RL: how many rollouts each task of a batch gets, so that the batch as a whole promises the most."""
+"""Knapsack RL: how many rollouts each task of a batch gets, to maximise the batch's total value."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ from lyceum.utils.numbers import evenly
 
 
 class Knapsack(CurriculumSettings):
-    """The draws of another curriculum, with the batch's rollouts shared out where they are worth most.
+    """The draws of another curriculum, with the batch's rollouts allocated where their value is highest.
 
-    A task's success rate is that of its own earlier rollouts, or else of its category's; one of which neither is known
+    A task's success rate is that of its own earlier rollouts, or else of its category's; one where neither is known
     gets ``samples``.
     """
 
     kind: Literal["knapsack"] = "knapsack"
     samples: int = Field(8, ge=2)
-    """Mean rollouts a task: the batch's total is as many times its tasks, exactly. The rollout's own number must be
+    """Mean rollouts per task: the batch's total is exactly this times its tasks. ``rollout.samples`` must be
     the same."""
     least: int = Field(2, ge=2)
-    """Fewest rollouts of a task that is solved now and then."""
+    """Minimum rollouts of a task that is sometimes solved."""
     most: int = Field(128, ge=2)
-    """Most rollouts of such a task, as long as others can take what is left."""
+    """Maximum rollouts of such a task, as long as others can take the rest."""
     never_solved: int = Field(2, ge=2)
     """Rollouts of a task that was never solved, before it gets what others do not need."""
     always_solved: int = Field(2, ge=2)
     """Rollouts of a task that was always solved."""
     window: int = Field(16, ge=1)
-    """A task's rate is that of its latest groups with at least this many rollouts together."""
+    """Rollouts in a task's success rate: its latest groups with at least this many together."""
     category_window: int = Field(256, ge=1)
     """The same for a category."""
     known_from: int = Field(8, ge=1)
-    """Rollouts from which on a rate counts as known."""
+    """Minimum rollouts for a rate to count as known."""
     confidence: float = Field(0.9, gt=0, lt=1)
-    """Probability of both a right and a wrong answer that a task's need is reckoned for: what all needs leave over
-    goes to tasks that were never solved (no unit)."""
+    """Probability of seeing both a correct and an incorrect answer, which defines a task's need: the surplus over all
+    needs goes to tasks that were never solved (no unit)."""
     by: str | None = "level"
-    """Column that names a task's category, or ``provenance``; null goes by the tasks alone."""
+    """Column that names a task's category, or ``provenance``; null uses the tasks' own rates alone."""
     draws: Annotated[CurriculumSettings, slot("curriculum", "uniform")] = of_kind("uniform")
     """Which tasks are drawn."""
 
@@ -95,7 +95,7 @@ class KnapsackCurriculum(Around):
         self.of_task = Rates(settings.window)
         self.of_category = Rates(settings.category_window)
         self.granted: dict[str, list[int]] = {}
-        """Rollouts that each tree of the step observed last was granted, by category."""
+        """Rollouts allocated to each tree of the last observed step, by category."""
 
     def draw(self, n: int) -> list[Task]:
         settings = self.settings
@@ -113,7 +113,7 @@ class KnapsackCurriculum(Around):
         return [replace(task, samples=samples) for task, samples in zip(tasks, budget, strict=True)]
 
     def rate(self, task: Task) -> float | None:
-        """What is known of the task's success rate; None for nothing."""
+        """The task's success rate; None where unknown."""
         own = self.of_task.rate(task.id, self.settings.known_from)
         if own is not None or self.settings.by is None:
             return own
@@ -122,7 +122,7 @@ class KnapsackCurriculum(Around):
     def observe(self, trees: Sequence[Tree]) -> None:
         granted: dict[str, list[int]] = defaultdict(list)
         for tree in trees:
-            # What a guide put in the place of failures says nothing of what the task needs.
+            # Trajectories that a guide put in place of failures say nothing about the task's need.
             said = [leaf.grade.verdict for leaf in tree.unaided if leaf.grade is not None]
             verdicts = [verdict for verdict in said if verdict is not None]
             category = "all" if self.settings.by is None else category_of(tree.task, self.settings.by)
@@ -159,7 +159,7 @@ class Rates:
     """Success rates of keys, each from its latest groups of outcomes.
 
     Args:
-        window: outcomes; older groups than it takes to have so many are forgotten.
+        window: number of outcomes; groups older than needed for this many are dropped.
     """
 
     def __init__(self, window: int) -> None:
@@ -167,14 +167,14 @@ class Rates:
         self.groups: dict[str, list[tuple[int, int]]] = {}
 
     def add(self, key: str, right: int, of: int) -> None:
-        """A group of ``of`` outcomes, ``right`` of them right."""
+        """Add a group of ``of`` outcomes, ``right`` of them correct."""
         groups = [*self.groups.get(key, []), (right, of)]
         while sum(count for _, count in groups[1:]) >= self.window:
             del groups[0]
         self.groups[key] = groups
 
     def rate(self, key: str, known_from: int) -> float | None:
-        """Share that is right; None below ``known_from`` outcomes."""
+        """Success rate; None below ``known_from`` outcomes."""
         groups = self.groups.get(key, [])
         total = sum(count for _, count in groups)
         return sum(right for right, _ in groups) / total if total >= known_from else None
@@ -187,7 +187,7 @@ class Rates:
 
 
 def value(n: Float[np.ndarray, " n"], p: float) -> Float[np.ndarray, " n"]:
-    """What n rollouts of a task promise: a gradient that is not 0, times what it would gain.
+    """Value of n rollouts of a task: the probability of a non-zero gradient, times its expected gain.
 
         Value(n, p) = (1 - p^n - (1 - p)^n) * p (1 - p)^2
 
@@ -204,7 +204,7 @@ def value(n: Float[np.ndarray, " n"], p: float) -> Float[np.ndarray, " n"]:
 
 
 def need(p: float, confidence: float) -> float:
-    """Rollouts after which answers of both kinds are seen with about this probability, for 0 < p < 1.
+    """Rollouts needed to see both correct and incorrect answers with about this probability, for 0 < p < 1.
 
         n = ln(1 - confidence) / ln(max(p, 1 - p))
 
@@ -227,28 +227,28 @@ def allocate(
 ) -> list[int]:
     """Rollouts of each task of a batch: ``total`` together, exactly.
 
-    Everyone has the floor of its kind. What is left goes to tasks that are solved now and then, by dynamic programming
-    over the sum of their values; but first, as far as they need less than that, the rest of it to tasks that were
-    never solved (or, where there is none, to those always solved and those not known). Without tasks in between and
+    Every task gets the minimum of its kind. The rest goes to tasks that are sometimes solved, by dynamic programming
+    over the sum of their values; but first, where they need less than that, the surplus goes to tasks that were
+    never solved (or, where there is none, to those always solved and those unknown). Without tasks in between and
     without failed ones, all get the same.
 
     Args:
         rates: success rate of each task; None where it is not known.
         total: at least the sum of all floors.
         unknown, never_solved, always_solved: floors of tasks whose rate is None, 0 and 1.
-        least, most: bounds of tasks in between. ``most`` gives way where nobody else can take what is left.
+        least, most: bounds of tasks in between. ``most`` is exceeded where no other task can take the rest.
         confidence: see :func:`need`.
     Raises:
         ValueError: the floors are more than the total.
     Source:
         Knapsack RL's released code (verl/trainer/ppo/exploration_utils.py, sampling_budget_by_knapsack), but for:
 
-        - Tasks whose rate is not known. There their rate is stored as 0, so that they share in what is left over as if
-          they had never been solved, beyond their own ``unknown``: of rates 0 and None, floors 2 and 8 and a total of
+        - Tasks whose rate is unknown. There their rate is stored as 0, so that they share in the surplus as if
+          they had never been solved, beyond their own ``unknown``: with rates 0 and None, floors 2 and 8 and a total of
           16, they become 5 and 11. Here they get some of it only where no task is known to fail: 8 and 8.
         - A task that gets nothing beyond ``least``: see :func:`solve`.
-        - A batch in which every task is solved now and then. There it has nobody to give a surplus to, and fails; here
-          the dynamic program shares all of it out.
+        - A batch in which every task is sometimes solved. There no task can take a surplus, and it fails; here
+          the dynamic program allocates all of it.
     """
     floor = {None: unknown, 0.0: never_solved, 1.0: always_solved}
     budget = [floor.get(rate, least) for rate in rates]
@@ -258,7 +258,7 @@ def allocate(
     between = {i: rate for i, rate in enumerate(rates) if rate is not None and 0 < rate < 1}
     failed = [i for i, rate in enumerate(rates) if rate == 0]
     others = failed or [i for i in range(len(rates)) if i not in between]
-    if not between and not failed:  # nothing speaks for one task against another
+    if not between and not failed:  # no reason to prefer one task over another
         return evenly(total, len(rates))
     if others:
         needed = sum(int(min(most, need(rate, confidence))) for rate in between.values())
@@ -281,9 +281,9 @@ def solve(rates: Sequence[float], left: int, *, least: int, most: int) -> list[i
 
     Source:
         Knapsack RL, arXiv:2509.25849: the largest sum of values over all tasks. In the released code (solve_by_dp) a
-        task with k = 0 counts 0 and not Value(least, p): one rollout more is there worth Value(least + 1, p), what the
-        floor is worth included, so that it goes to tasks that gain almost nothing by it. Of 5 further rollouts above 2,
-        tasks solved at 0.5 and 0.9 get 4 and 1 there, 5 and 0 here.
+        task with k = 0 counts 0 and not Value(least, p): one rollout more has the value Value(least + 1, p) there, with
+        that of the floor included, so that it goes to tasks that gain almost nothing by it. Of 5 further rollouts above
+        2, tasks solved at 0.5 and 0.9 get 4 and 1 there, 5 and 0 here.
     """
     if not rates:
         return []
@@ -295,7 +295,7 @@ def solve(rates: Sequence[float], left: int, *, least: int, most: int) -> list[i
     chosen: list[Int[np.ndarray, " w"]] = []
     for p in rates:
         gain = value(least + np.arange(min(room, left) + 1, dtype=float), p)
-        # Row k is best shifted by k: what is best when this task takes k of the first w.
+        # Row k is best shifted by k: the best sum when this task takes k of the first w.
         taken = np.full((len(gain), left + 1), -np.inf)
         for k in range(len(gain)):
             taken[k, k:] = best[: left + 1 - k] + gain[k]

@@ -1,4 +1,4 @@
-"""PCL, prompt curriculum learning: a value model reads many prompts and picks those that are about half solved."""
+"""PCL, prompt curriculum learning: a value model scores many prompts and picks those that are about half solved."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from lyceum.value.targets import explained_variance
 
 
 class PromptValue(CurriculumSettings):
-    """Of a pool of drawn tasks, those whose predicted success rate is nearest to a target."""
+    """From a pool of drawn tasks, those whose predicted success rate is nearest to a target."""
 
     kind: Literal["prompt-value"] = "prompt-value"
     target: float = Field(0.5, ge=0, le=1)
-    """Predicted success rate that is looked for (no unit)."""
+    """Target success rate, as predicted (no unit)."""
     pool: int = Field(4, ge=1)
-    """Tasks drawn for each one that is picked; 1 picks all of them."""
+    """Tasks drawn per picked task; 1 picks all of them."""
     body: Literal["own", "policy"] = "own"
-    """Whose hidden states the value is read from: a copy of the policy that is trained along, or the policy as it is
-    now, with a head alone to train: no further model in memory, but a moving ground."""
+    """Body of the value model: a copy of the policy that is trained along, or the current policy, with only a head
+    to train: no further model in memory, but its features change during training."""
     lr: float = Field(1e-6, gt=0)
-    """AdamW's learning rate."""
+    """Learning rate of AdamW."""
     epochs: int = Field(1, ge=1)
     """Updates of the value model on each step's groups."""
     micro_batch_tokens: BatchTokens = 8192
-    """Prompt tokens forwarded at once; the result does not depend on it, the memory does."""
+    """Prompt tokens per forward pass; affects memory, but not the result."""
     draws: Annotated[CurriculumSettings, slot("curriculum", "uniform")] = of_kind("uniform")
-    """Where the pool comes from."""
+    """Curriculum that draws the pool."""
 
     def build(self, source: TaskSource, *, seed: int, policy: Policy | None = None) -> Curriculum:
         if policy is None:
@@ -104,17 +104,17 @@ class ValueModel:
     """V(prompt): a linear head on the last prompt token's hidden state, and the optimiser that trains it.
 
     Args:
-        policy: whose body is copied (``own``), or read as it is at each call.
-        own: train a body of its own along with the head.
-        lr: AdamW's learning rate.
-        start: V of every prompt before anything was learnt.
+        policy: its body is copied (``own``), or used in its current state at each call.
+        own: train a separate body along with the head.
+        lr: learning rate of AdamW.
+        start: V of every prompt before training.
     """
 
     def __init__(self, policy: Policy, *, own: bool, lr: float, start: float) -> None:
         self.own = own
         self.reader = Policy(copy.deepcopy(policy.module), policy.tokenizer) if own else policy
         self.head = nn.Linear(policy.output.weight.shape[1], 1, device=policy.device)
-        # Zero: nothing random needs a seed, and whatever the prompts, nothing is known of them yet.
+        # Zero: no random initial weights that need a seed, and the same prediction for every prompt.
         nn.init.zeros_(self.head.weight)
         nn.init.constant_(self.head.bias, start)
         body = [p for p in self.reader.backbone.parameters() if p.requires_grad] if own else []
@@ -161,7 +161,7 @@ class ValueModel:
 
 
 def nearest_to(target: float, values: Sequence[float], n: int) -> list[int]:
-    """Places of the n values nearest to a target, in the order in which they stand; of equals the first.
+    """Indices of the n values nearest to a target, in increasing order; ties go to the first.
 
         argmin over S, |S| = n, of  sum_{x in S} |V(x) - target|
 

@@ -1,4 +1,4 @@
-"""SEC, the self-evolving curriculum: a bandit with drifting payoffs over categories, paid in |advantage|."""
+"""SEC, the self-evolving curriculum: a non-stationary bandit over categories, with |advantage| as reward."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from lyceum.models.policy import Policy
 
 
 class SelfEvolving(CategorySettings):
-    """Categories drawn by how much their tasks have lately taught: Boltzmann over values of mean |advantage|.
+    """Categories drawn by the recent learning signal of their tasks: Boltzmann over values of mean |advantage|.
 
     A category without a graded rollout in a step keeps its value. The paper's update takes r_t(c), the mean |advantage|
-    of the tasks drawn from c, which such a category has not; so does an author's later code (ServiceNow's PipelineRL,
-    pipelinerl/curriculum/bandit.py). The released one (auto_curriculum/priority.py) takes 0 for it instead: a category
-    that is drawn seldom loses the share alpha of its value in each step without it, and is drawn less still.
+    of the tasks drawn from c, which is undefined for it; so does an author's later code (ServiceNow's PipelineRL,
+    pipelinerl/curriculum/bandit.py). The released one (auto_curriculum/priority.py) takes 0 for it instead: a rarely
+    drawn category loses the share alpha of its value in each step without it, and is drawn even less.
     """
 
     kind: Literal["self-evolving"] = "self-evolving"
     learning_rate: float = Field(0.5, gt=0, le=1)
-    """Share of the way that a category's value moves to what its tasks gave in a step (no unit)."""
+    """Learning rate alpha of a category's value towards its mean |advantage| in a step (no unit)."""
     temperature: float = Field(0.3, gt=0)
-    """Of the Boltzmann distribution over values, in their unit (mean |advantage|); smaller is greedier."""
+    """Temperature of the Boltzmann distribution over values, in their unit (mean |advantage|); smaller is greedier."""
 
     def build(self, source: TaskSource, *, seed: int, policy: Policy | None = None) -> Curriculum:
         return SelfEvolvingCurriculum(self, source, seed=seed)

@@ -1,4 +1,4 @@
-"""Train Long, Think Short: a token budget that shrinks as training goes on, told in the prompt and rewarded."""
+"""Train Long, Think Short: a token budget that shrinks during training, stated in the prompt and rewarded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lyceum.tasks.prompt import fields_of, fill
 from lyceum.utils.errors import RecipeError
 
 FIELD = "token_budget"
-"""What stands for the budget in a template."""
+"""Placeholder of the budget in a template."""
 
 
 class ShrinkingBudget(CurriculumSettings):
@@ -28,18 +28,18 @@ class ShrinkingBudget(CurriculumSettings):
     start_tokens: int = Field(256, ge=1)
     """Budget of the first steps, in tokens."""
     decay: float = Field(0.7, gt=0, lt=1)
-    """What the budget is multiplied by each time (no unit); ``linear`` takes away as many tokens each time as this
+    """Factor on the budget at each reduction (no unit); ``linear`` subtracts as many tokens each time as this
     does the first time."""
     every_steps: int = Field(150, ge=1)
-    """Steps from one budget to the next."""
+    """Steps between reductions."""
     least_tokens: int = Field(1, ge=1)
-    """The budget never falls below, in tokens."""
+    """Minimum budget, in tokens."""
     schedule: Literal["exponential", "linear"] = "exponential"
-    """How the budget falls."""
+    """Schedule of the budget."""
     template: str | None = "IMPORTANT: You should use exactly {token_budget} tokens in your response."
-    """What tells the budget, with {token_budget}; null leaves the prompt as it is."""
+    """Text that states the budget, with {token_budget}; null leaves the prompt unchanged."""
     place: Literal["line", "hint"] = "line"
-    """Where the template stands: ``line``: below the last message; ``hint``: where the tasks put a hint (a chain's
+    """Where the template goes: ``line``: below the last message; ``hint``: where the tasks put a hint (a chain's
     before its ``=``), for a small model that can read its tasks in no other form."""
     draws: Annotated[CurriculumSettings, slot("curriculum", "uniform")] = of_kind("uniform")
     """Which tasks are drawn."""
@@ -72,7 +72,7 @@ class ShrinkingBudget(CurriculumSettings):
 
 
 class ShrinkingBudgetCurriculum(Around):
-    """Its state: the steps that were observed."""
+    """Its state: the number of observed steps."""
 
     def __init__(self, settings: ShrinkingBudget, inner: Curriculum, source: TaskSource) -> None:
         super().__init__(inner)
@@ -83,7 +83,7 @@ class ShrinkingBudgetCurriculum(Around):
 
     @property
     def budget(self) -> int:
-        """Tokens, in the step to come."""
+        """Budget of the next step, in tokens."""
         settings = self.settings
         return token_budget(
             self.steps,
@@ -102,7 +102,7 @@ class ShrinkingBudgetCurriculum(Around):
         if template is None or self.settings.place == "line":
             return with_budget(task, budget, template)
         hint = Hint("budget", fill(template, {FIELD: budget}))
-        # The messages alone: it is no help with the task, so that nothing may count the task as hinted.
+        # The messages alone: the budget is no help with the task, so the task must not count as hinted.
         return replace(task, messages=self.source.hinted(task, hint).messages, token_budget=budget)
 
     def observe(self, trees: Sequence[Tree]) -> None:
@@ -139,13 +139,13 @@ def token_budget(step: int, *, start: int, decay: float, every: int, least: int 
         Train Long, Think Short, arXiv:2508.08940, section 3.4; linear, section 4.6.
     """
     drops = step // every
-    # A product that is a whole number but for its last bit (100 times 0.29) is that number.
+    # A product that is a whole number up to its last bit (100 times 0.29) is that number.
     exact = start * (1 - (1 - decay) * drops if linear else decay**drops)
     return max(least, int(exact + 1e-9))
 
 
 def with_budget(task: Task, budget: int, template: str | None) -> Task:
-    """The task with its budget and, with a template, a line below its last message that tells it."""
+    """The task with its budget and, with a template, a line below its last message that states it."""
     if template is None:
         return replace(task, token_budget=budget)
     *before, last = task.messages

@@ -1,4 +1,4 @@
-"""Some categories alone, all of them equally often: what a stage of an order from easy to hard draws from."""
+"""Only some categories, all equally often: the draws of one stage of an easy-to-hard curriculum."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Subset(CurriculumSettings):
     by: str = "level"
     """Column that names a task's category, or ``provenance``."""
     only: tuple[str | Annotated[int, Field(le=(1 << 63) - 1)] | float, ...] = Field(min_length=1)
-    """The categories that are drawn."""
+    """The categories to draw from."""
 
     def build(self, source: TaskSource, *, seed: int, policy: Policy | None = None) -> Curriculum:
         return SubsetCurriculum(self, source, seed=seed)
@@ -44,7 +44,7 @@ class Subset(CurriculumSettings):
 
 
 class SubsetCurriculum:
-    """Goes round the categories; where it stands is its state."""
+    """Cycles through the categories; its state is its position."""
 
     def __init__(self, settings: Subset, source: TaskSource, *, seed: int) -> None:
         self.tasks = TasksByCategory(source, by=settings.by, seed=seed)
@@ -56,7 +56,7 @@ class SubsetCurriculum:
         return [self.tasks.take(self.names[k % len(self.names)]) for k in range(first, self.drawn)]
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        """Outcomes change nothing here."""
+        """Outcomes are not used."""
 
     def weight(self, tree: Tree) -> float:
         return 1.0

@@ -1,4 +1,4 @@
-"""Every task equally often, in an order of its own for each epoch."""
+"""Every task equally often, in a new order for each epoch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Uniform(CurriculumSettings):
 
 
 class UniformCurriculum:
-    """Draw number k of a run is a function of (seed, k), so that its whole state is where it stands."""
+    """Draw number k of a run is a function of (seed, k), so that its whole state is its position."""
 
     def __init__(self, source: TaskSource, *, seed: int) -> None:
         if len(source) == 0:
@@ -43,7 +43,7 @@ class UniformCurriculum:
         return int(epoch_order(self.seed, epoch, len(self.source))[place])
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        """Outcomes change nothing here."""
+        """Outcomes are not used."""
 
     def weight(self, tree: Tree) -> float:
         return 1.0

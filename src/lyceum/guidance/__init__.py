@@ -1,1 +1,1 @@
-"""Help where a rollout fails: a rollout in, a rollout out."""
+"""Help where a rollout fails: functions that wrap a rollout."""

@@ -20,14 +20,14 @@ GUESSING_PRIOR = 0.05
 
 @dataclass(frozen=True)
 class Curve:
-    """One task's accuracy at each share of its solution.
+    """One task's accuracy as a function of the given share of its solution.
 
         f(p) = b + (1 - b) / (1 + exp(-k (p + m)))
 
     Attributes:
         slope: k, how steeply accuracy rises with the share.
-        ability: m; at the share -m accuracy is half way between b and 1.
-        guessing: b, accuracy where nothing helps.
+        ability: m; at the share -m accuracy is halfway between b and 1.
+        guessing: b, the lower asymptote of accuracy.
     """
 
     slope: float
@@ -49,17 +49,17 @@ class Curve:
 
 
 def fit(share: Sequence[float], accuracy: Sequence[float]) -> Curve:
-    """The curve with the least squared error at a task's rounds, those at one share taken at their mean.
+    """The curve with the least squared error over a task's rounds; rounds at the same share use their mean accuracy.
 
         min_{k, m, b} sum_j (f(p_j) - mean{a_w: p_w = p_j})^2
 
-    One or two rounds leave the three parameters open: of the curves that fit, the one nearest to a usual one (k 10,
-    m -0.5, b 0) is taken, by a penalty that is small beside the errors. For each k and m the best b is known, so that k
-    and m are searched on a grid, and on two finer ones around the best: no start, no step size, the same result always.
+    One or two rounds underdetermine the three parameters: of the curves that fit, the one nearest to a typical one (k
+    10, m -0.5, b 0) is taken, by a penalty that is small beside the errors. For each k and m the best b is known, so
+    that k and m are searched on a grid, and on two finer ones around the best: no start, no step size, deterministic.
 
     Args:
         share: of the solution that was given in each round, 0 .. 1; at least one round.
-        accuracy: share of right samples in each round, 0 .. 1.
+        accuracy: accuracy in each round, 0 .. 1.
     Returns:
         A curve with a slope in 1 .. 50 and a guessing chance in 0 .. 1.
     Raises:

@@ -19,14 +19,14 @@ from lyceum.utils.seeds import SeedKey
 Note = TypeVar("Note")
 
 CHECKED = 200
-"""Tasks of a generator whose hints are read before a model is loaded; of a dataset all."""
+"""Number of a generator's tasks whose hints are checked before a model is loaded; for a dataset all."""
 
 
 class Guide:
-    """A guide that changes nothing and remembers nothing: what a method overrides is what it is about."""
+    """A guide that changes nothing and has no state: methods override what they need."""
 
     _metrics: Mapping[str, float] = MappingProxyType({})
-    """Of the step that was observed last: made anew each time."""
+    """Of the last observed step; replaced each time."""
 
     def __call__(self, rollout: Rollout) -> Rollout:
         return rollout
@@ -45,7 +45,7 @@ class Guide:
 
 
 class TaskGuide(Guide):
-    """A guide whose help with one task is a method, ``roll``."""
+    """A guide that handles one task at a time, in ``roll``."""
 
     def __call__(self, rollout: Rollout) -> Rollout:
         async def guided(task: Task, context: Context) -> Tree:
@@ -59,21 +59,21 @@ class TaskGuide(Guide):
 
 
 def notes_of(trees: Sequence[Tree], kind: type[Note]) -> list[tuple[Tree, Note]]:
-    """The trees that a guide has left a note of its own type on, with their notes.
+    """The trees that have a guide's own type of note, with their notes.
 
-    A guide outside of it may have grown others by itself, as ``search-where-hard`` does.
+    An outer guide may have grown others by itself, as ``search-where-hard`` does.
     """
     return [(tree, note) for tree in trees for note in tree.metadata.values() if isinstance(note, kind)]
 
 
 def failed(tree: Tree) -> bool:
-    """Whether every graded trajectory of the tree is wrong, and there is one."""
+    """Whether the tree has graded trajectories, and all of them are incorrect."""
     graded = list(tree.graded_with_outcome())
     return bool(graded) and not any(is_right(leaf) for leaf, _, _ in graded)
 
 
 def piecewise_lines(guide: str, stage: Composition, because: str) -> list[str]:
-    """A line where the stage's rollout is ``piecewise``: where what it draws below a prompt is no whole trajectory."""
+    """An error line where the stage's rollout is ``piecewise``: its draws below a prompt are not whole trajectories."""
     if stage.rollout is None or not stage.rollout.piecewise:
         return []
     known = kinds("rollout").items()
@@ -93,19 +93,19 @@ def prompt_with(tree: Tree, context: Context, source: TaskSource, hint: Hint) ->
 
 
 def fits(task: Task, context: Context) -> bool:
-    """Whether the model's context leaves room below the task's prompt, which a hint made longer."""
+    """Whether the model's context has tokens left after the task's prompt, which a hint made longer."""
     return context.tokens_left(Node(None, context.render(task.messages), Origin.PROMPT)) > 0
 
 
 def take_over(tree: Tree, helped: Tree) -> None:
-    """Give a tree the prompts of another one, which grew under a hint, as its own. What is trained on stays."""
+    """Move the prompts of a tree that grew under a hint into another tree. What is trained on is unchanged."""
     tree.chosen = tree.trajectories
     helped.root.stats["hint"] = helped.task.hint
     tree.roots += helped.roots
 
 
 class AroundContext:
-    """A context that does what another one does, but for what a guide changes about it."""
+    """A context that wraps another one and delegates everything that a guide does not override."""
 
     def __init__(self, inner: Context) -> None:
         self.inner = inner
@@ -167,16 +167,16 @@ class AroundContext:
 
 
 def solution_to_give(source: TaskSource, task: Task, *, allow_leaks: bool) -> Solution | None:
-    """The task's solution, of which no more can be given than what does not say the answer; None where that is nothing.
+    """The task's solution, truncated before it states the answer; None where nothing is left.
 
     Args:
-        allow_leaks: give every step but the last, whatever it says.
+        allow_leaks: give every step but the last, even where it states the answer.
     """
     solution = source.solution(task)
     if solution is None:
         return None
     if not allow_leaks and leaks(task, solution.hint(len(solution.steps)).text):
-        # What the first k steps say, the first k + 1 do too: halve until the last k that does not say the answer.
+        # If the first k steps state the answer, so do the first k + 1: bisect for the last k that does not.
         silent, telling = 0, len(solution.steps)
         while telling - silent > 1:
             middle = (silent + telling) // 2
@@ -187,10 +187,10 @@ def solution_to_give(source: TaskSource, task: Task, *, allow_leaks: bool) -> So
 
 
 def check_solutions(key: str, source: TaskSource, *, allow_leaks: bool) -> None:
-    """Refuse tasks of which none has a solution that can be given in part.
+    """Refuse tasks where none has a solution that can be given in part.
 
     Raises:
-        RecipeError: none has one.
+        RecipeError: no task has one.
     """
     if not any(solution_to_give(source, task, allow_leaks=allow_leaks) for task in _first(source)):
         raise RecipeError(
@@ -201,14 +201,14 @@ def check_solutions(key: str, source: TaskSource, *, allow_leaks: bool) -> None:
 
 
 def check_ladders(key: str, source: TaskSource, *, allow_leaks: bool, tiers: Sequence[str] | None = None) -> None:
-    """Refuse tasks of which none has hints, and ladders that say the final answer.
+    """Refuse tasks where none has hints, and ladders that state the final answer.
 
-    A source's tasks may lack hints one by one: they are rolled out as they are, and counted.
+    Some of a source's tasks may lack hints: they are rolled out without, and counted.
 
     Args:
-        tiers: that the guide gives; None for all.
+        tiers: tiers that the guide gives; None for all.
     Raises:
-        RecipeError: no task has hints, or none of these tiers; a hint says the answer and ``allow_leaks`` is False.
+        RecipeError: no task has hints, or none of these tiers; a hint states the answer and ``allow_leaks`` is False.
     """
     ladders = [(task, ladder_of(task)) for task in _first(source)]
     if not any(ladder for _, ladder in ladders):
@@ -223,7 +223,7 @@ def check_ladders(key: str, source: TaskSource, *, allow_leaks: bool, tiers: Seq
         )
     if allow_leaks:
         return
-    # As they are given: what a hint leaves out may stand in the one before it.
+    # As they are shown: what a hint leaves out may be in the one before it.
     given = [(task, levels_of(ladder, list(there) if tiers is None else tiers)) for task, ladder in ladders]
     leaking = [(task, hint) for task, levels in given for hint in levels if leaks(task, hint.text)]
     if leaking:
@@ -241,9 +241,9 @@ def _first(source: TaskSource) -> list[Task]:
 
 
 def leaks(task: Task, text: str) -> bool:
-    """Whether a hint says the task's answer, as a word of its own, where the problem itself does not say it.
+    """Whether a hint states the task's answer, as a separate word, where the problem itself does not.
 
-    A source may know better (``Task.hints_leak``): a number that stands in a hint by chance is no leak.
+    A source may override this (``Task.hints_leak``): a number that occurs in a hint by chance is not a leak.
     """
     if task.hints_leak is not None:
         return task.hints_leak

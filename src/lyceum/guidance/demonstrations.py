@@ -21,7 +21,7 @@ LEFT_OUT = ("missing", "too long", "wrong", "ungraded")
 
 @dataclass(frozen=True)
 class DemonstrationNote:
-    """What became of a task's demonstration: ``added``, ``not needed`` or why it was left out; accuracy without it."""
+    """Result of a task's demonstration: ``added``, ``not needed`` or why it was left out; accuracy without it."""
 
     outcome: str
     own: float | None
@@ -30,7 +30,7 @@ class DemonstrationNote:
 class Demonstrations(GuidanceSettings):
     """A task's demonstration is a row of its group, graded by the task's own verifier.
 
-    An objective that trains a teacher's tokens (``rl-plus``, ``luffy``) learns from it; with any other it only moves
+    An objective that trains a teacher's tokens (``rl-plus``, ``luffy``) learns from it; with any other it only shifts
     the group's mean.
     """
 
@@ -38,11 +38,12 @@ class Demonstrations(GuidanceSettings):
     when: Literal["always", "failed"] = "always"
     """``always``, or only where every rollout of the task fails."""
     copies: int = Field(1, ge=1)
-    """Rows of the group that hold it."""
+    """Number of rows of the group that hold it."""
     place: Literal["beside", "instead"] = "beside"
-    """``beside`` the rollouts, or ``instead`` of as many of them, wrong ones first."""
+    """``beside`` the rollouts, or ``instead`` of as many of them, incorrect ones first."""
     max_completion_tokens: int = Field(2048, ge=1)
-    """Longer demonstrations are left out, and counted; so are those for which the model's context has no room."""
+    """Maximum tokens of a demonstration; longer ones, and those that exceed the model's context, are left out and
+    counted."""
 
     def check_tasks(self, source: TaskSource) -> None:
         needed_demonstration(source[0], "guidance 'demonstrations'")
@@ -65,7 +66,7 @@ class DemonstrationGuide(TaskGuide):
         return tree
 
     async def help(self, tree: Tree, context: Context) -> str:
-        """Add the task's demonstration where it is right; why not, where not."""
+        """Add the task's demonstration where it is correct; returns ``added`` or the reason why not."""
         text = demonstration_of(tree.task)
         if text is None:
             return "missing"
@@ -95,9 +96,9 @@ class DemonstrationGuide(TaskGuide):
 
 
 def with_demonstration(own: Sequence[Node], leaf: Node, copies: int, place: Literal["beside", "instead"]) -> list[Node]:
-    """The group's rows with the demonstration among them, so many times; ``instead`` of rollouts, the wrong ones first.
+    """The group's rows with ``copies`` of the demonstration; ``instead`` replaces rollouts, incorrect ones first.
 
-    Rollouts of a prompt are alike but for their outcome: which of the wrong ones goes is no matter.
+    Rollouts of a prompt are exchangeable up to their outcome: it does not matter which incorrect one is replaced.
     """
     if place == "beside":
         return [*own, *[leaf] * copies]

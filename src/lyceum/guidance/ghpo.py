@@ -1,4 +1,4 @@
-"""The beginning of the solution for tasks that fail as a group: more of it until one sample is right (GHPO)."""
+"""A prefix of the solution for tasks whose whole group fails: longer until one sample is correct (GHPO)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from lyceum.guidance.base import TaskGuide, check_solutions, failed, fits, notes
 
 @dataclass
 class GHPONote:
-    """What a task's group was given.
+    """Hints given to a task's group.
 
     Attributes:
-        failed: whether all samples without help were wrong.
+        failed: whether all samples without help were incorrect.
         cold: whether the stage was in its cold start.
-        hints: shares that give something.
+        hints: number of shares that give something.
         asked: shares that were given.
-        too_long: hints for which the model's context has no room.
-        solved_at: the share under which a sample was right; None where none was.
+        too_long: number of hints that exceed the model's context.
+        solved_at: the share under which a sample was correct; None where none was.
     """
 
     failed: bool
@@ -37,18 +37,18 @@ class GHPONote:
 
 
 class GHPO(GuidanceSettings):
-    """Where a whole group is wrong, roll it out again with a share of the solution in its prompt, and train on that.
+    """Where a whole group fails, roll it out again with a share of the solution in its prompt, and train on that.
 
     Source: GHPO, arXiv:2507.10628, sections 3.3 (difficulty detection) to 3.5 (cold start), and its released code.
     """
 
     kind: Literal["ghpo"] = "ghpo"
     shares: tuple[float, ...] = Field((0.25, 0.5, 0.75), min_length=1)
-    """Shares of the solution that are given, one after the other within a step, while the group stays wrong."""
+    """Shares of the solution to give, one after the other within a step, while the group fails."""
     cold_start_steps: int = Field(20, ge=0)
-    """Steps without guidance in the beginning, in which the model learns the format; 0 in the released settings."""
+    """Initial steps without guidance, in which the model learns the format; 0 in the released settings."""
     allow_leaks: bool = False
-    """Whether the given beginning may say the answer; otherwise it ends before that."""
+    """Whether the given prefix may state the answer; otherwise it ends before that."""
 
     @field_validator("shares")
     @classmethod
@@ -65,13 +65,13 @@ class GHPO(GuidanceSettings):
 
 
 class GHPOGuide(TaskGuide):
-    """Without a state: which tasks are hard is found anew in each step."""
+    """Has no state: which tasks are hard is determined in each step."""
 
     def __init__(self, settings: GHPO, source: TaskSource) -> None:
         self.settings, self.source = settings, source
 
     def hints(self, task: Task) -> list[tuple[float, Hint]]:
-        """What each share gives. A share that gives nothing, or no more than the one before, is left out."""
+        """The hint of each share. A share that gives nothing, or no more than the one before, is left out."""
         solution = solution_to_give(self.source, task, allow_leaks=self.settings.allow_leaks)
         hints: list[tuple[float, Hint]] = []
         given = 0
@@ -95,7 +95,7 @@ class GHPOGuide(TaskGuide):
     async def refine(
         self, rollout: Rollout, tree: Tree, hints: Sequence[tuple[float, Hint]], context: Context, note: GHPONote
     ) -> None:
-        """Roll the group out again with more and more of the solution; the last group stands for the task."""
+        """Roll the group out again with more and more of the solution; the last group is used for the task."""
         final: Tree | None = None
         fitting = [(share, hint) for share, hint in hints if fits(self.source.hinted(tree.task, hint), context)]
         note.too_long = len(hints) - len(fitting)

@@ -21,14 +21,14 @@ Keep = Literal["group", "right", "both"]
 
 @dataclass(frozen=True)
 class GuideNote:
-    """What came of a task's hint.
+    """Result of a task's hint.
 
     Attributes:
         outcome: ``not needed``, why no hint was given (``no hint``, ``no budget``, ``too long``), ``rescued`` or
             ``failed``.
-        unguided: accuracy without the hint; None where no grader says.
-        right, hinted: right and all samples under the hint.
-        hint: that was given.
+        unguided: accuracy without the hint; None where no grader judges.
+        right, hinted: number of correct and of all samples under the hint.
+        hint: the hint that was given.
     """
 
     outcome: str
@@ -39,22 +39,22 @@ class GuideNote:
 
 
 class HintedSamples(GuidanceSettings):
-    """Of a task whose rollouts all fail, trajectories that were written under a hint, trained below its own prompt.
+    """For a task whose rollouts all fail, trajectories written under a hint, trained under its own prompt.
 
-    They are what ``objective: guide`` corrects for; any other objective takes them for the unguided policy's own.
+    ``objective: guide`` corrects for the hint; any other objective treats them as the unguided policy's own.
     """
 
     formerly: ClassVar[tuple[str, ...]] = ("guide",)
     kind: Literal["guide-grpo"] = "guide-grpo"
     tiers: tuple[str, ...] = Field(("knowledge", "planning", "solution"), min_length=1)
-    """Tiers that may be shown, from abstract to concrete: of the last one that a task has, all its hints are."""
+    """Tiers that may be shown, from abstract to concrete: all hints of the last one that a task has are shown."""
     samples: int | None = Field(None, ge=1)
     """Completions under the hint; by default as many as without it."""
     keep: Keep = "group"
-    """Which rollouts are trained once a guided one is right: ``group``: the guided ones, in the place of all others;
-    ``right``: the right ones among them, each in the place of a failure; ``both``: all, in one larger group."""
+    """Which rollouts are trained once a guided one is correct: ``group``: the guided ones, in place of all others;
+    ``right``: the correct ones among them, each in place of a failure; ``both``: all, in one larger group."""
     allow_leaks: bool = False
-    """Take hints that say the final answer."""
+    """Whether hints may state the final answer."""
 
     def check_tasks(self, source: TaskSource) -> None:
         check_ladders("guidance.guide", source, allow_leaks=self.allow_leaks, tiers=self.tiers)
@@ -80,7 +80,7 @@ class GuideGRPO(TaskGuide):
         return tree
 
     async def help(self, tree: Tree, rollout: Rollout, context: Context) -> GuideNote:
-        """Sample once more under a hint and choose what is trained; what came of it."""
+        """Sample once more under a hint and choose what is trained; returns the result."""
         unguided = tree.solved
         hint = self.hint_for(tree.task)
         if hint is None:
@@ -127,10 +127,10 @@ def chosen(own: Sequence[Node], guided: Sequence[Node], keep: Keep) -> list[Node
 
     Args:
         own: its failed rollouts.
-        guided: what was written under the hint, grafted below the task's own prompt.
+        guided: rollouts written under the hint, moved below the task's own prompt.
         keep: as in the settings.
     Returns:
-        The failed group as it was where no guided rollout is right: nothing tells its rollouts apart.
+        The failed group unchanged where no guided rollout is correct: all its rollouts have the same outcome.
     """
     right = [leaf for leaf in guided if is_right(leaf)]
     if not right:

@@ -1,4 +1,4 @@
-"""Rollouts that begin where somebody else left off: every completion of a task with a ``prefix`` begins with it."""
+"""Rollouts from a given prefix: every completion of a task with a ``prefix`` begins with it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lyceum.guidance.base import AroundContext, TaskGuide, piecewise_lines
 
 
 class Begun(GuidanceSettings):
-    """What a curriculum gives of a solution stands at the beginning of every completion, graded and not trained.
+    """Each completion begins with the solution prefix that a curriculum gives, which is graded and not trained.
 
     Source: ReST-GRPO, arXiv:2508.19576, section 3.1, where it ends the prompt. ``curriculum: good-prefixes`` gives it.
     """
@@ -30,7 +30,7 @@ class Begun(GuidanceSettings):
 
 
 class BegunGuide(TaskGuide):
-    """Without a state: what is given stands in the task."""
+    """Has no state: the prefix is in the task."""
 
     async def roll(self, rollout: Rollout, task: Task, context: Context) -> Tree:
         tree = await rollout(task, FromBeginning(context, task.prefix) if task.prefix else context)
@@ -47,7 +47,7 @@ class BegunGuide(TaskGuide):
 
 
 class FromBeginning(AroundContext):
-    """A context in which what is drawn below a task's prompt stands below a given beginning instead."""
+    """A context in which completions of a task's prompt are drawn below a given prefix instead."""
 
     def __init__(self, inner: Context, given: Sequence[int]) -> None:
         super().__init__(inner)
@@ -62,6 +62,6 @@ class FromBeginning(AroundContext):
         if not self.tree_of(node):
             return await super().extend(node, n, sampling, keep=keep)
         drawn = await super().extend(node.children[0], n, sampling, keep=keep)
-        for child in drawn:  # decoded alone it may lack the space behind what was given
+        for child in drawn:  # decoded alone it may lack the space after the prefix
             write_texts([child], self.decode, terminal=True)
         return drawn

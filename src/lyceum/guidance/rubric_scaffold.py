@@ -31,14 +31,14 @@ from lyceum.utils.errors import RecipeError
 
 @dataclass(frozen=True)
 class RubricNote:
-    """How many criteria a task has to show, and how many each sample was shown."""
+    """Number of criteria that a task can show, and the number that each sample was shown."""
 
     criteria: int
     shown: Sequence[int] = ()
 
 
 class RubricScaffold(GuidanceSettings):
-    """Show each sample of a group another share of the task's rubric: the first all of it, the last nothing.
+    """Show each sample of a group a different share of the task's rubric: the first all of it, the last nothing.
 
     Source: RuscaRL, arXiv:2508.16949, section 3 (intra-group differentiation, inter-step decay), and its released code,
     which trains every sample under the task's own prompt. Samples are drawn under the criteria that they were shown.
@@ -46,16 +46,16 @@ class RubricScaffold(GuidanceSettings):
 
     kind: Literal["rubric-scaffold"] = "rubric-scaffold"
     start: float = Field(0.2, ge=0, le=1)
-    """Share of the stage at which half of the criteria are left (no unit)."""
+    """Progress of the stage, as a share, at which half of the criteria are left (no unit)."""
     steepness: float = Field(125.0, gt=0)
-    """How fast they go from there; at 10 over the whole stage, at 125 within a twentieth of it."""
+    """Steepness of their decay (no unit): at 10 over the whole stage, at 125 within a twentieth of it."""
     order: Literal["random", "listed"] = "random"
     """Which criteria a sample is shown: a random choice, or the first ones."""
     treatment: Literal["unhinted", "hinted"] = "unhinted"
-    """``unhinted`` trains what was written as if under the task's own prompt, as the released code does; ``hinted``
+    """``unhinted`` trains completions under the task's own prompt, as the released code does; ``hinted``
     under the prompt with the criteria."""
     allow_leaks: bool = False
-    """Whether criteria that say the answer are shown too; otherwise they only count."""
+    """Whether criteria that state the answer are shown too; otherwise they only count in the reward."""
 
     def build(self, source: TaskSource, *, seed: int) -> RubricScaffoldGuide:
         return RubricScaffoldGuide(self, source)
@@ -81,7 +81,7 @@ class RubricScaffold(GuidanceSettings):
 
 
 class RubricScaffoldGuide(TaskGuide):
-    """Without a state: what is shown follows from the sample's place and the stage's progress."""
+    """Has no state: what is shown depends on the sample's index and the stage's progress."""
 
     def __init__(self, settings: RubricScaffold, source: TaskSource) -> None:
         self.settings, self.source = settings, source
@@ -114,7 +114,7 @@ class RubricScaffoldGuide(TaskGuide):
 
 
 class Scaffolded(AroundContext):
-    """Where a rollout asks for samples of the task's prompt, draws each under the prompt with its share of criteria."""
+    """Where a rollout requests samples of the task's prompt, draws each under the prompt with its share of criteria."""
 
     def __init__(
         self, inner: Context, settings: RubricScaffold, source: TaskSource, criteria: Sequence[Criterion]
@@ -148,7 +148,7 @@ class Scaffolded(AroundContext):
         return [samples[i] for i in range(n)]
 
     def choose(self, i: int, n: int) -> tuple[int, ...]:
-        """Which criteria sample ``i`` of ``n`` is shown, by their numbers."""
+        """Indices of the criteria that sample ``i`` of ``n`` is shown."""
         settings = self.settings
         share = share_shown(i, n, self.progress, start=settings.start, steepness=settings.steepness)
         count = round(share * len(self.criteria))
@@ -158,7 +158,7 @@ class Scaffolded(AroundContext):
         return tuple(sorted(random.Random(seed).sample(range(len(self.criteria)), count)))
 
     def fitting(self, task: Task, chosen: tuple[int, ...]) -> tuple[int, ...]:
-        """The chosen criteria, or the first of them that the model's context leaves room for."""
+        """The chosen criteria, or the first of them that fit in the model's context."""
         while chosen and not fits(self.source.hinted(task, self.hint(task, chosen)), self.inner):
             chosen = chosen[:-1]
         self.shown.append(len(chosen))
@@ -168,7 +168,7 @@ class Scaffolded(AroundContext):
         return self.source.rubric_hint(task, [self.criteria[number] for number in chosen])
 
     def prompt(self, tree: Tree, chosen: tuple[int, ...]) -> Node:
-        """The task's prompt with some criteria: the same one for the same criteria."""
+        """The task's prompt with some criteria; the same node for the same criteria."""
         if not chosen:
             return tree.root
         if chosen not in self._prompts:
@@ -177,7 +177,7 @@ class Scaffolded(AroundContext):
 
 
 def criteria_to_show(task: Task, *, allow_leaks: bool) -> list[Criterion]:
-    """The task's criteria without those that say its answer."""
+    """The task's criteria without those that state its answer."""
     return [
         criterion
         for criterion in rubric_of(task.columns)
@@ -191,7 +191,7 @@ def share_shown(i: int, n: int, progress: float, *, start: float, steepness: flo
         (n - 1 - i) / (n - 1) * 1 / (1 + exp(steepness (progress - start)))        1 in place of the first where n = 1
 
     Args:
-        i, n: the sample's place in its group of n, from 0.
+        i, n: the sample's index in its group of n, from 0.
         progress: share of the stage that is done, 0 .. 1.
         start, steepness: of the decay.
     Returns:

@@ -1,4 +1,4 @@
-"""Tiered hints for tasks that fail as a group: the least hint under which one sample is right (Scaf-GRPO)."""
+"""Tiered hints for tasks whose whole group fails: the smallest hint under which one sample is correct (Scaf-GRPO)."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from lyceum.utils.aio import gather
 
 @dataclass
 class ScaffoldNote:
-    """What a task's group was given.
+    """Hints given to a task's group.
 
     Attributes:
-        failed: whether all samples without help were wrong.
-        exempt: whether nothing was hinted yet at this point of the stage.
-        levels: of the task's ladder.
-        asked: samples under a hint of each tier.
-        too_long: levels for which the model's context has no room.
-        solved_by: tier of the lowest level under which a sample was right; None where none was.
-        hints: texts under which samples were right that are trained.
+        failed: whether all samples without help were incorrect.
+        exempt: whether the stage was still in its exempt period without hints.
+        levels: number of levels of the task's ladder.
+        asked: number of samples under a hint of each tier.
+        too_long: number of levels that exceed the model's context.
+        solved_by: tier of the lowest level under which a sample was correct; None where none was.
+        hints: hint texts of the correct samples that are trained.
     """
 
     failed: bool
@@ -52,30 +52,30 @@ class ScaffoldNote:
 
 
 class Scaffold(GuidanceSettings):
-    """Where a whole group is wrong, climb the task's ladder of hints and put the first hinted success in its place.
+    """Where a whole group fails, climb the task's ladder of hints and replace a failure by the first hinted success.
 
-    Source: Scaf-GRPO, arXiv:2510.19807, section 3.2 and algorithm 1, and its released code. One sample a level; the
+    Source: Scaf-GRPO, arXiv:2510.19807, section 3.2 and algorithm 1, and its released code. One sample per level; the
     hinted trajectory shares its group's baseline, and its log-probabilities are those under the hinted prompt.
     """
 
     kind: Literal["scaffold"] = "scaffold"
     exempt: float = Field(0.15, ge=0, le=1)
-    """Share of the stage in which nothing is hinted (no unit): what is only not yet practised solves itself there."""
+    """Share of the stage without hints, at its start (no unit): tasks that only need practice get solved there."""
     stalled_after: int = Field(1, ge=1)
-    """Groups of a task, one after the other and this one included, that must have failed before it is hinted; 1 asks
-    for nothing but this one, as the paper does."""
+    """Number of consecutive groups of a task, this one included, that must have failed before it gets hints; 1
+    requires only this one, as in the paper."""
     tiers: tuple[str, ...] = Field(("knowledge", "planning", "solution"), min_length=1)
-    """Tiers in the order in which they are tried; within a tier a hint brings along those before it."""
+    """Tiers in the order in which they are tried; within a tier a hint includes those before it."""
     search: Literal["one-by-one", "together"] = "one-by-one"
     """``one-by-one`` stops at the first success, as in the paper; ``together`` samples all levels at once and takes the
-    lowest that is right, as in its code: more tokens, fewer rounds."""
+    lowest that is correct, as in its code: more tokens, fewer rounds."""
     replaced: int = Field(1, ge=1)
-    """Failed trajectories that are replaced, each by a success of its own: those of the lowest levels."""
+    """Number of failed trajectories to replace, each by a different success, from the lowest levels."""
     treatment: Literal["hinted", "unhinted"] = "hinted"
     """``hinted`` trains the success under the prompt it was written under; ``unhinted`` puts it below the task's own
     prompt, with the log-probabilities of the hinted one (the paper's off-policy ablation)."""
     allow_leaks: bool = False
-    """Whether hints may say the answer."""
+    """Whether hints may state the answer."""
 
     def build(self, source: TaskSource, *, seed: int) -> ScaffoldGuide:
         return ScaffoldGuide(self, source)
@@ -93,7 +93,7 @@ class Scaffold(GuidanceSettings):
 
 
 class ScaffoldGuide(TaskGuide):
-    """Climbs, and remembers how often each task failed in a row where ``stalled_after`` asks for it."""
+    """Climbs, and counts each task's consecutive failures where ``stalled_after`` requires it."""
 
     def __init__(self, settings: Scaffold, source: TaskSource) -> None:
         self.settings, self.source = settings, source
@@ -114,7 +114,7 @@ class ScaffoldGuide(TaskGuide):
     async def climb(
         self, rollout: Rollout, tree: Tree, levels: Sequence[Hint], context: Context, note: ScaffoldNote
     ) -> None:
-        """Find the least hints that suffice, and put their successes in the places of failed trajectories."""
+        """Find the smallest hints that suffice, and replace failed trajectories by their successes."""
         fitting = [hint for hint in levels if fits(self.source.hinted(tree.task, hint), context)]
         note.too_long = len(levels) - len(fitting)
         search = self.one_by_one if self.settings.search == "one-by-one" else self.together
@@ -129,7 +129,7 @@ class ScaffoldGuide(TaskGuide):
         places = random.Random(context.seed("scaffold", "replaced")).sample(wrong, min(len(found), len(wrong)))
         for place, (hint, helped, leaf) in zip(places, found, strict=False):
             if self.settings.treatment == "unhinted":
-                tree.chosen = tree.trajectories  # the graft is trained in a failed one's place, not beside it
+                tree.chosen = tree.trajectories  # the hinted success replaces a failed one
                 leaf = tree.graft(leaf, tree.root)
                 leaf.stats["hint"] = hint
             else:
@@ -193,7 +193,7 @@ class ScaffoldGuide(TaskGuide):
 
 
 class WithShare(AroundContext):
-    """A context for one of several rollouts that run at the same time: with a share of the task's budget of its own."""
+    """A context for one of several concurrent rollouts, with its own share of the task's budget."""
 
     def __init__(self, inner: Context, tokens: int) -> None:
         super().__init__(inner)
@@ -210,5 +210,5 @@ class WithShare(AroundContext):
 
 
 def success(tree: Tree) -> Node | None:
-    """The first right trajectory; None where there is none."""
+    """The first correct trajectory; None where there is none."""
     return next((leaf for leaf in tree.graded if is_right(leaf)), None)

@@ -1,4 +1,4 @@
-"""Search only where direct samples fail, and only until it has found a solution: pass@K filter and solution cache."""
+"""Search only where direct samples fail, and only until it finds a solution: pass@K filter and solution cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lyceum.core.types import Context, Continuation, Origin, Rollout, Task, Task
 from lyceum.guidance.base import TaskGuide, notes_of
 
 Solution = dict[str, Any]
-"""A right trajectory as plain lists: the fields of a ``Continuation``."""
+"""A correct trajectory as plain lists: the fields of a ``Continuation``."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class SearchNote:
 
 
 class SearchWhereHard(GuidanceSettings):
-    """Direct samples first; the rollout (a search) for tasks that these mostly fail, and cached solutions among direct
+    """Direct samples first; the rollout (a search) for tasks where these mostly fail, and cached solutions among direct
     samples for tasks that a search has solved.
 
     Source: DeepSearch, arXiv:2509.25454, sections 4.1 and 4.2, and its released code (register_replay_buffer.py).
@@ -37,17 +37,17 @@ class SearchWhereHard(GuidanceSettings):
 
     kind: Literal["search-where-hard"] = "search-where-hard"
     direct: Annotated[RolloutSettings, slot("rollout", "flat")] = of_kind("flat")
-    """How a task is sampled without a search; its number of samples is that of a group."""
+    """Rollout of a task without a search; its number of samples is the group size."""
     tests: int = Field(default=4, ge=0)
-    """Direct samples that say whether a task is hard; 0 searches every task that has no cached solution."""
+    """Direct samples that decide whether a task is hard; 0 searches every task that has no cached solution."""
     hard: float = Field(default=0.25, ge=0, lt=1)
-    """A task is hard where at most this share of its direct samples is right, and the solutions of a search are kept
-    where more than none and at most this share of its trajectories are right (no unit)."""
+    """Maximum accuracy of a hard task's direct samples; the solutions of a search are kept where its accuracy is above
+    0 and at most this (no unit)."""
     easy: Literal["train", "drop"] = "drop"
-    """What becomes of other tasks: their direct samples, made up to a group, are trained on, or the task is left out of
+    """Treatment of other tasks: train on their direct samples, filled up to a group, or drop the task from
     the step, as in the paper."""
     cached_tasks: int = Field(default=1024, ge=0)
-    """Most tasks with cached solutions, the longest kept leaving first; 0 keeps none: every hard task is searched."""
+    """Maximum tasks with cached solutions, the oldest evicted first; 0 caches none: every hard task is searched."""
 
     def check(self, stage: Composition) -> list[str]:
         lines = super().check(stage)
@@ -75,7 +75,7 @@ class SolutionCache(TaskGuide):
         self.solutions: dict[str, list[Solution]] = {}
 
     async def roll(self, rollout: Rollout, task: Task, context: Context) -> Tree:
-        # Read here and changed in ``observe`` alone: what a task gets does not depend on who is done first.
+        # Read here and changed in ``observe`` alone: results do not depend on which task finishes first.
         if solutions := self.solutions.get(task.id):
             return await self.replay(task, solutions, context)
         if not self.settings.tests:
@@ -92,11 +92,11 @@ class SolutionCache(TaskGuide):
         return noted(await self.made_up(test, context), test.solved, "direct")
 
     async def made_up(self, test: Tree, context: Context) -> Tree:
-        """The samples of the test, and as many more as a group has."""
+        """The samples of the test, filled up to a group."""
         missing = self.group(test.task) - self.settings.tests
         if missing > 0 and context.budget_left > 0:
             more = await self.sample(test.task, missing, context)
-            # Below the one prompt: what stands below another is taken for helped, and for no solution of the task.
+            # Below the task's own prompt: trajectories below another count as helped, not as solutions of the task.
             test.chosen = [*test.trajectories, *more.trajectories]
             for child in list(more.root.children):
                 child.move(test.root)
@@ -105,7 +105,7 @@ class SolutionCache(TaskGuide):
         return test
 
     async def replay(self, task: Task, solutions: Sequence[Solution], context: Context) -> Tree:
-        """A group of direct samples, the first of which give way to the cached solutions."""
+        """A group of direct samples, the first of which are replaced by the cached solutions."""
         with context.returning():
             tree = await self.sample(task, self.group(task), context)
         solved, own = tree.solved, tree.trajectories
@@ -145,7 +145,7 @@ class SolutionCache(TaskGuide):
         self._metrics = metrics
 
     def keep(self, tree: Tree) -> None:
-        """Keep a search's right trajectories, each once, where few of them are right."""
+        """Cache a search's correct trajectories, each once, where few are correct."""
         if tree.solved is None or not 0 < tree.solved <= self.settings.hard:
             return
         found: dict[tuple[int, ...], Solution] = {}
@@ -179,7 +179,7 @@ def flattened(leaf: Node) -> Solution | None:
         return None
     return {
         "tokens": [token for node in below for token in node.tokens],
-        # Of when they were drawn: who corrects for a stale policy needs them, the ratio of PPO does not read them.
+        # From sampling time: corrections for a stale policy need them, PPO's ratio does not read them.
         "behaviour_logprob": [value for node in below for value in node.behaviour_logprob],
         "model_logprob": [value for node in below for value in node.model_logprob],
         "version": [version for node in below for version in node.version],

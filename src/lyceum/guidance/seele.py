@@ -1,4 +1,4 @@
-"""How much of each solution to give so that half of the samples are right, found in rounds within a step (SEELE)."""
+"""How much of each solution to give so that half of the samples are correct, found in rounds within a step (SEELE)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SeeleNote:
 
     Attributes:
         rounds: (share of the solution that was given, accuracy) of each.
-        next: share with which its next group begins; None where it has no solution to give.
+        next: share with which its next group starts; None where it has no solution to give.
     """
 
     rounds: Sequence[tuple[float, float]] = ()
@@ -40,19 +40,19 @@ class SeeleNote:
 
 
 class Seele(GuidanceSettings):
-    """Draw a group in rounds, each with the share of the solution in its prompt at which so many should be right.
+    """Draw a group in rounds, each with the share of the solution in its prompt that should give the target accuracy.
 
     Source: SEELE, arXiv:2509.06923, sections 4.2 and 4.3. All rounds of a task are one group. The paper also imitates
-    the hint (weight 0.001 in its loss), which is not done here: a hint stands in the prompt and is not trained.
+    the hint (weight 0.001 in its loss), which is not done here: a hint is in the prompt and is not trained.
     """
 
     kind: Literal["seele"] = "seele"
     rounds: int = Field(4, ge=2)
-    """Rounds in which a group's samples are drawn, each as large as the others."""
+    """Number of rounds in which a group's samples are drawn, of equal size."""
     target: float = Field(0.5, gt=0, lt=1)
-    """Accuracy that a round is to have (no unit)."""
+    """Target accuracy of a round (no unit)."""
     allow_leaks: bool = False
-    """Whether the given beginning may say the answer; otherwise it ends before that."""
+    """Whether the given prefix may state the answer; otherwise it ends before that."""
 
     def build(self, source: TaskSource, *, seed: int) -> SeeleGuide:
         return SeeleGuide(self, source)
@@ -72,7 +72,7 @@ class Seele(GuidanceSettings):
 
 
 class SeeleGuide(TaskGuide):
-    """Remembers with which share each task's next group begins."""
+    """Its state: the share with which each task's next group starts."""
 
     def __init__(self, settings: Seele, source: TaskSource) -> None:
         self.settings, self.source = settings, source
@@ -84,7 +84,7 @@ class SeeleGuide(TaskGuide):
             tree = await rollout(task, context)
             tree.metadata["seele"] = SeeleNote()
             return tree
-        # The first time everything but the last step is given: the worst is assumed of the model.
+        # The first time everything but the last step is given: the model is assumed to need it.
         start = self.shares.get(task.id, (solution.total - 1) / solution.total)
         rounds = Rounds(context, self.settings, self.source, solution, start)
         tree = await rollout(task, rounds)
@@ -112,16 +112,16 @@ class SeeleGuide(TaskGuide):
 
 
 class Rounds(AroundContext):
-    """Where a rollout asks for samples of the task's prompt, draws them in rounds under prompts with a hint each.
+    """Where a rollout requests samples of the task's prompt, draws them in rounds, each under a prompt with a hint.
 
-    A round is graded before the next one is drawn, so that a reward that looks at its whole set sees a round.
+    A round is graded before the next one is drawn, so that a reward over a whole set of samples gets one round.
     """
 
     def __init__(self, inner: Context, settings: Seele, source: TaskSource, solution: Solution, share: float) -> None:
         super().__init__(inner)
         self.settings, self.source, self.solution, self.share = settings, source, solution, share
         self.seen: list[tuple[float, float]] = []
-        """(share really given, accuracy) of each round."""
+        """(actual share given, accuracy) of each round."""
         self._last: tuple[float, list[Node]] | None = None
         self._prompts: dict[int, Node] = {}
 
@@ -143,16 +143,16 @@ class Rounds(AroundContext):
         return leaves
 
     async def grade(self, leaves: Sequence[Node]) -> list[Grade]:
-        """Grade those of a round that has no grades yet; the others have theirs."""
+        """Grade the leaves of a round that has no grades yet; the others are graded already."""
         new = [leaf for leaf in leaves if leaf.grade is None]
         if new:
             await self.inner.grade(new)
         return [leaf.grade for leaf in leaves if leaf.grade is not None]
 
     def close(self) -> None:
-        """Note the last round's accuracy and predict the share at which the next one has the accuracy that is wanted.
+        """Store the last round's accuracy and predict the share that gives the next one the target accuracy.
 
-        A round of which nothing could be graded says nothing.
+        A round without graded samples is ignored.
         """
         if self._last is None:
             return
@@ -165,13 +165,13 @@ class Rounds(AroundContext):
             self.share = curve.share_at(self.settings.target)
 
     def fitting(self, task: Task, count: int) -> int:
-        """As many steps, or as few as the model's context leaves room for."""
+        """This many steps, or as many as fit in the model's context."""
         while count and not fits(self.source.hinted(task, self.solution.hint(count)), self.inner):
             count -= 1
         return count
 
     def prompt(self, tree: Tree, count: int) -> Node:
-        """The task's prompt with the first ``count`` steps of its solution: the same one for the same count."""
+        """The task's prompt with the first ``count`` steps of its solution; the same node for the same count."""
         if not count:
             return tree.root
         if count not in self._prompts:
@@ -180,6 +180,6 @@ class Rounds(AroundContext):
 
 
 def split(n: int, rounds: int) -> list[int]:
-    """``n`` samples in rounds of equal size, the first ones larger by one where it does not come out even."""
+    """``n`` samples in rounds of equal size, the first ones larger by one if ``n`` is not divisible."""
     sizes = [n // rounds + (number < n % rounds) for number in range(rounds)]
     return [size for size in sizes if size]

@@ -1,4 +1,4 @@
-"""Correction for an engine that draws from slightly other probabilities than the learner computes."""
+"""Importance correction for an engine whose sampling probabilities differ slightly from the learner's."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class ImportanceCorrection(Settings):
     mode: Literal["none", "truncate", "mask"] = "none"
     """``truncate`` keeps weights inside [low, high]; ``mask`` drops what is outside; ``none`` corrects nothing."""
     level: Literal["token", "sequence"] = "token"
-    """A weight for each token's own ratio (less variance, biased), or the product over the row's trained tokens."""
+    """Weight from each token's own ratio (less variance, biased), or from the product over the row's trained tokens."""
     low: float = Field(default=0.0, ge=0)
-    """Smallest weight (no unit)."""
+    """Minimum weight (no unit)."""
     high: float = Field(default=2.0, gt=0)
-    """Largest weight (no unit)."""
+    """Maximum weight (no unit)."""
 
     @model_validator(mode="after")
     def _ordered(self) -> ImportanceCorrection:
@@ -44,7 +44,7 @@ def importance_weight(
     low: float,
     high: float,
 ) -> Float[Tensor, "R L"]:
-    """What each token's loss is multiplied by, so that it is the expectation under the learner's own policy.
+    """Factor on each token's loss, so that it is the expectation under the learner's own policy.
 
         token:     rho_t = pi_old(t) / pi_behaviour(t)
         sequence:  rho_t = product over the row's tokens s of pi_old(s) / pi_behaviour(s)
@@ -54,7 +54,7 @@ def importance_weight(
     Args:
         old_logprob: nats, the learner's, of the weights that the tokens were drawn under.
         behaviour_logprob: nats, the engine's, of the distribution drawn from.
-        mask: tokens that are trained; what stands elsewhere is not read.
+        mask: tokens that are trained; entries elsewhere are not read.
         level, mode: as above.
         low, high: bounds on the weight, without unit.
     Returns:

@@ -13,17 +13,17 @@ def value_loss(
     old_value: Float[Tensor, "R L"] | None = None,
     clip: float | None = None,
 ) -> Float[Tensor, "R L"]:
-    """Half the squared error of each token's value; with a clip, the worse of it and of the value kept near the old.
+    """Half the squared error of each token's value; with a clip, the larger of it and that of the clipped value.
 
         (V - target)^2 / 2        max(that, (V_old + clip(V - V_old, -c, c) - target)^2 / 2)
 
     Args:
         value: of the current weights, in the reward's unit.
-        value_target: what it should be, in the reward's unit.
+        value_target: its target, in the reward's unit.
         old_value: of the weights at the start of the step; needed with ``clip``.
-        clip: how far a value may move in one step for free, in the reward's unit; None for anywhere.
+        clip: maximum unpenalised change of a value in one step, in the reward's unit; None for no limit.
     Returns:
-        Squared reward units, a token.
+        Squared reward units per token.
     Raises:
         ValueError: a clip without old values.
     Source:

@@ -1,4 +1,4 @@
-"""What every objective shares: how tokens share the loss, the terms beside the policy's, and what is measured."""
+"""What every objective shares: loss aggregation over tokens, terms beside the policy loss, and metrics."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from lyceum.utils.lazy_imports import Tensor, torch
 Aggregate = Literal["token", "sequence", "constant"]
 
 Surrogate = Callable[[Batch], tuple[Tensor, Metrics]]
-"""A clean batch in, each token's policy loss (R, L) and what was measured out."""
+"""Takes a clean batch; returns each token's policy loss (R, L) and metrics."""
 
 
 class Aggregation(ObjectiveSettings):
-    """How tokens share the loss."""
+    """Aggregation of the loss over tokens."""
 
     aggregate: Aggregate = "token"
     """``token``: every token of the step counts the same; ``sequence``: every row; ``constant``: every token counts
     1 / (rows * constant), whatever the lengths (Dr. GRPO)."""
     constant: int | None = Field(None, ge=1)
-    """Tokens a row is divided by where aggregate is ``constant``; usually the longest completion allowed."""
+    """Divisor of each row, in tokens, where aggregate is ``constant``; usually the maximum completion length."""
 
     @model_validator(mode="after")
     def _constant_where_used(self) -> Aggregation:
@@ -42,21 +42,21 @@ class Aggregation(ObjectiveSettings):
 
 
 class Terms(Aggregation):
-    """What may stand beside a policy loss, whichever it is."""
+    """Terms that may be added to any policy loss."""
 
     kl: KLPenalty = KLPenalty()
     """KL(policy || reference) added to each token's loss."""
     entropy_coefficient: float = 0.0
-    """Loss units a nat: how much each token's entropy is rewarded."""
+    """Entropy bonus per token, in loss units per nat."""
     value_coefficient: float = Field(0.0, ge=0)
     """Weight of the value head's loss; 0 trains no value head."""
     value_clip: float | None = Field(None, gt=0)
-    """How far a value may move in one step, in the reward's unit; None for anywhere."""
+    """Maximum change of a value in one step, in the reward's unit; None for no limit."""
     importance: ImportanceCorrection = ImportanceCorrection()
     """Correction for an engine whose probabilities differ from the learner's."""
 
     def corrected(self, batch: Batch) -> Bool[Tensor, "R L"]:
-        """The tokens that ``importance`` corrects: the engine drew no others."""
+        """The tokens that ``importance`` corrects: those that the engine drew."""
         return batch.mask & (batch.origin == int(Origin.POLICY))
 
     @property
@@ -103,7 +103,7 @@ class PolicyObjective:
         self.aggregate: Aggregate = terms.aggregate
         self.constant = terms.constant
         self.origins = origins
-        # Those terms pull on a row whatever its advantage is, so that no row may be skipped.
+        # Those terms have a gradient whatever the row's advantage is, so that no row may be skipped.
         self.zero_advantage_is_zero = not (terms.columns | terms.needs)
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Metrics]:
@@ -142,10 +142,10 @@ def policy_objective(
 
 
 def terms_beside(terms: Terms, batch: Batch, metrics: Metrics) -> Float[Tensor, "R L"]:
-    """Each token's KL penalty, entropy bonus and value loss, in loss units; measures what is there.
+    """Each token's KL penalty, entropy bonus and value loss, in loss units; adds their metrics.
 
     Raises:
-        ValueError: a term is on and the batch lacks what it reads.
+        ValueError: a term is on and the batch lacks a column that it reads.
     """
     loss = torch.zeros_like(batch.logprob)
     if batch.reference_logprob is not None:
@@ -175,8 +175,8 @@ def _given(column: Tensor | None, name: str, key: str) -> Tensor:
 def clean(batch: Batch) -> Batch:
     """The batch with 0 outside the mask, in every (R, L) field.
 
-    Entries there mean nothing and may be nan; a sum over the masked loss alone would still send nan back, since the
-    gradient of a product with 0 is 0 * nan.
+    Entries there are undefined and may be nan; a sum over the masked loss alone would still have a nan gradient, since
+    the gradient of a product with 0 is 0 * nan.
     """
 
     def kept(x: Tensor | None) -> Tensor | None:
@@ -195,7 +195,7 @@ def clean(batch: Batch) -> Batch:
 
 
 def aggregate_weights(mask: Bool[Tensor, "R L"], how: Aggregate, constant: int | None = None) -> Float[Tensor, "R L"]:
-    """Each token's share in the loss of a whole step.
+    """Each token's weight in the loss of a whole step.
 
         token:     1 / tokens of the step
         sequence:  1 / (rows * tokens of the row)
@@ -204,9 +204,9 @@ def aggregate_weights(mask: Bool[Tensor, "R L"], how: Aggregate, constant: int |
     Args:
         mask: trained tokens of every row of the step, not of one micro-batch. Rows without any do not count as rows.
         how: as above.
-        constant: tokens a row is divided by; for ``constant`` alone.
+        constant: divisor of each row, in tokens; for ``constant`` alone.
     Returns:
-        Shares without unit, 0 outside the mask. They sum to 1, for ``constant`` to (mean length) / constant.
+        Weights without unit, 0 outside the mask. They sum to 1, for ``constant`` to (mean length) / constant.
     Raises:
         ValueError: ``constant`` without a constant.
     Source:
@@ -239,7 +239,7 @@ def measured(value: Tensor, mask: Bool[Tensor, "R L"]) -> tuple[Tensor, Tensor]:
 
 
 def ratio_metrics(ratio: Float[Tensor, "R L"], batch: Batch) -> Metrics:
-    """The ratio that the loss uses, and KL(old || current) as k3, in nats a token."""
+    """The ratio that the loss uses, and KL(old || current) as k3, in nats per token."""
     return {
         "ratio": measured(ratio, batch.mask),
         "kl/old": measured(kl_estimate(batch.old_logprob, batch.logprob.detach(), "k3"), batch.mask),

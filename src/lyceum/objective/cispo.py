@@ -1,4 +1,4 @@
-"""CISPO: the importance weight is clipped, never the gradient."""
+"""CISPO: the importance weight is clipped, not the gradient."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class CISPO(Terms):
 
     kind: Literal["cispo"] = "cispo"
     clip_low: float = Field(1.0, gt=0, le=1)
-    """The weight is at least 1 - clip_low (no unit); 1 is no lower bound, as in the paper."""
+    """Lower clip: the weight is at least 1 - clip_low (no unit); 1 is no lower bound, as in the paper."""
     clip_high: float = Field(4.0, gt=0)
-    """The weight is at most 1 + clip_high (no unit). The paper tunes it without giving it; ScaleRL
-    (arXiv:2510.13786) finds bounds on the weight of 4 to 8 to do alike."""
+    """Upper clip: the weight is at most 1 + clip_high (no unit). The paper tunes it without reporting it; ScaleRL
+    (arXiv:2510.13786) finds that bounds on the weight of 4 to 8 perform alike."""
 
     def build(self) -> Objective:
         return policy_objective(self, self.surrogate, needs=frozenset({"old_logprob"}))
@@ -53,7 +53,7 @@ def clipped_weight_loss(
         advantage: without unit.
         clip_low, clip_high: how far below and above 1 the weight may be.
     Returns:
-        Loss of each token. Its value means little; its gradient is the clipped-weight policy gradient.
+        Loss of each token. Its value is not meaningful; its gradient is the clipped-weight policy gradient.
     Source:
         MiniMax-M1, arXiv:2506.13585, equations 4 and 5.
     """

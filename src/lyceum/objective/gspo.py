@@ -1,4 +1,4 @@
-"""GSPO: one ratio for a whole row, and its token form."""
+"""GSPO: one ratio per row, and its token form."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from lyceum.utils.lazy_imports import Tensor, torch
 
 
 class GSPO(Terms):
-    """The clipped surrogate with the row's likelihood ratio, length taken out, in the place of each token's."""
+    """The clipped surrogate with the row's length-normalised likelihood ratio in place of each token's."""
 
     kind: Literal["gspo"] = "gspo"
     aggregate: Aggregate = "sequence"
-    """How tokens share the loss; ``sequence`` (every row the same) is the paper's."""
+    """Aggregation of the loss over tokens; ``sequence`` (every row the same) is the paper's."""
     form: Literal["sequence", "token"] = "sequence"
-    """``token`` (GSPO-token) lets each token's own advantage reach it: the same value, the gradient token by token."""
+    """``token`` (GSPO-token) supports per-token advantages: the same value, with per-token gradients."""
     clip_low: float = Field(3e-4, gt=0, le=1)
-    """The ratio is cut below 1 - clip_low (no unit); rows' ratios move far less than tokens' do."""
+    """Lower clip: the ratio is clipped at 1 - clip_low (no unit); rows' ratios move far less than tokens' do."""
     clip_high: float = Field(4e-4, gt=0)
-    """The ratio is cut above 1 + clip_high (no unit)."""
+    """Upper clip: the ratio is clipped at 1 + clip_high (no unit)."""
 
     def build(self) -> Objective:
         return policy_objective(self, self.surrogate, needs=frozenset({"old_logprob"}))
@@ -59,7 +59,7 @@ def sequence_ratio(
 
 
 def per_token_gradient(ratio: Float[Tensor, "R L"], logprob: Float[Tensor, "R L"]) -> Float[Tensor, "R L"]:
-    """The row's ratio in value, with a gradient to each place's own token.
+    """The row's ratio in value, with a gradient through each token's own log-probability.
 
         s_it = sg[s_i] pi_t / sg[pi_t]        sg: without gradient
 

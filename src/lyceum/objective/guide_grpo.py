@@ -1,4 +1,4 @@
-"""Guide-GRPO's loss: what was written under a hint is weighted by the unhinted policy against the hinted one."""
+"""Guide-GRPO's loss: tokens written under a hint are weighted by unhinted over hinted probability."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ SMALLEST_GAMMA = 1e-4
 
 class GuideLoss(Terms):
     """PPO's clipped surrogate on the policy's own tokens; on those that it wrote under another prompt, a shaped
-    importance weight against that prompt, without a clip."""
+    importance weight against that prompt, without clipping."""
 
     formerly: ClassVar[tuple[str, ...]] = ("guide",)
     kind: Literal["guide-grpo"] = "guide-grpo"
     clip_low: float = Field(0.2, gt=0, le=1)
-    """The ratio of unguided tokens is cut below 1 - clip_low (no unit)."""
+    """Lower clip: the ratio of unguided tokens is clipped at 1 - clip_low (no unit)."""
     clip_high: float = Field(0.2, gt=0)
-    """The ratio of unguided tokens is cut above 1 + clip_high (no unit)."""
+    """Upper clip: the ratio of unguided tokens is clipped at 1 + clip_high (no unit)."""
     shaping: Shaping = "percentile"
-    """How a guided token's weight w is shaped: w / (w + g), where g is a percentile of the row's weights or a constant;
-    w to a power; or not at all. The authors' runs take the 90th percentile (of the padding too, see
+    """Shaping of a guided token's weight w: w / (w + g), where g is a percentile of the row's weights or a constant;
+    w to a power; or none. The authors' runs take the 90th percentile (including padding, see
     :func:`shaped_weight`)."""
     shaping_value: float = Field(0.9, gt=0)
     """The percentile (0.9 is the 90th), the constant g, or the exponent; no unit."""
@@ -44,7 +44,7 @@ class GuideLoss(Terms):
         return policy_objective(self, self.surrogate, needs=frozenset({"old_logprob"}))
 
     def corrected(self, batch: Batch) -> Bool[Tensor, "R L"]:
-        # A guided token's ratio has the engine's probability below it already.
+        # A guided token's ratio already has the engine's probability as its denominator.
         own = super().corrected(batch)
         return own if batch.grafted is None else own & ~batch.grafted
 
@@ -64,7 +64,7 @@ class GuideLoss(Terms):
 def shaped_weight(
     ratio: Float[Tensor, "R L"], guided: Bool[Tensor, "R L"], shaping: Shaping, value: float
 ) -> Float[Tensor, "R L"]:
-    """What a guided token's advantage is multiplied by.
+    """Factor on a guided token's advantage.
 
         w_t = pi_theta(y_t | q, y_<t) / pi_old(y_t | q, hint, y_<t)
         percentile:  w / (w + sg[quantile(w of the row, value)])        sg: without gradient; at least 1e-4
@@ -72,17 +72,17 @@ def shaped_weight(
         power:       w ** value
         none:        w
 
-    The percentile is of each row by itself, over its guided tokens, so that the loss depends neither on how a step is
-    cut up nor on the longest completion. The authors' code takes it of a micro-batch, which is one row in their runs,
-    and over every position up to the longest completion allowed: the padding behind a short row counts there with the
-    ratios that its pad tokens happen to have.
+    The percentile is per row, over its guided tokens, so that the loss depends neither on micro-batching nor on the
+    longest completion. The authors' code takes it per micro-batch, which is one row in their runs, and over every
+    position up to the maximum completion length: the padding after a short row counts there with whatever ratios its
+    pad tokens have.
 
     Args:
         ratio: w, without unit, with gradient.
-        guided: tokens written under the hint; what stands elsewhere is not read.
+        guided: tokens written under the hint; entries elsewhere are not read.
         shaping, value: as above.
     Returns:
-        Weights without unit, with gradient; they mean nothing outside ``guided``.
+        Weights without unit, with gradient; undefined outside ``guided``.
     Source:
         Guide-GRPO, arXiv:2506.13923; shaping as in the authors' code (guide_rl, ``compute_policy_loss``).
     """

@@ -1,4 +1,4 @@
-"""Estimates of a Kullback-Leibler divergence from the tokens that one of the two policies drew."""
+"""Estimators of the Kullback-Leibler divergence from tokens that one of the two policies drew."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from lyceum.utils.lazy_imports import Tensor, torch
 Estimator = Literal["k1", "k2", "k3"]
 
 LOG_RATIO_LIMIT = 20.0
-"""Nats. Log-ratios are cut here before ``exp``: past it (a factor of 5e8) float32 ratios overflow, and one infinity
-times a zero gradient makes every weight nan. No policy that is still being trained sensibly reaches it."""
+"""Nats. Log-ratios are clipped here before ``exp``: past it (a factor of 5e8) float32 ratios overflow, and one infinity
+times a zero gradient makes every weight nan. No healthy training run reaches it."""
 
 
 class KLPenalty(Settings):
-    """How much drifting from the reference policy costs."""
+    """KL penalty against the reference policy."""
 
     coefficient: float = Field(default=0.0, ge=0)
-    """Reward units (or loss units) a nat; 0 switches the penalty off, and no reference is computed."""
+    """KL coefficient, in reward units (or loss units) per nat; 0 turns the penalty and the reference model off."""
     estimator: Estimator = "k3"
-    """Which estimate of the divergence: k1 is unbiased but may be negative, k2 is half its square, k3 is unbiased and
-    never negative. As a *loss*, k1's gradient is zero in expectation (it teaches nothing), k2's is that of the
+    """Estimator of the divergence: k1 is unbiased but may be negative, k2 is half its square, k3 is unbiased and
+    never negative. As a *loss*, k1's gradient is zero in expectation (no learning signal), k2's is that of the
     divergence itself, and k3's is that of the reverse one."""
 
 
@@ -41,7 +41,7 @@ def kl_estimate(
         reference_logprob: nats, of the other policy.
         estimator: k1, k2 or k3.
     Returns:
-        Nats a token; k2 and k3 are never negative.
+        Nats per token; k2 and k3 are never negative.
     Source:
         J. Schulman, Approximating KL divergence (joschu.net/blog/kl-approx.html, 2020); k3 as a loss is
         DeepSeekMath, arXiv:2402.03300, equation 4.
@@ -53,7 +53,7 @@ def kl_estimate(
         case "k2":
             return log_ratio.square() / 2
         case "k3":
-            # expm1: exp(x) - 1 of a small x loses its digits in float32, and can come out negative. The whole of x is
-            # cut, not the exponent alone: with -x left in, the gradient past the limit would point the wrong way.
+            # expm1: exp(x) - 1 of a small x loses precision in float32, and can be negative. Both terms use the
+            # clipped x, not the exponent alone: with -x unclipped, the gradient past the limit has the wrong sign.
             log_ratio = log_ratio.clamp(max=LOG_RATIO_LIMIT)
             return torch.expm1(log_ratio) - log_ratio

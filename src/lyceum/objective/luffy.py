@@ -1,4 +1,4 @@
-"""LUFFY: demonstrations in the group, their probability shaped so that unlikely tokens are learnt too."""
+"""LUFFY: demonstrations in the group, with policy shaping so that unlikely tokens are learnt too."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ class Luffy(MixedTerms):
 
     kind: Literal["luffy"] = "luffy"
     shaping: float = Field(0.1, gt=0)
-    """The probability at which a demonstration's token has half of its greatest weight (no unit)."""
+    """Shaping gamma: the probability at which p / (p + gamma) is 1/2 (no unit)."""
 
     def external_weight(self, batch: Batch) -> Float[Tensor, "R L"]:
         return shaped_probability(batch.logprob, self.shaping)
 
 
 def shaped_probability(logprob: Float[Tensor, "R L"], gamma: float) -> Float[Tensor, "R L"]:
-    """A demonstration's token with the demonstrator's probability taken as 1, shaped.
+    """Shaped probability of a demonstration's token, with the demonstrator's probability taken as 1.
 
-        f(p) = p / (p + gamma)        df/dlog p = gamma p / (p + gamma)^2, greatest at p = gamma
+        f(p) = p / (p + gamma)        df/dlog p = gamma p / (p + gamma)^2, highest at p = gamma
 
     Args:
         logprob: log p in nats, of the current weights, with gradient.

@@ -13,13 +13,13 @@ from lyceum.utils.lazy_imports import Tensor, torch
 
 
 class PPOClip(Terms):
-    """Each token's ratio times its advantage, without a gain from leaving the trusted range."""
+    """Each token's ratio times its advantage, without an incentive to leave the clip range."""
 
     kind: Literal["ppo-clip"] = "ppo-clip"
     clip_low: float = Field(0.2, gt=0, le=1)
-    """The ratio is cut below 1 - clip_low (no unit)."""
+    """Lower clip: the ratio is clipped at 1 - clip_low (no unit)."""
     clip_high: float = Field(0.2, gt=0)
-    """The ratio is cut above 1 + clip_high (no unit); more than clip_low is DAPO's clip-higher."""
+    """Upper clip: the ratio is clipped at 1 + clip_high (no unit); more than clip_low is DAPO's clip-higher."""
     dual_clip: float | None = Field(None, gt=1)
     """Where the advantage is negative, the loss is at most dual_clip * |advantage|; None for no bound."""
 
@@ -49,7 +49,7 @@ def clipped_surrogate(
     Args:
         ratio: pi / pi_old, without unit, with gradient.
         advantage: without unit.
-        clip_low, clip_high: half-widths of the trusted range below and above 1.
+        clip_low, clip_high: half-widths of the clip range below and above 1.
         dual_clip: bound on the ratio of a token with a negative advantage; None for no bound.
     Returns:
         Loss of each token, in the advantage's unit.
@@ -65,7 +65,7 @@ def clipped_surrogate(
 
 
 def clip_metrics(ratio: Float[Tensor, "R L"], batch: Batch, clip_low: float, clip_high: float) -> Metrics:
-    """Shares of tokens whose gradient the range stops, below and above."""
+    """Shares of tokens whose gradient is clipped, below and above."""
     return {
         "clip/low": measured((batch.advantage < 0) & (ratio < 1 - clip_low), batch.mask),
         "clip/high": measured((batch.advantage > 0) & (ratio > 1 + clip_high), batch.mask),

@@ -10,7 +10,7 @@ from lyceum.utils.lazy_imports import Tensor
 
 
 class ReinforceLoss(Terms):
-    """Each token's log-probability times its advantage; right where every batch gets one update.
+    """Each token's log-probability times its advantage; valid where every batch gets one update.
 
     -A * logprob        Williams 1992, doi:10.1007/BF00992696
     """

@@ -1,4 +1,4 @@
-"""RL-PLUS: external demonstrations by multiple importance sampling, and an advantage that looks for the unlikely."""
+"""RL-PLUS: external demonstrations by multiple importance sampling, and an exploration-based advantage."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from lyceum.utils.lazy_imports import Tensor, torch
 
 
 class MixedTerms(Terms):
-    """Losses of the policy's own tokens, by PPO's surrogate, and of a teacher's, by another."""
+    """PPO's surrogate on the policy's own tokens, and another loss on a teacher's."""
 
     clip_low: float = Field(0.2, gt=0, le=1)
-    """The ratio of the policy's own tokens is cut below 1 - clip_low (no unit); a teacher's is never cut."""
+    """Lower clip of the ratio of the policy's own tokens, at 1 - clip_low (no unit); a teacher's is never clipped."""
     clip_high: float = Field(0.2, gt=0)
-    """The ratio of the policy's own tokens is cut above 1 + clip_high (no unit)."""
+    """Upper clip of the ratio of the policy's own tokens, at 1 + clip_high (no unit)."""
 
     def build(self) -> Objective:
         origins = (Origin.POLICY, Origin.TEACHER)
@@ -38,7 +38,7 @@ class MixedTerms(Terms):
         return torch.where(external, -weight * batch.advantage, own), metrics
 
     def external_weight(self, batch: Batch) -> Float[Tensor, "R L"]:
-        """What a teacher's token's advantage is multiplied by, with gradient."""
+        """Factor on the advantage of a teacher's token, with gradient."""
         raise NotImplementedError
 
 
@@ -47,7 +47,7 @@ class RLPlus(MixedTerms):
 
     kind: Literal["rl-plus"] = "rl-plus"
     exploration: float = Field(0.5, ge=0)
-    """Exponent of the exploration weight (1 - probability); 0 weighs every external token alike. The authors' code has
+    """Exponent of the exploration weight (1 - probability); 0 weights every external token alike. The authors' code has
     0.5."""
 
     def external_weight(self, batch: Batch) -> Float[Tensor, "R L"]:
@@ -61,12 +61,12 @@ def teachers(batch: Batch) -> Bool[Tensor, "R L"]:
 
 
 def multiple_importance_ratio(logprob: Float[Tensor, "R L"], old_logprob: Float[Tensor, "R L"]) -> Float[Tensor, "R L"]:
-    """A demonstration's token under the policy, against the mixture of who may have written it.
+    """Ratio of a demonstration's token: the policy against the mixture of its possible writers.
 
         r_t = 2 pi_theta / (pi_omega + pi_old)        pi_omega = (pi_old + 1) / 2
 
     The demonstrator's own probability pi_omega is unknown; its Bayes estimate is the mean of the old policy's and of an
-    uninformative 1. Neither of the denominator's parts can make the ratio run away: r is at most 4 pi_theta.
+    uninformative 1. The ratio is bounded: r is at most 4 pi_theta.
 
     Args:
         logprob: nats, of the current weights, with gradient.
@@ -81,7 +81,7 @@ def multiple_importance_ratio(logprob: Float[Tensor, "R L"], old_logprob: Float[
 
 
 def exploration_weight(logprob: Float[Tensor, "R L"], exponent: float) -> Float[Tensor, "R L"]:
-    """More for what the policy would hardly have said, nothing for what it is sure of.
+    """Higher weight for tokens that the policy finds unlikely, 0 for those it is certain of.
 
         C_t = (1 - sg[pi_theta])^exponent        sg: without gradient
 

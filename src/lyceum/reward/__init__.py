@@ -1,1 +1,1 @@
-"""From completions to outcome rewards: verifiers, shaping, functions of users."""
+"""From completions to outcome rewards: verifiers, shaping, user functions."""

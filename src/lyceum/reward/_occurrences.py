@@ -1,4 +1,4 @@
-"""How often a completion says something, for the record: a phrase of reflection, of going back, of giving up."""
+"""How often a completion contains a text, as a metric: a phrase of reflection, of backtracking, of giving up."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from lyceum.core.types import Grade, ShapingGrader, Task, TaskSource
 
 
 class Occurrences(RewardSettings):
-    """The number of times that a text stands in a completion, and how often those with and without it are right.
+    """The number of times that a text occurs in a completion, and the accuracy with and without it.
 
-    ASTRO, arXiv:2507.00417, follows the number of backtracks through training, beside accuracy.
+    ASTRO, arXiv:2507.00417, tracks the number of backtracks through training, beside accuracy.
     """
 
     after_verdict: ClassVar[bool] = True
 
     kind: Literal["occurrences"] = "occurrences"
     text: str = Field(min_length=1)
-    """What is counted; occurrences that overlap count once."""
+    """Text to count; overlapping occurrences count once."""
     weight: float = 0.0
-    """Multiplies the number in the outcome (outcome per occurrence); 0 only records it."""
+    """Weight of the count in the outcome (outcome per occurrence); 0 only records it."""
 
     def build(self, source: TaskSource) -> ShapingGrader:
         return self.score

@@ -1,6 +1,6 @@
 """The process in which a slow or hostile verifier runs: ``python -m lyceum.reward._worker``, see ``worker_process``.
 
-Messages are a length and JSON, never pickle: what comes back was computed from a model's text. The first names a
+Messages are a length and JSON, never pickle: replies were computed from a model's text. The first message names a
 factory and its settings; every further one is a job with its time limit.
 """
 
@@ -22,17 +22,17 @@ from lyceum.utils.tracebacks import user_traceback
 LENGTH = struct.Struct(">Q")
 
 MOST_BYTES = 1 << 23
-"""Of a reply's JSON: far more than any grade; a longer one is an error, for which the run reserves no memory."""
+"""Maximum size of a reply's JSON: far more than any grade; a longer one is an error, and no memory is reserved."""
 
 START_SECONDS = 120.0
-"""How long a process may take to start: its imports can be heavy and the machine busy."""
+"""Time limit for a process to start: its imports can be heavy and the machine busy."""
 
 _LONGEST_ALARM = 1e9
-"""Seconds, thirty years; systems refuse alarms of more digits."""
+"""Seconds (thirty years); systems refuse longer alarms."""
 
 
 def pack(message: Any) -> bytes:
-    """A message as it is sent. Raises TypeError and other errors where JSON cannot hold it."""
+    """A message as bytes to send. Raises TypeError and other errors where JSON cannot hold it."""
     body = json.dumps(message).encode()
     return LENGTH.pack(len(body)) + body
 
@@ -50,14 +50,14 @@ def receive(stream: IO[bytes]) -> bytes:
 
 
 def main() -> None:
-    # Of the terminal's Ctrl-C it hears nothing; what a service manager sends to all processes is for the run, which
-    # ends its workers itself.
+    # The terminal's Ctrl-C does not reach it; a signal that a service manager sends to all processes is left to the
+    # run, which ends its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _end_with(int(sys.argv[1]))
     jobs, results = _own_streams()
     try:
         _serve(jobs, results)
-    except (EOFError, BrokenPipeError):  # the run has no further job, or is gone
+    except (EOFError, BrokenPipeError):  # the run has no further job, or has ended
         return
 
 
@@ -94,26 +94,26 @@ def _send(results: IO[bytes], reply: bytes) -> None:
 
 
 def _end_with(pipe: int) -> None:
-    """Have the system kill this process and what it starts once the run is gone, which holds the pipe's other end.
+    """Have the system kill this process and its children once the run, which holds the pipe's other end, has ended.
 
-    However the run ended, and be this process stopped or in a computation that never looks up. A process that leaves
-    its group, and one on another system, still has the end of its jobs and its alarm.
+    This works however the run ended, and if this process is stopped or in a long computation. A process that leaves
+    its group, and one on another system, is still ended by the end of its jobs and by its alarm.
     """
     if not sys.platform.startswith("linux"):
         return
     import fcntl
 
-    # A sandbox may not know this signal of a pipe; then it is as on another system.
+    # A sandbox may not support this signal of a pipe; then the alarm is left, as on other systems.
     with contextlib.suppress(OSError):
         fcntl.fcntl(pipe, fcntl.F_SETOWN, -os.getpgrp())
         fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(pipe, fcntl.F_SETFL, os.O_ASYNC)
-    if select.select([pipe], [], [], 0)[0]:  # it was gone before
+    if select.select([pipe], [], [], 0)[0]:  # the run had already ended
         sys.exit()
 
 
 def _own_streams() -> tuple[IO[bytes], IO[bytes]]:
-    """The pipes to the pool, out of reach of ``print`` and ``input`` in a verifier, which go to stderr and nowhere."""
+    """The pipes to the pool; in a verifier, ``print`` then writes to stderr and ``input`` reads nothing."""
     jobs, results = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -123,9 +123,9 @@ def _own_streams() -> tuple[IO[bytes], IO[bytes]]:
 
 
 def _alarm(seconds: float) -> None:
-    """Have the system end this process at that time: the pool does it too, but may be gone by then itself.
+    """Have the system end this process after that time: the pool does it too, but may itself have ended by then.
 
-    The default action of the signal and not a Python handler, which would wait for a long power to be computed.
+    Uses the default action of the signal, as a Python handler would wait for a long power to be computed.
     """
     if hasattr(signal, "setitimer"):
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -133,7 +133,7 @@ def _alarm(seconds: float) -> None:
 
 
 def _limit_memory(megabytes: int | None) -> None:
-    """Let this process take so much more than it has now; past it, an allocation raises MemoryError."""
+    """Let this process allocate this much more than it has now; past it, an allocation raises MemoryError."""
     if megabytes is None or not sys.platform.startswith("linux"):
         return
     import resource

@@ -1,4 +1,4 @@
-"""One process that is spoken to with a deadline: a message, its reply, and the end of whoever does not answer."""
+"""One worker process with deadlines: it gets a message, returns a reply, and is killed if it does not answer."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _HOME = str(Path(__file__).parents[2])
 _REPLY = Limits(characters=MOST_BYTES, digits=1000)
 
 PRINTED_BYTES = 1 << 14
-"""What of one job's prints is shown; the rest is dropped, so that an endless one fills no log."""
+"""Maximum bytes shown of one job's prints; the rest is dropped, so that endless output does not fill the log."""
 
 _CHUNK = 1 << 16
 _LONGEST_WAIT = 3600.0
-"""Seconds of one wait of the selector, which overflows at larger ones; a longer deadline is waited for in parts."""
+"""Maximum seconds per wait of the selector, which overflows above; a longer deadline is waited for in parts."""
 
 
 class WorkerError(RunError):
@@ -46,9 +46,9 @@ class WorkerError(RunError):
 
 
 class WorkerProcess:
-    """``python -m lyceum.reward._worker``: one exchange at a time, in whatever thread; ended from any thread.
+    """``python -m lyceum.reward._worker``: one exchange at a time, in any thread; can be ended from any thread.
 
-    It leads a session of its own: Ctrl-C at the terminal does not reach it, and it is ended with all processes that it
+    It leads its own session: Ctrl-C at the terminal does not reach it, and it is ended with all processes that it
     started. It ends when this process does, however that ends: the kernel kills its group when the last end of a pipe
     that only this process holds is closed (``worker._end_with``).
     """
@@ -67,7 +67,7 @@ class WorkerProcess:
                 env={
                     **os.environ,
                     "PYTHONPATH": os.pathsep.join(filter(None, [_HOME, os.environ.get("PYTHONPATH")])),
-                    # A verifier that goes through a set of texts must grade alike in every process, and in every run.
+                    # A verifier that iterates over a set of texts must grade alike in every process and every run.
                     "PYTHONHASHSEED": "0",
                 },
             )
@@ -97,16 +97,16 @@ class WorkerProcess:
 
     @property
     def died(self) -> bool:
-        """Whether it is gone without being ended from here; what it started is left, until :meth:`stop`."""
-        # Not poll: once it is waited for, its number, by which its group is ended, may be another process's.
+        """Whether it exited without being ended from here; its children are left, until :meth:`stop`."""
+        # Not poll: once it is waited for, its pid, by which its group is ended, may be another process's.
         look = os.WEXITED | os.WNOHANG | os.WNOWAIT
         return not self.ended and os.waitid(os.P_PID, self.pid, look) is not None
 
     def exchange(self, message: bytes, seconds: float) -> Any:
-        """What comes back for a message, sending, computing and receiving within so many seconds.
+        """The reply to a message; sending, computing and receiving together take at most ``seconds``.
 
         Raises:
-            WorkerError: the worker says so, and lives; or there is no reply in time or none that can be read, and the
+            WorkerError: the worker reports an error, and lives; or there is no readable reply in time, and the
                 process has been ended (:attr:`ended`).
         """
         printed = _Printed()
@@ -119,13 +119,13 @@ class WorkerProcess:
             raise WorkerError(f"no result within {seconds:g} seconds; the verifier's process was ended") from None
         except (EOFError, OSError):
             self.stop()
-            printed.take(self._streams[2].fileno())  # what it died of
+            printed.take(self._streams[2].fileno())  # why it died
             self.close()
             raise WorkerError(f"the verifier's process died with status {self._process.returncode}") from None
         except DocumentError as error:
             self.close()
             raise WorkerError(
-                f"the verifier's process sent what is no reply ({printable(str(error))}) and was ended"
+                f"the verifier's process sent an invalid reply ({printable(str(error))}) and was ended"
             ) from None
         finally:
             printed.show()
@@ -152,7 +152,7 @@ class WorkerProcess:
                     part = os.read(results, _CHUNK)
                     if not part:
                         raise EOFError
-                    if unsent:  # left over from an earlier job, then, whose result it would be taken for
+                    if unsent:  # left over from an earlier job: it would be taken for this one's result
                         raise DocumentError("a reply before there was a job")
                     reply += part
                     if (whole := _body(reply)) is not None:
@@ -163,21 +163,21 @@ class WorkerProcess:
                         unsent = unsent[os.write(to, unsent[:_CHUNK]) :]
                     if not unsent:
                         selector.unregister(to)
-                # After one look past it: this process may have slept (Ctrl-Z) while the reply lay there.
+                # After one more read past it: this process may have slept (Ctrl-Z) while the reply was waiting.
                 if left <= 0:
                     raise TimeoutError
 
     def stop(self) -> None:
-        """End it and what it started. Its pipes stay open: another thread may be reading from them."""
+        """End it and its children. Its pipes stay open: another thread may be reading from them."""
         with self._lock:
             if self._process.returncode is None:
-                # Before it is waited for: until then no other process can have its number.
+                # Before it is waited for: until then no other process can have its pid.
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(self.pid, signal.SIGKILL)
                 self._process.wait()
 
     def close(self) -> None:
-        """End it and close its pipes; for the thread that speaks with it."""
+        """End it and close its pipes; for the thread that talks to it."""
         self.stop()
         if not self._streams[0].closed:
             for stream in self._streams:
@@ -186,7 +186,7 @@ class WorkerProcess:
 
 
 def _body(reply: bytearray) -> bytes | None:
-    """The message that these bytes are, None where there are more to come. Raises DocumentError where they are none."""
+    """The message in these bytes, None if it is incomplete. Raises DocumentError if it is invalid."""
     if len(reply) < LENGTH.size:
         return None
     (size,) = LENGTH.unpack_from(reply)
@@ -205,7 +205,7 @@ class _Printed:
         self._dropped = False
 
     def take(self, stream: int) -> bool:
-        """Read once; False where nothing further can come."""
+        """Read once; False at the end of the stream."""
         try:
             part = os.read(stream, _CHUNK)
         except BlockingIOError:
@@ -216,10 +216,10 @@ class _Printed:
         return bool(part)
 
     def show(self) -> None:
-        """On standard error, as it is the run's; without what a terminal would obey."""
+        """Write it to the run's standard error, without terminal control sequences."""
         text = printable(self._kept.decode("utf-8", "replace"))
         if self._dropped:
             text += f"\n[a verifier's job printed more than {PRINTED_BYTES} bytes; the rest is not shown]\n"
-        # Not sys.stderr: its lock, held by a thread that the program's end stops here, would be fatal to that end.
-        with contextlib.suppress(OSError):  # closed: nobody reads it
+        # Not sys.stderr: if the program's exit stops this thread while it holds that lock, the exit itself fails.
+        with contextlib.suppress(OSError):  # stderr is closed
             os.write(2, text.encode())

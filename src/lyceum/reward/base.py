@@ -1,7 +1,7 @@
 """Parts of a reward, and how they add up.
 
-A part is a grader (``async (task, leaves) -> list[Grade]``) with a weight. Parts are summed; where one of them cannot
-say, the trajectory is ungraded, and the reason names the part.
+A part is a grader (``async (task, leaves) -> list[Grade]``) with a weight. Parts are summed; where one of them
+abstains, the trajectory is ungraded, and the reason names the part.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _code_allowed: ContextVar[bool] = ContextVar("lyceum_code_allowed", default=Fals
 
 
 def combine(parts: Sequence[RewardSettings], source: TaskSource) -> Grader:
-    """The grader that asks every part at once and adds them up.
+    """The grader that runs every part concurrently and adds them up.
 
         outcome = sum_p weight_p * part_p
 
-    A trajectory is correct where every part that has a notion of correctness says so. A part that abstains, raises or
-    gives no finite number leaves the trajectory ungraded: a sum that lacks a summand is another reward. One of weight 0
-    is no summand: it is then missing from the record, with the reason. Parts that shape (``after_verdict``) are asked
-    when the others have answered.
+    A trajectory is correct where every part that judges correctness says so. A part that abstains, raises or
+    gives no finite number leaves the trajectory ungraded: a sum that lacks a term is another reward. One of weight 0
+    is not a term: it is then missing from the metadata, with the reason. Parts that shape (``after_verdict``) run
+    after the others.
 
     Raises:
-        RecipeError: there is no part, or none but those that shape.
+        RecipeError: there is no part, or only parts that shape.
     """
     if not parts:
         raise RecipeError("reward: got no part; allowed: one or more, for example kind 'task'")
@@ -67,7 +67,7 @@ def combine(parts: Sequence[RewardSettings], source: TaskSource) -> Grader:
 
 
 def verdict_of(grades: Sequence[Grade]) -> bool | None:
-    """Right where every part that has a notion of it says so; None where none has."""
+    """Correct where every part that judges correctness says so; None where no part does."""
     verdicts = [grade.correct for grade in grades if grade.correct is not None]
     return all(verdicts) if verdicts else None
 
@@ -109,7 +109,7 @@ def add_up(grades: Mapping[str, Grade], weights: Sequence[float]) -> Grade:
 
 
 async def _ask(grader: Callable[..., Any], task: Task, leaves: Sequence[Node], *further: Any) -> list[Grade]:
-    """The part's grades, or its failure as the reason why there are none."""
+    """The part's grades, or ungraded with its failure as the reason."""
     try:
         grades: list[Grade] = await grader(task, leaves, *further)
     except Exception as error:
@@ -120,7 +120,7 @@ async def _ask(grader: Callable[..., Any], task: Task, leaves: Sequence[Node], *
 
 
 def _checked(grade: Grade) -> Grade:
-    """The grade with its outcome as a float, or ungraded where that is no finite number."""
+    """The grade with its outcome as a float, or ungraded where that is not finite."""
     if grade.outcome is None:
         return grade
     try:
@@ -131,7 +131,7 @@ def _checked(grade: Grade) -> Grade:
 
 
 def each(score: Callable[[Task, Node], Grade]) -> Grader:
-    """A grader from a fast function of one trajectory, run in the caller's loop; one that raises spoils one grade."""
+    """A grader from a fast function of one trajectory, run in the caller's loop; an exception affects one grade."""
 
     async def grade(task: Task, leaves: Sequence[Node]) -> list[Grade]:
         grades: list[Grade] = []
@@ -146,27 +146,27 @@ def each(score: Callable[[Task, Node], Grade]) -> Grader:
 
 
 def right_answers(task: Task) -> list[Any]:
-    """The answers that count as right: the task's own, or each of a list of them. Empty where it has none."""
+    """The answers that count as correct: the task's own, or each of a list of them. Empty where it has none."""
     answers = list(task.answer) if isinstance(task.answer, list | tuple) else [task.answer]
     return [] if any(answer is None for answer in answers) else answers
 
 
 def verdict(right: bool, *, answered: bool | None = None) -> Grade:
-    """1 for a right answer, 0 for a wrong one."""
+    """1 for a correct answer, 0 for an incorrect one."""
     return Grade(float(right), right, answered=answered)
 
 
 def code_allowed() -> bool:
     """Whether a recipe may name Python code to run. False unless ``allow_code`` says otherwise.
 
-    A recipe is data, and may come from anywhere; a reward function that it names is code. Whoever builds the reward
+    A recipe is untrusted data; a reward function that it names is code. The caller that builds the reward
     decides: the command line allows it where the user typed the path or ``trust_code=true``.
     """
     return _code_allowed.get()
 
 
 def named_code(settings: Any) -> list[str]:
-    """Every Python function that settings name anywhere inside, such as a dataset's verifier: what to ask about."""
+    """Every Python function named anywhere inside settings, such as a dataset's verifier: what needs permission."""
     if isinstance(settings, RewardSettings) and settings.code():
         return list(settings.code())
     if isinstance(settings, BaseModel):
@@ -180,7 +180,7 @@ def named_code(settings: Any) -> list[str]:
 
 @contextmanager
 def allow_code(allowed: bool = True) -> Iterator[None]:
-    """Rewards that are built inside may run the Python functions that they name."""
+    """Allow rewards built inside this context to run the Python functions that they name."""
     token = _code_allowed.set(allowed)
     try:
         yield

@@ -1,4 +1,4 @@
-"""An answer that is right when it is the same letter."""
+"""Multiple choice: an answer is correct when it is the same letter."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Choice(RewardSettings):
 
     kind: Literal["choice"] = "choice"
     extract: Extract = WHOLE
-    """Where the answer stands in a completion: whole, boxed, {after: MARK} or {tags: NAME}."""
+    """Where to find the answer in a completion: whole, boxed, {after: MARK} or {tags: NAME}."""
     letters: str = "ABCDEFGHIJ"
-    """The letters that may be chosen, one capital each, in order."""
+    """Letters of the options, capitals, in order."""
 
     @field_validator("letters")
     @classmethod
@@ -43,7 +43,7 @@ class Choice(RewardSettings):
 
 
 def letter_of(answer: Any, letters: str) -> str | None:
-    """The letter that an answer is: 2 is C, ``b``, ``(B)``, ``B.`` and ``B) Paris`` are B. None where it is none."""
+    """The letter of an answer: 2 is C, ``b``, ``(B)``, ``B.`` and ``B) Paris`` are B. None if it is not a letter."""
     if isinstance(answer, int) and not isinstance(answer, bool):
         return letters[answer] if 0 <= answer < len(letters) else None
     found = re.match(rf"\W*([{letters}{letters.lower()}])(?:\W*$|[).:,])", str(answer))
@@ -51,12 +51,12 @@ def letter_of(answer: Any, letters: str) -> str | None:
 
 
 def chosen_letter(text: str, letters: str) -> str | None:
-    """The letter that a whole completion settles on.
+    """The letter that a whole completion chooses.
 
     The last one that is announced (``answer is (B)``, ``Answer: B``); without an announcement, the last letter that
     stands alone. Only capitals: ``a`` is a word.
     """
-    # Every repeat is bounded: on a page of spaces after "answer", two open ones take time in the square of its length.
+    # Every repeat is bounded: on a page of spaces after "answer", two unbounded ones take quadratic time.
     announced = re.findall(rf"(?i:answer)(?i:\s{{1,4}}is)?[\s:*($\\]{{0,8}}([{letters}])\b", text)
     alone = announced or re.findall(rf"(?<![\w'])([{letters}])(?![\w'])", text)
     return alone[-1] if alone else None

@@ -1,7 +1,7 @@
 """A user's own Python function as a verifier: found by name, run where it can be ended, its results checked.
 
-A function that is not async runs in a process of its own, so that one that hangs can be ended. An async function runs
-in the run's event loop, many calls at once; it must not block, and is cancelled at its limit.
+A function that is not async runs in its own process, so that one that hangs can be ended. An async function runs
+in the run's event loop, many calls at once; it must not block, and is cancelled at its time limit.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from lyceum.utils.terminal import quoted
 from lyceum.utils.tracebacks import user_traceback
 
 Prepare = Callable[[Any], tuple[dict[str, Any], Callable[[Any], Any]]]
-"""A job (what JSON can hold) into a call's keywords, and what makes a reply (what JSON can hold) of its result."""
+"""Turns a job (JSON types) into a call's keywords and a function that turns its result into a reply (JSON types)."""
 
 MAX_ROW = 600
-"""Characters of a call that is quoted where it failed."""
+"""Maximum characters quoted of a failed call."""
 
 
 class CodePart(RewardSettings):
-    """A reward that runs Python which the recipe names; only where ``lyceum.reward.base.allow_code`` allows it."""
+    """A reward that runs a Python function named in the recipe, where ``lyceum.reward.base.allow_code`` allows it."""
 
     timeout_seconds: float = Field(30.0, gt=0)
-    """Longest time for one call, in seconds; what takes longer is ungraded."""
+    """Time limit per call, in seconds; one that takes longer is ungraded."""
     processes: int = Field(1, ge=0, le=64)
     """Processes for a function that is not async. 1 keeps its state in one place; 0 calls it in the run's own process,
     with live objects and without a time limit."""
     correct_at: float | None = None
-    """Reward from which on an answer counts as correct; null where only the function's own word counts."""
+    """Minimum reward of a correct answer; null where only the function's own verdict counts."""
 
     def code(self) -> tuple[str, ...]:
         named: str | tuple[str, ...] = getattr(self, "function", ())
@@ -53,11 +53,11 @@ class CodePart(RewardSettings):
     def caller(
         self, spec: str, prepare: str, *, key: str, default_name: str | None = None
     ) -> tuple[Callable[..., Any], Callable[[Any], Awaitable[Any]]]:
-        """The function, and what calls it with a job and gives its reply.
+        """The function, and an async wrapper that calls it with a job and returns its reply.
 
         Args:
             spec: ``path/to/file.py:name`` or ``package.module:name``.
-            prepare: ``module:name`` of the convention by which it is called.
+            prepare: ``module:name`` of the calling convention.
             key: the recipe's key, for messages.
             default_name: of the function where ``spec`` has none.
         Raises:
@@ -95,14 +95,14 @@ class CodePart(RewardSettings):
         return function, pool.run
 
     def correctness(self, reward: float, said: bool | None) -> bool | None:
-        """What the function itself says, or else whether the reward reaches ``correct_at``."""
+        """The function's own verdict, or else whether the reward reaches ``correct_at``."""
         if said is not None or self.correct_at is None:
             return said
         return reward >= self.correct_at
 
 
 def serve(place: str, name: str, prepare: str) -> Callable[[Any], Any]:
-    """What a worker does: calls the function with each job."""
+    """The worker's job function: calls the function with each job."""
     function = load_function(place, name, key="reward")
     convention: Prepare = _attribute(prepare)
 
@@ -124,7 +124,7 @@ def split_spec(spec: str, *, key: str, default_name: str | None = None) -> tuple
 
 
 def load_function(place: str, name: str, *, key: str) -> Callable[..., Any]:
-    """The named function of a file or module, whose code is run, or one that was handed over from Python.
+    """The named function of a file or module, whose code is run, or one that was passed in from Python.
 
     Raises:
         RecipeError: the file or module is missing or fails on import, or has no such function.
@@ -132,7 +132,7 @@ def load_function(place: str, name: str, *, key: str) -> Callable[..., Any]:
     if place == PLACE:
         if name not in FUNCTIONS:
             raise RecipeError(
-                f"{key}: {name!r} was handed over from Python, and not in this process; allowed: the function itself "
+                f"{key}: {name!r} was passed in from Python, and not in this process; allowed: the function itself "
                 f"again{nearest(name, FUNCTIONS)}"
             )
         return FUNCTIONS[name]
@@ -153,7 +153,7 @@ def load_function(place: str, name: str, *, key: str) -> Callable[..., Any]:
 
 
 def _load_file(path: Path) -> Any:
-    # Registered under a name of its own: two files named reward.py must not be one module, and dataclasses and
+    # Registered under a unique name: two files named reward.py must not be one module, and dataclasses and
     # functools look a function's module up by its name.
     name = f"lyceum_user_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     if name in sys.modules:
@@ -164,7 +164,7 @@ def _load_file(path: Path) -> Any:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))  # it may import its neighbours; last, so that none hides a library
+        sys.path.append(str(path.parent))  # it may import files beside it; last, so that they do not shadow a library
     try:
         spec.loader.exec_module(module)
     except BaseException:
@@ -174,12 +174,12 @@ def _load_file(path: Path) -> Any:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """An async function, or an object whose call is one."""
+    """Whether it is an async function, or an object whose ``__call__`` is one."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def accepted(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the keywords that the function takes: all where it has ``**kwargs``."""
+    """The keywords that the function accepts: all where it has ``**kwargs``."""
     parameters = _parameters(function)
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return dict(given)
@@ -187,7 +187,7 @@ def accepted(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str
 
 
 def check_parameters(function: Callable[..., Any], given: Mapping[str, Any], *, spec: str, key: str) -> None:
-    """Raise RecipeError where the function needs a keyword that it will not be given."""
+    """Raise RecipeError where the function requires a keyword that it will not get."""
     for name, parameter in _parameters(function).items():
         if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             continue
@@ -207,12 +207,12 @@ def _attribute(dotted: str) -> Any:
 
 
 def failed(error: Exception, function: str, task: Task, given: Mapping[str, Any], *, name: str = "") -> Grade:
-    """No grade, since the function raised: what, on which row, and where in its file.
+    """Ungraded, since the function raised: the error, the row, and the line of its file.
 
     Args:
         function: as the recipe names it.
         given: its keywords.
-        name: what the reason begins with, where there are several functions.
+        name: prefix of the reason, where there are several functions.
     """
     where = error.traceback if isinstance(error, WorkerError) else user_traceback(error)
     keywords = ", ".join(f"{keyword}={quoted(value)}" for keyword, value in given.items())

@@ -1,4 +1,4 @@
-"""The dynamic length reward (PCuRL): wrong answers are pulled to the length at which this very prompt is solved."""
+"""The dynamic length reward (PCuRL): incorrect answers are pulled to the length at which this prompt is solved."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from lyceum.core.types import Grade, Origin, ShapingGrader, Task, TaskSource
 
 
 class DynamicLength(RewardSettings):
-    """0 for right answers; for wrong ones at most 0, and least far from it at the target length."""
+    """0 for correct answers; for incorrect ones at most 0, and highest at the target length."""
 
     after_verdict: ClassVar[bool] = True
 
     kind: Literal["dynamic-length"] = "dynamic-length"
     target: Literal["mean", "shortest", "fixed"] = "mean"
-    """A prompt's target: the mean length of the group's right answers, the shortest one's, or always ``fallback``."""
+    """Target length of a prompt: the mean of the group's correct answers, the shortest one, or always ``fallback``."""
     fallback: int = Field(750, ge=1)
-    """Target in tokens where no answer of the group is right: shorter ones are pulled up to it, longer ones are free
+    """Target in tokens where no answer of the group is correct: shorter ones are pulled up to it, longer ones are free
     up to ``limit``."""
     limit: int = Field(4096, ge=2)
-    """Tokens from which on an answer of a group without a right one is punished in full."""
+    """Length in tokens from which an answer of a group without a correct one gets the full penalty."""
 
     def build(self, source: TaskSource) -> ShapingGrader:
         return self.score
@@ -50,7 +50,7 @@ class DynamicLength(RewardSettings):
 
 
 def length_at_target(length: float, target: float) -> float:
-    """Reward of a wrong answer where the group has right ones.
+    """Reward of an incorrect answer where the group has correct ones.
 
         l(L; T) = -1/4 (1 + cos(pi L / T))    L < 2 T        0 at L = T, -1/2 at L = 0
                   -1/2                        L >= 2 T
@@ -68,7 +68,7 @@ def length_at_target(length: float, target: float) -> float:
 
 
 def length_without_target(length: float, fallback: float, limit: float) -> float:
-    """Reward of a wrong answer where no answer of the group is right.
+    """Reward of an incorrect answer where no answer of the group is correct.
 
         l_0(L) = 1/2 * ( -1/4 (1 + cos(pi L / T_0))    L < T_0
                          0                             T_0 <= L < limit

@@ -1,4 +1,4 @@
-"""An answer that is right when it reads the same."""
+"""Exact match: an answer is correct when its text is the same."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Exact(RewardSettings):
 
     kind: Literal["exact"] = "exact"
     extract: Extract = WHOLE
-    """Where the answer stands in a completion: whole, boxed, {after: MARK} or {tags: NAME}."""
+    """Where to find the answer in a completion: whole, boxed, {after: MARK} or {tags: NAME}."""
     case: bool = True
-    """Whether upper and lower case differ."""
+    """Whether the comparison is case-sensitive."""
 
     def build(self, source: TaskSource) -> Grader:
         return each(self.score)
@@ -33,6 +33,6 @@ class Exact(RewardSettings):
 
 
 def same_text(left: str, right: str, *, case: bool) -> bool:
-    """Whether two texts read the same, runs of white space taken as one space."""
+    """Whether two texts are the same, runs of white space taken as one space."""
     one, other = " ".join(left.split()), " ".join(right.split())
     return one == other if case else one.casefold() == other.casefold()

@@ -1,4 +1,4 @@
-"""Where in a completion the answer stands: pure functions on text, linear in its length whatever a model wrote."""
+"""Extraction of the answer from a completion: pure functions on text, always linear in its length."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Extract(Settings):
         return {self.form: self.mark} if self.mark else self.form
 
     def __call__(self, text: str) -> str | None:
-        """The answer without the white space around it; None where the completion has none in that place."""
+        """The answer without surrounding white space; None where the completion has none in that place."""
         match self.form:
             case "whole":
                 return text.strip() or None
@@ -50,7 +50,7 @@ class Extract(Settings):
                 return inside_last_tags(text, self.mark)
 
     def answered(self, text: str) -> bool | None:
-        """Whether there is an answer in that place; None for ``whole``, of which any text is one."""
+        """Whether there is an answer in that place; None for ``whole``, where any text is one."""
         return None if self.form == "whole" else self(text) is not None
 
 
@@ -91,8 +91,8 @@ def last_boxed(text: str) -> str | None:
 
 
 def vote(completion: str) -> str | None:
-    """The answer by which a majority is counted: the last box, what stands in answer tags or behind the last ``#``
-    marker, or else the last line. Only equality matters here; whether it is right was said by the grader."""
+    """The answer used for majority voting: the last box, the inside of answer tags or the text after the last ``#``
+    marker, or else the last line. Only equality matters here; the grader judges correctness."""
     marked = (last_boxed(completion), inside_last_tags(completion, "answer"), after_last(completion, "#"))
     found = next((answer for answer in marked if answer), None)
     return found or next((line.strip() for line in reversed(completion.splitlines()) if line.strip()), None)

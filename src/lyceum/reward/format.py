@@ -1,4 +1,4 @@
-"""A reward for the shape of a completion, whatever its answer."""
+"""A reward for the format of a completion, whatever its answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Format(RewardSettings):
     pattern: str | None = Field(None, max_length=1000)
     """A regular expression (Python) that the whole completion must match; ``.`` matches line ends too."""
     timeout_seconds: float = Field(1.0, gt=0)
-    """Longest time for one match of ``pattern``, in seconds; one that takes longer is ungraded."""
+    """Time limit for one match of ``pattern``, in seconds; one that takes longer is ungraded."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Format:
@@ -47,7 +47,7 @@ class Format(RewardSettings):
     def build(self, source: TaskSource) -> Grader:
         if self.tags:
             return each(lambda task, leaf: Grade(float(has_tags_in_order(leaf.completion, self.tags))))
-        # A pattern such as (a+)+b takes for ever on some completions, and a policy may find them: with a limit, then.
+        # A pattern such as (a+)+b never ends on some completions, and a policy may find them: so there is a time limit.
         pool = shared_pool(
             "lyceum.reward.format:matcher",
             {"pattern": self.pattern},
@@ -68,7 +68,7 @@ class Format(RewardSettings):
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """What the worker does: whether a whole completion matches."""
+    """The worker's job function: whether a whole completion matches."""
     compiled = re.compile(pattern, re.DOTALL)
     return lambda text: compiled.fullmatch(text) is not None
 

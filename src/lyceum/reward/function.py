@@ -17,7 +17,7 @@ PREPARE = "lyceum.reward.function:prepare"
 
 
 class Function(CodePart):
-    """What ``function(...)`` returns for a trajectory: a number, a dict with ``reward``, or None to abstain.
+    """The result of ``function(...)`` for a trajectory: a number, a dict with ``reward``, or None to abstain.
 
     It is called with those of these keywords that its parameters name (all of them for ``**kwargs``): ``task``,
     ``completion``, ``prompt`` (text), ``messages``, ``answer``, ``columns``, ``completion_ids``, ``finish`` ("stop" or
@@ -58,7 +58,7 @@ class Function(CodePart):
 
 
 def keywords(task: Task, leaf: Node | None) -> dict[str, Any]:
-    """What a function may ask for. A column that has the name of one of the first is reached through ``columns``."""
+    """Keywords available to a function. A column named like one of the fixed ones is reached through ``columns``."""
     return {
         **task.columns,
         "task": task.public(),

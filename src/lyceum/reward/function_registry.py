@@ -1,8 +1,8 @@
-"""Python functions that were handed over as they are, so that a recipe can name them.
+"""Python functions that were passed in directly, registered so that a recipe can name them.
 
-A recipe is plain values; a function of a notebook is none. It is kept here under a name, which the recipe writes as
-``lyceum.reward.function_registry:NAME`` (``reward/code.py`` looks there), and lives as long as its process: a run that
-used one is resumed by handing it over again.
+A recipe is plain values; a notebook's function is not. It is kept here under a name, which the recipe writes as
+``lyceum.reward.function_registry:NAME`` (``reward/code.py`` looks there), and lives as long as its process: to resume a
+run that used one, pass it in again.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 PLACE = __name__
-"""What stands before the colon of a function that is kept here."""
+"""Module part of the name of a function registered here."""
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """Name -> function."""
 
 SYNC = 0
-"""Processes for a function that is not async: none but this one, for it may close over anything here."""
+"""Processes for a function that is not async: 0, as it may close over objects of this process."""
 
 
 def reward_settings(reward: Any) -> Any:
     """A reward as a recipe writes it: functions become parts, alone or in a list; everything else stays.
 
-    A function of ``completions`` is called as TRL does, one of ``solution_str`` as verl does, any other one with those
-    of lyceum's own keywords that it names (see reward kind ``function``).
+    A function of ``completions`` is called as TRL does, one of ``solution_str`` as verl does, any other one with the
+    keywords of reward kind ``function`` that it names.
     """
     taken: set[str] = set()
     if isinstance(reward, Sequence) and not isinstance(reward, str):
@@ -42,8 +42,8 @@ def _part(part: Any, taken: set[str]) -> Any:
 
 
 def _keep(function: Callable[..., Any], taken: set[str]) -> str:
-    """A name for the function: its own, so that the same recipe is the same again, numbered where two parts of one
-    reward share it. A later function of a name takes its place."""
+    """A name for the function: its own, so that the same recipe stays the same, numbered where two parts of one
+    reward share it. A later function of the same name replaces it."""
     plain = re.sub(r"\W", "_", getattr(function, "__name__", type(function).__name__)).strip("_")
     stem = f"reward_{plain or 'function'}"
     name = stem

@@ -1,4 +1,4 @@
-"""An answer that is right when it means the same in mathematics, by math-verify."""
+"""Math verifier: an answer is correct when it is mathematically equal, by math-verify."""
 
 from __future__ import annotations
 
@@ -23,44 +23,44 @@ class Math(RewardSettings):
     """1 where the completion gives the task's answer, or one of several, and no other value; else 0.
 
     The answer is the last ``\\boxed{}``; without any, what follows the last "answer", else the last value of the
-    text. Every value that it names must be right: the sides of ``x = 2 + 3 = 5``, the alternatives of ``0.5 or
+    text. Every value that it names must be correct: the sides of ``x = 2 + 3 = 5``, the alternatives of ``0.5 or
     1/2``, each item of a list; an approximation to less than one unit of its last digit. Names of the value (``x``,
-    ``f(2)``) and units may stand beside it. A list, set, pair or interval is right only where the task's answer is
+    ``f(2)``) and units may accompany it. A list, set, pair or interval is correct only where the task's answer is
     one; boxes joined by "and", "or" or a comma are one list.
 
     Of math-verify and its parser, latex2sympy2_extended, this uses ``NormalizationConfig`` with ``basic_latex``,
     ``malformed_operators`` and ``nits``, and ``units`` only where no ``\\text{}`` is left (it drops all that
     follows the first); and ``verify`` with its defaults: ``strict`` (letters count), ``float_rounding=6`` (0.333333
-    is 1/3), ``numeric_precision=15``, no ``allow_set_relation_comp`` (an interval is right for ``x > 5``, ``x > 5``
-    is wrong for an interval). It does not use ``parse``, the search for the answer, and so none of
+    is 1/3), ``numeric_precision=15``, no ``allow_set_relation_comp`` (an interval is correct for ``x > 5``, ``x > 5``
+    is incorrect for an interval). It does not use ``parse``, the search for the answer, and so none of
     ``boxed_match_priority``, ``try_extract_without_anchor``, ``extraction_mode``, ``ExprExtractionConfig`` and
-    ``StringExtractionConfig``: whatever they are, boxes near each other make a set, and by default a box that
-    cannot be read is given up for the last number in it.
+    ``StringExtractionConfig``: with any of them, boxes near each other make a set, and by default an unreadable box is
+    replaced by the last number in it.
 
-    ``lyceum.reward.mathematics`` has what remains: where the answer stands, which values it names, units in
+    ``lyceum.reward.mathematics`` does the rest: finding the answer, which values it names, units in
     ``\\text{}``, ``5(3)`` and ``5 3`` (both 8 to the parser), number bases, and a comparison of numbers relative to
     their size (1/2^{99} is 1/2^{98} to ``verify``).
 
-    Called wrong though right: an answer explained or derived in its box (``2x = 10 \\implies x = 5``), words before
+    False negatives: an answer explained or derived in its box (``2x = 10 \\implies x = 5``), words before
     a number, ordinals, units in plain letters that math-verify does not know, ``0.\\overline{3}``, a decimal comma
     in a box, ``5e3``, ``½``, numbers in words, residues, lists with dots, another name for a constant (``+ K`` for
     ``+ C``), an inequality for an interval, an exact value where the task's answer is rounded; without a box and
-    the word "answer", a value that is not in the last line with a number. Taken on trust: what the left side of an
-    equation stands for (``x + 3 = 5`` gives 5), ``5\\%`` for 5 and 5 for ``5\\%``.
+    the word "answer", a value that is not in the last line with a number. Not checked: the left side of an
+    equation (``x + 3 = 5`` gives 5), ``5\\%`` for 5 and 5 for ``5\\%``.
 
-    It runs in processes of its own with a time limit that ends them: math-verify's own limit is a signal, which needs
+    It runs in separate processes with a time limit that ends them: math-verify's own limit is a signal, which needs
     the main thread and does not interrupt the computation of 9**9**9**9.
     """
 
     kind: Literal["math"] = "math"
     extract: Extract = WHOLE
-    """Where the answer stands in a completion; ``whole`` is the last box, or what is stated where there is none."""
+    """Where to find the answer in a completion; ``whole`` is the last box, or the stated value where there is none."""
     timeout_seconds: float = Field(5.0, gt=0)
-    """Longest time for one completion, in seconds; one that takes longer is ungraded."""
+    """Time limit per completion, in seconds; one that takes longer is ungraded."""
     workers: int = Field(2, ge=1, le=64)
-    """Processes that check at the same time."""
+    """Number of processes that check in parallel."""
     memory_mb: int = Field(2048, ge=64)
-    """Memory that a check may take, in MiB; one that takes more is ungraded."""
+    """Memory limit per check, in MiB; one that takes more is ungraded."""
 
     def build(self, source: TaskSource) -> Grader:
         pool = shared_pool(
@@ -75,7 +75,7 @@ class Math(RewardSettings):
             answers = right_answers(task)
             if not answers:
                 return Grade.ungraded(f"task {task.id!r} has no answer to compare with")
-            # A box is looked for where the answers are read: boxes that are joined are one answer.
+            # Boxes are searched in the worker, with the answers known: joined boxes are one answer.
             whole = self.extract.form in ("whole", "boxed")
             found = leaf.completion if whole else self.extract(leaf.completion)
             if found is None:
@@ -93,10 +93,10 @@ class Math(RewardSettings):
 
 
 def checker() -> Callable[[dict[str, Any]], bool]:
-    """What a worker does: whether ``found`` gives one of ``answers``, which ``boxed`` allows in a box only."""
+    """The worker's job function: whether ``found`` gives one of ``answers``; ``boxed`` allows it in a box only."""
     from lyceum.reward.mathematics.compare import Right
 
-    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns of limits that are off, as they are meant to be
+    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns of limits that are off, which is intended
 
     def check(job: dict[str, Any]) -> bool:
         answers = [Right(answer) for answer in job["answers"]]

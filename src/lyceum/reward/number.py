@@ -1,4 +1,4 @@
-"""An answer that is right when it is the same number."""
+"""Numeric match: an answer is correct when it is the same number."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from lyceum.reward.base import each, right_answers, verdict
 from lyceum.reward.extract import WHOLE, Extract
 
 LONGEST_NUMBER = 100
-"""Characters; a longer run of digits is no answer, and arithmetic on it is not bounded."""
+"""Maximum characters of a number; a longer run of digits is not an answer, and arithmetic on it is not bounded."""
 
-# A sign counts only where no number or word ends before it: in "5-3" and "1990-95" it is a minus or a dash.
+# A sign counts only where no number or word ends right before it: in "5-3" and "1990-95" it is a minus or a dash.
 _NUMBER = re.compile(
     r"(?:(?<![\w.)])[-+\N{MINUS SIGN}])?"
     r"(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+)"
@@ -30,11 +30,11 @@ class Number(RewardSettings):
 
     kind: Literal["number"] = "number"
     extract: Extract = WHOLE
-    """Where the answer stands in a completion: whole, boxed, {after: MARK} or {tags: NAME}."""
+    """Where to find the answer in a completion: whole, boxed, {after: MARK} or {tags: NAME}."""
     tolerance: float = Field(1e-6, ge=0)
-    """Largest difference that still counts as equal, in the answer's unit."""
+    """Absolute tolerance, in the answer's unit."""
     relative_tolerance: float = Field(0.0, ge=0)
-    """Largest difference that still counts as equal, as a share of the answer (no unit); the larger of both holds."""
+    """Relative tolerance, as a share of the answer (no unit); the larger of both applies."""
 
     def build(self, source: TaskSource) -> Grader:
         return each(self.score)
@@ -53,7 +53,7 @@ class Number(RewardSettings):
 
 
 def to_number(answer: Any) -> Decimal | None:
-    """An answer that is one number as a whole: 42, "1,234.5", "$3", "50%", "3/4". None where it is none."""
+    """The number in an answer that is nothing else: 42, "1,234.5", "$3", "50%", "3/4". None if it is not a number."""
     if isinstance(answer, bool) or answer is None:
         return None
     text = str(answer).strip().strip("$%").strip()
@@ -64,7 +64,7 @@ def to_number(answer: Any) -> Decimal | None:
 
 
 def last_number(text: str) -> Decimal | None:
-    """The last number that a text names; thousands may be set off with commas, ``3/4`` is a number. None: no number."""
+    """The last number in a text; commas may separate thousands, ``3/4`` is a number. None: no number."""
     found = list(_NUMBER.finditer(text))
     if not found:
         return None
@@ -78,7 +78,7 @@ def close(found: Decimal, expected: Decimal, tolerance: float, relative_toleranc
     """|found - expected| <= max(tolerance, relative_tolerance * |expected|)."""
     try:
         return abs(found - expected) <= max(Decimal(tolerance), Decimal(relative_tolerance) * abs(expected))
-    except DecimalException:  # 1e9999 of the model against 1: too far apart to be represented
+    except DecimalException:  # the model's 1e9999 against 1: the difference cannot be represented
         return False
 
 

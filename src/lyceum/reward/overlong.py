@@ -1,4 +1,4 @@
-"""A punishment for completions that come near their longest length (DAPO)."""
+"""Soft length penalty for completions near the maximum length (DAPO)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from lyceum.reward.base import each
 
 
 class Overlong(RewardSettings):
-    """0 up to an expected length, falling to -1 at the longest, in tokens that the policy wrote."""
+    """0 up to an expected length, falling to -1 at the maximum, in tokens that the policy wrote."""
 
     kind: Literal["overlong"] = "overlong"
     weight: float = 1.0
-    """Multiplies the part in the outcome. The paper's is 1 beside rewards of 1 and -1; beside 1 and 0, where right and
-    wrong are half as far apart, 0.5 is the same."""
+    """Weight of the part in the outcome. The paper's is 1 beside rewards of 1 and -1; beside 1 and 0, where correct and
+    incorrect are half as far apart, 0.5 is the same."""
     max_tokens: int = Field(ge=1)
-    """Longest completion, in tokens; from here on the punishment is whole."""
+    """Maximum completion length, in tokens; from here on the penalty is full."""
     buffer_tokens: int = Field(ge=1)
-    """Tokens before ``max_tokens`` over which the punishment grows."""
+    """Tokens before ``max_tokens`` over which the penalty grows."""
 
     @model_validator(mode="after")
     def _buffer_fits(self) -> Overlong:
@@ -34,7 +34,7 @@ class Overlong(RewardSettings):
         return self
 
     def check(self, stage: Composition) -> list[str]:
-        """A line where the rollout's limit is so low that no completion is ever punished."""
+        """A line where the rollout's limit is so low that no completion is ever penalised."""
         limit = None if stage.rollout is None else stage.rollout.sampling.max_completion_tokens
         free = self.max_tokens - self.buffer_tokens
         if limit is None or limit > free:
@@ -49,13 +49,13 @@ class Overlong(RewardSettings):
         return each(self.score)
 
     def score(self, task: Task, leaf: Node) -> Grade:
-        # A hint or a tool's answer stands in the completion, but its length is not the policy's doing.
+        # A hint or a tool's answer is in the completion, but the policy did not write it.
         length = sum(len(node.tokens) for node in leaf.path() if node.origin is Origin.POLICY)
         return Grade(soft_overlong(length, max_tokens=self.max_tokens, buffer_tokens=self.buffer_tokens))
 
 
 def soft_overlong(length: int, *, max_tokens: int, buffer_tokens: int) -> float:
-    """Soft overlong punishment of one completion.
+    """Soft overlong penalty of one completion.
 
         R(y) = 0                                      |y| <= L_max - L_cache
                ((L_max - L_cache) - |y|) / L_cache    L_max - L_cache < |y| <= L_max
@@ -66,7 +66,7 @@ def soft_overlong(length: int, *, max_tokens: int, buffer_tokens: int) -> float:
         max_tokens: L_max, in tokens.
         buffer_tokens: L_cache, in tokens.
     Returns:
-        In -1 .. 0, without unit; added to a reward of the correctness.
+        In -1 .. 0, without unit; added to a correctness reward.
     Source:
         DAPO, arXiv:2503.14476, equation 13.
     """

@@ -1,7 +1,7 @@
 """Processes for verifiers that are slow, hang, or must not be trusted with the run's own process.
 
-A job that passes its time limit ends its process, which is replaced; the others go on. The limit holds for C code and
-for endless powers, since it ends a process and raises nothing inside it.
+A job that exceeds its time limit has its process killed and replaced; the others continue. The limit also holds for C
+code and endless powers, since it kills the process instead of raising inside it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ __all__ = ["Pool", "WorkerError", "shared_pool"]
 class Pool:
     """``workers`` processes, each started by its first job, all ended with the pool or with the program.
 
-    Any number of callers may wait, in any thread and in any event loop; a job's time counts from when a process takes
-    it up.
+    Any number of callers may wait, in any thread and in any event loop; a job's time counts from when a process starts
+    it.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Pool:
         timeout_seconds: float,
         memory_mb: int | None = None,
     ) -> None:
-        """``factory`` is ``module:name`` of a function that takes ``settings`` and gives a function of one job."""
+        """``factory`` is ``module:name`` of a function that takes ``settings`` and returns a function of one job."""
         start = {
             "factory": factory,
             "settings": dict(settings),
@@ -49,13 +49,13 @@ class Pool:
         }
         self._state = _State(pack(start), timeout_seconds, [None] * workers)
         for number in range(workers):
-            # The thread knows the state and not the pool, so that a pool that nobody holds is ended.
+            # The thread refers to the state and not to the pool, so that an unreferenced pool is ended.
             name = f"reward-worker-{number}"
             threading.Thread(target=_serve, args=(self._state, number), name=name, daemon=True).start()
         self._finalizer = weakref.finalize(self, _end, self._state)
 
     async def run(self, job: Any, *, timeout_seconds: float | None = None) -> Any:
-        """The result of one job (both are what JSON can hold).
+        """The result of one job (both in JSON types).
 
         Args:
             timeout_seconds: of this job; None takes the pool's.
@@ -66,7 +66,7 @@ class Pool:
         return await asyncio.wrap_future(self.submit(job, timeout_seconds=timeout_seconds))
 
     def submit(self, job: Any, *, timeout_seconds: float | None = None) -> Future[Any]:
-        """``run`` for a caller that is no coroutine: what it returns or raises is the future's."""
+        """``run`` for a caller that is not a coroutine: the future has its result or exception."""
         seconds = self._state.timeout_seconds if timeout_seconds is None else timeout_seconds
         message = pack({"job": job, "timeout_seconds": seconds})
         future: Future[Any] = Future()
@@ -78,7 +78,7 @@ class Pool:
 
     @property
     def pids(self) -> list[int]:
-        """Processes that were started and not ended."""
+        """Pids of processes that were started and not ended."""
         return [process.pid for process in self._state.processes if process is not None and not process.ended]
 
     def close(self) -> None:
@@ -125,7 +125,7 @@ class _State:
 
 
 def _serve(state: _State, number: int) -> None:
-    """The life of one worker's thread: a job, its process, its result."""
+    """Main loop of one worker's thread: a job, its process, its result."""
     while (job := state.jobs.get()) is not None:
         if not job.future.set_running_or_notify_cancel():
             continue
@@ -139,7 +139,7 @@ def _serve(state: _State, number: int) -> None:
 
 def _result(state: _State, number: int, job: _Job) -> Any:
     process = state.processes[number]
-    if process is not None and process.died:  # while it had no job: it has failed none
+    if process is not None and process.died:  # it died while idle: no job failed
         _close(state, number)
         process = None
     process = process or _start(state, number)
@@ -168,8 +168,8 @@ def _start(state: _State, number: int) -> WorkerProcess:
 
 
 def _fail_waiting(state: _State, failure: WorkerError) -> None:
-    """No process starts: of hundreds of waiting jobs each would wait as long again for the same failure."""
-    with state.lock:  # nobody asks meanwhile
+    """Fail all waiting jobs, as no process starts: each would otherwise wait as long for the same failure."""
+    with state.lock:  # no job is submitted meanwhile
         for _ in range(state.jobs.qsize()):
             try:
                 job = state.jobs.get_nowait()
@@ -188,7 +188,7 @@ def _close(state: _State, number: int) -> None:
 
 
 def _end(state: _State) -> None:
-    if state.owner != os.getpid():  # in a fork of the run: the processes are not this one's
+    if state.owner != os.getpid():  # in a fork of the run: the processes belong to the parent
         return
     with state.lock:
         state.ended = True

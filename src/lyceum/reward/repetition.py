@@ -1,4 +1,4 @@
-"""A punishment for saying the same again, by the share of n-grams that occur before."""
+"""Repetition penalty, by the share of n-grams that occurred before."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Repetition(RewardSettings):
 
     kind: Literal["repetition"] = "repetition"
     ngram: int = Field(20, ge=1)
-    """Words or tokens in a row that count as the same."""
+    """Length of the n-grams, in words or tokens."""
     unit: Literal["word", "token"] = "word"
-    """What is counted: words between white space, in lower case, or the model's tokens (for languages without
+    """Unit of the n-grams: words between white space, in lower case, or the model's tokens (for languages without
     spaces)."""
     wrong_only: bool = True
-    """Leave right answers alone."""
+    """Penalise only incorrect answers."""
 
     def build(self, source: TaskSource) -> ShapingGrader:
         return self.score

@@ -13,11 +13,11 @@ from lyceum.reward.base import each
 from lyceum.utils.errors import RecipeError
 
 CHECKED = 64
-"""Tasks whose rubrics are read before a model is loaded; of a dataset all."""
+"""Number of tasks whose rubrics are checked before a model is loaded; for a dataset all."""
 
 
 class Rubric(RewardSettings):
-    """Points of the criteria that are met, over all points above 0. Criteria that need a judge are a ``function``'s."""
+    """Points of the criteria met, over all points above 0. Criteria that need a judge take reward kind ``function``."""
 
     kind: Literal["rubric"] = "rubric"
 
@@ -47,7 +47,7 @@ def rubric_score(points: Sequence[float], met: Sequence[bool]) -> float:
     Raises:
         ZeroDivisionError: no criterion has points above 0.
     Source:
-        RuscaRL, arXiv:2508.16949, section 3 (rubric-based rewards); not cut at 0, as in the released code.
+        RuscaRL, arXiv:2508.16949, section 3 (rubric-based rewards); not clipped at 0, as in the released code.
     """
     return sum(p for p, b in zip(points, met, strict=True) if b) / sum(p for p in points if p > 0)
 

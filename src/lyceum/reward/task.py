@@ -1,4 +1,4 @@
-"""The verifier that the tasks bring along."""
+"""The verifier of the task source."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lyceum.core.types import Grader, TaskSource
 
 
 class TaskReward(RewardSettings):
-    """What the task source's own verifier says."""
+    """The reward of the task source's own verifier."""
 
     kind: Literal["task"] = "task"
 

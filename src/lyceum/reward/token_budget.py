@@ -1,4 +1,4 @@
-"""A reward for using a token budget, and no more (Train Long, Think Short)."""
+"""A reward for using exactly a token budget (Train Long, Think Short)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from lyceum.reward.base import each
 
 
 class TokenBudget(RewardSettings):
-    """1 for a completion as long as its budget, falling to 0 at no token and at twice the budget."""
+    """1 for a completion as long as its budget, falling to 0 at 0 tokens and at twice the budget."""
 
     kind: Literal["token-budget"] = "token-budget"
     weight: float = 0.3
-    """Multiplies the part in the outcome. The paper weighs 0.3 for length against 0.6 for a right answer, or 0.6
+    """Weight of the part in the outcome. The paper weighs 0.3 for length against 0.6 for a correct answer, or 0.6
     against 0.3 for shorter completions."""
     shape: Literal["triangle", "band"] = "triangle"
     """``band`` gives 1 for anything up to the budget."""
@@ -40,7 +40,7 @@ class TokenBudget(RewardSettings):
         budget = self.budget_tokens or task.token_budget
         if budget is None:
             return Grade.ungraded("the task has no token_budget")
-        # A hint or a tool's answer stands in the completion, but its length is not the policy's doing.
+        # A hint or a tool's answer is in the completion, but the policy did not write it.
         length = sum(len(node.tokens) for node in leaf.path() if node.origin is Origin.POLICY)
         return Grade(length_reward(length, budget=budget, band=self.shape == "band"))
 

@@ -19,29 +19,29 @@ from lyceum.utils.numbers import real
 PREPARE = "lyceum.reward.trl:prepare"
 
 OFFERED = ("trainer_state", "log_extra", "log_metric")
-"""What TRL gives beside the columns."""
+"""Keywords that TRL passes beside the columns."""
 
 _RESERVED = ("prompt", "completion", "prompts", "completions", "completion_ids")
 
 
 class Trl(CodePart):
-    """``function(prompts, completions, completion_ids, **columns)``: a list of numbers, one a completion.
+    """``function(prompts, completions, completion_ids, **columns)``: a list of numbers, one per completion.
 
-    Several functions are added up as TRL adds them: one that gives None for a completion is left out of that
-    completion's sum, and a completion for which all give None is ungraded. Each call holds the completions of one task
-    (TRL's hold those of a whole batch). ``trainer_state`` has ``global_step``, the newest policy version among the
-    tokens, and ``max_steps``; what is given to ``log_extra`` and ``log_metric`` is kept with the trajectory.
+    Several functions are added up as TRL adds them: one that returns None for a completion is left out of that
+    completion's sum, and a completion for which all return None is ungraded. Each call has the completions of one task
+    (TRL's have those of a whole batch). ``trainer_state`` has ``global_step``, the newest policy version among the
+    tokens, and ``max_steps``; values passed to ``log_extra`` and ``log_metric`` are kept with the trajectory.
     """
 
     kind: Literal["trl"] = "trl"
     function: tuple[str, ...] = Field(min_length=1)
     """``path/to/file.py:name`` or ``package.module:name``, or a list of these."""
     function_weights: tuple[float, ...] | None = None
-    """Weight of each function in their sum (TRL's ``reward_weights``); null weighs each 1."""
+    """Weight of each function in their sum (TRL's ``reward_weights``); null gives each weight 1."""
     conversational: bool | None = None
-    """Whether prompts and completions are lists of messages, and not texts; null asks the dataset, as TRL does."""
+    """Whether prompts and completions are lists of messages, and not texts; null follows the dataset, as TRL does."""
     max_steps: int = Field(0, ge=0)
-    """``trainer_state.max_steps``: the run's steps, for functions that follow its progress; 0 where none does."""
+    """``trainer_state.max_steps``: steps of the run, for functions that use its progress; 0 if not used."""
 
     @field_validator("function", mode="before")
     @classmethod
@@ -111,7 +111,7 @@ def function_names(specs: Sequence[str]) -> list[str]:
 
 
 def arguments(task: Task, leaves: Sequence[Node], *, chat: bool) -> dict[str, Any]:
-    """TRL's keywords: lists with an entry a completion, the task's columns repeated."""
+    """TRL's keywords: lists with one entry per completion, the task's columns repeated."""
     prompt: Any = [dict(message) for message in task.messages] if chat else prompt_text(task.messages)
     texts = [leaf.completion for leaf in leaves]
     columns = {"answer": task.answer, **task.columns}
@@ -144,7 +144,7 @@ def prepare(job: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], Any]]:
         numbers = [math.nan if reward is None else real(reward, "a reward") for reward in result]
         if len(numbers) != job["count"]:
             raise ValueError(f"{len(numbers)} rewards for {job['count']} completions; allowed: one for each")
-        # To TRL None and nan are one: it turns None into nan and sums with nansum.
+        # TRL treats None and nan alike: it turns None into nan and sums with nansum.
         rewards = [None if math.isnan(number) else number for number in numbers]
         return {"rewards": rewards, "extra": extra, "metrics": metrics}
 
@@ -152,7 +152,7 @@ def prepare(job: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], Any]]:
 
 
 def _keep_log(leaves: Sequence[Node], answer: Mapping[str, Any]) -> None:
-    """What the function logged, on each leaf's record: a metric as it is, an extra column's own value."""
+    """Store what the function logged in each leaf's metadata: a metric as it is, an extra column's own value."""
     for place, leaf in enumerate(leaves):
         own = {name: values[place] for name, values in answer["extra"].items() if place < len(values)}
         if own or answer["metrics"]:

@@ -23,7 +23,7 @@ class Verl(CodePart):
 
     The arguments are verl's columns where a task has them (``data_source``, ``reward_model.ground_truth``,
     ``extra_info``), and else the task's provenance, its answer and an empty dict. A dict's other numbers are recorded
-    as parts; ``acc`` says whether the answer is right, as it does for verl's own validation.
+    as parts; ``acc`` says whether the answer is correct, as in verl's own validation.
     """
 
     kind: Literal["verl"] = "verl"
@@ -89,7 +89,7 @@ def reply(result: Any) -> dict[str, Any]:
         raise TypeError(f"a dict without 'score', with {', '.join(map(str, result))}; allowed: one with it")
     parts: dict[str, float] = {}
     for name, value in result.items():
-        # verl logs whatever a function returns beside the score (a predicted answer, as text): only numbers are parts.
+        # verl logs everything that a function returns beside the score, text too: here only numbers are parts.
         if name != "score" and isinstance(value, numbers.Real):
             parts[str(name)] = real(value, f"part {name!r}")
     correct = result.get("acc")

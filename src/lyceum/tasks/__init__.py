@@ -1,1 +1,1 @@
-"""Problems: each kind makes tasks on demand and names the grader that fits them."""
+"""Task sources: each kind makes tasks on demand and provides their grader."""

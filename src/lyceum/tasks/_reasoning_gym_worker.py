@@ -1,9 +1,9 @@
-"""What the process does that makes and grades reasoning-gym's entries (``reasoning_gym`` asks it).
+"""Worker process that makes and grades reasoning-gym's entries (called by ``reasoning_gym``).
 
-An entry follows from its place alone: every worker process has the same hash seed (``reward/pool.py``), and the global
+An entry depends on its place alone: every worker process has the same hash seed (``reward/pool.py``), and the global
 random generators, from which some datasets and verifiers draw, are seeded by the place before each use.
 
-Some of reasoning-gym's verifiers hand an answer to Python's ``eval``, or to sympy's parser, which evaluates it: there,
+Some of reasoning-gym's verifiers pass an answer to Python's ``eval``, or to sympy's parser, which evaluates it: there,
 an answer is read as a literal, or must be plain mathematics (see ``shield``). A model's text is never run.
 """
 
@@ -33,13 +33,13 @@ PARSED_BY_SYMPY = (
     "puzzle24",
     "simple_integration",
 )
-"""Datasets whose verifier gives an answer to sympy's parser, which evaluates it as Python."""
+"""Datasets whose verifier passes an answer to sympy's parser, which evaluates it as Python."""
 
 DATASETS_KEPT, ENTRIES_KEPT = 64, 1024
 """Kept in memory: some datasets take seconds to make, and so do some entries, each graded once per answer."""
 
 # Numbers, single letters, functions and operators: no attribute, no string, no index, no other name. Possessive
-# repeats, which never try again: open ones take exponential time on a long number before a wrong character.
+# repeats, which never backtrack: greedy ones take exponential time on a long number before an invalid character.
 _MATHEMATICS = re.compile(
     r"(?:\d++(?:\.\d*+)?|\.\d++|(?:sin|cos|tan|exp|log|ln|sqrt|asin|acos|atan|sinh|cosh|tanh|pi|[A-Za-z])(?![\w.])"
     r"|[-+*/^()\s])*+"
@@ -47,12 +47,12 @@ _MATHEMATICS = re.compile(
 
 
 def worker() -> Callable[[dict[str, Any]], Any]:
-    """The function of a job: what to ``do``, and the place (``source``, ``try``, ``index``) of the entry to do it with.
+    """The function that runs a job: what to ``do``, and the place (``source``, ``try``, ``index``) of the entry.
 
-    ``source`` is JSON of a source's dataset, config, key and size. A try is a dataset of its own: some end at their
+    ``source`` is JSON of a source's dataset, config, key and size. Each try is a separate dataset: some end at their
     size.
     """
-    import reasoning_gym  # noqa: F401  # its second counts as the process's start and not as a job's time
+    import reasoning_gym  # noqa: F401  # takes a second, which counts as process start and not as a job's time
 
     def work(job: dict[str, Any]) -> Any:
         if job["do"] == "fields":
@@ -76,8 +76,8 @@ def fields() -> dict[str, list[str]]:
 
 @functools.lru_cache(DATASETS_KEPT)
 def dataset_of(source: str, number: int) -> tuple[Any, Callable[[str], bool]]:
-    """The dataset of a try, and which answers its verifier may see. Raises what reasoning-gym raises on settings that
-    it refuses."""
+    """The dataset of a try, and a filter of answers that its verifier may see. Raises reasoning-gym's errors for
+    invalid settings."""
     from reasoning_gym import create_dataset
 
     given = json.loads(source)
@@ -98,7 +98,7 @@ def entry_of(source: str, number: int, index: int) -> dict[str, Any]:
 
 
 def entry_or_refusal(source: str, number: int, index: int) -> dict[str, Any]:
-    """An entry as JSON can hold it, or under ``refused`` what reasoning-gym raised."""
+    """An entry in JSON types, or under ``refused`` the error that reasoning-gym raised."""
     try:
         entry = entry_of(source, number, index)
     except Exception as error:
@@ -107,10 +107,10 @@ def entry_or_refusal(source: str, number: int, index: int) -> dict[str, Any]:
 
 
 def score(source: str, number: int, index: int, answer: str | None) -> float:
-    """The dataset's own score of an answer (None: there is none), in 0 .. 1.
+    """The dataset's own score of an answer (None: no answer), in 0 .. 1.
 
-    An answer at which the verifier raises (a word where it reads numbers) scores 0, if it can grade the entry's own:
-    then it is the answer that cannot be read.
+    An answer on which the verifier raises (a word where it reads numbers) scores 0 if the entry's own answer can be
+    graded: then the model's answer is unreadable.
     """
     dataset, readable = dataset_of(source, number)
     entry = entry_of(source, number, index)
@@ -118,14 +118,14 @@ def score(source: str, number: int, index: int, answer: str | None) -> float:
     try:
         return float(dataset.score_answer(answer if answer is None or readable(answer) else None, entry))
     except (MemoryError, RecursionError):
-        raise  # a limit was met, which says nothing of the answer
+        raise  # a resource limit was hit, which says nothing about the answer
     except Exception:
-        dataset.score_answer(entry["answer"], entry)  # raises where it is the verifier that is wrong, or the entry
+        dataset.score_answer(entry["answer"], entry)  # raises if the verifier or the entry is at fault
         return 0.0
 
 
 def reseed(place: str) -> None:
-    """Seed the global random generators by a place."""
+    """Seed the global random generators from a place."""
     import numpy as np
     import sympy.core.random
 
@@ -134,9 +134,9 @@ def reseed(place: str) -> None:
 
 
 def without_clock(name: str, dataset: Any) -> None:
-    """Keep a dataset's entries from following the day on which they are made."""
+    """Keep a dataset's entries independent of the current date."""
     if name == "time_intervals":
-        # It reads its own times of day again, and what has no date is then a time of today.
+        # It parses its own times of day again, and a time without a date defaults to today.
         from dateutil import parser
 
         parse = functools.partial(parser.parse, default=datetime(2000, 1, 1))
@@ -144,10 +144,10 @@ def without_clock(name: str, dataset: Any) -> None:
 
 
 def shield(name: str, dataset: Any) -> Callable[[str], bool]:
-    """Keep a dataset's verifier from evaluating a model's text; returns which answers it may see at all.
+    """Keep a dataset's verifier from evaluating a model's text; returns a filter of answers that it may see.
 
-    Where it calls ``eval``, its module gets a name of its own for it, which reads literals and nothing else. Where it
-    calls sympy's parser, an answer must be plain mathematics; what is not counts as no answer.
+    Where it calls ``eval``, the name is replaced in its module by one that reads literals and nothing else. Where it
+    calls sympy's parser, an answer must be plain mathematics; anything else counts as no answer.
     """
     if name in EVALUATED:
         vars(sys.modules[type(dataset).__module__])["eval"] = ast.literal_eval
@@ -157,7 +157,7 @@ def shield(name: str, dataset: Any) -> Callable[[str], bool]:
 
 
 def plain(value: Any) -> Any:
-    """What JSON can hold; anything else as its text."""
+    """The value in JSON types; anything else as its text."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Which problems are trained on and which are kept for evaluation, and the draws of generated tasks."""
+"""Split of problems into train and held-out, and random draws of generated tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_TRIES = 10_000
 
 
 def kept_for_evaluation(problem: str, share: float = 0.1) -> bool:
-    """Whether a problem is held out: by its checksum alone, so for good, whatever the seed, the order and the size."""
+    """Whether a problem is held out: by its checksum alone, so independent of seed, order and size."""
     return zlib.crc32(problem.encode()) % 10_000 < share * 10_000
 
 
@@ -24,7 +24,7 @@ def draw(
     """The first task from ``make`` that belongs to the split: a pure function of the key.
 
     Raises:
-        RecipeError: none of many tries belongs to the split: the settings allow too few problems.
+        RecipeError: no try out of many belongs to the split: the settings allow too few problems.
     """
     rng = random.Random(key)
     for _ in range(_MOST_TRIES):
@@ -37,18 +37,18 @@ def draw(
 
 
 def check_levels(levels: Sequence[int], lowest: int, highest: int, what: str) -> None:
-    """Raise ValueError unless the levels are different numbers in the bounds, at least one."""
+    """Raise ValueError unless the levels are distinct numbers within the bounds, at least one."""
     if not levels or len(set(levels)) < len(levels) or not all(lowest <= level <= highest for level in levels):
         raise ValueError(f"got {list(levels)}; allowed: different {what} from {lowest} to {highest}, at least one")
 
 
 def check_index(name: str, index: int, size: int) -> None:
-    """Raise IndexError outside of 0 .. size - 1, which also ends a ``for`` loop over a source."""
+    """Raise IndexError outside 0 .. size - 1, which also ends a ``for`` loop over a source."""
     if not 0 <= index < size:
         raise IndexError(f"{name}: task {index}; there are 0 to {size - 1}")
 
 
 def rounded(rng: random.Random, value: float) -> int:
-    """A whole number for a real one: its fraction is the probability of one more."""
+    """Stochastic rounding: the fraction is the probability of rounding up."""
     whole = math.floor(value)
     return whole + (rng.random() < value - whole)

@@ -1,4 +1,4 @@
-"""What a task source is unless it says otherwise: tasks made on demand, whose help is what stands in their columns."""
+"""Default behaviour of a task source: hints and solutions come from the tasks' columns."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Chained arithmetic: one operation after another, each result checkable by itself.
 
 ``37+8-2+5=`` is answered ``37+8=45-2=43+5=48#48``: every operation with its result, then the answer after ``#``.
-A written result may be taken back: ``37+8=55!45-2=43...`` puts 45 in the place of 55; and so may all behind some ``=``:
-``37+8=55-2=53?1:45-2=43...`` keeps what stands up to the first one. All results are modulo 100.
-The level is the number of operations, so that difficulty is known, graded, and has no end.
+A written result may be corrected: ``37+8=55!45-2=43...`` replaces 55 by 45; and so may everything after some ``=``:
+``37+8=55-2=53?1:45-2=43...`` keeps the text up to the first one. All results are modulo 100.
+The level is the number of operations, so that difficulty is known, graded, and unbounded.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ MODULUS = 100
 LARGEST_OPERAND = 9
 HELDOUT_ONE_IN = 10
 LONGEST_NUMBER = 100
-"""Digits of a written number that are read."""
+"""Maximum digits read of a written number."""
 
-# An operation may stand without a result: a wrong turn may be left there.
+# An operation may have no result: a mistake may be abandoned there.
 _WRITTEN = re.compile(r"([+-]\d+)=(\d*)|!(\d+)|(\d+):(\d+)|#(\d+)")
 
 
@@ -41,7 +41,7 @@ class Chain(TasksSettings):
 
     kind: Literal["chain"] = "chain"
     levels: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8)
-    """Numbers of operations; tasks go round them, so that every level has the same share."""
+    """Numbers of operations; tasks cycle through them, so that every level has the same share."""
     size: int = Field(100_000, ge=1)
     """Tasks in each split."""
 
@@ -56,10 +56,10 @@ class Chain(TasksSettings):
 
 
 class ChainSource(Source):
-    """``source[i]`` follows from (seed, split, i) alone. A chain belongs to one split for good, whatever the seed."""
+    """``source[i]`` depends on (seed, split, i) alone. A chain always belongs to the same split, whatever the seed."""
 
     rubric_in_order = True
-    """A hint gives the first results: criteria can be shown from the first on, and no others."""
+    """A hint gives the first results: criteria can only be shown in order, from the first on."""
 
     def __init__(self, settings: Chain, split: Literal["train", "heldout"], seed: int) -> None:
         self.settings = settings
@@ -100,12 +100,12 @@ class ChainSource(Source):
         return solution(task)
 
     def rubric_hint(self, task: Task, criteria: Sequence[Criterion]) -> Hint:
-        """The first criteria, as the results that they ask for."""
+        """The first criteria, as the results that they require."""
         return Hint("rubric", given(task.columns["steps"][: len(criteria)]))
 
 
 def draw(rng: random.Random, level: int, *, heldout: bool, largest: int = LARGEST_OPERAND) -> tuple[int, list[int]]:
-    """A start in 0..99 and ``level`` operands in -9..-1 or 1..9, of the asked split. Every such chain is as likely."""
+    """A start in 0..99 and ``level`` operands in -9..-1 or 1..9, of the given split, uniform over all such chains."""
     while True:
         start = rng.randrange(MODULUS)
         operations = [rng.choice((1, -1)) * rng.randint(1, largest) for _ in range(level)]
@@ -119,7 +119,7 @@ def is_heldout(chain: str) -> bool:
 
 
 def chain_text(start: int, operations: Sequence[int], hint: str = "") -> str:
-    """``37+8-2+5=``; a hint stands before the ``=``."""
+    """``37+8-2+5=``; a hint comes before the ``=``."""
     return f"{start}{''.join(f'{operand:+d}' for operand in operations)}{hint}="
 
 
@@ -142,7 +142,7 @@ def make_task(id: str, start: int, operations: Sequence[int]) -> Task:
         "start": start,
         "operations": list(operations),
         "steps": results,
-        # The results that a solution hint gives are the chain's but for its last, which may be the same number.
+        # A solution hint gives all results of the chain except the last, which may equal an earlier one.
         "hints": [hint for hint in hints_of(results) if len(results) > 1 or hint["tier"] != "solution"],
         "demonstration": completion_text(start, operations, results),
         "rubric": rubric(operations, results),
@@ -154,8 +154,8 @@ def make_task(id: str, start: int, operations: Sequence[int]) -> Task:
 def hints_of(results: Sequence[int]) -> list[dict[str, str]]:
     """A ladder of hints, from abstract to concrete; each text is what ``hinted`` puts before the ``=``.
 
-    ``knowledge`` says how such chains are worked (from left to right), ``planning`` how many steps this one takes,
-    ``solution`` gives the first results: a quarter, half, all but the last (of a single one, that one, which is the
+    ``knowledge`` says how such chains are solved (from left to right), ``planning`` how many steps this one takes,
+    ``solution`` gives the first results: a quarter, half, all but the last (with a single one, that one, which is the
     answer: demonstrations practise it, tasks do not offer it).
     """
     level = len(results)
@@ -168,18 +168,18 @@ def hints_of(results: Sequence[int]) -> list[dict[str, str]]:
 
 
 def given(results: Sequence[int]) -> str:
-    """Results that a hint gives, from the first on: ``|45,43``."""
+    """The first results, as a hint writes them: ``|45,43``."""
     return f"|{','.join(map(str, results))}"
 
 
 def solution(task: Task) -> Solution:
-    """The chain's results, to be given one by one; the last, the answer, never."""
+    """The chain's results, given one by one; never the last, which is the answer."""
     results = task.columns["steps"]
     return Solution(tuple(map(str, results[:-1])), len(results), before="|", between=",")
 
 
 def rubric(operations: Sequence[int], results: Sequence[int]) -> list[dict[str, Any]]:
-    """A criterion for each operation with its result, one point each, and the answer for as many points together."""
+    """A criterion for each operation with its result, one point each, and the answer for as many points in total."""
     ends = [f"{operand:+d}" for operand in operations[1:]] + ["#"]
     steps = [
         # With the sign that follows it: +8=4 is not met by +8=45.
@@ -192,17 +192,17 @@ def rubric(operations: Sequence[int], results: Sequence[int]) -> list[dict[str, 
 
 
 def hinted(task: Task, hint: Hint) -> Task:
-    """The same problem with a hint in its prompt: ``37+8-2+5|45=``. The id stays."""
+    """The same problem with a hint in its prompt: ``37+8-2+5|45=``. The id is unchanged."""
     content = chain_text(task.columns["start"], task.columns["operations"], hint.text)
     return task.with_messages([{"role": "user", "content": content}], hint=hint)
 
 
 def retried(task: Task, attempt: str, wrong_step: int | None = None) -> Task:
-    """The same problem after a wrong attempt, as a chat: the chain, the attempt, and ``!3=`` or ``!=``.
+    """The same problem after an incorrect attempt, as a chat: the chain, the attempt, and ``!3=`` or ``!=``.
 
     Args:
-        attempt: the completion that was wrong.
-        wrong_step: number of its first wrong or missing step, from 1; None when only its being wrong is known.
+        attempt: the incorrect completion.
+        wrong_step: number of its first incorrect or missing step, from 1; None if unknown.
     """
     critique = "!=" if wrong_step is None else f"!{wrong_step}="
     turns = ({"role": "assistant", "content": attempt}, {"role": "user", "content": critique})
@@ -214,11 +214,11 @@ async def grade_leaves(task: Task, leaves: Sequence[Node]) -> list[Grade]:
 
 
 def grade(task: Task, leaf: Node) -> Grade:
-    """1 where all that follows ``#`` is the answer, else 0; what the length limit cut short is never right.
+    """1 where everything after ``#`` is the answer, else 0; truncated completions are never correct.
 
     ``steps`` judges each written result, and the answer, by itself: 1 where the chain's next operation was applied
-    rightly to the number that stood before, so that a slip is wrong once and not in all that follows from it. The
-    answer is right where every operation was done and it repeats the last result. Ends are given in tokens where the
+    correctly to the number before it, so that a slip counts once and does not make later steps incorrect. The
+    answer is correct where every operation was done and it repeats the last result. Ends are given in tokens where the
     tokens are characters; with other tokenizers a grader cannot know them, and ``steps`` is empty.
     """
     text = leaf.completion
@@ -231,13 +231,13 @@ def grade(task: Task, leaf: Node) -> Grade:
 
 
 def judge_steps(task: Task, text: str) -> list[tuple[int, float]]:
-    """(end in characters, 1.0 right or 0.0 wrong) of each written result, correction, way back and answer in ``text``.
+    """(end in characters, 1.0 correct or 0.0 incorrect) of each result, correction, backtrack and answer in ``text``.
 
-    A way back, ``2:43``, is judged by its number, the new result behind the second ``=``; what it leaves counts no more
-    for what follows. ``0:37`` begins the chain again and is no step.
+    A backtrack, ``2:43``, is judged by its number, the new result after the second ``=``; the steps that it discards
+    no longer count for later ones. ``0:37`` restarts the chain and is not a step.
     """
     operations: Sequence[int] = task.columns["operations"]
-    values = [int(task.columns["start"])]  # and the result of each operation that was done, as it was written
+    values = [int(task.columns["start"])]  # then the result of each completed operation, as written
     without_result = False
     judged: list[tuple[int, float]] = []
 
@@ -278,10 +278,10 @@ def _number(digits: str) -> int:
 
 
 def _token_ends(leaf: Node) -> list[int] | None:
-    """Tokens of the completion up to each character's end, where each node has a token a character; else None.
+    """Tokens of the completion up to each character's end, where each node has one token per character; else None.
 
-    A token of printable text has at least one character, so equal counts leave only one way. One token more is the
-    end of sequence, which has no text.
+    A token of printable text has at least one character, so equal counts mean one token per character. One token more
+    is the end of sequence, which has no text.
     """
     ends, tokens = [0], 0
     for node in leaf.path()[1:]:

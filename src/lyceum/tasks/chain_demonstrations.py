@@ -1,13 +1,13 @@
-"""Noisy worked chains: what the small base model is trained from nothing on, so that RL has something left to teach.
+"""Noisy worked chains: training data of the small base model from scratch, so that RL has something left to teach.
 
-A model that learns from clean chains is perfect up to the longest it saw. This one learns from chains whose writer errs
-more often the longer they are, in two ways that cannot give the right answer by chance:
+A model that learns from clean chains is perfect up to the longest it saw. This one learns from chains with more errors
+the longer they are, of two kinds that cannot give the correct answer by chance:
 
-- **slips**: a result 10 too large, from which the chain goes on consistently. Slips only add, so none cancels another
+- **slips**: a result 10 too large, from which the chain continues consistently. Slips only add, so none cancels another
   (ten would, and no level has ten).
-- **stopping early**: the answer comes one operation before the end. An operation is never 0, so the answer is wrong.
+- **stopping early**: the answer comes one operation before the end. An operation is never 0, so it is incorrect.
 
-What a model trained on this samples is wrong about as often as its writer was, level by level.
+The error rate of a model trained on this is about that of the data, level by level.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SLIP = 10
 
 
 class ChainDemonstrations(TasksSettings):
-    """Chains with a completion to imitate in ``columns["demonstration"]``, right or not: for fine-tuning only.
+    """Chains with a completion to imitate in ``columns["demonstration"]``, correct or not: for fine-tuning only.
 
     Tuples have an entry for each level, from level 1 on, or for each kind of help: none, then a knowledge, planning and
     solution hint.
@@ -47,24 +47,24 @@ class ChainDemonstrations(TasksSettings):
     size: int = Field(102_400, ge=1)
     """Demonstrations in each split."""
     level_share: tuple[float, ...] = (0.18, 0.18, 0.16, 0.13, 0.11, 0.09, 0.08, 0.07)
-    """How often each level is drawn (relative). Short chains most, since every step of a long one is one of them."""
+    """Sampling weight of each level (relative). Short chains most, since every step of a long one is one of them."""
     slip: tuple[float, ...] = (0.0, 0.015, 0.05, 0.09, 0.14, 0.18, 0.18, 0.15)
     """Probability that a step's result is 10 too large, by level."""
     stop: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0, 0.0, 0.05, 0.5, 0.992)
     """Probability that a chain is answered one operation early, by level; 0 at level 1, which has one step."""
     hint_share: tuple[float, ...] = (0.2, 0.2, 0.2, 0.2, 0.25, 0.3, 0.35, 0.4)
-    """Share of prompts with a hint, by level: most at long levels, where guidance will hint and practice is rare."""
+    """Share of prompts with a hint, by level: highest at long levels, where guidance hints and practice is rare."""
     tier_share: tuple[float, float, float] = (0.2, 0.3, 0.5)
-    """Of the hinted prompts, the shares of knowledge, planning and solution hints."""
+    """Shares of knowledge, planning and solution hints among the hinted prompts."""
     slip_kept: tuple[float, float, float, float] = (1.0, 0.8, 0.6, 0.5)
-    """What each kind of help leaves of the slip probability; results that a solution hint gives are never slipped."""
+    """Factor on the slip probability under each kind of help; results that a solution hint gives never slip."""
     stop_kept: tuple[float, float, float, float] = (1.0, 0.95, 0.3, 0.15)
-    """What each kind of help leaves of the probability to stop early."""
+    """Factor on the probability of stopping early under each kind of help."""
     corrected: float = Field(0.2, ge=0, le=1)
-    """Share of slips taken back at once (``55!45``), so that a model that can see its slip knows how to say so."""
+    """Share of slips corrected at once (``55!45``), so that a model that notices its slip knows how to correct it."""
     retry_share: float = Field(0.06, ge=0, le=1)
-    """Share of prompts that go on after a wrong attempt and a critique; their completion is right. It is what lets a
-    later critique-and-retry rollout be read. From level 2 on."""
+    """Share of prompts that continue after an incorrect attempt and a critique; their completion is correct. It makes
+    the format of a later critique-and-retry rollout known. From level 2 on."""
 
     @model_validator(mode="after")
     def _levels_agree(self) -> ChainDemonstrations:
@@ -85,7 +85,7 @@ class ChainDemonstrations(TasksSettings):
 
 
 class ChainDemonstrationSource(Source):
-    """``source[i]`` follows from (seed, split, i) alone; its chains are of the same splits as kind ``chain``."""
+    """``source[i]`` depends on (seed, split, i) alone; its chains have the same splits as kind ``chain``."""
 
     def __init__(self, settings: ChainDemonstrations, split: Literal["train", "heldout"], seed: int) -> None:
         self.settings = settings
@@ -125,7 +125,7 @@ class ChainDemonstrationSource(Source):
         return replace(task, columns={**task.columns, "demonstration": written})
 
     def _after_a_wrong_attempt(self, task: Task, rng: random.Random) -> Task:
-        """A wrong attempt and its critique in the prompt, of which half name the step; the demonstration is right."""
+        """Incorrect attempt and critique in the prompt (half of them name the step), and a correct demonstration."""
         start, operations = task.columns["start"], task.columns["operations"]
         level = len(operations)
         stop = level > 5 and rng.random() < 0.5
@@ -149,13 +149,13 @@ def write(
     corrected: float,
     given: int = 0,
 ) -> str:
-    """A worked chain as its noisy writer puts it down.
+    """A worked chain with the noise of the data.
 
     Args:
-        slip: probability that a step's result is 10 too large, and the chain goes on from there.
+        slip: probability that a step's result is 10 too large, and the chain continues from there.
         stop: probability that the answer comes one operation early.
-        corrected: share of slips that are taken back at once.
-        given: first results that are known, and never slipped.
+        corrected: share of slips that are corrected at once.
+        given: number of first results that are known, and never slip.
     """
     done = operations[:-1] if rng.random() < stop else operations
     value, results = start, list[int | str]()

@@ -1,9 +1,9 @@
 """A cliff: chains of an operation whose rule the model follows when it is told, and practically never by itself.
 
-``37*8*5*3=`` is answered ``37*8=29*5=24*3=21#21``: a star takes its operand off, modulo 100. Kind
-``cliff-demonstrations`` shows the rule beside hints; without one its writer adds the operand at nearly every step.
-A model trained on that needs several rare decisions in a row to be right once, and nothing that plain chains teach
-helps: group-relative learning sees groups that failed as a whole, and nothing else.
+``37*8*5*3=`` is answered ``37*8=29*5=24*3=21#21``: a star subtracts its operand, modulo 100. Kind
+``cliff-demonstrations`` shows the rule with hints; without one, its data adds the operand at nearly every step.
+A model trained on that needs several rare decisions in a row to solve a task once, and nothing that plain chains teach
+helps: group-relative learning sees only groups in which every sample failed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Cliff(TasksSettings):
 
     kind: Literal["cliff"] = "cliff"
     stars: int = Field(5, ge=1, le=5)
-    """Operations of a task."""
+    """Operations per task."""
     size: int = Field(100_000, ge=1)
     """Tasks in each split."""
 
@@ -40,7 +40,7 @@ class Cliff(TasksSettings):
 
 
 class CliffSource(Source):
-    """``source[i]`` follows from (seed, split, i) alone."""
+    """``source[i]`` depends on (seed, split, i) alone."""
 
     def __init__(self, settings: Cliff, split: Split, seed: int) -> None:
         self.settings, self.seed = settings, seed
@@ -62,19 +62,19 @@ class CliffSource(Source):
 
 
 class CliffDemonstrations(TasksSettings):
-    """Starred chains with a completion to imitate, by a writer who hardly knows the rule unless told: for fine-tuning.
+    """Starred chains with a completion to imitate, which rarely follows the rule without a hint: for fine-tuning.
 
     Tuples have an entry for each kind of help: none, then a knowledge, planning and solution hint.
     """
 
     kind: Literal["cliff-demonstrations"] = "cliff-demonstrations"
     most_stars: int = Field(5, ge=1, le=5)
-    """Each demonstration has 1 to so many operations."""
+    """Maximum operations per demonstration; each has 1 to this many."""
     right: tuple[float, float, float, float] = (0.01, 0.8, 0.6, 0.85)
-    """Probability that a step follows the rule. A wrong step leaves the chain too high by twice its operand, which
-    the others cannot take back: with 5 operations the answer is never right by chance."""
+    """Probability that a step follows the rule. An incorrect step leaves the chain too high by twice its operand, which
+    the others cannot undo: with 5 operations the answer is never correct by chance."""
     help_share: tuple[float, float, float, float] = (0.5, 0.2, 0.1, 0.2)
-    """How often each kind of help is given (relative)."""
+    """Sampling weight of each kind of help (relative)."""
     size: int = Field(102_400, ge=1)
     """Demonstrations in each split."""
 
@@ -83,7 +83,7 @@ class CliffDemonstrations(TasksSettings):
 
 
 class CliffDemonstrationSource(Source):
-    """``source[i]`` follows from (seed, split, i) alone; its chains are of the same splits as kind ``cliff``."""
+    """``source[i]`` depends on (seed, split, i) alone; its chains have the same splits as kind ``cliff``."""
 
     def __init__(self, settings: CliffDemonstrations, split: Split, seed: int) -> None:
         self.settings, self.seed = settings, seed
@@ -124,7 +124,7 @@ class CliffDemonstrationSource(Source):
 
 
 def draw(rng: random.Random, stars: int, split: Split) -> tuple[int, list[int]]:
-    """A start in 0..99 and operands in 1..9, of the asked split."""
+    """A start in 0..99 and operands in 1..9, of the given split."""
     while True:
         start, operands = rng.randrange(MODULUS), [rng.randint(1, LARGEST_OPERAND) for _ in range(stars)]
         if kept_for_evaluation(problem_text(start, operands), 1 / HELDOUT_ONE_IN) == (split == "heldout"):
@@ -132,12 +132,12 @@ def draw(rng: random.Random, stars: int, split: Split) -> tuple[int, list[int]]:
 
 
 def problem_text(start: int, operands: Sequence[int], hint: str = "") -> str:
-    """``37*8*5=``; a hint stands before the ``=``."""
+    """``37*8*5=``; a hint comes before the ``=``."""
     return f"{start}{''.join(f'*{operand}' for operand in operands)}{hint}="
 
 
 def results_of(start: int, operands: Sequence[int]) -> list[int]:
-    """The result after each operation: a star takes its operand off, modulo 100."""
+    """The result after each operation: a star subtracts its operand, modulo 100."""
     return list(accumulate(operands, lambda value, operand: (value - operand) % MODULUS, initial=start))[1:]
 
 
@@ -177,7 +177,7 @@ def hinted(task: Task, hint: Hint) -> Task:
 
 
 async def grade_leaves(task: Task, leaves: Sequence[Node]) -> list[Grade]:
-    """1 where all that follows ``#`` is the answer, else 0; what the length limit cut short is never right."""
+    """1 where everything after ``#`` is the answer, else 0; truncated completions are never correct."""
     answers = [leaf.completion.partition("#")[2].strip() for leaf in leaves]
     verdicts = [leaf.finish != "length" and answer == task.answer for leaf, answer in zip(leaves, answers, strict=True)]
     return [

@@ -1,7 +1,7 @@
 """Countdown: reach a target from given numbers, each used at most once.
 
-The level is how many numbers there are. Every task is made from a solution, so that it has one, whose steps are
-operations on two of the numbers that are left: ``8-3=5`` takes 8 and 3 and puts 5 in their place.
+The level is the number of given numbers. Every task is made from a solution, so that it has one, whose steps are
+operations on two of the remaining numbers: ``8-3=5`` replaces 8 and 3 by 5.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from lyceum.tasks.base import Source
 from lyceum.tasks.prompt import fields_of, fill
 
 LONGEST_EXPRESSION = 200
-"""Characters of an expression that is read; a solution with eight numbers of four digits has about 60."""
+"""Maximum characters of an expression; a solution with eight numbers of four digits has about 60."""
 
-# ASCII digits: "²" is a digit to str.isdigit, and the parser warns of words before it refuses them.
+# ASCII digits: "²" is a digit to str.isdigit, and the parser warns about words before it rejects them.
 _CHARACTERS = re.compile(r"[0-9+\-*/() ]*")
 _OPERATORS: Mapping[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 
@@ -41,17 +41,17 @@ class Countdown(TasksSettings):
 
     kind: Literal["countdown"] = "countdown"
     levels: tuple[int, ...] = (2, 3, 4, 5)
-    """How many numbers a task has; tasks go round them, so that every level has the same share."""
+    """How many numbers a task has; tasks cycle through them, so that every level has the same share."""
     min_number: int = Field(1, ge=1)
     """Smallest given number."""
     max_number: int = Field(20, le=9999)
     """Largest given number."""
     max_target: int = Field(100, ge=2, le=1_000_000)
-    """Largest target; targets start at 1. Results on the way stay below ten times that."""
+    """Largest target; targets start at 1. Intermediate results stay below ten times that."""
     size: int = Field(100_000, ge=1)
     """Tasks in each split."""
     answer: Extract = Extract.model_validate({"tags": "answer"})
-    """Where the expression stands in a completion: whole, boxed, {after: MARK} or {tags: NAME}."""
+    """Where to find the expression in a completion: whole, boxed, {after: MARK} or {tags: NAME}."""
     prompt: str = (
         "Using the numbers {numbers}, make an expression that equals {target}. You may use + - * / and brackets, "
         "and each number at most once. Give the expression inside <answer> and </answer>."
@@ -79,7 +79,7 @@ class Countdown(TasksSettings):
 
 
 class CountdownSource(Source):
-    """``source[i]`` follows from (seed, split, i) alone. A problem belongs to one split for good, whatever the seed."""
+    """``source[i]`` depends on (seed, split, i) alone. A problem always belongs to one split, whatever the seed."""
 
     def __init__(self, settings: Countdown, split: Split, seed: int) -> None:
         self.settings = settings
@@ -99,7 +99,7 @@ class CountdownSource(Source):
     def parameters(self) -> Mapping[str, tuple[float, float]]:
         """How many numbers, within the levels, and the largest number."""
         settings = self.settings
-        # With fewer different numbers than that, few problems have a target that is not one of the numbers.
+        # With fewer distinct numbers than that, few problems have a target that is not one of the numbers.
         lowest = min(settings.min_number + 9, settings.max_number)
         bounds = (min(settings.levels), max(settings.levels))
         return {"numbers": bounds, "largest_number": (lowest, settings.max_number)}
@@ -117,7 +117,7 @@ class CountdownSource(Source):
             made = make_problem(rng, level, settings.min_number, max_number, settings.max_target)
             return None if made is None else make_task(key, *made, prompt=settings.prompt)
 
-        # The order of the numbers makes no other problem: a permuted copy of a held-out one is not trained on.
+        # Reordered numbers are the same problem: a permuted copy of a held-out one is not trained on.
         return draw(key, self.split, make, problem=lambda task: f"{sorted(task.columns['numbers'])}={task.answer}")
 
     def grader(self) -> Grader:
@@ -132,10 +132,10 @@ class CountdownSource(Source):
 def make_problem(
     rng: random.Random, level: int, lowest: int, highest: int, max_target: int
 ) -> tuple[list[int], int, list[str], str] | None:
-    """Numbers, target, steps and solution; None where the draw led nowhere.
+    """Numbers, target, steps and solution; None where the draw failed.
 
-    Numbers are joined two at a time until one is left, the target. Results are positive whole numbers, and joins that
-    change nothing (times or through 1) are left out, so that every number counts.
+    Numbers are combined two at a time until one is left, the target. Results are positive whole numbers, and operations
+    that change nothing (multiplying or dividing by 1) are left out, so that every number counts.
     """
     numbers = [rng.randint(lowest, highest) for _ in range(level)]
     left: list[tuple[int, str]] = [(number, str(number)) for number in numbers]
@@ -188,9 +188,9 @@ def hints_of(steps: Sequence[str]) -> list[dict[str, str]]:
 
 
 def check_steps(numbers: Sequence[int], steps: Sequence[str]) -> list[bool]:
-    """Whether each step, such as ``8-3=5``, is right: true, and of two numbers that are left by the steps before it.
+    """Whether each step, such as ``8-3=5``, is correct: true, and on two numbers that earlier steps left.
 
-    A wrong step takes nothing and leaves nothing.
+    An incorrect step uses no number and adds none.
     """
     left = Counter(Fraction(number) for number in numbers)
     right: list[bool] = []
@@ -213,7 +213,7 @@ def grade(task: Task, leaf: Node, answer: Extract) -> Grade:
 
 
 def solves(expression: str, numbers: Sequence[int], target: int) -> bool:
-    """Whether an expression, which may say what it equals (``2*3=6``), reaches the target with the given numbers."""
+    """Whether an expression, which may state its value (``2*3=6``), reaches the target with the given numbers."""
     expression, equals, said = expression.partition("=")
     value, used = _evaluate(expression)
     if value is None or value != target or not used <= Counter(Fraction(number) for number in numbers):
@@ -222,9 +222,9 @@ def solves(expression: str, numbers: Sequence[int], target: int) -> bool:
 
 
 def _evaluate(expression: str) -> tuple[Fraction | None, Counter[Fraction]]:
-    """Value of an expression of whole numbers, + - * / and brackets, and the numbers in it; None where it is none.
+    """Value of an expression of whole numbers, + - * / and brackets, and the numbers in it; None if it is not one.
 
-    The text is a model's: it is parsed, never evaluated by Python, and only these nodes are walked.
+    The text is from a model: it is parsed, never evaluated by Python, and only these nodes are walked.
     """
     if len(expression) > LONGEST_EXPRESSION or not _CHARACTERS.fullmatch(expression):
         return None, Counter()
@@ -250,6 +250,6 @@ def _evaluate(expression: str) -> tuple[Fraction | None, Counter[Fraction]]:
 
     try:
         return value_of(ast.parse(expression.strip(), mode="eval").body), used
-    # RecursionError and MemoryError are what the parser raises on too many brackets.
+    # The parser raises RecursionError or MemoryError on too many brackets.
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
         return None, Counter()

@@ -29,22 +29,22 @@ Scalar = bool | int | float | str
 
 
 class Columns(Settings):
-    """Which column holds what. ``a.b`` is the cell ``b`` inside the column ``a``."""
+    """Column of each field. ``a.b`` is the cell ``b`` inside the column ``a``."""
 
     prompt: str = "prompt"
     """The problem: text, or chat messages ({role, content}); content is text or a list of {type: text, text}."""
     answer: str | None = "answer"
-    """What the verifier compares with: text, a number, or a list of accepted ones; null where there is none."""
+    """The reference answer: text, a number, or a list of accepted ones; null where there is none."""
     id: str | None = None
-    """A name for the row, different in each; null takes the row's number."""
+    """Unique id of the row; null takes the row's number."""
     level: str | None = None
-    """How hard the problem is, a number or a name; null where nothing is known."""
+    """Difficulty of the problem, a number or a name; null where unknown."""
     hints: str | None = None
     """A list of hints, from abstract to concrete: texts, or {tier, text}."""
     demonstration: str | None = None
     """A worked solution, for fine-tuning and for prefixes."""
     rubric: str | None = None
-    """A list of criteria, {criterion, points} with ``contains`` or ``ends``: what makes a good answer."""
+    """A list of criteria of a good answer, {criterion, points} with ``contains`` or ``ends``."""
 
 
 class Dataset(TasksSettings):
@@ -62,19 +62,19 @@ class Dataset(TasksSettings):
     heldout_split: str | None = None
     """The split to evaluate on; null takes ``split`` of ``heldout_path``, or a share of the rows where that is null."""
     heldout_share: float = Field(0.1, gt=0, lt=1)
-    """Share of the problems kept for evaluation where neither another path nor another split is named (no unit)."""
+    """Share of the problems held out where neither another path nor another split is named (no unit)."""
     columns: Columns = Columns()
-    """Which column holds what."""
+    """Column of each field."""
     system: str | None = None
-    """A system message before each prompt; not where the prompt's own messages have one."""
+    """System message before each prompt; not where the prompt's own messages have one."""
     template: str | None = None
     """The user's message, with {column} wherever a column's text goes; null takes ``columns.prompt`` as it is."""
     answer_after: str | None = Field(None, min_length=1)
-    """The answer is what stands after the last of these marks in its column: ``####`` for GSM8K."""
+    """Mark before the answer in its column: the answer is the text after the last one (``####`` for GSM8K)."""
     where: dict[str, Scalar | list[Scalar]] = Field(default_factory=dict)
     """Keep rows whose column has this value, or one of these values."""
     limit: int | None = Field(None, ge=1, le=10**9)
-    """Most rows that are used in each split; null uses all."""
+    """Maximum rows used in each split; null uses all."""
     verifier: Annotated[RewardSettings, slot("reward")] = of_kind("math")
     """The reward part that ``reward: task`` stands for."""
 
@@ -92,7 +92,7 @@ class Dataset(TasksSettings):
         return self
 
     def build(self, split: Split, seed: int) -> DatasetSource:
-        """``seed`` changes nothing: rows are in the dataset's order, and the split is by checksum of the problem."""
+        """``seed`` is not used: rows are in the dataset's order, and the split is by checksum of the problem."""
         rows = read_rows(self.path, subset=self.subset, split=self.split, key="tasks.path")
         other = self._other_rows()
         name = Path(self.path).name
@@ -121,7 +121,7 @@ class Dataset(TasksSettings):
         return DatasetSource(self, rows, kept[: self.limit], name=name, split=split)
 
     def _other_rows(self) -> Rows | None:
-        """Rows to evaluate on, where they are named; None where they are a share of all."""
+        """Rows to evaluate on, where they are named; None where they are a share of all rows."""
         if self.heldout_path is not None:
             split = self.heldout_split or self.split
             return read_rows(self.heldout_path, subset=self.subset, split=split, key="tasks.heldout_path")
@@ -186,7 +186,7 @@ class DatasetSource(Source):
 
 
 def _problems(settings: Dataset, rows: Rows, name: str) -> list[tuple[int, str]]:
-    """Number and problem of each row that ``where`` keeps, every cell that will be used checked on the way."""
+    """Number and problem of each row that ``where`` keeps; checks every cell that will be used."""
     found: list[tuple[int, str]] = []
     for index, row in enumerate(rows):
         _check_row(settings, row, index, name)
@@ -198,7 +198,7 @@ def _problems(settings: Dataset, rows: Rows, name: str) -> list[tuple[int, str]]
 
 
 def _problem(settings: Dataset, row: Mapping[str, Any]) -> str:
-    """What makes two rows the same problem: the cells that the prompt is made of, whatever words stand around them."""
+    """Identity of a problem: the cells that the prompt is made of, without the template's words around them."""
     columns = fields_of(settings.template) if settings.template is not None else [settings.columns.prompt]
     return repr([_cell(row, column) for column in columns])
 
@@ -249,7 +249,7 @@ def _check_row(settings: Dataset, row: Mapping[str, Any], index: int, name: str)
 
 
 def _cell(row: Mapping[str, Any], column: str) -> Any:
-    """A cell by its column, or by ``column.key`` inside of one. Raises KeyError."""
+    """A cell by its column, or by ``column.key`` inside one. Raises KeyError."""
     if column in row:
         return row[column]
     outer, dot, inner = column.partition(".")
@@ -285,7 +285,7 @@ def _listed(allowed: Scalar | list[Scalar]) -> list[Scalar]:
 
 
 def _unless(fits: Callable[[Any], bool]) -> Callable[[Any], str | None]:
-    """What a cell holds that does not fit."""
+    """A check that describes a cell's value where it does not fit."""
     return lambda value: None if fits(value) else kind_of(value)
 
 

@@ -1,7 +1,7 @@
 """Symbolic logic: which letters follow from facts under rules, found by forward chaining over Horn rules.
 
 The level is how many rules must be applied, each one building on the letter before it, so that none can be skipped.
-A step such as ``A & C -> F`` is right when it is one of the rules and all before the arrow is known by then.
+A step such as ``A & C -> F`` is correct when it is one of the rules and all letters before the arrow are known by then.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Rule = tuple[tuple[str, ...], str]
 
 FACTS = 2
 NEVER = 4
-"""Letters that nothing makes true: rules that need one of them never apply."""
+"""Letters that are never true: rules that need one of them never apply."""
 
 _STEP = re.compile(r"\s*([A-Z](?:\s*&\s*[A-Z])*)\s*->\s*([A-Z])\s*")
 
@@ -39,13 +39,13 @@ class Logic(TasksSettings):
 
     kind: Literal["logic"] = "logic"
     levels: tuple[int, ...] = (1, 2, 3, 4, 5, 6)
-    """How many rules must be applied; tasks go round them, so that every level has the same share."""
+    """How many rules must be applied; tasks cycle through them, so that every level has the same share."""
     distractors: int = Field(2, ge=0, le=20)
     """Rules that never apply."""
     size: int = Field(100_000, ge=1)
     """Tasks in each split."""
     answer: Extract = Extract.model_validate({"tags": "answer"})
-    """Where the letters stand in a completion: whole, boxed, {after: MARK} or {tags: NAME}."""
+    """Where to find the letters in a completion: whole, boxed, {after: MARK} or {tags: NAME}."""
 
     @field_validator("levels")
     @classmethod
@@ -58,7 +58,7 @@ class Logic(TasksSettings):
 
 
 class LogicSource(Source):
-    """``source[i]`` follows from (seed, split, i) alone. A problem belongs to one split for good, whatever the seed."""
+    """``source[i]`` depends on (seed, split, i) alone. A problem always belongs to one split, whatever the seed."""
 
     def __init__(self, settings: Logic, split: Split, seed: int) -> None:
         self.settings = settings
@@ -97,7 +97,7 @@ def make_problem(rng: random.Random, level: int, distractors: int) -> tuple[list
     known = list(facts)
     chain: list[Rule] = []
     for conclusion in new:
-        # The newest letter is always needed: the letters can only be found one after the other.
+        # The newest letter is always needed: the letters can only be derived one after the other.
         premises = {known[-1], rng.choice(known)}
         chain.append((tuple(sorted(premises)), conclusion))
         known.append(conclusion)
@@ -113,7 +113,7 @@ def make_problem(rng: random.Random, level: int, distractors: int) -> tuple[list
 
 
 def follows(facts: Iterable[str], rules: Sequence[Rule]) -> set[str]:
-    """Every letter beyond the facts that the rules give."""
+    """Every letter beyond the facts that the rules derive."""
     start = set(facts)
     known = set(start)
     while new := {conclusion for premises, conclusion in rules if known >= set(premises)} - known:
@@ -157,7 +157,7 @@ def hints_of(steps: Sequence[str]) -> list[dict[str, str]]:
 
 
 def check_steps(facts: Sequence[str], rules: Sequence[str], steps: Sequence[str]) -> list[bool]:
-    """Whether each step is right: one of the rules, whose premises are facts or given by right steps before it."""
+    """Whether each step is correct: one of the rules, whose premises are facts or derived by correct earlier steps."""
     allowed = {_parse(rule) for rule in rules}
     known = set(facts)
     right: list[bool] = []

@@ -1,4 +1,4 @@
-"""Several task sources as one, each with its share."""
+"""Several task sources as one, weighted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lyceum.tasks.base import Source
 from lyceum.utils.errors import RecipeError
 
 PATTERN = 1000
-"""Tasks after which the order of the sources repeats; shares are kept to one in so many."""
+"""Tasks after which the order of the sources repeats; shares are exact to one in this many."""
 
 
 class Part(Settings):
@@ -28,7 +28,7 @@ class Part(Settings):
     tasks: Annotated[TasksSettings, slot("tasks")]
     """The source."""
     weight: float = Field(1.0, gt=0)
-    """Its share, relative to the other weights (no unit)."""
+    """Sampling weight, relative to the other weights (no unit)."""
 
 
 class Mixture(TasksSettings):
@@ -38,7 +38,7 @@ class Mixture(TasksSettings):
     parts: tuple[Part, ...] = Field(min_length=1)
     """The sources with their weights."""
     size: int | None = Field(None, ge=1, le=100_000_000)
-    """Tasks in each split; null takes as many as all sources have. A source with too few begins again."""
+    """Tasks in each split; null takes as many as all sources have. A source with too few repeats."""
 
     def build(self, split: Split, seed: int) -> MixtureSource:
         sources = [part.tasks.build(split, seed) for part in self.parts]
@@ -49,7 +49,7 @@ class Mixture(TasksSettings):
 
 
 class MixtureSource(Source):
-    """A fixed pattern of sources, each read from its beginning. Ids get the number of their source before them."""
+    """A fixed pattern of sources, each read from its beginning. Ids are prefixed by the number of their source."""
 
     def __init__(self, sources: Sequence[TaskSource], weights: Sequence[float], size: int) -> None:
         self.sources, self.size = sources, size
@@ -98,9 +98,9 @@ class MixtureSource(Source):
 
 
 def spread(weights: Sequence[float], length: int) -> list[int]:
-    """``length`` places for sources in proportion to their weights, each source's spread as evenly as can be.
+    """``length`` slots for sources in proportion to their weights, each source's spread as evenly as possible.
 
-    Each place goes to the source that is furthest behind its share, the first of those that are equal.
+    Each slot goes to the source that is furthest behind its share; ties go to the first.
     """
     total = sum(weights)
     given = [0] * len(weights)

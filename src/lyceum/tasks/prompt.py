@@ -1,4 +1,4 @@
-"""Prompts from templates and hints below them."""
+"""Prompts from templates, and hints appended to them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from lyceum.tasks.rows import kind_of
 from lyceum.utils.terminal import quoted
 
 MOST_NAMES = 50
-"""In a template."""
+"""Maximum names in a template."""
 
 
 def fields_of(template: str) -> list[str]:
     """The names in a template's braces. Raises ValueError where braces hold more than a name.
 
-    ``{question.__class__}`` or ``{0}`` would reach beyond the columns; a template comes with a recipe, from anywhere.
+    ``{question.__class__}`` or ``{0}`` would reach beyond the columns; templates come with untrusted recipes.
     """
     try:
         fields = [(name, spec, conversion) for _, name, spec, conversion in string.Formatter().parse(template)]
@@ -44,7 +44,7 @@ def fill(template: str, values: Mapping[str, Any]) -> str:
 
 
 def fault_of(messages: Any) -> str | None:
-    """What is wrong with a prompt's chat messages, to follow ``it holds``; None where nothing is."""
+    """The fault in a prompt's chat messages, to follow ``it holds``; None where they are valid."""
     if not isinstance(messages, list) or not messages:
         return kind_of(messages)
     for number, message in enumerate(messages):
@@ -75,7 +75,7 @@ def _fault_of_content(content: Any) -> str | None:
 
 
 def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Messages that have no fault, without what is null: a table gives each message, and each part, every key."""
+    """Valid messages without their null entries: a table gives each message, and each part, every key."""
 
     def present(cells: Mapping[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in cells.items() if value is not None}

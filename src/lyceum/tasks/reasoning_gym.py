@@ -1,7 +1,7 @@
 """Every dataset of reasoning-gym by name, graded by its own verifier.
 
-One process makes the entries of all these datasets and grades them (``_reasoning_gym_worker``); the run's own never
-imports reasoning-gym. Some entries depend on the order in which Python walks a set, or on the global random
+One worker process makes and grades the entries of all these datasets (``_reasoning_gym_worker``); the run's process
+never imports reasoning-gym. Some entries depend on Python's set iteration order, or on the global random
 generators: made here, they would differ between runs, and from the entries against which answers are graded.
 """
 
@@ -29,14 +29,14 @@ from lyceum.utils.terminal import quoted
 MOST_TRIES = 1000
 
 MAKING_SECONDS = 120.0
-"""How long one entry may take to make, its dataset with it where that was not made yet."""
+"""Maximum time to make one entry, and its dataset where that was not made yet."""
 
 TAKE_ANYTHING = ("game_of_life_halting",)
-"""Datasets whose verifier finds every answer right: it compares the truth values of two texts."""
+"""Datasets whose verifier accepts every answer: it compares the truth values of two texts."""
 
 
 class ReasoningGym(TasksSettings):
-    """Tasks of one reasoning-gym dataset; several go together in a ``mixture``."""
+    """Tasks of one reasoning-gym dataset; combine several in a ``mixture``."""
 
     kind: Literal["reasoning-gym"] = "reasoning-gym"
     dataset: str
@@ -46,18 +46,18 @@ class ReasoningGym(TasksSettings):
     size: int = Field(10_000, ge=1)
     """Tasks in each split."""
     answer: Extract = Extract.model_validate({"tags": "answer"})
-    """Where the answer stands in a completion: whole, boxed, {after: MARK} or {tags: NAME}."""
+    """Where to find the answer in a completion: whole, boxed, {after: MARK} or {tags: NAME}."""
     system: str | None = None
-    """A system message before each question."""
+    """System message before each question."""
     instruction: str = "Give the final answer inside <answer> and </answer>."
-    """What stands below each question; empty for nothing."""
+    """Text below each question; empty for nothing."""
     level: str | None = None
-    """Entry of the metadata that is the level, such as ``num_terms``; null takes ``difficulty`` if it is a value, or
-    else 1 to 5 by where the entry stands in the ranges that its dataset draws from."""
+    """Metadata entry that is the level, such as ``num_terms``; null takes ``difficulty`` if it is a value, or
+    else 1 to 5 by the entry's position in the ranges that its dataset draws from."""
     correct_at: float = Field(1.0, gt=0, le=1)
-    """Score from which on an answer counts as correct (no unit)."""
+    """Minimum score of a correct answer (no unit)."""
     timeout_seconds: float = Field(10.0, gt=0)
-    """Longest time for the check of one answer, in seconds; one that takes longer is ungraded."""
+    """Time limit for checking one answer, in seconds; one that takes longer is ungraded."""
 
     @model_validator(mode="after")
     def _dataset_exists(self) -> ReasoningGym:
@@ -98,15 +98,15 @@ def _process_of(owner: int) -> Pool:
 
 
 def process() -> Pool:
-    """The process that makes and grades, started by its first job and kept to the end of the program.
+    """The process that makes and grades, started by its first job and kept until the program ends.
 
-    A fork of the run has one of its own: it has none of the threads that speak to the run's.
+    A fork of the run has its own: it has none of the threads that talk to the run's process.
     """
     return _process_of(os.getpid())
 
 
 class ReasoningGymSource(Source):
-    """``source[i]`` follows from (seed, split, i) alone. A question belongs to one split whatever the seed."""
+    """``source[i]`` depends on (seed, split, i) alone. A question belongs to one split whatever the seed."""
 
     def __init__(self, settings: ReasoningGym, split: Split, seed: int) -> None:
         self.settings, self.split, self.seed = settings, split, seed
@@ -136,7 +136,7 @@ class ReasoningGymSource(Source):
         )
 
     def _entry(self, number: int, index: int) -> dict[str, Any]:
-        """Question, answer and metadata. A try is a dataset of its own: some end at their size."""
+        """Question, answer and metadata. Each try is a separate dataset: some end at their size."""
         dataset = self.settings.dataset
         try:
             entry = process().submit(self._job("entry", number, index)).result()
@@ -182,7 +182,7 @@ class ReasoningGymSource(Source):
         async def grade(task: Task, leaves: Sequence[Node]) -> list[Grade]:
             number, index = task.columns["entry"]
             try:
-                # A process that was replaced has to make the entry again: that is no part of an answer's time.
+                # A replaced process has to make the entry again: that does not count as an answer's time.
                 await process().run(self._job("entry", number, index))
             except WorkerError as error:
                 return [Grade.ungraded(str(error)) for _ in leaves]
@@ -198,9 +198,9 @@ def config_fields() -> Mapping[str, list[str]]:
 
 
 def level_in_ranges(metadata: Mapping[str, Any]) -> int | None:
-    """1 to 5: where an entry's own metrics stand, on average, in the ranges (low, high) under ``difficulty``.
+    """1 to 5: average position of an entry's own values in the ranges (low, high) under ``difficulty``.
 
-    None where the metadata gives no figure with a range of its own.
+    None where the metadata has no number with such a range.
     """
     ranges = metadata.get("difficulty")
     places: list[float] = []

@@ -1,4 +1,4 @@
-"""Rows of a dataset from a file, a folder or the Hugging Face hub, with a clear message where there are none."""
+"""Rows of a dataset from a file, a folder or the Hugging Face hub, with a clear message if there are none."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ def read_rows(path: str, *, subset: str | None, split: str, key: str) -> Rows:
         split: which split, where there are several.
         key: the recipe's key that holds the path, for the message.
     Raises:
-        RecipeError: there is nothing there, it cannot be read, or it is empty. A row that cannot be made, when it is
-            asked for, is one too.
+        RecipeError: the path does not exist, cannot be read, or is empty; also raised on access to an unreadable row.
     """
     place = Path(path).expanduser()
     if place.is_file():
@@ -50,7 +49,7 @@ def read_rows(path: str, *, subset: str | None, split: str, key: str) -> Rows:
 
 
 class _Table:
-    """Rows of an Arrow table, made when asked for."""
+    """Rows of an Arrow table, made on access."""
 
     def __init__(self, table: Any) -> None:
         self.table = table
@@ -67,7 +66,7 @@ class _Table:
 
 
 class _Guarded:
-    """Rows whose making may fail: a date that Python has not, bytes that are no text, an image that is none."""
+    """Rows whose decoding may fail: a date outside Python's range, bytes that are not text, a broken image."""
 
     def __init__(self, rows: Rows, name: str, key: str) -> None:
         self.rows, self.name, self.key = rows, name, key
@@ -88,7 +87,7 @@ class _Guarded:
                 yield row
                 made += 1
         except Exception:
-            for index in range(made, len(self)):  # whole batches fail: which row is it?
+            for index in range(made, len(self)):  # whole batches fail: find the row
                 yield self[index]
 
 
@@ -100,7 +99,7 @@ def _read_file(place: Path, key: str) -> Rows:
             try:
                 rows = read_json(place.read_bytes(), limits=DATA)
             except DocumentError as error:
-                raise RecipeError(f"{key}: {str(place)!r} is no JSON: {error}") from None
+                raise RecipeError(f"{key}: {str(place)!r} is not JSON: {error}") from None
             if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
                 raise RecipeError(f"{key}: {str(place)!r} must be a JSON list of objects, or JSON lines named .jsonl")
             return rows
@@ -131,7 +130,7 @@ def _read_json_lines(place: Path, key: str) -> Rows:
                 try:
                     row = read_json(line, limits=DATA)
                 except DocumentError as error:
-                    raise RecipeError(f"{key}: {where}: no JSON: {error}") from None
+                    raise RecipeError(f"{key}: {where}: not JSON: {error}") from None
                 if not isinstance(row, dict):
                     raise RecipeError(f"{key}: {where} holds {kind_of(row)}; allowed: an object with named cells")
                 rows.append(row)
@@ -141,7 +140,7 @@ def _read_json_lines(place: Path, key: str) -> Rows:
 
 
 def _read_folder(place: Path, split: str, key: str) -> Rows:
-    """A folder that ``save_to_disk`` wrote, or one of data files that ``load_dataset`` understands."""
+    """A folder written by ``save_to_disk``, or one of data files that ``load_dataset`` reads."""
     import datasets
 
     saved = any((place / name).is_file() for name in ("dataset_dict.json", "state.json"))
@@ -159,7 +158,7 @@ def _read_hub(name: str, subset: str | None, split: str, key: str) -> Rows:
         return _choose_split(datasets.load_dataset(name, subset), split, name, key)
     except RecipeError:
         raise
-    except Exception as error:  # not found, gated, no network, a subset that must be named: the hub's words say which
+    except Exception as error:  # not found, gated, no network, a subset that must be named: the hub says which
         raise RecipeError(
             f"{key}: got {name!r}: no such file or folder, and the Hugging Face hub gave {describe(error)}; "
             "allowed: a .jsonl, .json or .parquet file, a folder, or a dataset's name on the hub"
@@ -182,7 +181,7 @@ def _neighbour(place: Path) -> str:
 
 
 def kind_of(value: Any) -> str:
-    """A cell's kind as one says it."""
+    """A cell's type in plain words."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"{value}, which is not a number,"
     names = {

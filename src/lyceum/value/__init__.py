@@ -1,1 +1,1 @@
-"""Value and process models: what a path is worth before it is finished, or when nobody can verify it."""
+"""Value and process models: the value of a path that is unfinished or cannot be verified."""

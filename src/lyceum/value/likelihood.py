@@ -1,4 +1,4 @@
-"""The policy's own likelihood as the worth of a path: nothing to train, nothing to load."""
+"""The policy's own likelihood as the value of a path: nothing to train, nothing to load."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from lyceum.models.policy import Policy
 
 
 class Likelihood(ValueSettings):
-    """How likely the policy found what it wrote, its length taken into account.
+    """Length-normalised likelihood of a path under the policy.
 
     Source: BFS-Prover, arXiv:2502.03438, section 3.1, which ranks a path by its exponent (there a token is a tactic).
     """
 
     reads: ClassVar[bool] = False
-    """The engine has said all there is to know of a path's tokens."""
+    """The engine's log-probabilities are enough: the path's tokens are not read again."""
 
     kind: Literal["likelihood"] = "likelihood"
     length_power: float = Field(default=1.0, ge=0, le=1)
-    """The sum of log-probabilities is divided by the number of tokens to this power: 1 is the mean of a token, 0 the
-    likelihood of the whole path, between them longer paths are favoured less than by the mean."""
+    """Length normalisation: the sum of log-probabilities is divided by the number of tokens to this power: 1 is the
+    mean per token, 0 the whole path's likelihood; between them longer paths are favoured less than by the mean."""
 
     def build(self, policy: Policy, *, seed: int) -> PathLikelihood:
         return PathLikelihood(self.length_power)

@@ -1,4 +1,4 @@
-"""A transformer that reads paths: a token classifier with one label, TRL's format of process reward models."""
+"""A transformer value model of paths: a token classifier with one label, TRL's format of process reward models."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Loss = Literal["mse", "bce"]
 
 
 class PathModel(ValueSettings):
-    """A Hugging Face token classifier; the sigmoid of its logit is what a path is worth.
+    """A Hugging Face token classifier; the sigmoid of its logit is a path's value.
 
     Source: the value model of ReST-MCTS*, arXiv:2406.03816, section 3.3 (there a linear head without a sigmoid, on the
     last token); models with a label for each step, as TRL trains them, are read by ``over``.
@@ -40,27 +40,27 @@ class PathModel(ValueSettings):
 
     kind: Literal["model"] = "model"
     path: PathText | None = None
-    """Folder or hub name of a ``*ForTokenClassification`` model with one label, or two of which the second means right,
-    and the policy's own vocabulary; null copies the policy's body, under a new head that says 0.5 of every path."""
+    """Folder or hub name of a ``*ForTokenClassification`` model with one label, or two (incorrect, correct), and the
+    policy's own vocabulary; null copies the policy's body, under a new head that predicts 0.5 for every path."""
     allow_unused_weights: tuple[str, ...] = ()
-    """Names of weights in its files that a token classifier may have no place for, ``*`` standing for anything."""
+    """Names of weights in its files that the token classifier may leave unused; ``*`` is a wildcard."""
     over: Over = "end"
-    """Which logits count: that of the path's last token, or those at the ends of its steps: the last one, the least, or
-    the product of all."""
+    """Which logits count: that of the path's last token, or those at the ends of its steps: the last one, the lowest,
+    or the product of all."""
     separator: str = ""
-    """Token, as text, that ends a step; with an empty text every node of the tree is one."""
+    """Token, as text, that ends a step; if empty, every node of the tree is a step."""
     loss: Loss = "mse"
-    """How it learns: squared error of the sigmoid (the papers' choice), or cross-entropy."""
+    """Training loss: squared error of the sigmoid (the papers' choice), or cross-entropy."""
     lr: float = Field(default=3e-6, gt=0, le=1e6)
-    """AdamW's learning rate; 3e-6 in the authors' code."""
+    """Learning rate of AdamW; 3e-6 in the authors' code."""
     epochs: int = Field(default=2, ge=1)
-    """Passes over the examples of a round."""
+    """Epochs over the examples of a round."""
     batch: int = Field(default=64, ge=1)
-    """Paths of one update."""
+    """Paths per update."""
     max_grad_norm: float = Field(default=1.0, gt=0)
-    """Gradients longer than this are scaled down to it."""
+    """Maximum gradient norm; larger gradients are scaled down to it."""
     micro_batch_tokens: BatchTokens = 8192
-    """Unique tokens forwarded at once; neither values nor gradients depend on it, the memory does."""
+    """Unique tokens per forward pass; affects memory, but neither values nor gradients."""
 
     def check(self, stage: Composition) -> list[str]:
         lines = [] if self.path is None else wrong_folder(self.path, self.allow_unused_weights)
@@ -106,7 +106,7 @@ class PathValues:
             return [worth(logits, self.settings.over) for part in parts for logits in part]
 
     def places(self, path: Node, tokens: Sequence[int]) -> list[int]:
-        """Which of a path's tokens are asked: its last, or the ends of its steps, where it has any."""
+        """Positions of a path where logits are read: its last token, or the ends of its steps, where it has any."""
         end = len(tokens) - 1
         if self.settings.over == "end":
             return [end]
@@ -125,27 +125,27 @@ class PathValues:
     def _logits(
         self, paths: Sequence[Sequence[int]], places: Sequence[Sequence[int]]
     ) -> Iterator[tuple[Float[Tensor, " place"], ...]]:
-        """Of each run of paths that were forwarded together: the logits at the places of each path."""
+        """For each micro-batch of paths: the logits at the places of each path."""
         done = 0
         for trie in packed(paths, self.settings.micro_batch_tokens):
             asked = places[done : done + len(trie.rows)]
             where = [row[at] for row, of_row in zip(trie.rows, asked, strict=True) for at in of_row]
             hidden = trie.hidden(self.body, self.model.device)
             z = self.head(hidden[torch.tensor(where, device=hidden.device)]).float()
-            # Of two labels the softmax of the second is the sigmoid of their difference.
+            # With two labels the softmax of the second is the sigmoid of their difference.
             logit = z[:, 0] if z.shape[1] == 1 else z[:, 1] - z[:, 0]
             yield logit.split([len(of_row) for of_row in asked])
             done += len(trie.rows)
 
     def fit(self, examples: Sequence[tuple[Sequence[int], float]]) -> dict[str, float]:
-        """Regress what paths' last tokens say on what the paths are worth.
+        """Regress the predictions at paths' last tokens on the paths' values.
 
         Args:
-            examples: (token ids from the prompt's first on, worth in 0 .. 1) of each path.
+            examples: (token ids from the prompt's first on, value in 0 .. 1) of each path.
         """
         for _, target in examples:
             if not 0 <= target <= 1:
-                raise ValueError(f"a path's worth is {target}; allowed: 0 to 1")
+                raise ValueError(f"a path's value is {target}; allowed: 0 to 1")
         if not examples:
             return {"paths": 0.0}
         metrics = {"paths": float(len(examples))} | self._foreseen(examples)
@@ -161,7 +161,7 @@ class PathValues:
         return metrics | {"loss/first": losses[0], "loss/last": losses[-1]}
 
     def _foreseen(self, examples: Sequence[tuple[Sequence[int], float]]) -> dict[str, float]:
-        """How much of what paths turned out to be worth was said before any of it was learnt."""
+        """Explained variance of the paths' values by predictions made before training on them."""
         paths, targets = [list(path) for path, _ in examples], [target for _, target in examples]
         with torch.no_grad():
             parts = self._logits(paths, [[len(path) - 1] for path in paths])
@@ -173,7 +173,7 @@ class PathValues:
         return torch.randperm(n, generator=generator).tolist()
 
     def _update(self, batch: Sequence[tuple[Sequence[int], float]]) -> float:
-        # Sorted, so that paths of one tree stand beside each other and share their beginnings.
+        # Sorted, so that paths of one tree are adjacent and share their prefixes.
         batch = sorted(batch, key=lambda example: tuple(example[0]))
         paths = [path for path, _ in batch]
         target = torch.tensor([target for _, target in batch], device=self.model.device)
@@ -218,12 +218,12 @@ class PathValues:
 
 
 def worth(logits: Float[Tensor, " step"], over: Over) -> float:
-    """v = sigmoid(z) of the last, or the least or the product of all of them; in 0 .. 1.
+    """v = sigmoid(z) of the last, or the minimum or the product of all of them; in 0 .. 1.
 
     Args:
         logits: z at the ends of a path's steps, in order; a single one with ``end``.
     Source:
-        Let's Verify Step by Step, arXiv:2305.20050, appendix F (least and product).
+        Let's Verify Step by Step, arXiv:2305.20050, appendix F (minimum and product).
     """
     said = torch.sigmoid(logits)
     match over:
@@ -249,7 +249,7 @@ def path_loss(logits: Float[Tensor, " p"], target: Float[Tensor, " p"], loss: Lo
 
 
 def copied(policy: Policy) -> transformers.PreTrainedModel:
-    """The policy's body as it is now, adapters merged, under a head that says 0.5 of everything.
+    """The policy's current body, adapters merged, under a head that predicts 0.5 everywhere.
 
     Raises:
         RecipeError: transformers has no token classifier of this architecture.
@@ -259,7 +259,7 @@ def copied(policy: Policy) -> transformers.PreTrainedModel:
     config = copy.deepcopy(causal.config)
     config.num_labels, config._attn_implementation = 1, None
     try:
-        with torch.random.fork_rng(devices=[]):  # what is drawn here is overwritten
+        with torch.random.fork_rng(devices=[]):  # random initial weights are overwritten below
             model = transformers.AutoModelForTokenClassification.from_config(config, trust_remote_code=False)
     except ValueError as error:
         raise RecipeError(
@@ -269,7 +269,7 @@ def copied(policy: Policy) -> transformers.PreTrainedModel:
     body = cast(nn.Module, getattr(causal, causal.base_model_prefix))
     cast(nn.Module, getattr(model, model.base_model_prefix)).load_state_dict(body.state_dict())
     head = head_of(model)
-    # Zero: nothing random needs a seed, and nothing is known of any path yet.
+    # Zero: no random initial weights that need a seed, and the same prediction for every path.
     nn.init.zeros_(head.weight)
     if head.bias is not None:
         nn.init.zeros_(head.bias)
@@ -280,9 +280,9 @@ def loaded(path: str, policy: Policy, may_leave: tuple[str, ...] = ()) -> transf
     """A token classifier that reads the policy's own tokens.
 
     Args:
-        may_leave: patterns of weights in its files that a token classifier may have no place for.
+        may_leave: patterns of weights in its files that the token classifier may leave unused.
     Raises:
-        RecipeError: it cannot be loaded, is no token classifier, or has another vocabulary than the policy.
+        RecipeError: it cannot be loaded, is not a token classifier, or has another vocabulary than the policy.
     """
     if lines := wrong_folder(path, may_leave):
         raise RecipeError(lines)
@@ -303,8 +303,7 @@ def loaded(path: str, policy: Policy, may_leave: tuple[str, ...] = ()) -> transf
 
 
 def wrong_folder(path: str, may_leave: tuple[str, ...] = ()) -> list[str]:
-    """What is wrong with a local folder, as far as its files tell without reading a weight; nothing of what may be a
-    hub's name."""
+    """Errors in a local folder that its files show without reading a weight; none for what may be a hub name."""
     checkpoint = _checkpoint(path, may_leave)
     place = Path(checkpoint.source)
     allowed = "allowed: the folder of a model *ForTokenClassification, owner/name of a hub, or null"
@@ -333,7 +332,7 @@ def head_of(model: transformers.PreTrainedModel) -> nn.Linear:
     """The layer that makes labels of hidden states.
 
     Raises:
-        RecipeError: it is not to be found, has more than two labels, or the model's attention looks ahead.
+        RecipeError: it is not found, has more than two labels, or the model's attention is not causal.
     """
     head = getattr(model, "score", None) or getattr(model, "classifier", None)
     if not isinstance(head, nn.Linear) or head.out_features > 2:
@@ -341,7 +340,7 @@ def head_of(model: transformers.PreTrainedModel) -> nn.Linear:
         raise RecipeError(f"value.path: {type(model).__name__} has {said} labels; allowed: 1, or 2 (wrong, right)")
     if any(getattr(module, "is_causal", True) is False for module in model.modules()):
         raise RecipeError(
-            f"value.path: {type(model).__name__} lets tokens see those after them, so that a path's worth would not "
+            f"value.path: {type(model).__name__} lets tokens see those after them, so that a path's value would not "
             "be its own; allowed: a causal model (Llama, Qwen, Mistral, ...)"
         )
     return head

@@ -1,4 +1,4 @@
-"""What a finished tree says that its unfinished paths are worth: targets for a value model."""
+"""Training targets of a value model: values of unfinished paths from a finished tree."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from lyceum.utils.numbers import mean
 
 Targets = Literal["process", "mean-outcome"]
 Examples = list[tuple[list[int], float]]
-"""(token ids from the prompt's first on, worth in 0 .. 1) of each path."""
+"""(token ids from the prompt's first on, value in 0 .. 1) of each path."""
 
 
 def examples_of(tree: Tree, targets: Targets) -> Examples:
-    """The tree's paths under its own prompt with what they are worth, each path once, in the order of the tree."""
+    """The tree's paths under its own prompt with their values, each path once, in the order of the tree."""
     found: dict[tuple[int, ...], float] = {}
     for node, value in TARGETS[targets](tree).items():
         found.setdefault(tuple(node.path_tokens()), value)
@@ -23,19 +23,19 @@ def examples_of(tree: Tree, targets: Targets) -> Examples:
 
 
 def process_values(tree: Tree) -> dict[Node, float]:
-    """Worth of each step, from how far it is from a right answer; nothing where the tree has no right answer.
+    """Value of each step, from its distance to a correct answer; empty where the tree has no correct answer.
 
         v_0 = 0 at the prompt,  v_k = max(v_{k-1} + w_k, 0),  w_k = (1 - v_{k-1}) / (m_k + 1) * (1 - 2 r_k)
 
-    A step that leads to a right answer has r_k = 0, and m_k steps are left from it to the nearest one. A step that does
-    not has r_k = 1, and its m_k + 1 is that of the nearest step above it that does: m steps are left from there. Only
-    steps on the way to a graded end have a value, since nothing is known of the others.
+    A step that leads to a correct answer has r_k = 0, and m_k steps are left from it to the nearest one. A step that
+    does not has r_k = 1, and its m_k + 1 is that of the nearest step above it that does: m steps are left from there.
+    Only steps on a path to a graded leaf have a value, since nothing is known about the others.
 
     Returns:
-        Step -> v in 0 .. 1, exactly 1 at a right end; the prompt itself is left out.
+        Step -> v in 0 .. 1, exactly 1 at a correct leaf; the prompt itself is left out.
     Source:
-        ReST-MCTS*, arXiv:2406.03816, equations 1 and 2, section 3.3; what stands for r_k and for m_k below a wrong
-        step: the authors' code (MCTS/base.py, get_full_value_samples_vm).
+        ReST-MCTS*, arXiv:2406.03816, equations 1 and 2, section 3.3; r_k and m_k below an incorrect step: the authors'
+        code (MCTS/base.py, get_full_value_samples_vm).
     """
     left = _steps_left(tree)
     values: dict[Node, float] = {}
@@ -51,7 +51,7 @@ def process_values(tree: Tree) -> dict[Node, float]:
             if child in left:
                 stack.append((child, step_value(value, left[child] + 1, right=True), left[child]))
             elif child in graded:
-                # Below a wrong step the distance stays that of the last right one, as if one had to go back to it.
+                # Below an incorrect step the distance stays that of the last correct one, as if backtracking to it.
                 stack.append((child, step_value(value, distance + 1, right=False), distance))
     return values
 
@@ -64,7 +64,7 @@ def step_value(above: float, steps: int, *, right: bool) -> float:
         steps: m_k + 1: the steps left, this one counted.
         right: whether r_k is 0.
     Returns:
-        v_k in 0 .. 1: 1 for the last right step (m_k = 0), never more than above for a wrong one.
+        v_k in 0 .. 1: 1 for the last correct step (m_k = 0), never more than above for an incorrect one.
     Source:
         ReST-MCTS*, arXiv:2406.03816, equations 1 and 2.
     """
@@ -72,7 +72,7 @@ def step_value(above: float, steps: int, *, right: bool) -> float:
 
 
 def mean_outcomes(tree: Tree) -> dict[Node, float]:
-    """Worth of each step: the mean of what the graded ends below it got, each end counted once, cut to 0 .. 1.
+    """Value of each step: the mean outcome of the graded leaves below it, each leaf counted once, clipped to 0 .. 1.
 
     Source:
         ReST-RL, arXiv:2508.19576, section 3.2: an expanded state's mean reward and a completion's own.
@@ -92,7 +92,7 @@ TARGETS: Mapping[Targets, Callable[[Tree], dict[Node, float]]] = {
 
 
 def _steps_left(tree: Tree) -> dict[Node, int]:
-    """Of each node that leads to a right end: steps from it to the nearest one; 0 for a right end itself."""
+    """For each node that leads to a correct leaf: steps to the nearest one; 0 for a correct leaf itself."""
     left: dict[Node, int] = {}
     for node in tree.root.walk():
         at: Node | None = node if is_right(node) else None
@@ -104,7 +104,7 @@ def _steps_left(tree: Tree) -> dict[Node, int]:
 
 
 def _with_graded_end(root: Node) -> set[Node]:
-    """Nodes below which, or at which, a trajectory was graded."""
+    """Nodes at or below which a trajectory was graded."""
     found: set[Node] = set()
     for node in root.walk():
         at: Node | None = node if node.grade is not None and node.grade.outcome is not None else None
@@ -115,7 +115,7 @@ def _with_graded_end(root: Node) -> set[Node]:
 
 
 def explained_variance(predicted: Sequence[float], actual: Sequence[float]) -> float | None:
-    """1 - Var(actual - predicted) / Var(actual); None where all are equal and there is nothing to explain."""
+    """1 - Var(actual - predicted) / Var(actual); None where all actual values are equal."""
     spread = _variance(actual)
     return None if spread == 0 else 1 - _variance([a - p for a, p in zip(actual, predicted, strict=True)]) / spread
 

@@ -1,1 +1,1 @@
-"""``reward=math``: where an answer stands (``answer``), what it names (``notation``), if it is right (``compare``)."""
+"""``reward=math``: finding an answer (``answer``), its values (``notation``), whether it is correct (``compare``)."""

@@ -1,6 +1,6 @@
-"""Where in a text its answer to a mathematical question stands: pure functions, which compute nothing.
+"""Finding the answer to a mathematical question in a text: pure functions, which compute nothing.
 
-Their time is linear in the length of the text; patterns of which that cannot be said see 2,000 characters of it.
+Their time is linear in the length of the text; patterns that are not linear see at most 2,000 characters of it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from itertools import chain
 
 from lyceum.reward.mathematics.notation import LONGEST, TEXT, WORD
 
-_BRACE = re.compile(r"\\{1,2}(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)  # a backslash that was escaped is met in data
+_BRACE = re.compile(r"\\{1,2}(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)  # escaped backslashes occur in data
 
 
 def answer_of(text: str, *, parts: bool = False) -> str | None:
-    """The text's last box; without one, a formula that is all of it, or the value that it states in words.
+    """The text's last box; without one, the whole text if it is a formula, or the value that it states in words.
 
     ``parts``: see ``boxes``.
     """
@@ -27,7 +27,7 @@ def answer_of(text: str, *, parts: bool = False) -> str | None:
 
 
 def right_answer_of(text: str) -> str:
-    """What of a task's answer counts: its boxes, the value that it states in words, else all of it as a formula."""
+    """The value of a task's answer: its boxes, the value that it states in words, else all of it as a formula."""
     found = boxes(text, parts=True)
     if not found and re.search(r"\$|\\\(|\\\[", text) and not _is_formula(text):
         found = stated(text[-LONGEST:])
@@ -39,14 +39,14 @@ def _is_formula(text: str) -> bool:
 
 
 def boxes(text: str, *, parts: bool = False) -> str | None:
-    """The inside of the last outermost box, after those that it is joined with; None without any box.
+    """The inside of the last outermost box, joined with those before it that belong to it; None without any box.
 
     Boxes with nothing between them but ``,``, ``;``, "and" or "or" are one answer, which names several values; with
     ``parts`` also those with nothing at all between them, or with "and" and a few words, as in an answer of several
-    parts. A last box that is not closed is no answer (""), and neither is one before it.
+    parts. A last box that is not closed is not an answer (""), and neither is one before it.
     """
     opened: list[tuple[int, int] | None] = []
-    closed: list[tuple[int, int, int]] = []  # where \boxed begins, where its inside does, where that ends
+    closed: list[tuple[int, int, int]] = []  # start of \boxed, start and end of its inside
     for found in _BRACE.finditer(text):
         mark = found.group()
         if mark == "{":
@@ -54,7 +54,7 @@ def boxes(text: str, *, parts: bool = False) -> str | None:
         elif mark == "}":
             if opened and (box := opened.pop()) is not None:
                 while closed and closed[-1][0] > box[0]:
-                    closed.pop()  # it stands inside this one
+                    closed.pop()  # nested in this one
                 closed.append((*box, found.start()))
         elif mark.endswith("{") and len(mark) > 2:
             opened.append((found.start(), found.end()))
@@ -73,7 +73,7 @@ def boxes(text: str, *, parts: bool = False) -> str | None:
 
 
 def _between_boxes(gap: str, parts: bool) -> str | None:
-    """The separator that makes two boxes one answer; None where what stands between them does not."""
+    """The separator where the text between two boxes makes them one answer, else None."""
     if len(gap) > 60:
         return None
     gap = re.sub(rf"\\[()\[\]]|{TEXT}|\\q?quad(?![A-Za-z])|[\\$*{{}}\s.]", " ", gap)
@@ -92,13 +92,13 @@ _CORRECTIONS = frozenset(
 _PROSE = re.compile(
     r"(?<![\\A-Za-z{])(?!(?:and|or|sqrt|pi|inf|sin|cos|tan|log|ln|exp)\b)[A-Za-z]{2,}(?![A-Za-z}])|[#\n]|^\*\*"
 )
-"""What stands in sentences and no formula: a word that is no function's name, outside of LaTeX's braces."""
+"""Marks a sentence and not a formula: a word that is not a function's name, outside LaTeX braces."""
 
 _NUMBER = r"[-+\u2212]?[$€£¥₹]?(?:\d+(?:[ ,]\d{3})+(?!\d)(?:\.\d+)?|\d+,\d{1,2}(?![\d,])|\d+(?:\.\d+)?|\.\d+)"
 _FURTHER = rf"\s*(?:\*\*|[-+*/^×÷=()\u2212])[-+*/^×÷=()\s\u2212]*(?:{_NUMBER}|\w(?!\w))\)*"
 _INLINE = (
     r"\$\$[^$]+\$\$|\\\[(?:[^\\]|\\(?!\]))+\\\]|\\\((?:[^\\]|\\(?!\)))+\\\)"
-    # A closing dollar that stands after a space where the opening one does not, or before a digit, is a price.
+    # A closing dollar after a space where the opening one is not followed by one, or before a digit, is a price.
     r"|\$(?=\S)[^$\n]*[^$\s]\$(?!\d)|\$\s[^$\n]+\s\$(?!\d)"
 )
 _VALUE = re.compile(
@@ -116,7 +116,7 @@ _IS = re.compile(r"\W*(?:is|are|equals?|to be|=)\W*")
 
 
 def stated(text: str) -> str | None:
-    """The values that the last "answer ..." is followed by, else the last of the text's last line that has any.
+    """The values that follow the last "answer ...", else the last value of the last line that has any.
 
     A value is a formula between dollars or an expression of digits. Several, joined by "or", "and", "," or ";" with
     hardly a word between them, are one answer.
@@ -147,7 +147,7 @@ def stated(text: str) -> str | None:
 def _said_of(
     text: str, first: re.Match[str], rest: Iterator[re.Match[str]]
 ) -> tuple[re.Match[str], Iterator[re.Match[str]]]:
-    """Of "$n$ is 34", what n is."""
+    """In "$n$ is 34", the value of n."""
     for value in rest:
         if not _IS.fullmatch(text[first.end() : value.start()]):
             return first, chain((value,), rest)
@@ -167,12 +167,12 @@ def _joined(text: str, first: re.Match[str], rest: Iterator[re.Match[str]]) -> s
 
 
 def _formula(value: re.Match[str]) -> str:
-    """A value with a point for the comma of ``2,74``; in LaTeX, that would be a list."""
+    """A value with a decimal point instead of the comma of ``2,74``, which would be a list in LaTeX."""
     return value.group() if value["latex"] else re.sub(r"(?<=\d),(?=\d{1,2}(?!\d))", ".", value.group())
 
 
 def _separator(gap: str) -> str | None:
-    """ " or " or " , " where the text between two values makes the second one more answer; None where it does not."""
+    """ " or " or " , " where the text between two values makes the second a further answer, else None."""
     if _EXPLAINS.search(gap):
         return None
     words = [word.lower() for word in WORD.findall(gap)]

@@ -1,4 +1,4 @@
-"""Whether an answer says what the task's answer says, and nothing else. Imported where it runs: in a worker process."""
+"""Whether an answer equals the task's answer, and names no other value. Imported only in a worker process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Right:
     """A task's answer, to compare with.
 
     Raises:
-        ValueError: there is nothing to read in it.
+        ValueError: it cannot be parsed.
     """
 
     def __init__(self, answer: str) -> None:
@@ -51,7 +51,7 @@ class Right:
         self.kind = _kind(self.items, self.value)
 
     def is_given_by(self, completion: str, *, boxed: bool) -> bool:
-        """Whether the completion gives this answer, and no value that is not it; ``boxed``: in a box."""
+        """Whether the completion gives this answer and no other value; ``boxed``: in a box."""
         find = boxes if boxed else answer_of
         said = find(completion)
         if not said:
@@ -72,7 +72,7 @@ class Right:
         return all(one(item.sides) for item in found)
 
     def _names(self, sides: Sequence[Side]) -> bool:
-        """Whether every side is this value, or what it is the value of (``x``, ``f(2)``), or rounds it."""
+        """Whether every side is this value, or a name of it (``x``, ``f(2)``), or rounds it."""
         named = False
         for place, side in enumerate(sides):
             if side.approximate and named:
@@ -116,13 +116,13 @@ class Right:
 
     def _same_list(self, text: str, found: Sequence[Item]) -> bool:
         ours, theirs = brackets_around(self.text), brackets_around(text)
-        if ours and theirs and ours != theirs:  # {1, 2} is no interval and no pair
+        if ours and theirs and ours != theirs:  # {1, 2} is neither an interval nor a pair
             return False
         if not all(_coherent(item.sides) for item in found):
             return False
         labels = {item.sides[0].text for item in self.items if len(item.sides) > 1}
         if len(labels) == len(self.items) > 1 and all(len(item.sides) == 1 for item in found):
-            # x = 1, y = 2 may be given as 1, 2 or (1, 2), and not as 2, 1.
+            # x = 1, y = 2 may be given as 1, 2 or (1, 2), but not as 2, 1.
             inner = items(text[1:-1]) if theirs == "(" and len(found) == 1 else found
             return len(inner) == len(self.items) and all(
                 _same_texts(mine.sides[-1].text, other.sides[-1].text)
@@ -163,14 +163,14 @@ def _list(read: Sequence[Item], *, units: bool) -> str:
 
 
 def _equation(sides: Sequence[Side], *, units: bool = False) -> str:
-    """An item without units and approximations; of a chain, its ends."""
+    """An item without units and approximations; for a chain, its ends."""
     exact = [side.text for side in sides if side.text and not side.approximate] or [sides[-1].text]
     exact = [_bare(side, units) for side in exact]
     return exact[0] if len(exact) == 1 else f"{exact[0]} = {exact[-1]}"
 
 
 def _coherent(sides: Sequence[Side]) -> bool:
-    """Whether all sides that are values, and all after the first that are formulas, are the same."""
+    """Whether all sides that are values, and all formulas after the first, are equal."""
     if len(sides) < 2:
         return True
     first, *others = sides
@@ -194,17 +194,17 @@ def _same_texts(right: str, said: str) -> bool:
 
 
 def _bare(text: str, units: bool) -> str:
-    """A side without its unit; ``units``: nor one that is no ``\\text{}``, of those that math-verify knows."""
+    """A side without its unit; ``units``: also without units outside ``\\text{}`` that math-verify knows."""
     bare = without_units(text)
-    # math-verify takes all from the first \text on for a unit: 5 \text{ apples}, 6 \text{ pears} is 5 to it.
+    # math-verify takes everything from the first \text on for a unit: 5 \text{ apples}, 6 \text{ pears} is 5 to it.
     return normalize_latex(bare, _UNITS_ALONE) if units and not re.search(TEXT, bare) else bare
 
 
 def _value(text: str, *, units: bool) -> Any:
-    """The formula as SymPy has it; None where the parser cannot read all of it.
+    """The formula in SymPy; None where the parser cannot read all of it.
 
     Raises:
-        MemoryError, RecursionError: the formula is beyond the process.
+        MemoryError, RecursionError: the formula is too large for the process.
     """
     plain = explicit(_bare(text, units))
     if not plain:
@@ -216,18 +216,18 @@ def _value(text: str, *, units: bool) -> Any:
         )
     except (MemoryError, RecursionError):
         raise
-    except Exception:  # whatever the parser raises says that this is none of its language
+    except Exception:  # any parser error means that this is not LaTeX that it reads
         return None
     return value if isinstance(value, sympy.Basic | sympy.MatrixBase) else None
 
 
 def _is_closed(value: Any) -> bool:
-    """Whether it is a value and no formula, neither with letters nor with functions that nobody has defined."""
+    """Whether it is a value and not a formula: without letters and without undefined functions."""
     return not value.free_symbols and not value.has(AppliedUndef)
 
 
 def same(gold: Any, value: Any) -> bool:
-    """What ``verify`` says, unless numbers show that it is rounding."""
+    """The result of ``verify``, unless a numeric check shows that it only agrees by rounding."""
     return verify(gold, value, timeout_seconds=0) and not _far_apart(gold, value)
 
 
@@ -235,7 +235,7 @@ def _far_apart(gold: Any, value: Any) -> bool:
     """Whether two formulas are numbers that differ.
 
     ``verify`` compares absolute differences, with 6 decimals or 15 digits: 1/2^{99} is 1/2^{98} to it, and 0.0000012 is
-    0.000001. Letters are given values.
+    0.000001. Letters get values here.
     """
     if isinstance(gold, sympy.Eq) and isinstance(value, sympy.Eq):
         if gold.lhs != value.lhs:
@@ -248,7 +248,7 @@ def _far_apart(gold: Any, value: Any) -> bool:
 
 
 def _parts(value: Any) -> list[Any] | None:
-    """The numbers that are compared one by one, in an order that both sides have."""
+    """The numbers to compare one by one, in an order common to both sides."""
     if isinstance(value, sympy.Eq):
         value = value.rhs
     if isinstance(value, sympy.Symbol | sympy.core.function.UndefinedFunction):
@@ -275,20 +275,20 @@ def _near(gold: Any, value: Any) -> bool:
             if a is None or b is None:
                 return True
             if exact and (a == 0 or b == 0):
-                return True  # what is left of a zero after rounding is no measure
+                return True  # near zero, rounding residue is no reference for a relative difference
             if abs(a - b) <= tolerance * max(abs(a), abs(b)):
                 return True
     return False
 
 
 def _without_percent(value: Any) -> Any:
-    """5 of 5 %, which ``verify`` takes for 5 as well as for 0.05."""
+    """5 for 5 %, which ``verify`` takes for 5 as well as for 0.05."""
     percent = sympy.UnevaluatedExpr(sympy.Rational(1, 100))
     return value.args[0] if isinstance(value, sympy.Mul) and value.args[1:] == (percent,) else value
 
 
 def _number(value: Any) -> Any:
-    """30 digits of it, its letters replaced by numbers that hang on their names alone; None where that is no number."""
+    """30 digits of it, letters replaced by numbers that depend on their names alone; None where it is not a number."""
     try:
         letters = sorted(value.free_symbols, key=str)
         numbers = {letter: sympy.Rational(1009 + 37 * sum(map(ord, letter.name)), 1601) for letter in letters}

@@ -1,4 +1,4 @@
-"""What an answer's formula names: its values, the sides of each, and how people mean what the parser takes otherwise.
+"""Parsing of an answer's formula: its values, the sides of each, and notation that the parser would misread.
 
 Pure functions on text, which compute nothing; ``compare.py`` reads and compares the parts.
 """
@@ -9,17 +9,17 @@ import re
 from dataclasses import dataclass
 
 LONGEST = 10_000
-"""Characters of an answer that is still read: more is no answer, and the parser's time grows faster than its length."""
+"""Maximum characters of an answer: a longer one is not read, as the parser's time grows faster than its length."""
 DEEPEST = 60
-"""Brackets within brackets that are still read: the parser recurses, several calls for each of them."""
+"""Maximum nesting of brackets: the parser recurses, several calls for each level."""
 
 
 class Unreadable(ValueError):
-    """The answer is longer or deeper than what is handed to the parser."""
+    """The answer is too long or too deeply nested for the parser."""
 
 
 TEXT = r"\\(?:text(?:normal|rm|bf|it|sf|tt)?|mathrm|mathbf|mathit|mathsf|mbox|hbox|operatorname)\s*"
-"""The command before the braces of words in a formula, or of upright or bold letters."""
+"""LaTeX commands for words, upright or bold letters in a formula."""
 WORD = re.compile(r"[^\W\d_]+")
 
 _REPLACED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
@@ -43,7 +43,7 @@ _REPLACED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         ("\u221e", r"\\infty "),
         (r"\*\*", "^"),
         (r"[\"`\u2018\u2019\u201c\u201d*]{2,}", " "),
-        (rf"{TEXT}\{{\s*([eid])\s*\}}", r" \1 "),  # the constants, set upright
+        (rf"{TEXT}\{{\s*([eid])\s*\}}", r" \1 "),  # constants in upright type
         (rf"{TEXT}\{{([^{{}}A-Za-z]*\d[^{{}}A-Za-z]*)\}}", r" {\1} "),  # digits in a text are digits
         (rf"({TEXT})\{{\s*(-?[\d.,]+)\s+([A-Za-z][A-Za-z ]*)\}}", r"\2 \1{\3}"),
         (r"\{\s*\}", " "),
@@ -56,7 +56,7 @@ _SCALED = re.compile(rf"(?:{TEXT}\{{\s*)?\b({'|'.join(_SCALE)}|dozen|percent)\b(
 
 
 def cleaned(text: str) -> str:
-    """The formula without delimiters, spacing and typographic variants; numbers without separators of thousands.
+    """The formula without delimiters, spacing and typographic variants; numbers without thousands separators.
 
     Raises:
         Unreadable: it is longer than ``LONGEST``, or deeper than ``DEEPEST``.
@@ -64,7 +64,7 @@ def cleaned(text: str) -> str:
     if len(text) > LONGEST:
         raise Unreadable(f"an answer of {len(text)} characters; at most {LONGEST} are read")
     if "matrix" not in text and "array" not in text:
-        text = re.sub(r"\\\\(?=[A-Za-z]{2})", r"\\", text)  # escaped twice, as math-verify has it
+        text = re.sub(r"\\\\(?=[A-Za-z]{2})", r"\\", text)  # escaped twice, as math-verify does
     text = text.replace(r"\\", _LINE_BREAK)  # or its second backslash would be that of "\ " or "\["
     for pattern, replacement in _REPLACED:
         text = pattern.sub(replacement, text)
@@ -83,7 +83,7 @@ def cleaned(text: str) -> str:
 
     text = _THOUSANDS.sub(outside_of_brackets, text)
     if deepest > DEEPEST:
-        raise Unreadable(f"an answer of {deepest} brackets within one another; at most {DEEPEST} are read")
+        raise Unreadable(f"an answer with {deepest} nested brackets; at most {DEEPEST} are read")
     return text
 
 
@@ -93,7 +93,7 @@ def _scaled(found: re.Match[str]) -> str:
     text = found.group()
     if text.startswith("\\") == bool(found.group(2)):
         return f" {factor} "
-    return text  # more stands in that \text
+    return text  # that \text has more in it
 
 
 def _without_braces(text: str) -> str:
@@ -141,9 +141,9 @@ class Side:
 
 @dataclass(frozen=True)
 class Item:
-    """One of the values that an answer lists, as the sides of the equation that it is given by.
+    """One of the values that an answer lists, as the sides of its equation.
 
-    ``separator`` stands before it: ``;`` or, for all others, ``,``.
+    ``separator`` is the one before it: ``;`` or, for all others, ``,``.
     """
 
     sides: tuple[Side, ...]
@@ -153,7 +153,7 @@ class Item:
 def items(text: str) -> list[Item]:
     """The values that a cleaned answer lists.
 
-    They are parted where ``,``, ``;``, "or", "and", a line break or a quad stands outside of brackets.
+    They are separated by ``,``, ``;``, "or", "and", a line break or a quad outside brackets.
     """
     found: list[Item] = []
     sides: list[Side] = []
@@ -197,13 +197,13 @@ _NO_UNIT = re.compile(
     r"|eight|nine|ten|eleven|twelve)\b",
     re.IGNORECASE,
 )
-"""Words that make another value of the number before them."""
+"""Words that change the value of the number before them."""
 
 
 def without_units(side: str) -> str:
-    """The side without the ``\\text{...}`` at its end, where that is a unit, whatever it is a unit of.
+    """The side without the ``\\text{...}`` at its end, where that is a unit of any kind.
 
-    It is one where it has letters and no digit, and none of the words that change a value ("million", "or", "less
+    It counts as a unit where it has letters and no digit, and no word that changes a value ("million", "or", "less
     than").
     """
     bare = side
@@ -218,7 +218,7 @@ def without_units(side: str) -> str:
     return bare or side
 
 
-# What the parser takes in a sense of its own -------------------------------------------------------------------------
+# Notation that the parser misreads ------------------------------------------------------------------------------------
 
 _MIXED = re.compile(r"(?<![\d.^_{A-Za-z])(\d+) (\d+)\s*/\s*(\d+)(?![\d/])")
 _IMPROPER = re.compile(r"(\d)\s*(\\frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\})")
@@ -231,9 +231,9 @@ _SIDE_BY_SIDE = re.compile(
 
 
 def explicit(side: str) -> str | None:
-    """The side as it is read by people; None where numbers stand side by side and no one can say what that means.
+    """The side with its usual meaning made explicit; None where adjacent numbers are ambiguous.
 
-    The parser adds what it finds side by side, for the sake of 1\\frac{1}{2}: ``5(3)`` is 8 to it, and so are ``5\\ 3``
+    The parser adds adjacent numbers, for the sake of 1\\frac{1}{2}: ``5(3)`` is 8 to it, and so are ``5\\ 3``
     and ``5\\frac{9}{3}``.
     """
     side = _MIXED.sub(r"\1\\frac{\2}{\3}", side)
@@ -253,7 +253,7 @@ def _at_least(numerator: str, denominator: str) -> bool:
 
 
 def _right_powers(side: str) -> str:
-    """2^3^2 as people mean it, 2^{3^{2}}: the parser takes powers from the left."""
+    """2^3^2 with its usual meaning, 2^{3^{2}}: the parser is left-associative."""
     parts = [part.strip() for part in side.split("^")]
     if len(parts) < 3 or not all(part.isalnum() for part in parts) or len(parts) > DEEPEST:
         return side
