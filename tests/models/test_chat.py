@@ -51,7 +51,7 @@ def test_a_template_may_ask_for_a_system_message(with_template):
         ("{% if %}", "is not valid Jinja: Expected an expression, .*, line 1"),
         ("", "drops the user's message: 'nightingale' renders as ''"),
         ("Answer:", "drops the user's message: 'nightingale' renders as 'Answer:'"),
-        ("{{ messages[0].content }}{% for i in range(99) %}{{ range(9) | random }}{% endfor %}", "something else each"),
+        ("{{ messages[0].content }}{% for i in range(99) %}{{ range(9) | random }}{% endfor %}", "differently each"),
         ("{{ messages[0].content }}{{ 'a' * 10000000 }}", "makes 10000011 characters of one word"),
         ("{{ messages[0].content }}{{ 'a' * 10000000000 }}", "takes more than 1024 MiB"),
     ],
