@@ -83,7 +83,7 @@ def rows(path: Path, *found: dict) -> str:
         (["model="], "model.path: got ''"),
         (["steps=1:30"], "steps: got '1:30'; input should be a valid integer"),
         (["credit={kind: [a]}"], "credit.kind: got ['a']; allowed: gae"),
-        (["tasks=&a [*a]"], "an alias stands inside what it names"),
+        (["tasks=&a [*a]"], "an alias is inside the value that it refers to"),
         (['output="a\\0b"'], "output: got 'a\\x00b'; allowed: text of Unicode characters, without NUL"),
         ([f"reward={'x' * 5000}.py:f"], "File name too long"),
         (
@@ -107,7 +107,7 @@ def test_a_recipe_file_that_is_no_yaml(capsys, tmp_path):
 
 def test_a_key_that_stands_twice_is_not_silently_its_last_value(capsys, tmp_path):
     (tmp_path / "mine.yaml").write_text("extends: grpo\nseed: 1\nsteps: 3\nseed: 2\n")
-    assert "key 'seed' stands twice" in refused(capsys, "train", "mine.yaml")
+    assert "key 'seed' appears twice" in refused(capsys, "train", "mine.yaml")
 
 
 def test_a_recipe_extends_one_recipe(capsys, tmp_path):
@@ -248,9 +248,9 @@ def test_a_run_that_is_there_is_not_written_over(capsys, tmp_path):
         (["eval", "scratch", "--tasks", "missing.jsonl"], "'missing.jsonl', which does not exist"),
         (["eval", "scratch", "--tasks", "reasoning-gym:chain_summ"], "(did you mean 'chain_sum'?)"),
         (["eval", "scratch", "tasks.levls=[1]"], "tasks.levls: unknown key"),
-        (["eval", "owner/model"], "tasks: got none, and owner/model is no run that has its own"),
+        (["eval", "owner/model"], "tasks: got none, and owner/model is not a run with its own tasks"),
         (["eval", "scratch", "--n", "0"], "n: got 0"),
-        (["eval", "scratch", "--k", "2000"], "samples: got 2000, of each task; allowed: 1000 or fewer"),
+        (["eval", "scratch", "--k", "2000"], "samples: got 2000 per task; allowed: 1000 or fewer"),
         (["eval", "scratch", "--output", "."], "output: got '.', but . is a folder; allowed: a file to write"),
         (["eval", "scratch", "--output", "not-a-folder/f.json"], "not-a-folder is a file; allowed: a file to write"),
         (["eval", "scratch", "name=x"], "name: unknown key; allowed: model, tasks, reward, trust_code, temperature"),

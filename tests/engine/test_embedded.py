@@ -543,7 +543,7 @@ def test_weights_are_not_loaded_under_a_request(ask):
         work = served.extend(Request([5], [1], Sampling())) if ask == "extend" else served.score([5, 6])
         under_way = asyncio.ensure_future(work)
         await asyncio.sleep(0)
-        with pytest.raises(RuntimeError, match="under way"):
+        with pytest.raises(RuntimeError, match="in progress"):
             await served.load(served.policy.module, version=1)
         await under_way
 

@@ -111,7 +111,7 @@ def test_the_same_seed_gives_the_same_interval_and_another_seed_another():
 
 
 def test_a_share_outside_its_bounds_is_refused():
-    with pytest.raises(ValueError, match=r"got 0.0 to 25.0; allowed: shares in 0..1"):
+    with pytest.raises(ValueError, match=r"got 0.0 to 25.0; allowed: proportions in 0..1"):
         share_interval([0.0, 25.0])
 
 

@@ -415,7 +415,7 @@ def test_weights_in_half_precision_are_warned_of_and_adapters_on_them_are_not(ca
     learner(policy=Policy(module, policy_like(plain_model()).tokenizer))  # peft keeps adapters in float32
     assert not caplog.records
     learner(plain_model().to(torch.bfloat16), lr=1e-6)
-    assert "trained in bfloat16, which rounds small changes away (lr is 1e-06)" in caplog.text
+    assert "trained in bfloat16, which rounds small updates away (lr is 1e-06)" in caplog.text
 
 
 @pytest.mark.parametrize("betas", [(1.0, 0.9), (0.9, -0.1)])

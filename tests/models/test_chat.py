@@ -48,10 +48,10 @@ def test_a_template_may_ask_for_a_system_message(with_template):
 @pytest.mark.parametrize(
     ("template", "fault"),
     [
-        ("{% if %}", "is no Jinja: Expected an expression, .*, line 1"),
-        ("", "leaves out what the user says: of 'nightingale' it makes ''"),
-        ("Answer:", "leaves out what the user says: of 'nightingale' it makes 'Answer:'"),
-        ("{{ messages[0].content }}{% for i in range(99) %}{{ range(9) | random }}{% endfor %}", "something else each"),
+        ("{% if %}", "is not valid Jinja: Expected an expression, .*, line 1"),
+        ("", "drops the user's message: 'nightingale' renders as ''"),
+        ("Answer:", "drops the user's message: 'nightingale' renders as 'Answer:'"),
+        ("{{ messages[0].content }}{% for i in range(99) %}{{ range(9) | random }}{% endfor %}", "differently each"),
         ("{{ messages[0].content }}{{ 'a' * 10000000 }}", "makes 10000011 characters of one word"),
         ("{{ messages[0].content }}{{ 'a' * 10000000000 }}", "takes more than 1024 MiB"),
     ],
@@ -72,7 +72,7 @@ def test_a_template_that_does_not_end_is_ended(with_template, monkeypatch):
 
 def test_where_no_process_can_be_forked_the_template_is_tried_all_the_same(with_template, monkeypatch):
     monkeypatch.setattr(chat.multiprocessing, "get_all_start_methods", lambda: ["spawn"])
-    with pytest.raises(RecipeError, match="leaves out what the user says"):
+    with pytest.raises(RecipeError, match="drops the user's message"):
         with_template("Question:")
 
 
@@ -100,5 +100,5 @@ def test_half_of_a_character_is_named():
 
 def test_a_prompt_of_no_tokens_is_refused(with_template):
     tokenizer = with_template("{{ messages[0].content }}")
-    with pytest.raises(RecipeError, match="the template writes nothing of"):
+    with pytest.raises(RecipeError, match="the template renders nothing for"):
         chat.render(tokenizer, [{"role": "user", "content": ""}])

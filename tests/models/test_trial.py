@@ -27,7 +27,7 @@ def test_a_state_that_runs_from_one_branch_into_the_next_is_seen():
             return self.layer(hidden) + 0.1 * hidden.roll(1, dims=-2)
 
     model.model.layers[0].mlp = Leaking(model.model.layers[0].mlp)
-    with pytest.raises(NotImplementedError, match=r"LlamaForCausalLM says something else .* differ by \d"):
+    with pytest.raises(NotImplementedError, match=r"LlamaForCausalLM gives other logits .* differ by \d"):
         check_trees(policy_like(model), logits_alone(model))
 
 

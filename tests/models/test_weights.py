@@ -93,7 +93,7 @@ def test_weights_that_may_be_missing_begin_as_the_seed_says(folder, caplog):
     assert torch.equal(heads[0], heads[1])
     assert not torch.equal(heads[0], load_policy(settings.model_copy(update={"seed": 4})).output.weight)
     assert torch.equal(state, torch.random.get_rng_state())
-    assert caplog.text.count("missing weights begin random: 1 (lm_head.weight)") == 1
+    assert caplog.text.count("missing weights are initialised randomly: 1 (lm_head.weight)") == 1
     other = settings.model_copy(update={"allow_missing_weights": ("head*",)})
     assert "missing: 1 of 21 (lm_head.weight)" in refused(check_weights, other)
 
@@ -223,9 +223,9 @@ def damaged(folder: Path, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "fault"),
     [
-        ("empty", "model.safetensors: SafetensorError: .*; the file is damaged or not whole: copy it again"),
-        ("garbage", "model.safetensors: SafetensorError: .*; the file is damaged or not whole: copy it again"),
-        ("cut", "model.safetensors: SafetensorError: .*; the file is damaged or not whole: copy it again"),
+        ("empty", "model.safetensors: SafetensorError: .*; the file is damaged or incomplete: copy it again"),
+        ("garbage", "model.safetensors: SafetensorError: .*; the file is damaged or incomplete: copy it again"),
+        ("cut", "model.safetensors: SafetensorError: .*; the file is damaged or incomplete: copy it again"),
         ("pickle", "has its weights in pytorch_model.bin, a pickle, .* allowed: safetensors"),
         ("shards", r"index.json: files that are not there: 1 of 2 \(model-2.safetensors\); copy them too"),
         ("no map", "index.json has no weight_map"),

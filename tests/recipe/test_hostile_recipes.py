@@ -46,7 +46,7 @@ def test_nested_aliases_are_refused_in_any_key(key, tmp_path):
         ("credit={kind: [a]}", "credit.kind: got ['a']; allowed: gae, group"),
         ("credit={kind: {a: b}}", "credit.kind: got {'a': 'b'}; allowed: gae, group"),
         ("stages.0.kind=[a]", "stages.0.kind: got ['a']; allowed: interleaved, online"),
-        ("tasks=&a [*a]", "an alias stands inside what it names"),
+        ("tasks=&a [*a]", "an alias is inside the value that it refers to"),
         ("stages.².steps=1", "stages.²: got '²'; allowed: 0 to 0"),
         (f"stages.{'9' * 5000}.steps=1", "allowed: 0 to 0"),
         ("reward.0.0.weight=1", "reward.0.0: unknown key"),
@@ -90,7 +90,7 @@ def test_nested_aliases_are_refused_in_any_key(key, tmp_path):
         (f"reward={{kind: format, pattern: '{'a' * 1001}'}}", "pattern: got 'aaa"),
         (f"tasks={{kind: dataset, path: d.jsonl, template: '{'{a}' * 51}'}}", "got 51 names in braces"),
         ("tasks={kind: dataset, path: d.jsonl, answer_after: ''}", "tasks.answer_after: got ''"),
-        ("steps=!!python/name:os.system", "stands for no plain value"),
+        ("steps=!!python/name:os.system", "is not of a plain value"),
     ],
 )  # fmt: skip
 def test_what_would_have_hung_or_crashed_is_refused_with_a_line(override, said):

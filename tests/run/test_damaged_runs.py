@@ -74,7 +74,7 @@ def lines(path: Path) -> list[str]:
     ("damage", "left", "said"),
     [
         (lambda found: found[1:], [2, 3], "2 lines up to step 3, 3 were written"),
-        (lambda found: found + found, [1, 2, 3], "3 lines up to step 3, 3 were written, 3 stood there more than once"),
+        (lambda found: found + found, [1, 2, 3], "3 lines up to step 3, 3 were written, 3 were duplicates"),
         (lambda found: [found[0], "garbage\n", found[2]], [1, 3], "2 lines up to step 3, 3 were written"),
         (lambda found: [found[2], found[1], found[0]], [1, 2, 3], "3 lines up to step 3, 3 were written"),
         (lambda found: ['{"step": "1"}\n', *found[1:]], [2, 3], "2 lines up to step 3"),

@@ -58,12 +58,12 @@ def test_a_folder_that_is_read_takes_no_output_and_an_output_folder_holds_no_inp
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("a\0b", "is no path"),
-        ("x" * 5000, "is no path"),
+        ("a\0b", "is not a valid path"),
+        ("x" * 5000, "is not a valid path"),
         ("new/" + "x" * 250, "names of at most 200 bytes"),
         ("/", "is a folder"),
-        ("loop", "is no path"),
-        ("pipe", "is no plain file"),
+        ("loop", "is not a valid path"),
+        ("pipe", "is not a regular file"),
         ("d.jsonl/f.json", "d.jsonl is a file"),
         ("d.jsonl/new/f.json", "d.jsonl is a file"),
     ],

@@ -236,7 +236,7 @@ GOOD = {"prompt": "1+1=", "answer": "2", "tips": ["Count on."], "demo": "1+1=2",
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (b'{"prompt": "a", "prompt": "b"}', "not JSON: key 'prompt' stands twice"),
+        (b'{"prompt": "a", "prompt": "b"}', "not JSON: key 'prompt' appears twice"),
         (b'{"prompt": "a", "answer": NaN}', "not JSON: NaN is not a JSON number"),
         (b'{"prompt": "a", "answer": 1e999}', "not JSON: 1e999 is too large"),
         (b'{"prompt": "a", "answer": ' + b"1" * 301 + b"}", "not JSON: a number of 301 digits"),

@@ -50,7 +50,7 @@ def aliases(levels: int) -> str:
         ("m: &m {a: 1, b: 2}\n" + "n: {<<: [" + ", ".join(["*m"] * 6_000) + "]}", "more than 10000 values"),
         ("[&a " + "x" * 1000 + ", *a" * 250 + "]", "more than 200000 characters"),  # few values, and long ones
         ("[" + "x," * 20_000 + "]", "more than 10000 values"),
-        ("&a [*a]", "an alias stands inside what it names"),
+        ("&a [*a]", "an alias is inside the value that it refers to"),
         ("[" * 3000, "more than 50 deep"),
         # Each line holds 40 lists around the line before it: 400 inside one another, of which no 50 are written so.
         (
@@ -58,9 +58,9 @@ def aliases(levels: int) -> str:
             "more than 50 deep",
         ),
         ("1" * 5000, "a number of 5000 digits"),
-        ("!!python/object:os.system {}", "stands for no plain value"),
-        ("!!binary aGk=", "stands for no plain value"),
-        ("a: 1\na: 2", "key 'a' stands twice, line 2"),
+        ("!!python/object:os.system {}", "is not of a plain value"),
+        ("!!binary aGk=", "is not of a plain value"),
+        ("a: 1\na: 2", "key 'a' appears twice, line 2"),
         ("? [1]\n: 2", "a key is a list or a mapping"),
         ("\x00", "unacceptable character"),
         ("a: [1", "expected ',' or ']'"),
@@ -85,7 +85,7 @@ def test_yaml_that_is_refused(text, said):
         ('{"a": 1e999}', "too large"),
         (b"\xff", "not UTF-8"),
         ("[1,]", "character 4"),
-        ('{"a": 1, "b": 2, "a": 3}', "key 'a' stands twice"),
+        ('{"a": 1, "b": 2, "a": 3}', "key 'a' appears twice"),
         ('["\\ud83d"]', "half of a surrogate pair"),
         ('{"\\uDC00": 1}', "half of a surrogate pair"),
     ],

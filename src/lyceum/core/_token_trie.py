@@ -1,4 +1,4 @@
-"""Nodes' tokens in, unique tokens out: a radix trie, whose tokens are arrays in the end."""
+"""Nodes' tokens in, unique tokens out: a radix trie, whose tokens become arrays at the end."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ Kind = tuple[Origin, bool]
 
 
 class TokenTrie:
-    """The unique tokens of one tree after another, in runs: stretches in which each token's parent is the one before.
+    """The unique tokens of one tree after another, in runs: spans in which each token's parent is the previous token.
 
-    A node is compared with a run a stretch at a time, and what a run's tokens have in common is kept once per run: a
-    token costs the copying and comparing of lists, in C. Lists until the end, because nodes come as lists and most are
-    too short for arrays of their own to pay.
+    A node is compared with a run span by span, and what a run's tokens have in common is stored once per run, so the
+    cost per token is copying and comparing lists, in C. Lists until the end, because nodes come as lists and most are
+    too short for arrays to pay off.
     """
 
     def __init__(self) -> None:
         self._token: list[int] = []
         self._logprob: list[float] = []
         self._version: list[int] = []
-        # Of each run: its first token, the token above that one, how many are above it, ...
+        # Per run: its first token, that token's parent, how many tokens are above it, ...
         self._start: list[int] = []
         self._parent: list[int] = []
         self._position: list[int] = []
@@ -47,7 +47,7 @@ class TokenTrie:
         Args:
             tree: number of the node's tree.
             parent: index of the token that the node's first one follows; ROOT for a prompt.
-            position: of the node's first token.
+            position: position of the node's first token.
         Returns:
             Index of the node's last token; ``parent`` where it has none.
         Raises:
@@ -59,8 +59,8 @@ class TokenTrie:
         version = node.version if drawn else [NO_VERSION] * end
         if not end == len(logprob) == len(version):
             raise ValueError(f"a node of {end} tokens has {len(logprob)} log-probabilities and {len(version)} versions")
-        # Tokens are one only where everything about them is. An engine that computes samples apart gives
-        # log-probabilities that differ in the last bits: those stay apart here too.
+        # Tokens are shared only where everything about them is equal. An engine that computes samples separately gives
+        # log-probabilities that differ in the last bits: those tokens stay separate here too.
         kind, at = (node.origin, node.grafted), 0
         while True:
             alike = self._alike(parent, kind, token, logprob, version, at)
@@ -86,15 +86,15 @@ class TokenTrie:
     def _alike(
         self, parent: int, kind: Kind, token: list[int], logprob: list[float], version: list[int], at: int
     ) -> int:
-        """How many of a node's tokens from ``at`` on are those that follow ``parent`` in its own run."""
+        """How many of a node's tokens from ``at`` on equal those that follow ``parent`` in its own run."""
         run = bisect_right(self._start, parent) - 1
         if parent == ROOT or kind != self._kind[run]:
             return 0
         after = parent + 1
         run_end = self._start[run + 1] if run + 1 < len(self._start) else len(self._token)
         most = min(run_end - after, len(token) - at)
-        # Twice as many each time until some differ, then half as many: so no more is compared than a few times what
-        # is alike, however much is left of the node and of the run.
+        # Galloping search: twice as many each time until some differ, then half as many. So the tokens compared are at
+        # most a few times the equal ones, however much is left of the node and of the run.
         alike, size, apart = 0, 4, False
         while alike < most and size:
             size = min(size, most - alike)
@@ -112,7 +112,7 @@ class TokenTrie:
         return alike
 
     def columns(self) -> Mapping[str, NDArray[Any]]:
-        """What is known of each unique token, (T,) each: the columns of ``Forest``, and ``grafted``."""
+        """Per-token arrays, (T,) each: the columns of ``Forest``, and ``grafted``."""
         start, place = np.array(self._start, np.int64), np.arange(len(self._token))
         length = np.diff(start, append=len(place))
 

@@ -40,16 +40,16 @@ LARGEST_REAL, SMALLEST_REAL = 1e9, 1e-38
 """Largest and smallest absolute value of other numbers except 0; a 32-bit float holds nothing smaller."""
 
 MOST_ITEMS, MOST_COMPONENTS = 1000, 100
-"""Length of a list of values, and of a list of components."""
+"""Maximum length of a list of values, and of a list of components."""
 
 MOST_SAMPLES = 1_000
-"""Of a task whose votes are counted: C(1000, 500) is 2.7e299, beyond it the counts of subsets leave float64."""
+"""Maximum samples of a task whose votes are counted: C(1000, 500) is 2.7e299; larger binomials overflow float64."""
 
 MOST_CHARACTERS = 100_000
-"""Length of a text."""
+"""Maximum length of a text, in characters."""
 
 MOST_LINES = 20
-"""Lines of an error message; more are dropped."""
+"""Maximum lines of an error message; more are dropped."""
 
 Seed = Annotated[int, Field(ge=0, le=(1 << 63) - 1)]
 """A random seed."""
@@ -70,7 +70,7 @@ def _is_path(value: str) -> str:
 
 
 PathText = Annotated[str, AfterValidator(_is_path)]
-"""A file, a folder, or a name that may be one; never too long for a file system."""
+"""A file, a folder, or a name that may be one; short enough for any file system."""
 
 _registry: dict[str, dict[str, type[Component]]] = {}
 
@@ -78,8 +78,8 @@ _registry: dict[str, dict[str, type[Component]]] = {}
 class Settings(BaseModel):
     """Keys of a recipe: unknown ones are refused, and so are values that no setting can use.
 
-    These are numbers that are none (``.nan``, ``true``), numbers, lists and texts beyond the limits above, and texts
-    with a NUL or with what UTF-8 cannot encode. ``le`` on a field raises its limit.
+    These are values that are not numbers (``.nan``, ``true``), numbers, lists and texts beyond the limits above, and
+    texts with a NUL or characters that UTF-8 cannot encode. ``le`` on a field raises its limit.
     """
 
     model_config = ConfigDict(
@@ -107,7 +107,7 @@ class Settings(BaseModel):
 
 
 def _types(annotation: Any) -> Iterator[Any]:
-    """Every type anywhere inside of an annotation."""
+    """Every type anywhere inside an annotation."""
     if isinstance(annotation, type) and not get_args(annotation):
         yield annotation
     for inner in get_args(annotation):
@@ -116,13 +116,13 @@ def _types(annotation: Any) -> Iterator[Any]:
 
 @cache
 def _largest(settings: type[Settings], name: str) -> int:
-    """The largest whole number of a field: the highest bound in its annotation, or else LARGEST."""
+    """The largest integer that a field allows: the highest bound in its annotation, or else LARGEST."""
     field = settings.model_fields[name]
     return int(max([LARGEST, *_bounds(field.metadata), *_bounds(field.annotation)]))
 
 
 def _bounds(annotation: Any) -> Iterator[float]:
-    """Every upper bound anywhere inside of an annotation or its metadata."""
+    """Every upper bound anywhere inside an annotation or its metadata."""
     for place in annotation if isinstance(annotation, list) else getattr(annotation, "__metadata__", ()):
         yield from (bound for name in ("le", "lt") if (bound := getattr(place, name, None)) is not None)
         yield from _bounds(getattr(place, "metadata", []))
@@ -143,7 +143,7 @@ def _beyond(value: Any, largest: int, *, in_mapping: bool = False) -> str | None
     if isinstance(value, float):
         fits = in_mapping or value == 0 or SMALLEST_REAL <= abs(value) <= LARGEST_REAL
         return None if fits else f"allowed: 0, or an absolute value of {SMALLEST_REAL:g} to {LARGEST_REAL:g}"
-    if isinstance(value, Mapping):  # of a dataset's or a template's own values: nothing is known of their units
+    if isinstance(value, Mapping):  # a dataset's or a template's own values, whose units are unknown
         inner, largest, in_mapping = [*value, *value.values()], (1 << 63) - 1, True
     elif isinstance(value, list | tuple | set | frozenset):
         inner = list(value)
@@ -163,14 +163,14 @@ class Component(Settings):
 
     slot: ClassVar[str] = ""
     formerly: ClassVar[tuple[str, ...]] = ()
-    """Kinds by which recipes of earlier versions name it: they are told the new one."""
+    """Kinds under which recipes of earlier versions name it: the error message gives the new kind."""
 
     if TYPE_CHECKING:
-        # Those that stand in a slot have one, as a Literal, which is no override of a mutable ``str``.
+        # Components of a slot have a kind, as a Literal, which is not an override of a mutable ``str``.
         kind: Any = ""
 
     def __init_subclass__(cls, slot: str | None = None, **kwargs: Any) -> None:
-        # pydantic hands class keywords to both hooks; without this one Python itself refuses ``slot``.
+        # pydantic passes class keywords to both hooks; without this one Python itself refuses ``slot``.
         super().__init_subclass__(**kwargs)
 
     @classmethod
@@ -193,11 +193,11 @@ class Component(Settings):
                     yield each
 
     def check(self, stage: Composition) -> list[str]:
-        """What cannot work beside the others of a stage or a search, a line each; one that holds others asks theirs."""
+        """Conflicts with the other components of a stage or a search, one line each; nested components are included."""
         return [line for part in self.components() for line in part.check(stage)]
 
     def check_tasks(self, source: TaskSource) -> None:
-        """Raise RecipeError where the tasks lack what is read of them; one that holds others asks theirs."""
+        """Raise RecipeError where the tasks lack fields that are read; nested components are checked too."""
         for part in self.components():
             part.check_tasks(source)
 
@@ -213,8 +213,8 @@ def kinds(slot: str) -> dict[str, type[Component]]:
 class _SlotSchema:
     """Validates ``{"kind": ..., settings}``, a bare kind, or a built component.
 
-    Looked up at validation time and not as a union at class time, so that a slot may hold components that hold
-    components of the same slot (a sum of rewards), and plug-ins may register late.
+    Looked up at validation time, not as a union at class time, so that components of a slot may contain components of
+    the same slot (a sum of rewards), and plug-ins may register late.
     """
 
     def __init__(self, slot: str, usual: str | None) -> None:
@@ -235,7 +235,7 @@ class _SlotSchema:
         allowed = kinds(self.slot)
         kind = value.get("kind", self.usual)
         if not isinstance(kind, str) or kind not in allowed:
-            # In a tuple, since pydantic cannot tell a text that is not Unicode.
+            # In a tuple, since pydantic cannot print a text that is not Unicode.
             raise PydanticCustomError(
                 "kind", "no such kind", {"kind": (kind,), "allowed": tuple(allowed), "now": _kind_now(kind, allowed)}
             )
@@ -254,7 +254,7 @@ class _SlotSchema:
 
 
 def _require_base(found: type[Component], base: type[Component]) -> None:
-    """Refuse a plug-in that lacks what the others of its slot promise."""
+    """Refuse a plug-in that does not derive from its slot's base class."""
     if not issubclass(found, base):
         raise PydanticCustomError(
             "slot",
@@ -269,12 +269,12 @@ def _kind_now(kind: object, allowed: Mapping[str, type[Component]]) -> str | Non
 
 def slot(name: str, usual: str | None = None) -> Any:
     """``Annotated[CreditSettings, slot("credit")]``: a field that takes any component of that slot; ``usual`` is the
-    kind of settings that name none."""
+    default kind, for settings without one."""
     return _SlotSchema(name, usual)
 
 
 def of_kind(kind: str) -> Any:
-    """The default of a slot: the component of this kind, with the defaults of its settings."""
+    """The default of a slot: the component of this kind, with its default settings."""
     return kind  # which the slot's validation reads
 
 
@@ -334,7 +334,7 @@ def _words(ctx: Mapping[str, Any]) -> list[str]:
 
 
 def _fields_at(model: type[BaseModel], loc: tuple[Any, ...]) -> Iterable[str]:
-    """Names that are allowed where an unknown key stood."""
+    """Names that are allowed in the place of an unknown key."""
     for part in loc:
         field = model.model_fields.get(part) if isinstance(part, str) else None
         inner = field.annotation if field else None

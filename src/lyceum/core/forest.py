@@ -1,8 +1,8 @@
 """The forest: many token trees as flat tensors, each token that several trajectories share stored once.
 
-Sharing is by token and not by node: two samples of one prompt that begin alike are one run of tokens up to where they
-part, whatever nodes the rollout grew them in. Cost then follows the unique tokens, and ``rows()`` lays each trajectory
-out again for whoever thinks in rows.
+Sharing is by token, not by node: two samples of one prompt with a common prefix share one run of tokens up to where
+they diverge, whatever nodes the rollout drew them in. Cost then follows the unique tokens, and ``rows()`` lays each
+trajectory out again for code that works on rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Rows:
     """Where each trajectory's tokens are: (R, L), padded on the right.
 
     Attributes:
-        index: unique token at each place of each row; 0 where the row has ended, so that it can always gather.
+        index: unique token at each position of each row; 0 past the row's end, so that it can always gather.
         present: False where the row has ended.
     """
 
@@ -53,19 +53,19 @@ class Forest:
         origin: :class:`~lyceum.core.types.Origin` of each token.
         behaviour_logprob: nats, of the distribution drawn from; nan where the policy did not write.
         version: of the weights a token was drawn under; NO_VERSION where the policy did not write.
-        leaf: last token of each row. Equal for two rows that drew the same tokens; a row is a trajectory all the same.
+        leaf: last token of each row. Two rows that drew the same tokens have the same leaf and stay separate rows.
         group: which rows are compared with each other; by default their tree.
-        reward: outcome of each row, in the verifier's unit; float64 where one is too large for float32's squares.
-        correct: 1 right, 0 wrong, nan where no grader says.
+        reward: outcome of each row, in the verifier's unit; float64 where a square would overflow float32.
+        correct: 1 correct, 0 incorrect, nan where no grader says.
         weight: multiplies each row's advantages (a curriculum's).
         segment_row, segment_node, segment_start, segment_end: each row's passes through nodes, in order: positions
             [start, end) of the row belong to that node. Nodes are numbered within the forest, parents first.
-        segment_reward: process reward of each segment, nan where nothing judged it.
+        segment_reward: process reward of each segment, nan where it was not judged.
         segment_value: value of each segment's node, in the rollout's unit, nan where the rollout gave none.
         node_parent: (N,) node above, ROOT for prompts.
         columns: per-token values: ``old_logprob``, ``reference_logprob``, ``old_value``, which the learner adds, and
-            ``grafted`` where some tokens were: True on those written under another prompt than their row's.
-        temperature: that the rows were sampled at; the learner's log-probabilities are of logits / temperature.
+            ``grafted`` where some tokens were sampled off-prompt: True on those written under another prompt.
+        temperature: sampling temperature of the rows; the learner's log-probabilities are of logits / temperature.
     """
 
     ROOT: ClassVar[int] = ROOT
@@ -107,7 +107,7 @@ class Forest:
 
     @property
     def shared(self) -> float:
-        """Share of the rows' tokens that need no computation of their own: 1 - T / (tokens of all rows)."""
+        """Fraction of the rows' tokens that sharing saves: 1 - T / (tokens of all rows)."""
         total = int(self.row_length.sum())
         return 1 - self.n_tokens / total if total else 0.0
 
@@ -120,8 +120,8 @@ class Forest:
         length = self.row_length
         width = int(length.max()) if len(length) else 0
         token = torch.arange(self.n_tokens)
-        # Runs are stretches in which each token's parent is the token before: there, index less position stays the
-        # same, and down a row it grows from run to run. Walk all rows up together, a run at a time.
+        # Runs are spans in which each token's parent is the token before: there, index minus position is constant, and
+        # down a row it grows from run to run. Walk all rows up together, one run at a time.
         first_of_run = torch.where(self.parent == token - 1, 0, token).cummax(0).values
         index = torch.zeros(self.n_rows, width, dtype=torch.long)
         row, last = torch.arange(self.n_rows), self.leaf
@@ -136,22 +136,22 @@ class Forest:
         return Rows(index.add_(place).masked_fill_(~present, 0), present)
 
     def trainable(self, rows: Rows, origins: tuple[Origin, ...] = (Origin.POLICY,)) -> Bool[Tensor, "R L"]:
-        """Tokens of these origins, by default what the policy wrote; never a row's first, which nothing predicts."""
+        """Tokens of these origins, by default the policy's; never a row's first, which nothing predicts."""
         origin = rows.gather(self.origin, fill=int(Origin.PROMPT))
         mask = torch.isin(origin, torch.tensor([int(o) for o in origins])) & rows.present
         mask[:, :1] = False
         return mask
 
     def select(self, chosen: Int[Tensor, " r"]) -> Forest:
-        """The forest of some rows alone: tokens and segments that none of them passes are dropped, order stays.
+        """The forest of some rows alone: tokens and segments that none of them passes are dropped, order is kept.
 
-        Node, tree and group numbers keep their meaning (they are not renumbered), so that parts of one forest compare.
+        Nodes, trees and groups are not renumbered, so that parts of one forest can be compared.
         """
         keep = torch.zeros(self.n_tokens, dtype=torch.bool)
         rows = self.rows()
         keep[rows.index[chosen][rows.present[chosen]]] = True
         kept = keep.nonzero().squeeze(1)
-        new_index = torch.full((self.n_tokens + 1,), self.ROOT)  # the last entry answers for ROOT
+        new_index = torch.full((self.n_tokens + 1,), self.ROOT)  # the last entry is for ROOT
         new_index[kept] = torch.arange(len(kept))
         new_row = torch.full((self.n_rows,), -1)
         new_row[chosen] = torch.arange(len(chosen))
@@ -182,8 +182,8 @@ class Forest:
 
     @cached_property
     def first_row(self) -> Int[Tensor, " T"]:
-        """The first row that passes each token. What a row owns this way is a suffix of its path: the tokens that rows
-        before it pass are a prefix of it."""
+        """The first row that passes each token. The tokens that a row owns this way are a suffix of its path: those
+        that earlier rows pass are a prefix of it."""
         rows = self.rows()
         row = torch.arange(self.n_rows)[:, None].expand_as(rows.index)[rows.present]
         first = torch.full((self.n_tokens,), self.n_rows)
@@ -191,14 +191,14 @@ class Forest:
 
     @property
     def owned(self) -> Int[Tensor, " R"]:
-        """How many tokens each row owns: those that no row before it passes."""
+        """How many tokens each row owns: those that no earlier row passes."""
         return torch.bincount(self.first_row, minlength=self.n_rows)
 
     def with_columns(self, **columns: Tensor) -> Forest:
         return replace(self, columns={**self.columns, **columns})
 
     def is_ancestor(self, above: Int[Tensor, " k"], below: Int[Tensor, " k"]) -> Bool[Tensor, " k"]:
-        """Whether token ``above[i]`` stands on the path that ends in ``below[i]``, itself included."""
+        """Whether token ``above[i]`` is on the path that ends in ``below[i]``, itself included."""
         current = below.clone()
         while bool((moving := (current != self.ROOT) & (self.position[current] > self.position[above])).any()):
             current = torch.where(moving, self.parent[current], current)
@@ -213,9 +213,8 @@ def build_forest(
     Args:
         trees: in the order the curriculum drew them.
         weights: what the curriculum multiplies each tree's advantages by; 1 when None.
-        temperature: that the trees were sampled at.
-        graded: False for demonstrations, of which nobody has asked for a grade: every trajectory is a row, its reward
-            nan.
+        temperature: sampling temperature of the trees.
+        graded: False for demonstrations, which are not graded: every trajectory is a row, its reward nan.
     Returns:
         A forest on the CPU whose groups are the trees.
     Raises:
@@ -289,7 +288,7 @@ def _segments(
 ) -> dict[str, Tensor]:
     """The (S,) tensors of a forest's segments, by name.
 
-    A judged step ends inside a node: its segment is cut there, so that a segment has one reward.
+    Where a judged step ends inside a node its segment is split there, so that a segment has one reward.
 
     Args:
         row, node, end, value: of each pass of a row through a node, in order; nan where the node has no value.

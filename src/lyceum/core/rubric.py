@@ -1,8 +1,8 @@
 """Rubrics: weighted criteria that a completion meets or does not, checked by rule.
 
-A criterion is ``{"criterion": TEXT, "points": NUMBER}`` with what it takes to meet it: ``"contains": TEXT`` somewhere
-in the completion, or ``"ends": TEXT`` at its end. Points below 0 are for what should not be there. ``"leaks": true``
-marks a criterion that says the answer.
+A criterion is ``{"criterion": TEXT, "points": NUMBER}`` with the rule that checks it: ``"contains": TEXT`` anywhere
+in the completion, or ``"ends": TEXT`` at its end. Negative points are for what should not be there. ``"leaks": true``
+marks a criterion that reveals the answer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def rubric_of(columns: Mapping[str, Any]) -> list[Criterion]:
 
 
 def is_rubric(value: Any) -> bool:
-    """Whether a cell holds criteria; what checks them may be a judge's affair."""
+    """Whether a dataset cell holds criteria; a judge may be needed to check them."""
     return isinstance(value, list) and all(
         isinstance(one, Mapping)
         and isinstance(one.get("criterion"), str)
@@ -36,7 +36,7 @@ def is_rubric(value: Any) -> bool:
 
 
 def has_rule(criterion: Criterion) -> bool:
-    """Whether exactly one rule says when the criterion is met."""
+    """Whether the criterion has exactly one rule."""
     return sum(criterion.get(rule) is not None for rule in RULES) == 1
 
 
@@ -48,7 +48,7 @@ def is_met(criterion: Criterion, completion: str) -> bool:
 
 
 def step_rubric(steps: Sequence[str]) -> list[dict[str, Any]]:
-    """A criterion for each step of a solution, which a completion meets by writing it. The last one says the answer."""
+    """One criterion per step of a solution, met by a completion that contains it. The last one reveals the answer."""
     return [
         {"criterion": f"writes {step}", "points": 1, "contains": step, "leaks": number == len(steps) - 1}
         for number, step in enumerate(steps)
@@ -56,7 +56,7 @@ def step_rubric(steps: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def listed(criteria: Sequence[Criterion]) -> Hint:
-    """Criteria as a hint: a list of what earns points, and one of what costs some."""
+    """Criteria as a hint: a list of what earns points, and one of what loses points."""
     wanted = [f"- {one['criterion']} ({one['points']:g} points)" for one in criteria if one["points"] >= 0]
     unwanted = [f"- {one['criterion']} ({-one['points']:g} points off)" for one in criteria if one["points"] < 0]
     lines = ["A good answer:", *wanted] if wanted else []

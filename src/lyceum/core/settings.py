@@ -1,7 +1,7 @@
-"""What the settings of each slot promise to those that read them: the base classes of the slots' components.
+"""The interface of each slot's settings: the base classes of the slots' components.
 
 A method is a subclass with a ``kind`` and settings of its own: ``class GroupRelative(CreditSettings)``. What has a
-default here may be left as it is; ``build`` is what every component must have.
+default here may be left as it is; every component must define ``build``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Size(NamedTuple):
-    """How many trajectories of a task a rollout asks for, or how often it searches for some; None: no fixed number."""
+    """How many trajectories per task a rollout samples, or how many searches it makes; None: no fixed number."""
 
     setting: Literal["samples", "trajectories", "iterations"]
     number: int | None
@@ -50,9 +50,9 @@ class RolloutSettings(Component, slot="rollout"):
     """How a task's tree grows."""
 
     piecewise: ClassVar[bool] = False
-    """Whether what it draws below a prompt is a piece of a trajectory: guides that need whole ones refuse it."""
+    """Whether it draws parts of trajectories below a prompt: guides that need whole trajectories refuse it."""
     test_time: ClassVar[Mapping[str, Any]] = {}
-    """Settings that replace its defaults in test-time search, where no verifier may be asked."""
+    """Settings that replace its defaults in test-time search, where no verifier is available."""
 
     sampling: Sampling = Sampling()
     """How tokens are drawn."""
@@ -62,12 +62,12 @@ class RolloutSettings(Component, slot="rollout"):
 
     @property
     def size(self) -> Size | None:
-        """The setting that says how many trajectories a task has, where the curriculum does not; None without one."""
+        """The setting for the number of trajectories per task, where the curriculum sets none; None without one."""
         return None
 
     @property
     def led_by(self) -> tuple[Literal["verifier", "value"], ...]:
-        """Whom it asks where to search."""
+        """What guides its search: the verifier, the value model, or both."""
         return ()
 
     def sized(self, n: int) -> Self:
@@ -79,7 +79,7 @@ class RolloutSettings(Component, slot="rollout"):
         raise RecipeError(f"kind: got {self.kind!r}, which has no number of trajectories to set; allowed: another one")
 
     def note(self, trees: Sequence[Tree]) -> str | None:
-        """What a user should know of the first step's trees, such as steps that never ended."""
+        """What a user should know about the first step's trees, such as separators that never occurred."""
         return None
 
 
@@ -87,7 +87,7 @@ class CreditSettings(Component, slot="credit"):
     """From outcomes to advantages."""
 
     gives_value_target: ClassVar[bool] = False
-    """Whether this credit gives a value head something to learn from."""
+    """Whether this credit gives targets for a value head."""
 
     @abstractmethod
     def build(self) -> Credit: ...
@@ -101,7 +101,7 @@ class ObjectiveSettings(Component, slot="objective"):
 
 
 class CurriculumSettings(Component, slot="curriculum"):
-    """Which tasks are drawn. One that changes what another one draws holds that one in a slot."""
+    """Which tasks are drawn. A curriculum that modifies another one holds it in a slot."""
 
     @property
     def gives_token_budgets(self) -> bool:
@@ -113,7 +113,7 @@ class CurriculumSettings(Component, slot="curriculum"):
 
 
 class GuidanceSettings(Component, slot="guidance"):
-    """Help where a rollout fails."""
+    """How a failed rollout is helped."""
 
     @abstractmethod
     def build(self, source: TaskSource, *, seed: int) -> Guidance: ...
@@ -123,10 +123,10 @@ class RewardSettings(Component, slot="reward"):
     """One summand of a reward."""
 
     after_verdict: ClassVar[bool] = False
-    """Whether this part shapes what others have judged: it is then asked last, as a ``ShapingGrader``."""
+    """Whether this part shapes the other parts' verdicts: it then runs last, as a ``ShapingGrader``."""
 
     weight: float = 1.0
-    """Multiplies the part in the outcome (outcome per unit of the part); 0 only records it."""
+    """Weight of the part in the outcome (outcome per unit of the part); 0 only logs it."""
 
     @abstractmethod
     def build(self, source: TaskSource) -> Grader | ShapingGrader: ...
@@ -137,16 +137,16 @@ class RewardSettings(Component, slot="reward"):
 
 
 class ValueSettings(Component, slot="value"):
-    """What unfinished paths are worth."""
+    """How the value of unfinished paths is estimated."""
 
     trainable: ClassVar[bool] = False
     """Whether it learns from finished trees: ``build`` then gives a ``TrainableValue``."""
     reads: ClassVar[bool] = True
-    """Whether it looks at a path's tokens, which then cost something."""
+    """Whether it reads a path's tokens, whose forward passes then count as cost."""
 
     @property
     def untrained(self) -> bool:
-        """Whether it has learnt nothing yet, so that only a stage that trains it can make use of it."""
+        """Whether it is untrained so far, so that only a stage that trains it can use it."""
         return False
 
     @abstractmethod
@@ -161,7 +161,7 @@ class LearnerSettings(Component, slot="learner"):
 
     @property
     def follows_steps(self) -> bool:
-        """Whether its updates depend on how many steps the stage has, as those of a falling learning rate do."""
+        """Whether its updates depend on how many steps the stage has, as with learning-rate decay."""
         return False
 
     @abstractmethod
@@ -169,20 +169,20 @@ class LearnerSettings(Component, slot="learner"):
 
 
 class EngineSettings(Component, slot="engine"):
-    """What samples."""
+    """What generates completions."""
 
     @abstractmethod
     def build(self, policy: Policy) -> Engine: ...
 
 
 class TracesSettings(Component, slot="traces"):
-    """What of finished trees the policy is fine-tuned on."""
+    """Which parts of finished trees the policy is fine-tuned on."""
 
     @abstractmethod
     def build(self) -> Traces: ...
 
     def check_policy(self, policy: Policy) -> None:
-        """Raise RecipeError where the policy's tokenizer cannot write what the traces are made of."""
+        """Raise RecipeError where the policy's tokenizer cannot encode the traces."""
 
 
 class TasksSettings(Component, slot="tasks"):
@@ -194,12 +194,12 @@ class TasksSettings(Component, slot="tasks"):
 
 @dataclass(frozen=True)
 class Composition:
-    """What stands beside a component, in a stage or in a search at test time: what a ``check`` may look at.
+    """The components beside a component, in a stage or in a test-time search: what a ``check`` may read.
 
     Attributes:
-        steps: of the stage.
-        max_tokens: that the stage may sample; None for no limit.
-        max_tokens_per_task: that a task may sample in a step; None for no limit.
+        steps: number of steps of the stage.
+        max_tokens: maximum tokens that the stage may sample; None for no limit.
+        max_tokens_per_task: maximum tokens sampled per task and step; None for no limit.
     """
 
     steps: int | None = None
@@ -215,7 +215,7 @@ class Composition:
 
     @property
     def samples(self) -> int | None:
-        """The rollout's samples of each task; None where it has no fixed number, as a search."""
+        """The rollout's samples per task; None where it has no fixed number, as in a search."""
         size = None if self.rollout is None else self.rollout.size
         return size.number if size is not None and size.setting == "samples" else None
 
@@ -223,41 +223,41 @@ class Composition:
 class StageSettings(Component, slot="stages"):
     """A loop that trains the policy."""
 
-    if TYPE_CHECKING:  # each stage has defaults and words of its own for these
+    if TYPE_CHECKING:  # each stage has its own defaults and docstrings for these
         steps: int = 1
         learner: LearnerSettings
 
     @abstractmethod
     def composition(self, reward: tuple[RewardSettings, ...] = ()) -> Composition:
-        """What the stage is made of.
+        """The stage's components.
 
         Args:
-            reward: the recipe's, where the stage has none of its own.
+            reward: the recipe's reward, where the stage has none of its own.
         """
 
     @abstractmethod
     def in_words(self) -> list[str]:
-        """What it does, in a few words each: ``100 steps of 32 tasks`` first."""
+        """Short phrases that say what it does, first ``100 steps of 32 tasks``."""
 
     @abstractmethod
     def build(self, session: Session) -> StageRun: ...
 
     def check(self, stage: Composition) -> list[str]:
-        # Whoever knows the recipe's reward asks its parts.
+        # The reward's parts are checked where the recipe's reward is known.
         parts = (part for part in self.components() if not isinstance(part, RewardSettings))
         return [line for part in parts for line in part.check(stage)]
 
     @property
     def sampling(self) -> Sampling:
-        """How evaluations draw where the recipe does not say."""
+        """How evaluations sample where the recipe does not say."""
         rollout = self.composition().rollout
         return Sampling() if rollout is None else rollout.sampling
 
     def with_budget(self, tokens: int, *, keep_steps: bool) -> Self | None:
-        """The stage with as many steps as these tokens may last for at most, which ends with them; None where it
-        samples nothing.
+        """The stage with this token budget, and the most steps that the budget may last for; None where it samples
+        nothing.
 
         Args:
-            keep_steps: leave its number of steps as it is.
+            keep_steps: keep its number of steps.
         """
         return None

@@ -1,4 +1,4 @@
-"""Worked solutions in steps, to be given in part: what prefix guidance cuts its hints from."""
+"""Worked solutions in steps, whose prefixes are the hints of prefix guidance."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from lyceum.core.types import Hint, Task
 
 LINES = 4
-"""A demonstration of at least so many lines is cut at lines, a shorter one at words."""
+"""A demonstration of at least this many lines is split at lines, a shorter one at words."""
 
 
 @dataclass(frozen=True)
@@ -17,10 +17,10 @@ class Solution:
     """A solution whose first steps can be given as a hint.
 
     Attributes:
-        steps: those that a hint may give, in order; the last step, which says the answer, is not among them.
-        total: steps of the whole solution.
-        before: what stands before the first step in a hint.
-        between: what stands between two steps.
+        steps: steps that a hint may give, in order; without the last step, which reveals the answer.
+        total: number of steps of the whole solution.
+        before: text before the first step in a hint.
+        between: text between two steps.
     """
 
     steps: tuple[str, ...]
@@ -29,7 +29,7 @@ class Solution:
     between: str = ""
 
     def count(self, share: float) -> int:
-        """Steps that a hint of this share of the solution gives: the nearest number that may be given."""
+        """Number of steps in a hint of this fraction of the solution: the nearest number that may be given."""
         return max(0, min(round(share * self.total), len(self.steps)))
 
     def hint(self, count: int) -> Hint:
@@ -37,14 +37,14 @@ class Solution:
         return Hint("solution", self.before + self.between.join(self.steps[:count]))
 
     def first(self, count: int) -> Solution:
-        """The same solution, of which no more than ``count`` steps may be given."""
+        """The same solution, with at most its first ``count`` steps to give."""
         return replace(self, steps=self.steps[:count])
 
 
 def written_solution(task: Task) -> Solution | None:
     """The solution in a task's columns: its ``steps``, its ``demonstration``, or its hints of tier ``solution``.
 
-    None where none of them has two steps or more.
+    None where none of them has at least two steps.
     """
     steps = task.columns.get("steps")
     if isinstance(steps, Sequence) and len(steps) > 1 and all(isinstance(step, str) for step in steps):
@@ -70,10 +70,10 @@ def ladder_of(task: Task) -> list[Hint]:
 
 
 def levels_of(ladder: Sequence[Hint], tiers: Sequence[str]) -> list[Hint]:
-    """Hints in the order in which help grows: tier by tier, and in a tier each with all that the tier said before.
+    """Hints from least to most help: tier by tier, and cumulative within a tier.
 
-    A hint that begins with the one before it in its tier says that already; otherwise the two are joined by a line end.
-    What a tier says is not taken on into the next.
+    A hint that begins with the previous one of its tier already contains it; otherwise the two are joined by a newline.
+    Hints do not accumulate from one tier to the next.
     """
     levels: list[Hint] = []
     for tier in tiers:

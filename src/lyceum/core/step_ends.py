@@ -1,4 +1,4 @@
-"""Where a finished completion's steps end, for whoever draws it whole and cuts it afterwards."""
+"""Where a finished completion's steps end, for rollouts that draw it whole and split it afterwards."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ def step_ends(
 ) -> list[int]:
     """Ends of a completion's steps, in tokens from its beginning; the last is the completion's own end.
 
-    A step is over where a search that draws step by step would have ended it: at its separator, at its longest, or
-    before a token that the policy was unsure of.
+    A step ends where a search that draws step by step would have ended it: at its separator, at its maximum length, or
+    before a token that the policy was uncertain of.
 
     Args:
-        model_logprob: of each token, in nats, of the untempered model; read for steps by ``entropy`` alone.
+        model_logprob: log-probability of each token, in nats, untempered model; used only for steps by ``entropy``.
     """
     if not tokens:
         return []

@@ -1,7 +1,7 @@
-"""How a trajectory is cut into steps: at a separator, after so many tokens, or where the policy was unsure.
+"""How a trajectory is split into steps: at a separator, after n tokens, or where the policy was uncertain.
 
-A step is what a tree search decides about: one node of the tree, or a chain of nodes where one draw is cut at several
-points. Every step has a limit in tokens, so that a separator that never comes holds nothing up.
+A step is the unit of a tree search: one node of the tree, or a chain of nodes where one draw is split at several
+points. Every step has a maximum length in tokens, so that a missing separator cannot stall the search.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from lyceum.core.types import Context, Sampling
 from lyceum.utils.stop_strings import ends_in_new
 
 PARTIAL = "\ufffd"
-"""What a decoder writes for a character of which some bytes are still to come."""
+"""What a decoder writes for a character whose bytes are incomplete."""
 
 RUNS = ("tokens", "behaviour_logprob", "model_logprob", "version")
-"""What a node holds one of for each token, or nothing where the policy did not write."""
+"""A node's per-token fields; empty where the policy did not write."""
 
 
 class Steps(Settings):
     """Where one step ends and the next begins."""
 
     by: Literal["tokens", "lines", "marker", "entropy"] = "tokens"
-    """``tokens``: after so many tokens; ``lines``: at each line's end; ``marker``: behind one of the markers;
-    ``entropy``: before each token that was drawn with little probability, where another one might have been."""
+    """``tokens``: after a fixed number of tokens; ``lines``: at each line's end; ``marker``: after one of the markers;
+    ``entropy``: before each token that was drawn with low probability."""
     tokens: int = Field(default=256, ge=1)
-    """Longest step, in tokens; with ``tokens`` the length of every step but the last."""
+    """Maximum tokens per step; with ``tokens`` the length of every step but the last."""
     markers: tuple[str, ...] = ()
-    """Texts that end a step, which keeps them, for ``marker``."""
+    """For ``marker``: texts that end a step; they stay part of it."""
     nats: float = Field(default=1.0, gt=0)
-    """For ``entropy``: a token whose -log p (nats, of the untempered model) is at least this begins a step."""
+    """For ``entropy``: surprisal threshold (nats): a token with -log p >= this, untempered model, begins a step."""
     shortest: int = Field(default=1, ge=1)
-    """For ``entropy``: fewest tokens of a step, but for the last one of a draw."""
+    """For ``entropy``: minimum tokens per step, except the last one of a draw."""
 
     @model_validator(mode="after")
     def _markers_where_used(self) -> Steps:
@@ -57,7 +57,7 @@ class Steps(Settings):
         return ("\n",) if self.by == "lines" else self.markers
 
     def unseen_in(self, trees: Sequence[Tree]) -> str | None:
-        """What to tell whoever chose separators of which none ever occurred; None where all is well."""
+        """A warning where none of the chosen separators ever occurred; None otherwise."""
         texts = (leaf.completion for tree in trees for leaf in tree.trajectories)
         if not self.separators or any(separator in text for text in texts for separator in self.separators):
             return None
@@ -65,13 +65,13 @@ class Steps(Settings):
         return f"no trajectory has {names} in it: every step but the last is {self.tokens} tokens long"
 
     def longest_path(self, sampling: Sampling, depth: int) -> int:
-        """Most steps of a path: ``depth``, or fewer where steps of a fixed length use all tokens up before."""
+        """Maximum steps per path: ``depth``, or fewer where steps of a fixed length use up all tokens before."""
         return min(depth, -(-sampling.max_completion_tokens // self.tokens)) if self.by == "tokens" else depth
 
     def too_small_for_a_path(
         self, kind: str, stage: Composition, sampling: Sampling, depth: int, max_nodes: int | None = None
     ) -> list[str]:
-        """A line for each budget of a search that does not hold one path of full length."""
+        """One line per budget of a search that is too small for one path of full length."""
         steps = self.longest_path(sampling, depth)
         tokens = min(sampling.max_completion_tokens, steps * self.tokens)
         limit = stage.max_tokens_per_task
@@ -89,7 +89,7 @@ class Steps(Settings):
         return lines
 
     def cuts(self, model_logprob: Sequence[float]) -> list[int]:
-        """Places inside a draw where it is cut, in tokens from its beginning."""
+        """Positions inside a draw where it is split, in tokens from its beginning."""
         if self.by != "entropy":
             return []
         found = [0]
@@ -101,7 +101,7 @@ class Steps(Settings):
 
 @dataclass(frozen=True)
 class Grown:
-    """One draw, as the nodes it was cut into; ``terminal`` where the trajectory is over at the last of them."""
+    """One draw, as the nodes it was split into; ``terminal`` where the trajectory ends with the last of them."""
 
     nodes: list[Node]
     terminal: bool
@@ -110,11 +110,11 @@ class Grown:
 async def grow(
     context: Context, node: Node, n: int, steps: Steps, sampling: Sampling, *, depth_left: int
 ) -> list[Grown]:
-    """``n`` further steps below a node, each of a trajectory of at most ``sampling.max_completion_tokens`` in all.
+    """``n`` further steps below a node; a whole trajectory has at most ``sampling.max_completion_tokens`` tokens.
 
-    A trajectory is over at its end of sequence, at a stop of the sampling's own, at the last token that it may have,
-    and after ``depth_left`` nodes. What ends for want of tokens or depth has the finish ``length``, as a whole
-    completion would have: a step that ends at a separator there is no finished answer.
+    A trajectory ends at its end of sequence, at one of the sampling's own stops, at its maximum length, and after
+    ``depth_left`` nodes. One that runs out of tokens or depth has the finish ``length``, as a whole completion would
+    have: a step that ends at a separator there is not a finished answer.
     """
     before, text = node.completion_tokens, node.completion
     left = min(sampling.max_completion_tokens - len(before), context.tokens_left(node))
@@ -123,8 +123,8 @@ async def grow(
     asked = sampling.model_copy(update={"max_completion_tokens": limit, "stop": (*sampling.stop, *separators)})
     grown: list[Grown] = []
     for drawn in await context.extend(node, n, asked, keep=True):
-        # Where a separator ends in it the engine ended it there, unless the sampling's own stop came in the same token.
-        # Either may have begun in the step above, which a limit cut off.
+        # Where a separator ends in it the engine stopped there, unless the sampling's own stop came in the same token.
+        # Either may have begun in the step above, which was truncated.
         now = context.decode([*before, *drawn.tokens])
         at_separator = ends_in_new(text, now, separators) and not ends_in_new(text, now, sampling.stop)
         stopped = drawn.finish == "stop" and not at_separator
@@ -140,10 +140,10 @@ async def grow(
 
 
 def split(node: Node, cuts: Sequence[int]) -> list[Node]:
-    """Cut a drawn node into a chain, whose last part is the node itself. Texts are written by who cuts.
+    """Split a drawn node into a chain, whose last part is the node itself. The caller sets the texts.
 
     Args:
-        cuts: rising places inside the node, in tokens.
+        cuts: increasing positions inside the node, in tokens.
     """
     chain: list[Node] = []
     for start, end in pairwise([0, *cuts]):
@@ -152,10 +152,10 @@ def split(node: Node, cuts: Sequence[int]) -> list[Node]:
 
 
 def cut_off(node: Node, tokens: int) -> Node:
-    """Make a node's first tokens its parent, which is returned.
+    """Split a node's first tokens off as its parent, which is returned.
 
-    The node stays the same object with the rest of its tokens, its children and its grade: paths that end in it stay
-    what they were.
+    The node stays the same object with the rest of its tokens, its children and its grade: paths that end in it do not
+    change.
     """
     above = node.parent
     if not 0 < tokens < len(node.tokens) or above is None:
@@ -177,9 +177,9 @@ def cut_off(node: Node, tokens: int) -> Node:
 
 
 def write_texts(chain: Sequence[Node], decode: Callable[[Sequence[int]], str], *, terminal: bool) -> None:
-    """Give nodes below one another the text that they add to what stands above them.
+    """Give each node of a chain the text that it adds to the text above it.
 
-    A step's tokens decoded alone are not that: some tokenizers leave out a space before the first, and a step may end
+    Decoding a step's tokens alone is not enough: some tokenizers drop a space before the first, and a step may end
     inside a character. Such a character is written where it is complete, or at the end of the trajectory.
     """
     tokens = chain[0].parent.completion_tokens if chain[0].parent is not None else []

@@ -1,6 +1,6 @@
 """The token tree while it grows: Python objects, one tree for each task's whole experience.
 
-A finished set of trees is laid flat as a :class:`lyceum.core.forest.Forest`, which is what credit and learner see.
+Finished trees are flattened into a :class:`lyceum.core.forest.Forest`, which is what credit and learner see.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ class Node:
     Attributes:
         parent: the node above; None for a prompt.
         tokens: token ids of this run alone.
-        behaviour_logprob: nats, one a token, of the distribution drawn from; empty where the policy did not write.
-        model_logprob: nats, one a token, of the untempered model; empty where the policy did not write.
+        behaviour_logprob: nats, per token, of the distribution drawn from; empty where the policy did not write.
+        model_logprob: nats, per token, of the untempered model; empty where the policy did not write.
         version: of the weights each token was drawn under; empty where the policy did not write.
         finish: why the run ended: ``stop``, ``length``, or None where nothing was drawn.
         text: the run decoded.
-        grafted: True where the run was written under another prompt than the one it stands under.
-        value: what a rollout has found the run to be worth, in the rollout's own unit, for credit to read; None where
-            it did not judge it.
-        stats: whatever a component keeps on nodes (visits, hints) for the rollout table; no other component reads it.
+        grafted: True where the run was sampled off-prompt: written under another prompt than the one above it.
+        value: the rollout's estimate of the run's value, in the rollout's own unit, for credit to read; None without
+            one.
+        stats: whatever a component stores on nodes (visits, hints) for the rollout table; no other component reads it.
     """
 
     parent: Node | None
@@ -67,12 +67,12 @@ class Node:
         return child
 
     def detach(self) -> None:
-        """Take this node, and all below it, from where it hangs: below a prompt that a guide chose, it may be."""
+        """Remove this node, with its subtree, from its parent, which may be a prompt that a guide chose."""
         assert self.parent is not None
         self.parent.children.remove(self)
 
     def move(self, above: Node) -> None:
-        """Hang this node, and all below it, below another one."""
+        """Move this node, with its subtree, below another one."""
         self.detach()
         self.parent = above
         above.children.append(self)
@@ -97,7 +97,7 @@ class Node:
         return list(chain.from_iterable(node.tokens for node in self.path()[1:]))
 
     def walk(self) -> Iterator[Node]:
-        """This node and all below it, parents first, in the order they were added."""
+        """This node and its subtree, parents first, in the order they were added."""
         stack: list[Node] = [self]
         while stack:
             node = stack.pop()
@@ -106,9 +106,9 @@ class Node:
 
 
 def is_right(leaf: Node) -> bool:
-    """Whether a graded leaf is right; False for one without an outcome.
+    """Whether a graded leaf is correct; False for one without an outcome.
 
-    Right or wrong is the grader's verdict where it gives one, and an outcome above 0 where it gives none.
+    Correct is what the grader's verdict says, or an outcome above 0 where it gives none.
     """
     if leaf.grade is None or leaf.grade.outcome is None:
         return False
@@ -120,7 +120,7 @@ class DirectSamples:
     """Samples of a task without a search.
 
     Attributes:
-        accuracy: share of them that is right; None where none were drawn, or none could be graded.
+        accuracy: their accuracy; None where none were drawn, or none could be graded.
     """
 
     accuracy: float | None
@@ -128,18 +128,18 @@ class DirectSamples:
 
 @dataclass(eq=False)
 class Tree:
-    """One task's trees: usually one prompt, more where some trajectories stand under another prompt (a hint).
+    """One task's trees: usually one prompt, more where some trajectories have another prompt (a hint).
 
     Attributes:
         roots: prompts; ``roots[0]`` is the task's own.
         chosen: the trajectories to train on where a rollout chooses; None takes every finished leaf.
-        metadata: what guides and rollouts note on this task (tiers of hints, searches, ...) by their names, as a
+        metadata: notes of guides and rollouts on this task (tiers of hints, searches, ...) by their names, as a
             dataclass or a mapping, for the rollout table. A guide reads its own back in ``observe``; nothing else does.
-        direct: what plain samples of the task showed where its trajectories are those of a search. Written by the guide
+        direct: accuracy of plain samples of the task where its trajectories come from a search. Written by the guide
             ``search-where-hard``, read by the curriculum ``hard-filter``; None where trajectories are plain samples.
-        sampled_tokens: drawn by the engine for this task, those of discarded rollouts too.
-        mean_abs_advantage: what the learner made of it: the mean over its rollouts of each one's mean |advantage| over
-            its tokens, the curriculum's weight included; 0 where the tree was dropped, None before credit was assigned.
+        sampled_tokens: tokens drawn by the engine for this task, discarded rollouts included.
+        mean_abs_advantage: the mean over its trajectories of each one's mean |advantage| over its tokens, the
+            curriculum's weight included; 0 where the tree was dropped, None before credit was assigned.
     """
 
     task: Task
@@ -160,7 +160,7 @@ class Tree:
 
     @property
     def trajectories(self) -> list[Node]:
-        """Leaves to train on: ``chosen``, or every leaf that ended in a continuation that finished."""
+        """Leaves to train on: ``chosen``, or every leaf whose continuation finished."""
         if self.chosen is not None:
             return self.chosen
         return [node for node in self.nodes() if not node.children and node.finish is not None]
@@ -177,21 +177,21 @@ class Tree:
 
     @property
     def solved(self) -> float | None:
-        """Share of graded trajectories that are right; None where no grader says."""
+        """Accuracy of the graded trajectories; None where no grader says."""
         return _share(leaf.grade.verdict for leaf in self.graded if leaf.grade is not None)
 
     @property
     def unaided(self) -> list[Node]:
         """What the policy wrote by itself under the task's own prompt, with an outcome: no hint, no teacher.
 
-        Whether it is trained or not: where a guide has put something in the place of a failure, that was a failure.
+        Trained or not: a failure that a guide has replaced still counts as a failure.
         """
         ended = [node for node in self.root.walk() if node.grade is not None and node.grade.outcome is not None]
         return [leaf for leaf in ended if not self._was_helped(leaf)]
 
     @property
     def solved_unaided(self) -> float | None:
-        """Share of ``unaided`` that is right; None where no grader says, or nothing was written unaided."""
+        """Accuracy of ``unaided``; None where no grader says, or nothing was written unaided."""
         return _share(leaf.grade.verdict for leaf in self.unaided if leaf.grade is not None)
 
     def _was_helped(self, leaf: Node) -> bool:
@@ -200,13 +200,13 @@ class Tree:
         return root is not self.root or any(node.grafted or node.origin in helpers for node in written)
 
     def add_prompt(self, tokens: Sequence[int], origin: Origin = Origin.PROMPT, text: str = "") -> Node:
-        """Another prompt of this task (one with a hint, say), to be continued like the first."""
+        """Another prompt of this task (e.g. one with a hint), to be continued like the first."""
         root = Node(None, list(tokens), origin, text=text)
         self.roots.append(root)
         return root
 
     def graft(self, leaf: Node, root: Node) -> Node:
-        """What was written below one prompt, copied below another: sampled there, to be trained here.
+        """A path sampled below one prompt, copied below another to be trained there.
 
         Behaviour log-probabilities, versions and the grade stay those of the first prompt.
         """
@@ -218,7 +218,7 @@ class Tree:
         return below
 
     def replace(self, old: Node, new: Node) -> None:
-        """Train on ``new`` in the place of ``old``; ``new`` may stand under another prompt of this tree."""
+        """Train on ``new`` instead of ``old``; ``new`` may be under another prompt of this tree."""
         self.chosen = [new if leaf is old else leaf for leaf in self.trajectories]
 
 

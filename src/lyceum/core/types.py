@@ -1,6 +1,6 @@
-"""What flows between the slots, and what each slot promises to the next.
+"""What flows between the slots, and the interface of each slot.
 
-The slots themselves (``tasks``, ``rollout``, ``credit``, ...) hold implementations; this file holds the words.
+The slots themselves (``tasks``, ``rollout``, ``credit``, ...) hold implementations; this file holds their types.
 Axis names in tensor annotations, here and everywhere: ``T`` unique tokens of a forest, ``R`` rows (trajectories),
 ``L`` tokens of the longest row, ``S`` segments (a row's pass through a node), ``G`` groups.
 """
@@ -38,14 +38,14 @@ Row = Mapping[str, Any]
 """A dataset's row: plain values by column."""
 
 State = dict[str, Any]
-"""What a checkpoint holds of one object: plain values and tensors by name."""
+"""One object's state in a checkpoint: plain values and tensors by name."""
 
 StepMetrics = dict[str, Any]
-"""What is written down of a step, by name: numbers, and what a person may read."""
+"""What is logged of a step, by name: numbers, and human-readable text."""
 
 
 class Stateful(Protocol):
-    """What a resumed run needs of it goes into a state, and comes back out of one."""
+    """Saves and restores all the state that a resumed run needs."""
 
     def state_dict(self) -> State: ...
 
@@ -64,7 +64,7 @@ class Origin(IntEnum):
 
 @dataclass(frozen=True)
 class Hint:
-    """Help with a task, to stand in its prompt.
+    """Help with a task, to be put in its prompt.
 
     Attributes:
         tier: how concrete it is: ``knowledge``, ``planning``, ``solution``, or a dataset's own word.
@@ -77,13 +77,13 @@ class Hint:
 
 @dataclass(frozen=True)
 class Task:
-    """One problem: what its source says of it, and what one component of the loop tells another about it.
+    """One problem: the fields of its source, and what one component of the loop tells another about it.
 
     Attributes:
         id: unique in its source, stable between runs (it keys random draws and outcomes).
         messages: the prompt as chat messages, rendered by the model's own chat template.
-        answer: what a verifier compares with; None where nothing is known.
-        columns: the dataset's further columns (``level``, ``steps``, ``hints``, ...), handed to user functions as
+        answer: reference answer for the verifier; None where it is unknown.
+        columns: the dataset's further columns (``level``, ``steps``, ``hints``, ...), passed to user functions as
             keywords. Nothing in the loop writes there.
         provenance: where the task came from (a dataset's name, ``"policy"`` for one that a model wrote).
         samples: trajectories to sample in this step; None leaves the number to the rollout. Written by curricula and
@@ -92,13 +92,13 @@ class Task:
             ``shrinking-budget``, read by the reward ``token-budget``.
         prefix: token ids that every completion begins with, graded and not trained. Written by the curriculum
             ``good-prefixes``, read by the guide ``prefix``.
-        test_only: its samples say how hard it is and are not trained on. Written and read by the curriculum
+        test_only: its samples measure its difficulty and are not trained on. Written and read by the curriculum
             ``good-prefixes``, in ``draw`` and in ``weight`` and ``observe``.
-        parameters: of its difficulty, by name, where it was made to order; else empty. Written by a
+        parameters: difficulty parameters by name, where it was generated from them; else empty. Written by a
             :class:`ParametricSource`, read by the curriculum that chose them (``alp-gmm``).
         hint: the hint in its prompt; None without. Written by ``TaskSource.hinted``, read by guides, which note it on
             the hinted prompt.
-        hints_leak: whether its source's own hints say the answer; None leaves that to a search for the answer's text.
+        hints_leak: whether its source's own hints reveal the answer; None: guides search them for the answer's text.
             Written by task sources, read by guides.
     """
 
@@ -127,8 +127,8 @@ class Task:
 class TaskSource(Protocol):
     """A sequence of tasks, made on demand: ``source[i]`` is the same task in every process.
 
-    A sequence and not a stream, so that a curriculum can draw by index and a resumed run can find its place.
-    ``lyceum.tasks.base.Source`` is a start: all but the first three is there.
+    A sequence, not a stream, so that a curriculum can draw by index and a resumed run can continue where it stopped.
+    ``lyceum.tasks.base.Source`` is a base class with all methods but the first three.
     """
 
     def __len__(self) -> int: ...
@@ -140,11 +140,11 @@ class TaskSource(Protocol):
         ...
 
     def looked_at(self, n: int) -> range:
-        """The tasks that a check reads: the first n of a generator, which goes on as it begins, or all of a dataset."""
+        """The tasks that a check reads: the first n of a generator, whose tasks are alike, or all of a dataset."""
         ...
 
     def row(self, index: int) -> Row | None:
-        """The dataset's own row that a task was made of; None where tasks are generated, as many as one likes."""
+        """The dataset's own row that a task was made from; None where tasks are generated."""
         ...
 
     @property
@@ -157,12 +157,12 @@ class TaskSource(Protocol):
         ...
 
     def solution(self, task: Task) -> Solution | None:
-        """The task's solution, to be given in part; None where it has none of two steps or more."""
+        """The task's solution, to be given in part; None where it has none of at least two steps."""
         ...
 
     @property
     def rubric_in_order(self) -> bool:
-        """Whether ``rubric_hint`` words criteria from the first on alone, whichever they are."""
+        """Whether ``rubric_hint`` only words a prefix of the criteria, whichever it is given."""
         ...
 
     def rubric_hint(self, task: Task, criteria: Sequence[Criterion]) -> Hint:
@@ -172,7 +172,7 @@ class TaskSource(Protocol):
 
 @runtime_checkable
 class ParametricSource(Protocol):
-    """A task source that also makes tasks to order, from real-valued parameters of their difficulty."""
+    """A task source that also generates tasks from given real-valued difficulty parameters."""
 
     @property
     def parameters(self) -> Mapping[str, tuple[float, float]]:
@@ -182,25 +182,25 @@ class ParametricSource(Protocol):
     def at(self, values: Mapping[str, float], key: str) -> Task:
         """The task of these parameters and this key: a pure function of both, in the source's own split.
 
-        The values are its ``parameters``. A parameter that counts something is rounded at random: its
-        fraction is the probability of one more.
+        The values are its ``parameters``. An integer parameter is rounded stochastically: the fractional part is the
+        probability of rounding up.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Grade:
-    """What a grader says of one trajectory.
+    """A grader's verdict on one trajectory.
 
     Attributes:
         outcome: the scalar reward that credit starts from, in the verifier's unit; None where it could not be graded.
-        correct: whether the answer is right, apart from any shaping; None where there is no such notion.
+        correct: whether the answer is correct, apart from any shaping; None where correctness is not defined.
         steps: (end, reward) of each judged step; ``end`` counts the completion's tokens up to the step's end.
-        parts: the named summands of ``outcome``, before weighting, for the record.
-        reason: why there is no outcome, or why a part of weight 0, which is only recorded, gave none. A task that
+        parts: the named summands of ``outcome``, before weighting, for logging.
+        reason: why there is no outcome, or why a part of weight 0, which is only logged, gave none. A task that
             cannot be graded is counted, never scored 0.
         details: where a user's function failed: the row that it was given and its traceback.
-        answered: whether an answer was found where it should stand, right or wrong; None where the grader does not say.
+        answered: whether an answer was found in the expected place, correct or not; None where the grader does not say.
     """
 
     outcome: float | None
@@ -213,7 +213,7 @@ class Grade:
 
     @property
     def verdict(self) -> bool | None:
-        """Right or wrong: what the grader says, or else what an outcome of exactly 1 or 0 means."""
+        """Correct or incorrect: what the grader says, or else what an outcome of exactly 1 or 0 means."""
         if self.correct is None and self.outcome in (0.0, 1.0):
             return self.outcome == 1.0
         return self.correct
@@ -224,18 +224,18 @@ class Grade:
 
 
 class Sampling(Settings):
-    """How the next token is drawn. The order is temperature, top-k, top-p, min-p, then one draw of what is left."""
+    """How the next token is drawn. The order is temperature, top-k, top-p, min-p, then one draw from what is left."""
 
     temperature: float = Field(default=1.0, ge=0, le=100)
-    """Divides the logits (no unit); 0 is greedy, and nothing else below 0.001 is allowed."""
+    """Sampling temperature (no unit), divides the logits; 0 is greedy, otherwise 0.001 or more."""
     top_k: int = Field(default=0, ge=0)
-    """Keep the k most likely tokens; 0 keeps all."""
+    """Number of most likely tokens kept (top-k); 0 keeps all."""
     top_p: float = Field(default=1.0, ge=1e-6, le=1)
-    """Keep the smallest set of tokens with at least this probability."""
+    """Nucleus probability (top-p): the smallest set of tokens with at least this total probability is kept."""
     min_p: float = Field(default=0.0, ge=0, le=1)
-    """Drop tokens less likely than this share of the most likely one."""
+    """Minimum probability of a kept token, as a fraction of the most likely one's."""
     max_completion_tokens: int = Field(default=64, ge=1)
-    """Longest continuation in one call, in tokens."""
+    """Maximum tokens per completion."""
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Strings that end a continuation; the text keeps the string, as vLLM's include_stop_str_in_output does."""
     stop_token_ids: tuple[Annotated[int, Field(ge=0)], ...] = ()
@@ -255,8 +255,8 @@ class Request:
 
     Attributes:
         prefix: the tokens so far: a prompt, or the path to any inner node.
-        seeds: one for each continuation; with the same weights, sample i is a function of prefix, sampling, seeds[i].
-        keep: keep the cache of what is computed, because the caller will continue from it.
+        seeds: one per continuation; with the same weights, sample i is a function of prefix, sampling, seeds[i].
+        keep: keep the KV cache, because the caller will continue from it.
         order: requests waiting together are admitted in this order, whatever order they arrived in.
         written: how many of the prefix's last tokens belong to the completion: a stop string may begin in them, and
             ends in a token that is drawn.
@@ -277,7 +277,7 @@ class Continuation:
     Attributes:
         tokens: the drawn tokens, the one that ended it included.
         behaviour_logprob: nats, of the distribution really drawn from (after temperature and truncation).
-        model_logprob: nats, of the model's own distribution (temperature 1, nothing cut off).
+        model_logprob: nats, of the model's own distribution (temperature 1, no truncation).
         version: of the weights each token was drawn under.
         finish: ``"stop"`` (end of sequence, stop token or stop string) or ``"length"`` (the limit came first).
     """
@@ -294,7 +294,7 @@ class Engine(Protocol):
     """Tokens in, tokens and log-probabilities out, for many callers at once.
 
     Attributes:
-        version: of the weights that it serves.
+        version: version of the weights that it serves.
         may_step: set by the runtime; awaited before each step, it holds the engine until callers that it has to wait
             for are back with their next requests.
     """
@@ -304,7 +304,7 @@ class Engine(Protocol):
 
     @property
     def tokens_computed(self) -> int:
-        """Tokens that went through the model since the engine was built; what samples share went through it once."""
+        """Tokens that went through the model since the engine was built; shared tokens count once."""
         ...
 
     async def extend(self, request: Request) -> list[Continuation]: ...
@@ -319,7 +319,7 @@ class Engine(Protocol):
 
 
 class Context(Protocol):
-    """What a rollout may ask for. One for each task."""
+    """What a rollout may use. One per task."""
 
     @property
     def version(self) -> int: ...
@@ -331,7 +331,7 @@ class Context(Protocol):
 
     @property
     def progress(self) -> float:
-        """Share of the stage that is done, 0 to 1: of its steps or of its budget of tokens, whichever is further."""
+        """Fraction of the stage that is done, 0 to 1: of its steps or of its token budget, whichever is further."""
         ...
 
     def tree(self, task: Task) -> Tree:
@@ -343,7 +343,7 @@ class Context(Protocol):
     def decode(self, tokens: Sequence[int]) -> str: ...
 
     def encode(self, completion: str) -> list[int]:
-        """Tokens of a completion that somebody else wrote, its end of sequence included."""
+        """Tokens of a completion that the policy did not write, its end of sequence included."""
         ...
 
     async def extend(self, node: Node, n: int, sampling: Sampling | None = None, *, keep: bool = False) -> list[Node]:
@@ -357,27 +357,27 @@ class Context(Protocol):
         ...
 
     async def value(self, paths: Sequence[Node]) -> list[float]:
-        """What paths are worth, finished or not, by the stage's value model; asked by many tasks, answered at once.
+        """Values of paths, finished or not, by the stage's value model; calls of many tasks are batched.
 
         Raises:
-            RuntimeError: the stage has none. A rollout that needs one says so in its ``check``.
+            RuntimeError: the stage has no value model. A rollout that needs one says so in its ``check``.
         """
         ...
 
     def returning(self) -> AbstractContextManager[None]:
-        """Open around what this task may have to follow with more requests: a rollout that a guide may repeat.
+        """Entered around what this task may follow with more requests: a rollout that a guide may repeat.
 
-        A verifier in another process takes a time of its own. The engine waits for grades asked for while this is
+        A verifier in another process takes a varying time. The engine waits for grades requested while this is
         open, so that the task comes back into the same batches every time.
         """
         ...
 
     def tokens_left(self, node: Node) -> int:
-        """Tokens that the model's context leaves below a node; at 0 it cannot be extended."""
+        """Tokens left below a node in the model's context; at 0 it cannot be extended."""
         ...
 
     def seed(self, *key: SeedKey) -> int:
-        """A 63-bit seed from (run seed, task, key): the same whenever and wherever it is asked for."""
+        """A 63-bit seed from (run seed, task, key): the same whenever and wherever it is computed."""
         ...
 
     @property
@@ -391,7 +391,7 @@ Rollout = Callable[[Task, Context], Awaitable["Tree"]]
 
 
 class Guidance(Stateful, Protocol):
-    """A rollout in, a rollout out that helps where it must. ``lyceum.guidance.base.Guide`` is a start."""
+    """Wraps a rollout into one that helps where needed. ``lyceum.guidance.base.Guide`` is a base class."""
 
     def __call__(self, rollout: Rollout) -> Rollout: ...
 
@@ -400,42 +400,42 @@ class Guidance(Stateful, Protocol):
         ...
 
     def metrics(self) -> dict[str, float]:
-        """What it believes and what it did in the step just observed, as ``what/of`` -> number."""
+        """Its estimates and what it did in the step just observed, as ``what/of`` -> number."""
         ...
 
 
 class ValueModel(Stateful, Protocol):
-    """Estimates whether a path, finished or not, ends in a right answer. ``lyceum.value`` holds them."""
+    """Estimates whether a path, finished or not, ends in a correct answer. ``lyceum.value`` holds them."""
 
     def __call__(self, paths: Sequence[Node]) -> list[float]:
-        """The estimated probability (0 to 1) that a trajectory through each node ends right, prompt included."""
+        """The estimated probability (0 to 1) that a trajectory through each node ends correct, prompts included."""
         ...
 
 
 class TrainableValue(ValueModel, Protocol):
-    """A value model that learns from what became of paths."""
+    """A value model that learns from the outcomes of paths."""
 
     def fit(self, examples: Sequence[tuple[Sequence[int], float]]) -> dict[str, float]:
-        """Learn what paths are worth; returns metrics by name.
+        """Learn the values of paths; returns metrics by name.
 
         Args:
-            examples: (token ids from the prompt's first on, worth in 0 .. 1) of each path.
+            examples: (token ids from the prompt's first on, target value in 0 .. 1) of each path.
         """
         ...
 
     def save(self, folder: Path) -> None:
-        """Write it where its own settings find it again."""
+        """Save it to a folder that its settings can load."""
         ...
 
 
 Grader = Callable[[Task, Sequence["Node"]], Awaitable[list[Grade]]]
-"""Trajectories of one task in, a grade for each, in order. It sees the set, since a reward may depend on all of it.
+"""Trajectories of one task in, one grade per trajectory out, in order. A reward may depend on all of the set.
 
 It must not wait for the run's own engine, which may be waiting for these very grades."""
 
 
 class Curriculum(Stateful, Protocol):
-    """Which tasks next, and how much each finished tree counts."""
+    """Which tasks are drawn next, and the weight of each finished tree."""
 
     def draw(self, n: int) -> list[Task]: ...
 
@@ -444,11 +444,11 @@ class Curriculum(Stateful, Protocol):
         ...
 
     def weight(self, tree: Tree) -> float:
-        """Multiplies the tree's advantages; 1.0 where the curriculum does not weight."""
+        """Factor on the tree's advantages; 1.0 where the curriculum does not weight."""
         ...
 
     def metrics(self) -> dict[str, float]:
-        """What it believes and what it drew in the step just observed, as ``what/of`` -> number."""
+        """Curriculum metrics of the step just observed (estimates, tasks drawn), as ``what/of`` -> number."""
         ...
 
 
@@ -458,7 +458,7 @@ class Credited:
 
     Attributes:
         advantage: of each row's tokens, without unit.
-        value_target: what a value head should have said before each token, in the reward's unit; None without one.
+        value_target: target of the value head before each token, in the reward's unit; None without one.
     """
 
     advantage: Float[Tensor, "R L"]
@@ -481,7 +481,7 @@ class Batch:
 
     Attributes:
         mask: True on tokens to train on (written by the policy, or a demonstration in fine-tuning).
-        weight: each token's share in the loss, from the aggregation over the *whole* step; sums to 1 over the step,
+        weight: each token's weight in the loss, from the aggregation over the *whole* step; sums to 1 over the step,
             so that losses of micro-batches add up to the full batch's, whatever the split.
         logprob: nats, of the current weights, with gradient.
         old_logprob: nats, of the weights at the start of the step. ``logprob`` detached in the first update.
@@ -492,8 +492,8 @@ class Batch:
         logits: current ones, only where an objective asks for ``logits``.
         group: the group (by default the task) of each row.
         origin: :class:`Origin` of each token, for objectives that treat a teacher's tokens apart from the policy's.
-        grafted: True where the policy wrote under another prompt than the row's (a hint that training leaves
-            out), whose distribution ``behaviour_logprob`` is of; None where no token was.
+        grafted: True where the policy wrote off-prompt, under another prompt than the row's (a hint that training
+            leaves out), whose distribution ``behaviour_logprob`` is of; None where no token was.
     """
 
     mask: Bool[Tensor, "R L"]
@@ -514,7 +514,7 @@ class Batch:
 
 
 Metrics = dict[str, tuple["Tensor", "Tensor"]]
-"""name -> (sum, weight), both detached scalars: micro-batches add up, the step's figure is sum / weight."""
+"""name -> (sum, weight), both detached scalars: micro-batches add up, the step's metric is sum / weight."""
 
 
 class Learner(Stateful, Protocol):
@@ -524,7 +524,7 @@ class Learner(Stateful, Protocol):
     """Updates that changed nothing, as their loss or gradient was not finite."""
 
     def annotate(self, forest: Forest, needs: frozenset[str]) -> Forest:
-        """Add the token columns that credit or objective need of this step's starting weights and of the reference."""
+        """Add the token columns that credit or objective need from this step's initial weights and the reference."""
         ...
 
     def step(self, forest: Forest, credited: Credited, objective: Objective) -> dict[str, float]:
@@ -544,10 +544,11 @@ class Objective(Protocol):
     columns: frozenset[str]
     """Token columns that the learner adds to the forest before credit: ``reference_logprob``, ``old_value``."""
     needs: frozenset[str]
-    """What it computes in an update: any of ``entropy``, ``value``, ``logits``, ``old_logprob``; only that is computed.
-    ``old_logprob`` without a need is the detached current one, which equals it when each batch gets one update."""
+    """What is computed in an update: any of ``entropy``, ``value``, ``logits``, ``old_logprob``; nothing else is.
+    Where ``old_logprob`` is not needed it is the detached current one, which is equal when each batch gets one update.
+    """
     aggregate: Literal["token", "sequence", "constant"]
-    """``token``, ``sequence`` or ``constant``: how ``Batch.weight`` shares the loss out."""
+    """``token``, ``sequence`` or ``constant``: how ``Batch.weight`` aggregates the loss."""
     constant: int | None
     """Tokens a row is divided by where ``aggregate`` is ``constant``."""
     origins: tuple[Origin, ...]
@@ -559,7 +560,7 @@ class Objective(Protocol):
 
 
 ShapingGrader = Callable[[Task, Sequence["Node"], Sequence[bool | None]], Awaitable[list[Grade]]]
-"""A grader that is told which answers the other parts found right (None: nobody says)."""
+"""A grader that is told which answers the other parts judged correct (None: no verdict)."""
 
 
 @dataclass(frozen=True)
@@ -570,8 +571,8 @@ class Trace:
         task: id of the task that it solves.
         messages: the prompt, as chat messages.
         text: the completion.
-        tokens: of the completion, its end of sequence included; None where nobody wrote it token by token: it is then
-            encoded as the tokenizer does.
+        tokens: tokens of the completion, end of sequence included; None where it was not drawn token by token: it is
+            then encoded by the tokenizer.
     """
 
     task: str
@@ -595,16 +596,16 @@ class Trace:
 
 
 Traces = Callable[[Sequence["Tree"], Callable[[Sequence[int]], str]], list[Trace]]
-"""Finished trees in, and what a tokenizer makes of tokens; traces out, in the order of the trees."""
+"""Finished trees and a tokenizer's decode function in; traces out, in the order of the trees."""
 
 
 class StageRun(Stateful, Protocol):
-    """A stage under way: what its settings build.
+    """A running stage: what its settings build.
 
     Attributes:
-        settings: those it was built from.
-        steps: how many it takes at most, and
-        step: how many of them are done.
+        settings: the settings it was built from.
+        steps: maximum number of steps.
+        step: number of steps done.
         engine: what evaluations sample with.
         learner: what updates the weights.
     """
@@ -618,7 +619,7 @@ class StageRun(Stateful, Protocol):
     def settings(self) -> StageSettings: ...
 
     async def run(self) -> None:
-        """Take the steps that are left, with :meth:`Session.pause` after each."""
+        """Run the remaining steps, with :meth:`Session.pause` after each."""
         ...
 
 

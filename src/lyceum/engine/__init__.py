@@ -1,1 +1,1 @@
-"""What samples: tokens in, tokens and log-probabilities out."""
+"""Generation: tokens in, tokens and log-probabilities out."""

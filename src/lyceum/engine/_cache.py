@@ -1,12 +1,12 @@
-"""The key-value cache of the embedded engine: slots that branch, prompts that slots share, tokens kept for later.
+"""The KV cache of the embedded engine: slots that branch, prompts that slots share, tokens kept for later.
 
 A *slot* holds the keys and values of one live prefix; several samples live in one slot until they draw different
 tokens, then the slot is copied. A long prompt is stored once, beside the slots, and every slot of its group attends to
 it there. Slots and prompts are kept dense (0 .. n-1), so that attention reads slices and never gathers the cache.
 
-What callers will continue from is kept in a *pool*, one place a token, and found by a radix tree over the tokens: a
-node of it is a list of places, so that it is cut anywhere without a copy, and moves between pool and slots are one
-gather and one scatter, however many prefixes and lengths they are of.
+What callers will continue from is kept in a *pool*, one place per token, and found by a radix tree over the tokens: a
+node of it is a list of places, so that it can be split anywhere without a copy, and moves between pool and slots are
+one gather and one scatter, for any number and lengths of prefixes.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Store:
         self.kv = torch.zeros(layers, 2, 0, heads, 0, dim, dtype=dtype, device=device)
 
     def reserve(self, entries: int, length: int) -> None:
-        """Make room for ``entries`` of ``length`` tokens; what is there stays."""
+        """Allocate ``entries`` of ``length`` tokens; existing content is kept."""
         layers, two, have, heads, width, dim = self.kv.shape
         if have >= entries and width >= length:
             return
-        # Grow by half: the copy is then paid a constant number of times for each token.
+        # Grow by half: the amortised cost of copying is then constant per token.
         rows = have if have >= entries else max(entries, have * 3 // 2, 8)
         places = width if width >= length else -(-max(length, width * 3 // 2) // 32) * 32
         new = self.kv.new_zeros(layers, two, rows, heads, places, dim)
@@ -57,7 +57,7 @@ class Store:
         return self._flat().index_select(2, self._rows(entry, place)).view(layers, 2, -1, heads, dim)
 
     def write(self, entry: Ints, place: Ints, kv: Float[Tensor, "layer 2 n head dim"]) -> None:
-        """Single tokens, for which there is room; no two at the same place."""
+        """Single tokens, within the allocated size; no two at the same place."""
         if len(entry):
             self._flat().index_copy_(2, self._rows(entry, place), kv.flatten(2, 3))
 
@@ -78,13 +78,13 @@ class Store:
 
 
 class Pool:
-    """Keys and values of single tokens (layer, key or value, place, head, dim), each where there was room."""
+    """Keys and values of single tokens (layer, key or value, place, head, dim), each at any free place."""
 
     def __init__(self, shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device) -> None:
         layers, heads, dim = shape
         self.kv = torch.zeros(layers, 2, 0, heads, dim, dtype=dtype, device=device)
         self._free = np.zeros(0, np.int64)
-        """Places that hold nothing, the first ``_left`` of this array."""
+        """Free places: the first ``_left`` of this array."""
         self._left = 0
 
     def __len__(self) -> int:
@@ -92,7 +92,7 @@ class Pool:
         return self.kv.shape[2] - self._left
 
     def take(self, n: int) -> Ints:
-        """Places for so many tokens."""
+        """Allocate places for n tokens."""
         if n > self._left:
             self._grow(n)
         self._left -= n
@@ -114,7 +114,7 @@ class Pool:
         self.kv = new
         free = np.empty(size, np.int64)
         added = size - have
-        # Low places are taken first, one after the other: runs then lie together.
+        # Low places are taken first, in order: runs are then contiguous.
         free[: self._left + added] = np.concatenate([np.arange(size - 1, have - 1, -1), self._free[: self._left]])
         self._free, self._left = free, self._left + added
 
@@ -132,19 +132,19 @@ class Kept:
 
     tokens: tuple[int, ...]
     place: Ints
-    """Of each token, in the pool."""
+    """Each token's place in the pool."""
     above: Kept | None
     below: dict[int, Kept] = field(default_factory=dict)
-    """By their first token."""
+    """Runs below, by their first token."""
     used: int = 0
-    """When it was last looked up or made, in such events."""
+    """When it was last looked up or made, as a count of such events."""
 
 
 class Keeper:
     """Radix tree of what callers said they will continue, each token once. Dropped whole when the weights change.
 
     Args:
-        capacity: most tokens kept; beyond it the ends that were not looked up for longest go, until an eighth is free.
+        capacity: maximum tokens kept; beyond it the least recently used leaves are evicted until an eighth is free.
     """
 
     def __init__(self, capacity: int, pool: Pool) -> None:
@@ -157,7 +157,7 @@ class Keeper:
         self.pool.clear()
 
     def longest(self, tokens: Sequence[int]) -> Ints:
-        """Places of the longest beginning of ``tokens`` that something kept begins with."""
+        """Places of the longest prefix of ``tokens`` that is kept."""
         runs, length, inside = self._descend(tokens)
         if not length:
             return self.root.place
@@ -165,7 +165,7 @@ class Keeper:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def add(self, tokens: Sequence[int], *, least: int = 0) -> tuple[int, Ints]:
-        """Keep ``tokens`` too: how many of them were kept already, and places of the others, which the caller fills.
+        """Keep ``tokens``: returns how many were kept already, and places of the others, which the caller fills.
 
         Nothing is added, and no places returned, where fewer than ``least`` were kept.
         """
@@ -182,7 +182,7 @@ class Keeper:
         return length, places
 
     def _descend(self, tokens: Sequence[int]) -> tuple[list[Kept], int, int]:
-        """Runs that ``tokens`` begins with, from the top; how many tokens in all, and of the last one."""
+        """Runs that match a prefix of ``tokens``, from the top; matched tokens in all, and of the last run."""
         self._now += 1
         runs: list[Kept] = []
         tokens = tuple(tokens)
@@ -200,7 +200,7 @@ class Keeper:
         return runs, at, inside
 
     def _split(self, run: Kept, at: int) -> Kept:
-        """Cut a run in two; returns the upper part."""
+        """Split a run in two; returns the upper part."""
         assert run.above is not None
         head = Kept(run.tokens[:at], run.place[:at], run.above, {run.tokens[at]: run}, run.used)
         run.above.below[head.tokens[0]] = head
@@ -208,11 +208,11 @@ class Keeper:
         return head
 
     def trim(self) -> None:
-        """Let go of what is too much. Not while places that were given out wait to be filled."""
+        """Evict tokens beyond the capacity. Not while allocated places are still to be filled."""
         if self.tokens <= self.capacity:
             return
-        # A run was used whenever one below it was: the order of last use has all runs before those above them, but for
-        # those of one event, of which the deepest go first.
+        # A run is used whenever one below it is: sorted by last use, runs come before those above them; runs of the
+        # same event are sorted deepest first.
         runs = [(run.used, -depth, n, run) for n, (depth, run) in enumerate(self.runs())]
         for _, _, _, run in sorted(runs):
             if self.tokens <= self.capacity * 7 // 8:
@@ -224,7 +224,7 @@ class Keeper:
             self.tokens -= len(run.tokens)
 
     def runs(self) -> Iterator[tuple[int, Kept]]:
-        """Every run, and how many there are down to it."""
+        """Every run with its depth."""
         stack = [(1, run) for run in self.root.below.values()]
         while stack:
             depth, run = stack.pop()
@@ -233,11 +233,11 @@ class Keeper:
 
 
 def common(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many tokens two runs begin with alike."""
+    """Length of the common prefix of two runs."""
     low, high = 0, min(len(a), len(b))
     if tuple(a[:high]) == tuple(b[:high]):
         return high
-    # By halves: comparing slices is a hundred times faster than comparing tokens one by one.
+    # Bisection: comparing slices is a hundred times faster than comparing tokens one by one.
     while high - low > 1:
         middle = (low + high) // 2
         if tuple(a[low:middle]) == tuple(b[low:middle]):

@@ -1,7 +1,7 @@
 """Drawing tokens: pure functions from logits and uniform numbers to tokens and their log-probabilities.
 
-Randomness is by counter: the uniform number of a draw is a function of the request's seed and the place of the token,
-so a sample does not depend on what else is in the batch, nor on what was drawn before the run was interrupted.
+Random numbers are counter-based: the uniform number of a draw is a function of the request's seed and the token's
+position, so a sample depends neither on the rest of the batch nor on what was drawn before the run was interrupted.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ def draw(
     uniforms: Float64[Tensor, " M"],
     sampling: Sampling,
 ) -> Drawn:
-    """One token for each of M members, member m from the distribution in row ``place[m]`` of the logits.
+    """One token per member (M), member m from the distribution in row ``place[m]`` of the logits.
 
     Several members may share a row: they are samples of one prefix that have drawn the same tokens so far.
 
     Args:
         logits: float32, of the model, untempered.
         place: row of each member, 0 .. A-1; None where member m's is row m.
-        uniforms: one number in [0, 1) for each member; the token is where it falls in the cumulative distribution.
+        uniforms: one number in [0, 1) per member; the token is where it falls in the cumulative distribution.
     Returns:
-        Log-probabilities are finite wherever the logits are; where one of a row's is nan or infinite, so is what is
-        returned of its members, and the token means nothing.
+        Log-probabilities are finite wherever the logits are; where one of a row's logits is nan or infinite, so are its
+        members' log-probabilities, and their tokens are meaningless.
     """
     model = logits.log_softmax(-1)
     if sampling.temperature == 0:
@@ -78,9 +78,9 @@ def _taken(x: Float[Tensor, "A V"], place: Tensor | None, token: Int[Tensor, " M
 
 
 def truncate(z: Float[Tensor, "A V"], sampling: Sampling) -> Float[Tensor, "A V"]:
-    """Tempered logits with what top-k, top-p and min-p cut off set to -inf; the same tensor where nothing is cut.
+    """Tempered logits, -inf where top-k, top-p and min-p truncate; the same tensor where nothing is truncated.
 
-    Ties at the k-th most likely token are all kept. The most likely token always stays.
+    Ties at the k-th most likely token are all kept. The most likely token is always kept.
     """
     if 0 < sampling.top_k < z.shape[-1]:
         least = z.topk(sampling.top_k, dim=-1).values[:, -1:]
@@ -88,7 +88,7 @@ def truncate(z: Float[Tensor, "A V"], sampling: Sampling) -> Float[Tensor, "A V"
     if sampling.top_p < 1:
         ordered, index = z.sort(dim=-1, descending=True)
         p = ordered.softmax(dim=-1)
-        # A token stays while the more likely ones before it hold less than top_p: the set's last token crosses it.
+        # A token is kept while the more likely ones before it sum to less than top_p: the set's last token crosses it.
         cut = (p.cumsum(dim=-1) - p) >= sampling.top_p
         z = z.masked_fill(torch.zeros_like(cut).scatter(-1, index, cut), float("-inf"))
     if sampling.min_p > 0:
@@ -99,17 +99,17 @@ def truncate(z: Float[Tensor, "A V"], sampling: Sampling) -> Float[Tensor, "A V"
 def _inverse_cdf(
     p: Float[Tensor, "A V"], place: Int[Tensor, " M"] | None, uniforms: Float64[Tensor, " M"]
 ) -> Int[Tensor, " M"]:
-    """The token whose interval of the cumulative distribution holds each uniform number.
+    """The token whose interval of the cumulative distribution contains each uniform number.
 
-    In two steps (the block of tokens, then the token), so that a large vocabulary is summed once for each row and not
-    for each member; in float64, since a float32 running sum over 50,000 tokens loses the rare ones.
+    In two steps (the block of tokens, then the token), so that a large vocabulary is summed once per row, not per
+    member; in float64, since a float32 running sum over 50,000 tokens loses the rare ones.
     """
     vocabulary = p.shape[-1]
     if vocabulary <= 2 * _BLOCK:
-        # Below the whole sum, whatever it was rounded to: the first running sum beyond it is of a token that has some.
+        # Below the rounded total: the first running sum above the target belongs to a token of nonzero probability.
         running = _rows(p.cumsum(-1, dtype=torch.float64), place)
         found = torch.searchsorted(running, (uniforms * running[:, -1])[:, None], right=True).squeeze(1)
-        return found.clamp(max=vocabulary - 1)  # of nan, the place is behind the last
+        return found.clamp(max=vocabulary - 1)  # for nan, the index is one past the last
     p = torch.nn.functional.pad(p, (0, -vocabulary % _BLOCK))
     blocks = p.view(len(p), -1, _BLOCK)
     cumulative = _rows(blocks.sum(-1, dtype=torch.float64).cumsum(-1), place)

@@ -1,4 +1,4 @@
-"""Attention of one decoding step: one new token for each slot, to the slot's own tokens and to the prompt it shares."""
+"""Attention of one decoding step: one new token per slot, to the slot's own tokens and to the prompt it shares."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class SharedPart:
 
     store: Store
     slot: Int[Tensor, "P n"]  # slots of each prompt, padded with 0
-    place: Int[Tensor, " A"]  # where each slot stands in the flattened (P, n)
+    place: Int[Tensor, " A"]  # index of each slot in the flattened (P, n)
     mask: Float[Tensor, "P*kv 1 length"]  # 0 where the prompt has a token, -inf past its end
 
     @classmethod
     def of(cls, store: Store, lengths: list[int], shared: NDArray[np.int64], heads: int) -> SharedPart:
         """
         Args:
-            store: of the prompts.
+            store: keys and values of the prompts.
             lengths: tokens of each prompt.
             shared: the prompt of each slot, -1 for none.
             heads: key-value heads.
@@ -56,10 +56,10 @@ class SharedPart:
 
 
 class DecodePlan:
-    """Attention of one new token for each of A slots. Made when slots come, part or go; ``advance`` between steps.
+    """Attention of one new token for each of A slots. Made when slots join, branch or leave; ``advance`` between steps.
 
     Args:
-        store: keys and values of the slots; it has room for the new tokens.
+        store: keys and values of the slots, with space for the new tokens.
         length: tokens that each slot holds before this one.
     """
 
@@ -78,7 +78,7 @@ class DecodePlan:
         self._look()
 
     def advance(self) -> None:
-        """To the next token of the same slots. The store has room for it."""
+        """Move on to the next token of the same slots. The store has space for it."""
         self.at += 1
         self.longest += 1
         self._mask = {}
@@ -102,7 +102,7 @@ class DecodePlan:
         self._all_keys, self._all_values = used[:, 0].transpose(2, 3), used[:, 1]
 
     def _look(self) -> None:
-        """The places that hold tokens by now, in each layer."""
+        """Update the views of the places that hold tokens now, in each layer."""
         self._keys = self._all_keys[..., : self.longest].unbind(0)
         self._values = self._all_values[:, :, : self.longest].unbind(0)
 
@@ -118,7 +118,7 @@ class DecodePlan:
         if self.uniform:
             return None
         if self._whole is None:
-            # Wider than needed, so that ``advance`` only opens one more place a slot.
+            # Wider than needed, so that ``advance`` only unmasks one more place per slot.
             at = torch.arange(self.longest + 64, device=self.at.device)
             self._whole = self._additive(at <= self.at[:, None])
         return self._whole[:, :, : self.longest]

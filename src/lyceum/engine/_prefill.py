@@ -1,4 +1,4 @@
-"""Prompts of waiting requests in one forward: what they begin with alike is computed once, what is kept not at all."""
+"""Prefill of waiting requests in one forward: common prefixes are computed once, cached ones not at all."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from lyceum.utils.lazy_imports import Tensor, torch
 
 
 class PrefillPlan(TreePlan):
-    """Attention of new prompt tokens to their own prefix, of which a beginning may be kept from earlier.
+    """Attention of new prompt tokens to their own prefix, whose beginning may be cached from earlier.
 
-    Prefixes that begin alike (a system prompt, few-shot examples) are computed once: sorted, each shares with the one
-    before it what both begin with.
+    Common prefixes (a system prompt, few-shot examples) are computed once: sorted, each request shares its common
+    prefix with the one before it.
     """
 
     def __init__(self, prefixes: Sequence[Sequence[int]], keeper: Keeper) -> None:
@@ -27,9 +27,9 @@ class PrefillPlan(TreePlan):
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []
         self._kept = [keeper.longest(prefix) for prefix in prefixes]
-        """Places in the pool, of the kept beginning of each prefix."""
+        """Places in the pool of the cached beginning of each prefix."""
         self._new = [np.zeros(0, np.int64) for _ in prefixes]
-        """Which of ``tokens`` follow it."""
+        """Indices of the tokens in ``tokens`` that follow it."""
         computed = [j for j, prefix in enumerate(prefixes) if len(self._kept[j]) < len(prefix)]
         computed.sort(key=lambda j: tuple(prefixes[j]))
         before: Sequence[int] = ()
@@ -37,7 +37,7 @@ class PrefillPlan(TreePlan):
         owned_from: list[int] = []
         for j in computed:
             prefix, at = prefixes[j], len(self._kept[j])
-            # What two prefixes have in common beyond what is kept of one is not kept of the other either.
+            # What two prefixes share beyond the cached part of one is not cached for the other either.
             path = path[: max(0, common(prefix, before) - at)]
             first = at + len(path)
             path = np.concatenate([path, len(self.tokens) + np.arange(len(prefix) - first)])
@@ -46,7 +46,7 @@ class PrefillPlan(TreePlan):
             self._new[j], before = path, prefix
             owned_from.append(first)
         if self.tokens:
-            # Kept tokens are numbered behind the new ones.
+            # Cached tokens are numbered after the new ones.
             read = np.unique(np.concatenate([self._kept[j] for j in computed]))
             self._read = torch.from_numpy(read).to(keeper.pool.kv.device)
             kept = (len(self.tokens) + np.searchsorted(read, self._kept[j]) for j in computed)
@@ -65,7 +65,7 @@ class PrefillPlan(TreePlan):
 
     @cached_property
     def _computed(self) -> Float[Tensor, "layer 2 n head dim"]:
-        """Of the new tokens."""
+        """Keys and values of the new tokens."""
         if not self.tokens:
             return self._keeper.pool.read(np.zeros(0, np.int64))
         return torch.stack([torch.stack(pair) for pair in zip(self._keys, self._values, strict=True)])
@@ -78,7 +78,7 @@ class PrefillPlan(TreePlan):
         return torch.cat([self._keeper.pool.read(self._kept[j]), self._of_new(self._new[j])], 2)
 
     def fill(self, store: Store, into: Sequence[tuple[int, int]]) -> None:
-        """Write prefixes to entries of a store that has room for them: (entry, prefix)."""
+        """Write prefixes to allocated entries of a store: (entry, prefix)."""
         if not into:
             return
         entries = np.array([entry for entry, _ in into])
@@ -88,7 +88,7 @@ class PrefillPlan(TreePlan):
         store.write(np.repeat(entries, count), np.repeat(at, count) + ranges(count), self._of_new(np.concatenate(new)))
 
     def keep(self, which: Sequence[int]) -> None:
-        """Keep the prefixes ``which``. Not before all others were read: what was kept may go for them."""
+        """Cache the prefixes ``which``. Only after all others were read: cached tokens may be evicted for them."""
         places, index = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         for j in which:
             if len(self._new[j]):
@@ -100,6 +100,6 @@ class PrefillPlan(TreePlan):
 
 
 def ranges(count: Ints) -> Ints:
-    """0 .. count-1 of each, one after the other."""
+    """0 .. count-1 for each count, concatenated."""
     ends = np.cumsum(count)
     return np.arange(ends[-1]) - np.repeat(ends - count, count)

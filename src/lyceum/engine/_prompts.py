@@ -1,4 +1,4 @@
-"""Long prompts that slots share: stored once beside the slots, for as long as one of them lives."""
+"""Long prompts that slots share: stored once beside the slots, as long as one of them is live."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lyceum.utils.lazy_imports import Tensor, torch
 
 
 class Prompts:
-    """Dense entries 0 .. n-1, as the slots are."""
+    """Dense entries 0 .. n-1, like the slots."""
 
     def __init__(self, shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device) -> None:
         self._heads = shape[1]
@@ -23,13 +23,13 @@ class Prompts:
         return len(self._length)
 
     def add(self, kv: Float[Tensor, "layer 2 n head dim"]) -> int:
-        """Keys and values of a prompt; returns its entry."""
+        """Add keys and values of a prompt; returns its entry."""
         self._store.put(len(self), kv)
         self._length.append(kv.shape[2])
         return len(self) - 1
 
     def release(self, slots: Slots) -> None:
-        """Let go of prompts that no slot uses; the last ones take their entries."""
+        """Free prompts that no slot uses; the last ones move into their entries."""
         if not self._length:
             return
         users = np.bincount(slots.shared[slots.shared >= 0], minlength=len(self))

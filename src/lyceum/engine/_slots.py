@@ -1,7 +1,7 @@
-"""The live prefixes of the embedded engine, as columns: what a step needs of all of them is one array operation.
+"""The live prefixes of the embedded engine, as columns, so that a step over all of them is one array operation.
 
 A *slot* is one live prefix; the samples that have drawn the same tokens so far are its *members*. Slots are dense,
-0 .. n-1, and members lie in the order of their slots. Python's lists are touched only for slots that come, part or go.
+0 .. n-1, and members are in the order of their slots. Python lists change only for slots that join, branch or leave.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(eq=False)
 class Job:
-    """One request under way."""
+    """One request in progress."""
 
     request: Request
     future: asyncio.Future[list[Continuation]]
@@ -40,14 +40,14 @@ class Joining:
     shared: int
     """Entry of the shared prompt, -1 for none."""
     limit: int
-    """Most tokens that are drawn."""
+    """Maximum number of tokens drawn."""
     distribution: int
     """Which of the engine's distributions it draws from."""
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Members by (slot, token drawn): each group that lives on is a slot of its own. G groups, M members."""
+    """Members by (slot, token drawn): each group that is still live becomes a slot. G groups, M members."""
 
     leader: Ints  # (G,) one member of each
     slot: Ints  # (G,) where it was, never decreasing
@@ -59,10 +59,10 @@ class Slots:
 
     token: Ints  # to be fed next
     position: Ints  # of that token
-    cached: Ints  # own tokens in the slot's cache, behind those of the prompt it shares
+    cached: Ints  # own tokens in the slot's cache, after those of the prompt it shares
     shared: Ints  # entry of the shared prompt, -1 for none
     count: Ints  # tokens drawn since the request's prefix
-    limit: Ints  # most of them
+    limit: Ints  # maximum of count
     distribution: Ints
     strings: Ints  # 1 where the request has stop strings
 
@@ -71,7 +71,7 @@ class Slots:
     def __init__(self) -> None:
         self.job: list[Job] = []
         self._set_columns(np.zeros((len(self._COLUMNS), 0), np.int64))
-        # What each slot drew, one row a slot.
+        # What each slot drew, one row per slot.
         self._drawn: Ints = np.zeros((0, 0), np.int64)
         self._logprob: Floats = np.zeros((2, 0, 0), np.float32)  # behaviour, model
         self._set_members(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint64))
@@ -98,7 +98,7 @@ class Slots:
         self.member_slot, self.member, self.seed = slot, member, seed
         self.first: Ints = np.searchsorted(slot, np.arange(len(self)))
         self.alone = len(slot) == len(self)
-        """Whether no two samples share a slot: then member m lives in slot m."""
+        """Whether no two samples share a slot: then member m is in slot m."""
         self.distributions: list[int] = np.unique(self.distribution).tolist()
         stop_ids = sorted(frozenset[int]().union(*{job.stop_ids for job in self.job}))
         self.stop_ids: Ints = np.array(stop_ids, np.int64)
@@ -139,12 +139,12 @@ class Slots:
         return self._drawn[slot, : self.count[slot]].tolist()
 
     def logprobs(self, slot: int) -> tuple[list[float], list[float]]:
-        """Of the distributions drawn from, and of the model."""
+        """Log-probabilities of the distributions drawn from, and of the model."""
         behaviour, model = self._logprob[:, slot, : self.count[slot]].tolist()
         return behaviour, model
 
     def append(self, place: Ints, token: Ints, behaviour: Floats, model: Floats) -> None:
-        """What the slots at ``place`` drew, each slot once."""
+        """Append what the slots at ``place`` drew, each slot once."""
         count = self.count[place]
         self._reserve(len(self), int(count.max()) + 1)
         self._drawn[place, count] = token
@@ -163,7 +163,7 @@ class Slots:
         drawn[:have, :width], logprob[:, :have, :width] = self._drawn, self._logprob
         self._drawn, self._logprob = drawn, logprob
 
-    # Parting and leaving -------------------------------------------------------------------------------------------
+    # Branching and leaving -----------------------------------------------------------------------------------------
 
     def regroup(self, groups: Groups, live: NDArray[np.bool_]) -> tuple[Ints, Ints, Ints]:
         """Every live group becomes a slot: one stays where its slot was, the others fill gaps or go to the end.

@@ -1,7 +1,7 @@
 """The embedded engine: continuous batching over a Hugging Face model in this process, for many async callers at once.
 
-Each step feeds one token to every live *slot*. Samples that have drawn the same tokens so far live in one slot and cost
-one computation; where they part, the slot's cache is branched. Rows that finish leave, waiting requests join.
+Each step feeds one token to every live *slot*. Samples that have drawn the same tokens so far share one slot and one
+computation; where they diverge, the slot's cache is branched. Finished samples leave, waiting requests join.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ class EmbeddedConfig(EngineSettings):
 
     kind: Literal["embedded"] = "embedded"
     max_sequences: int = Field(512, ge=1)
-    """Samples drawn at the same time; further requests wait."""
+    """Maximum samples drawn at the same time; further requests wait."""
     prefill_tokens: BatchTokens = 16384
-    """Tokens of prompts, or of what is scored, computed in one forward, at least one request's."""
+    """Maximum tokens of prompts, or of scored texts, per forward pass; at least one request is computed."""
     share_prompt_tokens: int = Field(48, ge=1)
-    """Prompts at least this long (tokens) are stored once for a group of eight samples; shorter ones are copied, which
-    is faster. What counts is the tokens that it saves: for two samples a prompt must be seven times as long."""
+    """Minimum length (tokens) of a prompt stored once for a group of eight samples; shorter ones are copied, which is
+    faster. The criterion is the tokens saved: for two samples a prompt must be seven times as long."""
     pack_weights: bool = True
-    """On a CPU, keep large float32 weights a second time, in the order in which few rows are multiplied fastest."""
+    """On a CPU, keep a second copy of large float32 weights, in the fastest order for products of few rows."""
     keep_tokens: int = Field(1 << 17, ge=0, le=10**9)
-    """Tokens whose cache is kept for callers that continue from inner nodes."""
+    """Maximum tokens whose cache is kept for callers that continue from inner nodes."""
 
     def build(self, policy: Policy) -> EmbeddedEngine:
         return EmbeddedEngine(policy, self)
@@ -58,7 +58,7 @@ class EmbeddedConfig(EngineSettings):
 
 @dataclass
 class Occupancy:
-    """What the engine did since it was built. ``computed`` against ``drawn`` shows what sharing saved."""
+    """Token counts since the engine was built. ``computed`` against ``drawn`` shows what sharing saved."""
 
     steps: int = 0
     computed: int = 0  # tokens fed in decoding
@@ -70,7 +70,7 @@ class EmbeddedEngine:
     """Implements :class:`lyceum.core.types.Engine`.
 
     Args:
-        policy: the model. Weights are read where they are: ``load`` only drops what was computed from the old ones.
+        policy: the model. Weights are read in place: ``load`` only drops what was computed from the old ones.
     """
 
     def __init__(self, policy: Policy, config: EmbeddedConfig | None = None) -> None:
@@ -89,15 +89,15 @@ class EmbeddedEngine:
         self._prompts = Prompts(shape, dtype, device)
         self._keeper = Keeper(self.config.keep_tokens, Pool(shape, dtype, device))
         self._distributions: dict[tuple[float, int, float, float], Sampling] = {}
-        # What entries of the store behind the live slots still hold: a path that is gone on with at once stays there.
+        # What entries of the store after the live slots still hold: a path that is continued at once stays there.
         self._left: dict[tuple[int, ...], int] = {}
-        self._plan: DecodePlan | None = None  # of the slots as they are; None once they changed
+        self._plan: DecodePlan | None = None  # for the current slots; None once they changed
         self._decoder: Decoder | None = None
         self._packs: Packs = {}
         self._answered = True  # since callers last had their turn
-        self._cancelled = False  # some request of a slot
+        self._cancelled = False  # whether some slot's request was cancelled
 
-    # What callers use ----------------------------------------------------------------------------------------------
+    # For callers ---------------------------------------------------------------------------------------------------
 
     @property
     def tokens_computed(self) -> int:
@@ -135,13 +135,13 @@ class EmbeddedEngine:
     async def load(self, weights: torch.nn.Module | Mapping[str, Tensor], version: int) -> None:
         """The weights in the module have changed in place (or are copied in, when ``weights`` is a state dict)."""
         if len(self._slots) or self._waiting or self._scoring:
-            raise RuntimeError("weights were loaded while requests are under way")
+            raise RuntimeError("weights were loaded while requests are in progress")
         if isinstance(weights, Mapping):
             self.policy.module.load_state_dict(weights)
         self._keeper.clear()
         self._left = {}
         self._packs.clear()
-        self._decoder = None  # which holds the old copies
+        self._decoder = None  # it holds the old copies
         self.version = version
 
     # The pump ------------------------------------------------------------------------------------------------------
@@ -154,9 +154,9 @@ class EmbeddedEngine:
         self._cancelled |= future.cancelled()
 
     async def _run(self) -> None:
-        """Step while there is work. Between steps the callers run: they grade, and ask for more."""
+        """Step while there is work. Between steps the callers run: they grade, and send new requests."""
         try:
-            # What hangs on the model's modules may have been changed while nothing was under way.
+            # The model's modules (hooks, replaced layers) may have changed while no request was in progress.
             self._decoder = Decoder.of(self.policy, self._packs if self.config.pack_weights else None)
             self._answered = True
             while self._waiting or len(self._slots) or self._scoring:
@@ -195,7 +195,7 @@ class EmbeddedEngine:
     # Joining -------------------------------------------------------------------------------------------------------
 
     def _admit(self) -> None:
-        """Prefill waiting requests, in their order, while there is room."""
+        """Prefill waiting requests, in their order, while there is capacity."""
         self._waiting.sort(key=lambda job: job.request.order)
         while self._waiting:
             live = self._slots.members
@@ -211,10 +211,10 @@ class EmbeddedEngine:
             if not joining:
                 return
             self._prefill(joining)
-            self._waiting = self._waiting[len(joining) :]  # now, and not before: an error must find them
+            self._waiting = self._waiting[len(joining) :]  # only now: on an error they must still be there
 
     def _prefill(self, jobs: list[Job]) -> None:
-        """Compute the prefixes of these requests but for their last token, which the next step feeds."""
+        """Compute the prefixes of these requests except their last token, which the next step feeds."""
         plan = PrefillPlan([job.request.prefix[:-1] for job in jobs], self._keeper)
         if len(plan.tokens):
             device = self.policy.device
@@ -234,7 +234,7 @@ class EmbeddedEngine:
             limit = min(sampling.max_completion_tokens, self.policy.context_length - length)
             joining.append(Joining(job, cached, shared, limit, self._distribution(sampling)))
         have = len(self._slots)
-        # As wide as what slots hold of their own: a prompt that they share stands elsewhere.
+        # As wide as the slots' own tokens: a shared prompt is stored elsewhere.
         self._store.reserve(have + len(jobs), max((len(jobs[j].request.prefix) for j in own), default=1))
         entry, there = self._entries(jobs, own)
         plan.fill(self._store, [(entry[j], j) for j in own if j not in there])
@@ -244,7 +244,7 @@ class EmbeddedEngine:
         self._plan = None
 
     def _entries(self, jobs: list[Job], own: list[int]) -> tuple[list[int], set[int]]:
-        """Entries of the store behind the live slots for as many requests, and which requests' prefixes stand there.
+        """Entries of the store after the live slots, one per request, and which requests' prefixes are already there.
 
         Args:
             own: the requests whose slots hold their whole prefix.
@@ -262,14 +262,14 @@ class EmbeddedEngine:
         return [next(rest) if at < 0 else at for at in entry], there
 
     def _forget_left(self) -> None:
-        """Entries that live slots have taken."""
+        """Forget entries that live slots have taken."""
         self._left = {path: entry for path, entry in self._left.items() if entry >= len(self._slots)}
 
     def _may_share(self) -> bool:
         return getattr(self.policy.causal.config.get_text_config(), "sliding_window", None) is None
 
     def _distribution(self, sampling: Sampling) -> int:
-        """Index of a distribution: of settings that say how a token is drawn, whatever else they say."""
+        """Index of a distribution: of the settings that decide how a token is drawn, regardless of the others."""
         how = (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p)
         if how not in self._distributions:
             self._distributions[how] = sampling
@@ -278,7 +278,7 @@ class EmbeddedEngine:
     # Stepping ------------------------------------------------------------------------------------------------------
 
     def _step(self) -> None:
-        """Feed every slot's token, draw the next for every sample, branch slots whose samples part."""
+        """Feed every slot's token, draw the next for every sample, branch slots whose samples diverge."""
         slots = self._slots
         self._store.reserve(len(slots), int(slots.cached.max()) + 1)
         if self._plan is None:
@@ -297,7 +297,7 @@ class EmbeddedEngine:
         self._settle(*drawn)
 
     def _hidden(self, tokens: Tensor, position: Tensor, plan: Plan, *, furthest: int) -> Tensor:
-        """Straight from the weights where the model's shape is known, or else by its own forward."""
+        """Directly from the weights where the architecture is known, else by the model's own forward."""
         lean = self._lean
         if lean is None:
             return self.policy.hidden(tokens, position, plan)
@@ -305,7 +305,7 @@ class EmbeddedEngine:
 
     @property
     def _lean(self) -> Decoder | None:
-        """The decoder, where its calls do what the modules would do now."""
+        """The decoder, where it computes what the modules would compute now."""
         return self._decoder if self._decoder is not None and self._decoder.usable else None
 
     def _draw(self, logits: Tensor) -> tuple[Ints, Floats, Floats]:
@@ -333,7 +333,7 @@ class EmbeddedEngine:
         return token, logprob[0], logprob[1]
 
     def _require(self, finite: bool) -> None:
-        """Raise Diverged where logits are not finite: nothing that is drawn of them means anything."""
+        """Raise Diverged where logits are not finite: tokens drawn from them are meaningless."""
         if finite:
             return
         if self.version:
@@ -341,8 +341,8 @@ class EmbeddedEngine:
         else:
             cause = "so that training has diverged, or the weights that were loaded are broken"
         raise Diverged(
-            f"the model's logits are not finite, {cause}; lower learner.lr or learner.max_grad_norm and go on from a "
-            "checkpoint of before, or take another model"
+            f"the model's logits are not finite, {cause}; lower learner.lr or learner.max_grad_norm and resume from an "
+            "earlier checkpoint, or use another model"
         )
 
     def _settle(self, token: Ints, behaviour: Floats, model: Floats) -> None:
@@ -364,7 +364,7 @@ class EmbeddedEngine:
             slots.append(place, token[live], behaviour[live], model[live])
 
     def _finished(self, groups: Groups, token: Ints) -> dict[int, str]:
-        """Why each group that ends here does."""
+        """Finish reason of each group that ends here."""
         slots = self._slots
         count = slots.count[groups.slot] + 1
         may = (count >= slots.limit[groups.slot]) | (slots.strings[groups.slot] > 0)
@@ -407,14 +407,14 @@ class EmbeddedEngine:
             self._answered = True
 
     def _keep(self, ended: Ints) -> None:
-        """Keep what is cached of slots of which samples ended: the prefix and all drawn tokens but the last."""
+        """Keep the cache of slots in which samples ended: the prefix and all drawn tokens but the last."""
         slots = self._slots
         entry, place, pool = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         for slot in ended.tolist():
             request = slots.job[slot].request
             if not request.keep:
                 continue
-            # The prompt that it shares is not its own to give: where that was let go, nothing below can be found.
+            # A slot does not own its shared prompt: where that was evicted, nothing below it can be found.
             elsewhere = int(slots.position[slot] - slots.cached[slot])
             path = (*request.prefix, *slots.drawn(slot))
             if not elsewhere:
@@ -429,7 +429,7 @@ class EmbeddedEngine:
             self._keeper.trim()
 
     def _regroup(self, groups: Groups, live: NDArray[np.bool_]) -> Ints:
-        """Every live group becomes a slot with its cache; returns where each is."""
+        """Every live group becomes a slot with its cache; returns the slot of each."""
         slots = self._slots
         place, source, target = slots.regroup(groups, live)
         if len(source):
@@ -446,7 +446,7 @@ class EmbeddedEngine:
     def _score_waiting(self) -> None:
         if not self._scoring:
             return
-        # At most so many at once; one that is longer goes alone.
+        # At most this many tokens at once; a longer request goes alone.
         ends = itertools.accumulate(len(tokens) for tokens, _ in self._scoring)
         asked = self._scoring[: max(1, sum(end <= self.config.prefill_tokens for end in ends))]
         device = self.policy.device
@@ -456,7 +456,7 @@ class EmbeddedEngine:
         position = torch.cat([torch.arange(len(tokens)) for tokens, _ in asked]).to(device)
         hidden = self.policy.hidden(token, position, TreePlan(paths, [0] * len(paths)).to(device))
         logprob = token_outputs(self.policy, hidden[:-1], token[1:]).logprob.tolist()
-        self._require(not any(map(math.isnan, logprob)))  # -inf is a score: of a token that the model rules out
+        self._require(not any(map(math.isnan, logprob)))  # -inf is a valid score: a token that the model rules out
         self._scoring, self._answered = self._scoring[len(asked) :], True
         for (_, future), a, b in zip(asked, starts[:-1], starts[1:], strict=True):
             if not future.done():

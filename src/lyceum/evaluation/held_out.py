@@ -1,4 +1,4 @@
-"""Sampling a model on tasks and grading what it says: what every figure of accuracy comes from."""
+"""Sampling a model on tasks and grading its completions: the basis of every accuracy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lyceum.runtime.in_process import InProcess
 from lyceum.utils.seeds import SeedKey
 
 MAX_REASONS = 8
-"""Reasons for ungraded trajectories that a run tells apart; others are only counted."""
+"""Maximum number of reasons for ungraded trajectories that a run lists; others are only counted."""
 
 
 def first_tasks(source: TaskSource, n: int) -> list[Task]:
@@ -33,7 +33,7 @@ async def sample_tasks(
     key: SeedKey = "evaluate",
     done: Callable[[Tree], None] | None = None,
 ) -> list[Tree]:
-    """``samples`` graded completions of every task. Seeds do not depend on the step: differences are the model's."""
+    """``samples`` graded completions per task. Seeds do not depend on the step: differences come from the model."""
 
     async def rollout(task: Task, context: Context) -> Tree:
         tree = context.tree(task)
@@ -44,7 +44,7 @@ async def sample_tasks(
 
 
 def results_of(trees: Sequence[Tree]) -> list[TaskResult]:
-    """What the statistics need of graded trees. Votes are counted by the completion's last line after any marker."""
+    """Graded trees as input of the statistics. Votes are counted by the completion's last line after any marker."""
     results = []
     for tree in trees:
         leaves = tree.trajectories
@@ -69,7 +69,7 @@ def reasons_ungraded(trees: Sequence[Tree]) -> dict[str, int]:
 
 
 def details_ungraded(trees: Sequence[Tree]) -> dict[str, str]:
-    """Reason -> where it came from the first time, for reasons that have more to say: a user's function that raised."""
+    """Reason -> details of its first occurrence, for reasons that have some: a user's function that raised."""
     grades = [leaf.grade for tree in trees for leaf in tree.trajectories if leaf.grade is not None]
     return {grade.reason: grade.details for grade in reversed(grades) if grade.reason and grade.details}
 
@@ -77,7 +77,7 @@ def details_ungraded(trees: Sequence[Tree]) -> dict[str, str]:
 def why_ungraded(
     trajectories: int, ungraded: int, reasons: Mapping[str, int], failures: Mapping[str, str]
 ) -> list[str]:
-    """How many could not be graded, the most frequent reason, and the lines of where that came from; none if none."""
+    """Lines with how many could not be graded, the most frequent reason and its origin; empty if all were graded."""
     if not ungraded:
         return []
     most = max(reasons, key=lambda reason: reasons[reason])
@@ -87,7 +87,7 @@ def why_ungraded(
 
 
 def why_nothing_graded(trees: Sequence[Tree]) -> list[str]:
-    """Lines that say why no trajectory could be graded; none where one could, or there is none."""
+    """Lines that say why no trajectory could be graded; empty where one could, or there is no trajectory."""
     trajectories = sum(len(tree.trajectories) for tree in trees)
     reasons = reasons_ungraded(trees)
     ungraded = sum(reasons.values())
@@ -120,7 +120,7 @@ class Evaluator:
 
 @dataclass
 class EvaluationResult:
-    """What one evaluation gave."""
+    """The result of one evaluation."""
 
     trees: list[Tree]
     greedy: list[Tree] | None

@@ -1,7 +1,7 @@
-"""95 % intervals: of a share, of a mean over tasks or seeds, of a difference.
+"""95 % intervals: of a proportion, of a mean over tasks or seeds, of a difference.
 
-Samples of one task are not independent: what is resampled is tasks (and seeds), never single samples. Everything here
-is a pure function of numbers; random draws come from a generator made from ``seed``.
+Samples of one task are not independent: tasks (and seeds) are resampled, never single samples. Everything here is a
+pure function of numbers; random draws come from a generator made from ``seed``.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from jaxtyping import Float
 from lyceum.utils.numbers import unit_of
 
 RESAMPLES = 10_000
-"""Bootstrap resamples. An interval over 5 tasks reads its ends at the quantiles 0.001 and 0.999: fewer are too few."""
+"""Bootstrap resamples. An interval over 5 tasks ends at the quantiles 0.001 and 0.999, which need this many."""
 _CHUNK = 2_000_000  # indices drawn at once: bounds memory to about 32 MB whatever the number of tasks
 _Z = NormalDist().inv_cdf(0.975)
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure with its 95 % interval, in the figure's unit (a share in 0..1 unless said otherwise)."""
+    """A metric with its 95 % interval, in the metric's unit (a proportion in 0..1 unless said otherwise)."""
 
     mean: float
     low: float
@@ -39,12 +39,12 @@ class Interval:
 
 
 def wilson(mean: float, n: float) -> Interval:
-    """Interval of a share seen in n independent trials.
+    """Interval of a proportion observed in n independent trials.
 
         centre = (p + z^2/2n) / (1 + z^2/n);  half width = z / (1 + z^2/n) * sqrt(p(1-p)/n + z^2/4n^2);  z = 1.96
 
-    A value in 0..1 with mean p varies at most as a coin with that mean does, so that for graded values this interval
-    is never too narrow for that reason.
+    A value in 0..1 with mean p has at most the variance of a Bernoulli variable with that mean, so that for graded
+    values this interval is never too narrow for that reason.
 
     Raises:
         ValueError: n < 1, or the mean outside 0..1.
@@ -54,25 +54,26 @@ def wilson(mean: float, n: float) -> Interval:
     if n < 1:
         raise ValueError(f"n: got {n} trials; allowed: 1 or more")
     if not 0 <= mean <= 1:
-        raise ValueError(f"mean: got {mean}; allowed: a share in 0..1")
+        raise ValueError(f"mean: got {mean}; allowed: a proportion in 0..1")
     shrink = 1 / (1 + _Z**2 / n)
     centre = shrink * (mean + _Z**2 / (2 * n))
     half = shrink * _Z * math.sqrt(mean * (1 - mean) / n + _Z**2 / (4 * n**2))
-    # At 0 and at n the formula ends exactly on the mean, but for rounding.
+    # At 0 and at n the formula ends exactly on the mean, except for rounding.
     return Interval(mean, max(0.0, min(mean, centre - half)), min(1.0, max(mean, centre + half)))
 
 
 def share_interval(values: Sequence[float] | Float[np.ndarray, " task"]) -> Interval:
-    """Mean over tasks of a share in 0..1: Wilson's interval with the effective number of tasks.
+    """Mean over tasks of a proportion in 0..1: Wilson's interval with the effective number of tasks.
 
         n_eff = n / d,   d = (sum_i (x_i - p)^2 + v) / (n p (1 - p) + v),   v = 1/4
 
-    d is how much less than coins of the same mean the tasks vary (the design effect). With one verdict a task it is 1,
-    and this is Wilson's interval; with several samples a task it is less. v is the spread of one coin: it keeps d near
-    1 where hardly anything was seen to vary, so that one wrong sample does not make the interval narrower than none.
+    d is the tasks' variance relative to Bernoulli variables of the same mean (the design effect). With one verdict per
+    task it is 1, and this is Wilson's interval; with several samples per task it is less. v is the variance of one fair
+    coin: it keeps d near 1 where little variation was observed, so that one incorrect sample does not make the interval
+    narrower than none.
 
-    Coverage, simulated with 8 samples a task and tasks' chances drawn from Beta distributions: 93 to 100 % for 10 to
-    200 tasks; a bootstrap over tasks had 90 to 100 %, the least of them where nearly all samples were right or wrong.
+    Coverage, simulated with 8 samples per task and tasks' accuracies drawn from Beta distributions: 93 to 100 % for 10
+    to 200 tasks; a bootstrap over tasks had 90 to 100 %, lowest where nearly all samples were correct or incorrect.
 
     Raises:
         ValueError: no task, or a value outside 0..1.
@@ -85,7 +86,7 @@ def share_interval(values: Sequence[float] | Float[np.ndarray, " task"]) -> Inte
     if not n:
         raise ValueError("values: got no task; allowed: 1 or more")
     if not ((value >= 0) & (value <= 1)).all():
-        raise ValueError(f"values: got {value.min()} to {value.max()}; allowed: shares in 0..1")
+        raise ValueError(f"values: got {value.min()} to {value.max()}; allowed: proportions in 0..1")
     mean, one_coin = float(value.mean()), 0.25
     as_coins = n * mean * (1 - mean)
     design = (float(((value - mean) ** 2).sum()) + one_coin) / (as_coins + one_coin)
@@ -97,8 +98,8 @@ def mean_interval(values: Sequence[float] | Float[np.ndarray, " task"], *, seed:
 
         ends: quantiles Phi(-/+ t_{n-1, 0.975} * sqrt(n / (n - 1))) of the resampled means
 
-    The plain percentile interval is too narrow for few tasks, by sqrt((n-1)/n) and by z in the place of t; reading it
-    at wider quantiles mends both and keeps its skewness.
+    The plain percentile interval is too narrow for few tasks, by sqrt((n-1)/n) and by z instead of t; wider quantiles
+    correct both and keep its skewness.
 
     Raises:
         ValueError: fewer than 2 tasks: nothing to resample.
@@ -122,7 +123,7 @@ def mean_value(value: Float[np.ndarray, " n"]) -> float:
 
 
 def mean_over_seeds(values: Sequence[float] | Float[np.ndarray, " seed"]) -> Interval:
-    """Mean of one figure a seed with Student's interval; give it paired differences to compare two recipes.
+    """Mean of one metric per seed with Student's interval; give it paired differences to compare two recipes.
 
         mean -/+ t_{S-1, 0.975} * sd / sqrt(S)          sd divides by S - 1
 
@@ -139,7 +140,7 @@ def mean_over_seeds(values: Sequence[float] | Float[np.ndarray, " seed"]) -> Int
 
 
 def difference_of_intervals(first: Interval, second: Interval) -> Interval:
-    """``second - first`` of two independent metrics of which only the intervals are known: squares of arms add.
+    """``second - first`` of two independent metrics of which only the intervals are known: squared arms add up.
 
         low = d - sqrt((second - l_second)^2 + (u_first - first)^2), high likewise with the other arms
 
@@ -167,6 +168,6 @@ def _resampled_means(value: Float[np.ndarray, " task"], seed: int) -> Float[np.n
 
 def _t(degrees: int) -> float:
     """Student's t at 97.5 %."""
-    from scipy.special import stdtrit  # 0.1 s, for which checking a recipe should not wait
+    from scipy.special import stdtrit  # 0.1 s, too slow for checking a recipe
 
     return float(stdtrit(degrees, 0.975))

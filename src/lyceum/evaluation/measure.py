@@ -1,4 +1,4 @@
-"""Measuring a model on tasks: everything checked first, then sampled, then told with intervals."""
+"""Evaluating a model on tasks: everything checked first, then sampled, then summarised with intervals."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ from lyceum.utils.numbers import to_json
 from lyceum.utils.progress import Progress
 
 KEYS = ("model", "tasks", "reward", "trust_code")
-"""Of a recipe, that say something here too; sampling's come besides."""
+"""Keys of a recipe that apply here too, besides those of sampling."""
 
 MAX_TOKENS = 256
-"""Longest completion where neither the caller nor a run's recipe says, in tokens."""
+"""Default maximum tokens per completion, where neither the caller nor a run's recipe sets it."""
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """What an evaluation found.
+    """Metrics of an evaluation.
 
     ``metrics`` are those of a run's summary (``overall``, ``by_level``, ``greedy``, ``pass_at``, ``avg_at`` and
-    ``maj_at``: shares with ``mean``, ``low``, ``high``), and in ``levels`` those of each level.
+    ``maj_at``: proportions with ``mean``, ``low``, ``high``), and in ``levels`` those of each level.
     """
 
     metrics: dict[str, Any]
@@ -57,14 +57,14 @@ class Accuracy:
 
     @property
     def why_nothing_graded(self) -> list[str]:
-        """Lines that say why no sample could be graded; none where one could."""
+        """Lines that say why no sample could be graded; empty where one could."""
         return why_nothing_graded(self.trees)
 
     def to_json(self) -> dict[str, Any]:
         return self.metrics
 
     def write(self, file: Path | str) -> Path:
-        """The metrics as JSON.
+        """Write the metrics as JSON.
 
         Raises:
             Unwritten: they could not be written.
@@ -120,7 +120,7 @@ class Measurement:
         evaluate = {"n": n, "samples": samples, "k": list(ks), "greedy": greedy, "sampling": sampling}
         raw |= {"seed": seed, "evaluate": evaluate}
         if tasks is not None:
-            # What a run graded its own tasks by need not fit others; what they bring along does.
+            # A run's reward for its own tasks need not fit others; the others' own reward does.
             raw.pop("reward", None)
             raw["tasks"] = tasks_from_text(str(tasks) if isinstance(tasks, Path) else tasks)
         elif raw.get("model") in (BASE, SCRATCH):
@@ -129,10 +129,10 @@ class Measurement:
         if tasks is not None:
             raw["tasks"] = whole(tasks_from_text(raw["tasks"]))
         if "tasks" not in raw:
-            if loaded is None:  # a model that cannot be used is the first thing to say
+            if loaded is None:  # report an unusable model first
                 check_model(_validated({"model": raw["model"]}).model)
             known = f"{', '.join(kinds('tasks'))}, reasoning-gym:NAME, or a dataset's file or name"
-            raise RecipeError(f"tasks: got none, and {model} is no run that has its own; allowed: {known}")
+            raise RecipeError(f"tasks: got none, and {model} is not a run with its own tasks; allowed: {known}")
         recipe = _validated(raw)
         check_code(recipe, typed)
         source = recipe.tasks.build("heldout", seed)
@@ -170,7 +170,7 @@ class Measurement:
         return Accuracy(self._metrics(result) | {"seconds": round(time.perf_counter() - began, 3)}, result.trees)
 
     def opened(self) -> tuple[Policy, Grader, list[Task]]:
-        """The model, loaded, what grades, and the tasks."""
+        """The loaded model, the grader, and the tasks."""
         policy = self.loaded or load_policy(self.recipe.model)
         with allow_code():
             grader = combine(self.recipe.reward, self.source)
@@ -178,7 +178,7 @@ class Measurement:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """What is measured, on what, and how it is sampled."""
+        """Metadata: the model, the tasks, and how they are sampled."""
         return {
             "model": self.recipe.model.path if self.loaded is None else "a loaded model",
             "tasks_from": self.recipe.tasks.model_dump(mode="json"),
@@ -199,24 +199,24 @@ class Measurement:
 
 
 def _sizes(k: Sequence[int], samples: int | None) -> tuple[tuple[int, ...], int]:
-    """The k, rising, and the samples of each task, by default the largest k.
+    """The k, increasing, and the samples per task, by default the largest k.
 
     Raises:
-        RecipeError: a k below 1 or none, or samples that are fewer than a k or too many.
+        RecipeError: a k below 1 or no k, or samples that are fewer than a k or too many.
     """
     ks = tuple(sorted(set(k)))
     if not ks or ks[0] < 1:
         raise RecipeError(f"k: got {list(k)}; allowed: numbers of 1 or more")
     samples = ks[-1] if samples is None else samples
     if samples > MOST_SAMPLES:
-        raise RecipeError(f"samples: got {samples}, of each task; allowed: {MOST_SAMPLES} or fewer")
+        raise RecipeError(f"samples: got {samples} per task; allowed: {MOST_SAMPLES} or fewer")
     if samples < ks[-1]:
         raise RecipeError(f"samples: got {samples}, but k is up to {ks[-1]}; allowed: {ks[-1]} or more")
     return ks, samples
 
 
 def _only_tasks(tasks: Any, placed: Sequence[tuple[str, Any]]) -> Any:
-    """The tasks that were given, as an argument or as a key; raises RecipeError where there are both."""
+    """The given tasks, as an argument or as a key; raises RecipeError where there are both."""
     for key, value in placed:
         if key == "tasks":
             if tasks is not None:
@@ -234,7 +234,7 @@ def _is_evaluation(file: Path) -> bool:
 
 
 def by_level(result: EvaluationResult) -> dict[str, dict[str, Any]]:
-    """Each level's own summary, its metrics at every k included; nothing where tasks have no level."""
+    """Each level's own summary, its metrics at every k included; empty where tasks have no level."""
     sampled: dict[str, list[Any]] = {}
     greedy: dict[str, list[Any]] = {}
     for task in result.results:
@@ -253,7 +253,7 @@ def by_level(result: EvaluationResult) -> dict[str, dict[str, Any]]:
 
 
 def whole(tasks: Any) -> Any:
-    """A dataset's every row as held out, where nobody says which: there is no training here to keep them from."""
+    """All rows of a dataset as held-out, where no split is given: there is no training here to hold them out from."""
     if not isinstance(tasks, Mapping) or tasks.get("kind") != "dataset":
         return tasks
     chosen = {"heldout_path", "heldout_split", "heldout_share"} & set(tasks)
@@ -261,10 +261,10 @@ def whole(tasks: Any) -> Any:
 
 
 def model_settings(model: Any, keys: Mapping[str, Any]) -> ModelSettings:
-    """What a run's folder, a path or settings name, with keys of their own.
+    """Settings of a model given as a run's folder, a path or settings, with further keys.
 
     Raises:
-        RecipeError: an unknown key, or a wrong value.
+        RecipeError: an unknown key, or an invalid value.
     """
     raw = _of_run(model) if isinstance(model, (str, Path)) else {"model": model}
     apply_overrides(raw, [(f"model.{key}", value) for key, value in keys.items()])
@@ -272,14 +272,14 @@ def model_settings(model: Any, keys: Mapping[str, Any]) -> ModelSettings:
 
 
 def _of_run(model: str | Path) -> dict[str, Any]:
-    """What to measure of a run's folder: its model on its own tasks. Of anything else, the model alone."""
+    """What to evaluate: for a run's folder its model on its own tasks, for anything else the model alone."""
     folder = Path(model).expanduser()
     recover(folder)
     if not (folder / "recipe.yaml").is_file():
         return {"model": str(model)}
     if not (folder / "model").is_dir():
         raise RecipeError(f"model: the run {folder} has no model yet; allowed: a run that has finished")
-    # Key by key: a run's recipe may say trust_code, and that was said of another command.
+    # Key by key: a run's recipe may set trust_code, which was meant for another command.
     written = read_recipe(folder)
     known = {key: written[key] for key in ("tasks", "reward") if key in written}
     evaluation = written.get("evaluate") or {}
@@ -300,10 +300,10 @@ def _of_run(model: str | Path) -> dict[str, Any]:
 
 
 def _placed(override: str | tuple[str, Any]) -> tuple[str, Any]:
-    """Sampling's keys may be named alone: there is only one thing here that samples.
+    """Sampling's keys may be given without a prefix: only one component samples here.
 
     Raises:
-        RecipeError: a key of training, or of what is said otherwise; it would do nothing here.
+        RecipeError: a key of training, or one that is given in another way; it would have no effect here.
     """
     key, value = read_override(override)
     first = key.partition(".")[0]

@@ -1,4 +1,4 @@
-"""What an evaluation says: pass@k, avg@k, maj@k, and all of it in one summary with 95 % intervals."""
+"""Metrics of an evaluation: pass@k, avg@k, maj@k, in one summary with 95 % intervals."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from lyceum.utils.levels import level_order
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What one task's samples came to; the lists run along its samples.
+    """Results of one task's samples; the lists have one entry per sample.
 
     Attributes:
         task_id: unique among the results.
         level: difficulty, or None where the source has none.
-        correct: None where a sample could not be graded, or its reward says neither right nor wrong.
+        correct: None where a sample could not be graded, or its reward says neither correct nor incorrect.
         answers: the extracted answer by which votes are counted; None where there was none to extract.
         tokens: length of each completion, in tokens.
-        rewards: outcome of each; None where it could not be graded.
+        rewards: outcome reward of each sample; None where it could not be graded.
     """
 
     task_id: str
@@ -37,11 +37,11 @@ class TaskResult:
     def __post_init__(self) -> None:
         if len(self.answers) != len(self.correct):
             got = f"{len(self.answers)} answers for {len(self.correct)} samples"
-            raise ValueError(f"task {self.task_id!r}: got {got}; allowed: as many")
+            raise ValueError(f"task {self.task_id!r}: got {got}; allowed: one answer per sample")
 
     @property
     def verdicts(self) -> list[bool]:
-        """Of the graded samples."""
+        """Verdicts of the graded samples."""
         return [bool(verdict) for verdict in self.correct if verdict is not None]
 
     @property
@@ -50,12 +50,12 @@ class TaskResult:
 
     @property
     def unjudged(self) -> int:
-        """Samples that have a reward, of which nothing says whether they are right."""
+        """Number of samples with a reward but without a verdict."""
         return len(self.correct) - len(self.verdicts) - self.ungraded
 
     @property
     def reward(self) -> float | None:
-        """Mean over the graded samples."""
+        """Mean reward over the graded samples."""
         given = [reward for reward in self.rewards if reward is not None]
         return mean_value(np.asarray(given, dtype=float)) if given else None
 
@@ -66,24 +66,24 @@ class TaskResult:
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """Chance that at least one of k samples, drawn without replacement from n of which c are right, is right.
+    """Probability that at least one of k samples is correct, drawn without replacement from n of which c are correct.
 
         pass@k = 1 - C(n-c, k) / C(n, k) = 1 - prod_{i=n-c+1}^{n} (1 - k / i)
 
-    The product holds no large number, so that it is exact to rounding for every n. Unbiased for the chance that at
-    least one of k fresh samples is right; 1 - (1 - c/n)^k is not.
+    The product has no large numbers, so that it is exact to rounding for every n. Unbiased for the probability that at
+    least one of k fresh samples is correct; 1 - (1 - c/n)^k is not.
 
     Args:
         n: graded samples of the task.
-        c: right ones among them.
-        k: samples that a user would take, 1 .. n.
+        c: correct ones among them.
+        k: samples that a user would draw, 1 .. n.
     Raises:
         ValueError: not 0 <= c <= n, or not 1 <= k <= n.
     Source:
         Chen et al. 2021, arXiv:2107.03374, equation 1.
     """
     if not 0 <= c <= n:
-        raise ValueError(f"c: got {c} right samples of n = {n}; allowed: 0 to n")
+        raise ValueError(f"c: got {c} correct samples of n = {n}; allowed: 0 to n")
     _check_k(n, k)
     if n - c < k:
         return 1.0
@@ -91,7 +91,7 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 
 def avg_at_k(correct: Sequence[bool]) -> float:
-    """Share of a task's samples that are right: sum(correct) / k, the estimate of one sample's chance.
+    """Accuracy of a task's samples: sum(correct) / k, the estimate of one sample's probability of being correct.
 
     Raises:
         ValueError: no sample.
@@ -104,14 +104,14 @@ def avg_at_k(correct: Sequence[bool]) -> float:
 
 
 def maj_at_k(votes: Sequence[tuple[str | None, bool]], k: int) -> float:
-    """Chance that a majority vote among k of a task's n samples is right, exactly, over all C(n, k) subsets.
+    """Probability that a majority vote among k of a task's n samples is correct, exactly, over all C(n, k) subsets.
 
-    The most frequent answer of the subset wins; equal winners share the vote, each being taken with the same chance:
+    The most frequent answer of the subset wins; ties share the vote, each winner being taken with equal probability:
 
         maj@k = 1 / C(n, k) * sum_{subsets} mean_{winners a} correct(a)
 
-    Samples without an answer do not vote; a subset without any answer is wrong. ``correct(a)`` is the share of a's
-    samples that were graded right (a verifier may see more than the extracted answer).
+    Samples without an answer do not vote; a subset without any answer is incorrect. ``correct(a)`` is the accuracy of
+    a's samples (a verifier may see more than the extracted answer).
 
     The sum runs over the winning count m. For each, a generating function over the answers counts the subsets in
     which none has more than m votes, by size and by number of winners: all terms are positive, nothing cancels.
@@ -168,20 +168,20 @@ def summarise(
     *,
     greedy: Sequence[TaskResult] | None = None,
 ) -> dict[str, Any]:
-    """The metrics of one evaluation, as they stand in summary.json.
+    """The metrics of one evaluation, as in summary.json.
 
-    Ungraded samples are counted and left out. A task with fewer than k graded samples is left out of every figure
-    at k, and ``left_out_at`` counts it; a k that no task reaches has no figure.
+    Ungraded samples are counted and left out. A task with fewer than k graded samples is left out of every metric
+    at k, and ``left_out_at`` counts it; a k that no task reaches has no metric.
 
     Args:
-        results: sampled, one for each task.
+        results: sampled results, one per task.
         ks: samples that pass@k and maj@k allow.
         greedy: the same tasks answered once at temperature 0.
     Returns:
-        ``overall`` (mean over tasks of the share of samples that are right; None where nothing was graded),
+        ``overall`` (mean over tasks of the accuracy; None where nothing was graded),
         ``by_level``, ``pass_at``, ``maj_at``, ``avg_at`` (at the number of samples), ``left_out_at``, ``greedy``,
         ``reward`` (mean over tasks; None of fewer than two), ``tasks``, ``samples``, ``ungraded``, ``unjudged``,
-        ``tokens_mean``; every figure as ``{"mean", "low", "high"}``.
+        ``tokens_mean``; every metric as ``{"mean", "low", "high"}``.
     """
     graded = [result for result in results if result.verdicts]
     samples = max((len(result.correct) for result in results), default=0)

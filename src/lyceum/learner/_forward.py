@@ -1,7 +1,7 @@
-"""What the learner computes of a forest, in one of two layouts that agree to rounding.
+"""The learner's forward passes over a forest, in one of two layouts that agree to rounding.
 
 ``tree``: every unique token goes through the model once, and its outputs are gathered to each row that passes it.
-``rows``: every row is forwarded whole, padded on the right, as every other trainer does it.
+``rows``: every row is forwarded whole, padded on the right, as in other trainers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Layout = Literal["tree", "rows"]
 
 
 class RowsPlan:
-    """Attention of (R, L) padded rows laid out flat: plain causal attention, since padding stands on the right."""
+    """Attention of (R, L) padded rows, flattened: plain causal attention, since padding is on the right."""
 
     def __init__(self, rows: int, length: int) -> None:
         self.rows, self.length = rows, length
@@ -43,7 +43,7 @@ class RowsPlan:
 
 @dataclass(frozen=True)
 class RowOutputs:
-    """(R, L) each, 0 outside the wanted tokens; None where nobody asked. ``logits`` has a vocabulary axis."""
+    """(R, L) each, 0 outside the wanted tokens; None where not requested. ``logits`` has a vocabulary axis."""
 
     logprob: Tensor
     entropy: Tensor | None = None
@@ -60,7 +60,7 @@ def row_outputs(
     needs: frozenset[str] = frozenset(),
     value_head: nn.Module | None = None,
 ) -> RowOutputs:
-    """Forward a forest and lay what is needed of the wanted tokens out as rows.
+    """Forward a forest and lay the outputs of the wanted tokens out as rows.
 
     Args:
         wanted: tokens whose outputs are needed; never a row's first token, which nothing predicts.
@@ -84,7 +84,7 @@ def row_outputs(
     if "value" in needs:
         if value_head is None:
             raise ValueError("values are needed, and there is no value head")
-        # The head is in float32 whatever the model is in, so that it learns from small changes.
+        # The head is in float32 whatever the model's dtype, so that small updates are not lost.
         value = value_head(before_hidden.float()).squeeze(-1).float()
     where = wanted.to(device)
     spread = place[wanted].to(device)
@@ -100,7 +100,7 @@ def row_outputs(
 
 
 Places = tuple[Int[Tensor, "R L"], Int[Tensor, " k"], Int[Tensor, " k"]]
-"""(which of the k computed tokens each place of the rows shows; their ids; the packed index of the token before)."""
+"""(index of the computed token (of k) at each position of the rows; their ids; packed index of the token before)."""
 
 
 def _tree_places(forest: Forest, wanted: Bool[Tensor, "R L"]) -> Places:
@@ -129,7 +129,7 @@ def _rows_hidden(policy: Policy, forest: Forest) -> Tensor:
 def choose_layout(forest: Forest) -> Layout:
     """The cheaper layout, by tokens through the model.
 
-    The tree pays a tenth more a token (gathering keys along paths): measured in ``benchmarks/layout.py``.
+    The tree costs a tenth more per token (gathering keys along paths): measured in ``benchmarks/layout.py``.
     """
     rows = forest.rows()
     return "tree" if 1.1 * forest.n_tokens <= rows.index.numel() else "rows"
@@ -138,9 +138,9 @@ def choose_layout(forest: Forest) -> Layout:
 def micro_batches(forest: Forest, rows: Int[Tensor, " r"], max_tokens: int) -> Iterator[Int[Tensor, " m"]]:
     """Split rows into runs whose unique tokens fit a budget; a row longer than it goes alone.
 
-    Rows of one tree stay together where they fit, since what they share is then computed once.
+    Rows of one tree stay together where they fit, so that shared tokens are computed once.
     """
-    # Counted anew in each run: what a row shares with rows of other runs, or with rows left out, is not shared here.
+    # Counted again in each run: what a row shares with rows of other runs, or with rows left out, is not shared here.
     index, length = forest.rows().index, forest.row_length.tolist()
     there = torch.zeros(forest.n_tokens, dtype=torch.bool)
     group: list[int] = []

@@ -37,35 +37,35 @@ class LocalConfig(LearnerSettings):
 
     kind: Literal["local"] = "local"
     betas: tuple[Decay, Decay] = (0.9, 0.999)
-    """AdamW's decay rates of the first and second moment."""
+    """AdamW's decay rates of the first and second moment (no unit)."""
     eps: float = Field(default=1e-8, gt=0)
-    """Added to the root of the second moment."""
+    """AdamW's epsilon, added to the root of the second moment."""
     weight_decay: float = Field(default=0.0, ge=0)
-    """Decoupled; of matrices only, not of norms and biases."""
+    """Decoupled weight decay; of matrices only, not of norms and biases."""
     schedule: Literal["constant", "cosine", "linear"] = "constant"
-    """What the learning rate does after its warm-up, over the stage's steps."""
+    """Learning-rate schedule after the warm-up, over the stage's steps."""
     warmup_steps: int = Field(default=0, ge=0)
-    """Steps over which the learning rate rises from 0."""
+    """Number of steps over which the learning rate rises from 0."""
     final_lr_share: float = Field(default=0.0, ge=0, le=1)
-    """Share of the peak that cosine and linear schedules end at."""
+    """Final learning rate of cosine and linear schedules, as a fraction of the peak."""
     max_grad_norm: float = Field(default=1.0, gt=0)
-    """Gradients longer than this are scaled down to it."""
+    """Maximum gradient norm; larger gradients are scaled down to it."""
     updates_per_step: int = Field(default=1, ge=1)
-    """Optimiser updates that each step's forest is split into, by whole groups; as many as there are groups where those
-    are fewer. 1 is on-policy."""
+    """Optimiser updates per step: its forest is split by whole groups, into at most one update per group. 1 is
+    on-policy."""
     epochs: int = Field(default=1, ge=1)
-    """Passes over each step's forest."""
+    """Number of passes over each step's forest."""
     micro_batch_tokens: BatchTokens = 4096
-    """Unique tokens forwarded at once; the gradient does not depend on it, the memory does."""
+    """Maximum unique tokens per micro-batch; affects memory, not the gradient."""
     layout: Literal["auto", "tree", "rows"] = "auto"
-    """How trajectories go through the model: shared tokens once, or padded rows; auto takes the cheaper."""
+    """Layout of the forward pass: ``tree`` (shared tokens once) or ``rows`` (padded); auto takes the cheaper."""
     autocast: Literal["none", "bfloat16"] = "none"
-    """Compute forward and backward in bfloat16, weights and optimiser stay as they are."""
+    """Compute forward and backward in bfloat16; weights and optimiser keep their dtype."""
     gradient_checkpointing: bool = False
-    """Compute activations again in the backward pass instead of keeping them."""
+    """Recompute activations in the backward pass instead of storing them."""
     max_bad_steps: int = Field(default=5, ge=1)
-    """The run stops after this many updates in a row with a loss or gradient that is not finite; such an update changes
-    nothing. It stops too where that is all of a stage's updates, or where one spoils a weight."""
+    """Maximum consecutive updates with a loss or gradient that is not finite, after which the run stops; such an update
+    is skipped. It also stops where that is all of a stage's updates, or where a weight is no longer finite."""
 
     @property
     def follows_steps(self) -> bool:
@@ -76,7 +76,7 @@ class LocalConfig(LearnerSettings):
 
 
 def learning_rate(update: int, config: LocalConfig, total_steps: int) -> float:
-    """Learning rate of an update (from 0): linear warm-up, then constant, cosine or linear to the final share.
+    """Learning rate of an update (from 0): linear warm-up, then constant, cosine or linear to the final fraction.
 
     Warm-up and total are in steps, of ``epochs * updates_per_step`` updates each.
     """
@@ -96,15 +96,15 @@ class LocalLearner:
 
     Args:
         policy: trained in place.
-        total_steps: of the stage, for the learning-rate schedule.
-        needs: what objective and credit will ask for; a reference or a value head is made only if they do.
+        total_steps: number of steps of the stage, for the learning-rate schedule.
+        needs: what objective and credit will request; a reference or a value head is made only if they do.
     """
 
     def __init__(self, policy: Policy, config: LocalConfig, *, total_steps: int, needs: frozenset[str]) -> None:
         self.policy, self.config, self.total_steps = policy, config, total_steps
         self.value_head = self._make_value_head() if needs & {"value", "old_value"} else None
         self.reference = self._make_reference() if "reference_logprob" in needs else None
-        # An earlier stage may have trained the adapters: the reference is the policy of this stage's start, not the
+        # An earlier stage may have trained the adapters: the reference is the policy at this stage's start, not the
         # model without them.
         self.reference_adapters = (
             [p.detach().clone() for p in self._adapters()] if "reference_logprob" in needs and policy.adapters else None
@@ -117,8 +117,8 @@ class LocalLearner:
         half = {p.dtype for p in parameters} & {torch.bfloat16, torch.float16}
         if half:
             log.warning(
-                "model.dtype: weights are trained in %s, which rounds small changes away (lr is %g); to compute in "
-                "bfloat16 and learn in float32: model.dtype=float32 learner.autocast=bfloat16",
+                "model.dtype: weights are trained in %s, which rounds small updates away (lr is %g); to compute in "
+                "bfloat16 and train in float32: model.dtype=float32 learner.autocast=bfloat16",
                 ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in half)),
                 config.lr,
             )
@@ -133,7 +133,7 @@ class LocalLearner:
         self.bad_steps = 0
         self.skipped_steps = 0
         if config.gradient_checkpointing:
-            # Its name before transformers 5.23, which warns of it.
+            # Its name before transformers 5.23, which warns about it.
             old: Any = policy.causal.gradient_checkpointing_enable
             getattr(policy.causal, "activation_checkpointing_enable", old)({"use_reentrant": False})
             policy.causal.enable_input_require_grads()
@@ -141,7 +141,7 @@ class LocalLearner:
     def _make_value_head(self) -> nn.Linear:
         width = self.policy.output.weight.shape[1]
         head = nn.Linear(width, 1, device=self.policy.device)
-        # Zero: the first advantages are then the rewards themselves, and nothing random needs a seed.
+        # Zero: the first advantages are then the rewards themselves, and no random initialisation needs a seed.
         nn.init.zeros_(head.weight)
         nn.init.zeros_(head.bias)
         return head
@@ -174,7 +174,7 @@ class LocalLearner:
     # Before credit -------------------------------------------------------------------------------------------------
 
     def annotate(self, forest: Forest, needs: frozenset[str]) -> Forest:
-        """Add the token columns that credit or objective need of this step's starting weights and of the reference.
+        """Add the token columns that credit or objective need from this step's initial weights and the reference.
 
         ``old_logprob``, ``reference_logprob``: nats; ``old_value``: reward unit. Tokens that neither the policy nor a
         teacher wrote: 0.
@@ -210,7 +210,7 @@ class LocalLearner:
                     needs=frozenset({"value"} if value else ()),
                     value_head=self.value_head,
                 )
-            # A part's rows are shorter or as long as the forest's: places agree from the left.
+            # A part's rows are at most as long as the forest's: positions agree from the left.
             places = index[chosen][:, : wanted.shape[1]][wanted]
             columns["old_logprob"][places] = out.logprob.cpu()[wanted]
             if out.value is not None:
@@ -234,12 +234,12 @@ class LocalLearner:
         return metrics
 
     def _update_rows(self, forest: Forest, epoch: int) -> list[Int[Tensor, " r"]]:
-        """The rows of each update: whole groups, dealt out in an order drawn by counter where there are several."""
+        """The rows of each update: whole groups, in a counter-based random order where there are several updates."""
         if self.config.updates_per_step == 1:
             return [torch.arange(forest.n_rows)]
         groups = forest.group.unique()
         order = groups[torch.randperm(len(groups), generator=torch.Generator().manual_seed(self.updates + epoch))]
-        # tensor_split and not chunk, which makes 3 parts of 5 groups where 4 are asked for.
+        # tensor_split, not chunk, which splits 5 groups into 3 parts where 4 are requested.
         parts = order.tensor_split(self.config.updates_per_step)
         return [torch.isin(forest.group, part).nonzero().squeeze(1) for part in parts if len(part)]
 
@@ -326,11 +326,11 @@ class LocalLearner:
 
     @property
     def _step(self) -> int:
-        """The stage's step that is under way, from 1."""
+        """The stage's current step, from 1."""
         return self.updates // (self.config.epochs * self.config.updates_per_step) + 1
 
     def _require_finite_weights(self) -> None:
-        """Raise Diverged at the update that spoilt a weight, before anything is sampled under it or saved."""
+        """Raise Diverged at the update after which a weight is not finite, before it is sampled under or saved."""
         largest = largest_weight(self.parameters)
         if not math.isfinite(largest):
             raise Diverged(
@@ -363,8 +363,8 @@ class LocalLearner:
         return torch.autocast(self.policy.device.type, dtype=torch.bfloat16)
 
     def _train_mode(self, on: bool) -> None:
-        # Recomputing activations is what transformers ties to a layer's training mode. What stands inside the layers
-        # stays in evaluation mode: with dropout, the policy that is trained were another one than the one that sampled.
+        # transformers recomputes activations only in a layer's training mode. Modules inside the layers stay in
+        # evaluation mode: with dropout, the trained policy would differ from the one that sampled.
         if self.config.gradient_checkpointing:
             for module in self.policy.module.modules():
                 if isinstance(module, transformers.GradientCheckpointingLayer):
@@ -373,7 +373,7 @@ class LocalLearner:
     # State ---------------------------------------------------------------------------------------------------------
 
     def weights(self) -> nn.Module:
-        """What an engine loads. In process it is the module itself, so that nothing is copied."""
+        """What an engine loads: in process the module itself, so that nothing is copied."""
         return self.policy.module
 
     def state_dict(self) -> dict[str, Any]:
@@ -402,9 +402,9 @@ class LocalLearner:
 
 
 def clip_gradients(parameters: Sequence[nn.Parameter], most: float) -> float:
-    """Scale gradients down to a norm of ``most`` where theirs is larger; returns their norm as it was.
+    """Scale gradients down to a norm of ``most`` where theirs is larger; returns their norm before.
 
-    Finite gradients whose squares leave float32 (a norm of 1e25, of rewards as large) have a finite norm all the same.
+    Finite gradients whose squares overflow float32 (a norm of 1e25, from rewards as large) still get a finite norm.
     """
     gradients = [p.grad for p in parameters if p.grad is not None]
     norm = nn.utils.get_total_norm(gradients)
@@ -429,7 +429,7 @@ def _copy(values: Sequence[Tensor], into: Sequence[Tensor]) -> None:
 
 
 class _Sums:
-    """Figures that add up over micro-batches and updates."""
+    """Metrics that add up over micro-batches and updates."""
 
     def __init__(self) -> None:
         self.sums: dict[str, float] = {}

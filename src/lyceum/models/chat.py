@@ -1,4 +1,4 @@
-"""Chat messages as tokens, by the template that comes with a model: the one place where templates run."""
+"""Chat messages as tokens, by the model's chat template: the one place where templates run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lyceum.utils.terminal import quoted
 
 KEY = "model.chat_template"
 TRIAL_SECONDS, TRIAL_BYTES, TRIAL_CHARACTERS = 20.0, 1 << 30, 1_000_000
-"""What a template may use, and write, for one message of one word."""
+"""Limits of a template's time, memory and output for one message of one word."""
 WORD = "nightingale"
 
 ADVICE = "give another template by model.chat_template, or other messages"
@@ -27,7 +27,7 @@ def render(tokenizer: transformers.PreTrainedTokenizerBase, messages: Sequence[M
     """Prompt tokens of chat messages, up to where the model's answer begins.
 
     Raises:
-        RecipeError: the template refuses the messages or writes nothing, or a message is no text.
+        RecipeError: the template refuses the messages or renders nothing, or a message is not text.
     """
     chat = [plain(message) for message in messages]
     for message in chat:
@@ -36,18 +36,18 @@ def render(tokenizer: transformers.PreTrainedTokenizerBase, messages: Sequence[M
         rendered = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=True, return_dict=True)
     tokens = list(cast(Any, rendered)["input_ids"])
     if not tokens:
-        raise RecipeError(f"{KEY}: the template writes nothing of {quoted(chat)}; {ADVICE}")
+        raise RecipeError(f"{KEY}: the template renders nothing for {quoted(chat)}; {ADVICE}")
     return tokens
 
 
 def plain(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message whose content is one text: of content in parts, most templates would print Python's notation."""
+    """A message whose content is one text: for content in parts, most templates would print Python's repr."""
     content = message.get("content")
     return {**message, "content": text_of(content)} if isinstance(content, list | tuple) else dict(message)
 
 
 def check_text(text: Any) -> None:
-    """Refuse half of a surrogate pair, of which no tokenizer makes tokens.
+    """Refuse half of a surrogate pair, which no tokenizer can encode.
 
     Raises:
         RecipeError: it says where in the text.
@@ -61,14 +61,14 @@ def check_text(text: Any) -> None:
 
 
 def check_template(tokenizer: transformers.PreTrainedTokenizerBase, path: str) -> None:
-    """Refuse a template that is no Jinja, does not end, or loses what the user says, by one message of one word.
+    """Refuse a template that is not Jinja, does not end, or drops the user's message, tried on one message of one word.
 
-    It is tried in a process of its own, within limits of time and memory: what comes from a hub may loop for ever. One
-    that refuses the word passes (it may ask for a system message), since the first prompts are rendered before a model
-    is loaded. So does one that loops over some other message.
+    It is tried in a separate process, with limits on time and memory: a template from a hub may loop forever. One that
+    refuses the word passes (it may require a system message), since the first prompts are rendered before a model is
+    loaded. So does one that loops only on some other message.
 
     Args:
-        path: of the file or model that it comes from.
+        path: the file or model that it comes from.
     Raises:
         RecipeError: it says which of these.
     """
@@ -86,10 +86,10 @@ _passed: set[tuple[str, str]] = set()
 
 
 def _in_process(tokenizer: transformers.PreTrainedTokenizerBase) -> str:
-    """What is wrong, told by a process that may be ended; empty where nothing is."""
+    """What is wrong, from a process that may be killed; empty where nothing is."""
     if "fork" not in multiprocessing.get_all_start_methods() or multiprocessing.current_process().daemon:
         return _trial(tokenizer)  # on Windows, and where no process may be started: without limits
-    # Forked: a fresh process would import for seconds. It runs Python alone and neither threads nor a device.
+    # Forked: a fresh process would import for seconds. It runs only Python, without threads or a device.
     processes = multiprocessing.get_context("fork")
     here, there = processes.Pipe(duplex=False)
     process = processes.Process(target=_limited_trial, args=(tokenizer, there), daemon=True)
@@ -108,11 +108,11 @@ def _in_process(tokenizer: transformers.PreTrainedTokenizerBase) -> str:
 
 
 def _limited_trial(tokenizer: transformers.PreTrainedTokenizerBase, answer: Any) -> None:
-    import resource  # there is none on Windows
+    import resource  # not available on Windows
 
     statm = Path("/proc/self/statm")
     highest = resource.getrlimit(resource.RLIMIT_AS)[1]
-    if statm.exists() and highest == resource.RLIM_INFINITY:  # Linux; elsewhere the limit of time alone holds
+    if statm.exists() and highest == resource.RLIM_INFINITY:  # Linux; elsewhere only the time limit applies
         used = int(statm.read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + TRIAL_BYTES, highest))
     answer.send_bytes(_trial(tokenizer).encode())
@@ -125,14 +125,14 @@ def _trial(tokenizer: transformers.PreTrainedTokenizerBase) -> str:
             cast(str, tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)) for _ in "ab"
         }
     except jinja2.TemplateSyntaxError as error:
-        return f"is no Jinja: {error.message}, line {error.lineno}"
+        return f"is not valid Jinja: {error.message}, line {error.lineno}"
     except MemoryError:
         return f"takes more than {TRIAL_BYTES >> 20} MiB for one message of one word"
     except Exception:
         return ""
     text = texts.pop()
     if texts:
-        return "writes something else each time"
+        return "renders differently each time"
     if len(text) > TRIAL_CHARACTERS:
         return f"makes {len(text)} characters of one word"
-    return "" if WORD in text else f"leaves out what the user says: of {WORD!r} it makes {quoted(text)}"
+    return "" if WORD in text else f"drops the user's message: {WORD!r} renders as {quoted(text)}"

@@ -1,4 +1,4 @@
-"""Completions that somebody else wrote (``columns["demonstration"]``), as trajectories of a teacher."""
+"""Demonstrations, completions not from the policy (``columns["demonstration"]``), as trajectories of a teacher."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from lyceum.utils.errors import RecipeError
 
 
 def demonstration_of(task: Task) -> str | None:
-    """What the model should have said; None where the task does not say."""
+    """The task's demonstration; None where it has none."""
     text = task.columns.get("demonstration")
     return text if isinstance(text, str) else None
 
 
 def needed_demonstration(task: Task, by: str) -> str:
-    """What the model should have said.
+    """The task's demonstration.
 
     Args:
         by: what imitates it, for the message.
     Raises:
-        RecipeError: the task does not say.
+        RecipeError: the task has none.
     """
     text = demonstration_of(task)
     if text is None:
@@ -34,14 +34,14 @@ def needed_demonstration(task: Task, by: str) -> str:
 
 
 def add_demonstration(prompt: Node, tokens: Sequence[int], text: str, max_completion_tokens: int | None = None) -> Node:
-    """A finished trajectory below a prompt, written by a teacher; cut where it is longer than allowed."""
+    """A finished trajectory below a prompt, written by a teacher; truncated where it is too long."""
     leaf = prompt.add(tokens[:max_completion_tokens], Origin.TEACHER, text)
     leaf.finish = "stop" if len(leaf.tokens) == len(tokens) else "length"
     return leaf
 
 
 def demonstrated(policy: Policy, trace: Trace, max_completion_tokens: int | None = None) -> Tree:
-    """A prompt with one completion to imitate below it, which nobody has graded."""
+    """A prompt with one completion to imitate below it, ungraded."""
     tree = Tree(Task(trace.task, trace.messages), [Node(None, policy.render(trace.messages), Origin.PROMPT)])
     tokens = policy.encode(trace.text) if trace.tokens is None else trace.tokens
     tree.chosen = [add_demonstration(tree.root, tokens, trace.text, max_completion_tokens)]

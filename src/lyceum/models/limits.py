@@ -1,4 +1,4 @@
-"""What a model can read, from its configuration alone: known before any weight is loaded."""
+"""A model's context length and vocabulary, from its configuration alone: known before any weight is loaded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ UNLIMITED = 1 << 30
 
 
 def context_of(settings: ModelSettings, tokenizer: transformers.PreTrainedTokenizerBase) -> int:
-    """Longest sequence in tokens; tokenizer, configuration and names of the weights found to fit on the way.
+    """Maximum sequence length in tokens; also checks that tokenizer, configuration and names of the weights fit.
 
     Raises:
         RecipeError: no configuration, a tokenizer with token ids that the model has no embedding for, or weights that
@@ -20,7 +20,7 @@ def context_of(settings: ModelSettings, tokenizer: transformers.PreTrainedTokeni
     path = settings.path
     with user_file("model.path", f"the tokenizer of {path}: model_max_length", "allowed: a number of tokens"):
         said = int(getattr(tokenizer, "model_max_length", 0) or UNLIMITED)
-    # transformers writes 1e30 where nobody said; a .gguf file holds its configuration among its weights.
+    # transformers writes 1e30 where it is not set; a .gguf file holds its configuration among its weights.
     if path == SCRATCH or path.endswith(".gguf"):
         return min(said, UNLIMITED)
     config = read_config(settings)

@@ -27,19 +27,19 @@ CODE = " (a model with Python code of its own needs model.trust_remote_code=true
 
 
 class LoraSettings(Settings):
-    """Train low-rank adapters and leave the model as it is (peft)."""
+    """Train low-rank adapters and keep the model frozen (peft)."""
 
     rank: int = Field(default=16, ge=1)
     """Rank of each adapter."""
     alpha: float = Field(default=32.0, gt=0)
-    """The adapter's output is multiplied by alpha / rank."""
+    """LoRA alpha (no unit): the adapter's output is multiplied by alpha / rank."""
     target_modules: str | tuple[str, ...] = "all-linear"
     """Names of the layers that get adapters, or all-linear."""
 
     @field_validator("target_modules", mode="before")
     @classmethod
     def _a_name_alone(cls, value: Any) -> Any:
-        # peft takes a text for a regular expression, which a recipe from anywhere could make run for ever.
+        # peft treats a text as a regular expression, which an untrusted recipe could make run forever.
         return (value,) if isinstance(value, str) and value != "all-linear" else value
 
 
@@ -47,23 +47,23 @@ class ModelSettings(Settings):
     """Where the policy comes from."""
 
     path: PathText = BASE
-    """``base`` (the small model in this package), ``scratch`` (it, untrained), a folder, a hub name, a .gguf file."""
+    """``base`` (the small model in this package), ``scratch`` (untrained), a folder, a hub name, a .gguf file."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """Of the weights that are trained. Half precision rounds small changes away, nearly all at a learning rate of
-    1e-6: to compute in bfloat16 and learn in float32 there is ``learner.autocast``."""
+    """Data type of the trained weights. Half precision rounds small updates away, nearly all at a learning rate of
+    1e-6: to compute in bfloat16 and train in float32 use ``learner.autocast``."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """auto takes a GPU where there is one."""
+    """Device; ``auto`` uses a GPU where there is one."""
     chat_template: PathText | None = None
     """File with a Jinja chat template, for models that come without one."""
     chat_template_kwargs: dict[str, str | bool | int | float] = Field(default_factory=dict)
-    """What the template is told beside the messages, such as ``{enable_thinking: false}`` of Qwen3. It becomes part of
-    the template that the trained model is saved with."""
+    """Further variables of the template, such as ``{enable_thinking: false}`` for Qwen3. They become part of the
+    template that the trained model is saved with."""
     lora: LoraSettings | None = None
-    """Adapters to train in place of the weights: true, or rank, alpha, target_modules; none by default."""
+    """Adapters to train instead of the weights: true, or rank, alpha, target_modules; none by default."""
     trust_remote_code: bool = False
     """Run Python code that comes with the model. Off unless you trust its authors."""
     allow_missing_weights: tuple[str, ...] = ()
-    """Names of weights that the files may lack, ``*`` standing for anything: they begin random. Others are refused."""
+    """Names of weights that the files may lack, ``*`` matches anything: initialised randomly. Others are refused."""
     allow_unused_weights: tuple[str, ...] = ()
     """Names of weights in the files that the model may have no place for, such as ``v_head.*``. Others are refused."""
     seed: Seed = 0
@@ -82,11 +82,11 @@ class ModelSettings(Settings):
 
 
 def check_model(settings: ModelSettings) -> None:
-    """Refuse what cannot be loaded, before anything is.
+    """Refuse what cannot be loaded, before anything is loaded.
 
     Raises:
-        RecipeError: a path that is not there, a folder without a model or without a tokenizer or with files that cannot
-            be read, a missing template or GPU.
+        RecipeError: a missing path, a folder without a model or without a tokenizer or with files that cannot be read,
+            a missing template or GPU.
     """
     path = settings.path
     if settings.device == "cuda" and not torch.cuda.is_available():
@@ -111,7 +111,7 @@ def check_model(settings: ModelSettings) -> None:
     config = place / "config.json"
     if not config.is_file():
         meant = f" (did you mean {str(place / 'model')!r}?)" if (place / "model" / "config.json").is_file() else ""
-        raise RecipeError(f"model.path: {path} has no config.json, so it is no Hugging Face model folder{meant}")
+        raise RecipeError(f"model.path: {path} has no config.json, so it is not a Hugging Face model folder{meant}")
     names = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json")
     if not any((place / name).is_file() for name in names):
         raise RecipeError(f"model.path: {path} has no tokenizer ({', '.join(names[:2])}); save it beside the model")
@@ -143,11 +143,11 @@ def load_tokenizer(settings: ModelSettings) -> transformers.PreTrainedTokenizerB
     else:
         folder, extra = _source(settings)
         if "gguf_file" not in extra:
-            # The tokenizer's loader reads it too: a fault in it is not to be told as the tokenizer's.
+            # The tokenizer's loader reads it too: its errors must not be reported as the tokenizer's.
             read_config(settings)
         with (
             told_once(f"model.path: {path}"),
-            user_file("model.path", f"the tokenizer of {path} cannot be loaded", f"save it anew beside it{CODE}"),
+            user_file("model.path", f"the tokenizer of {path} cannot be loaded", f"save it again beside it{CODE}"),
         ):
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **extra)
     if settings.chat_template is not None:
@@ -175,7 +175,7 @@ def read_config(settings: ModelSettings) -> Any:
     folder, extra = _source(settings)
     with (
         told_once(f"model.path: {settings.path}"),
-        user_file("model.path", f"the configuration of {settings.path} cannot be read", f"mend its config.json{CODE}"),
+        user_file("model.path", f"the configuration of {settings.path} cannot be read", f"fix its config.json{CODE}"),
     ):
         return transformers.AutoConfig.from_pretrained(folder, **extra).get_text_config()
 
@@ -184,13 +184,13 @@ def _told(template: Any, kwargs: Mapping[str, Any]) -> str:
     """The template with these names set at its top.
 
     Raises:
-        RecipeError: there are several templates, or a name is none.
+        RecipeError: there are several templates, or a name is not an identifier.
     """
     if not isinstance(template, str):
         raise RecipeError("model.chat_template_kwargs: the model has several chat templates; give model.chat_template")
     if wrong := [name for name in kwargs if not name.isidentifier()]:
         raise RecipeError(f"model.chat_template_kwargs: got the name {wrong[0]!r}; allowed: letters, digits and '_'")
-    # JSON's values are Jinja's, and a text stays one whatever stands in it.
+    # JSON values are valid in Jinja, and a text stays a text whatever it contains.
     return "".join(f"{{%- set {name} = {to_json(value)} -%}}" for name, value in kwargs.items()) + template
 
 
@@ -199,8 +199,8 @@ def load_policy(settings: ModelSettings) -> Policy:
     """Load model and tokenizer.
 
     Raises:
-        RecipeError: it cannot be loaded, the tokenizer knows tokens that the model has no embedding for, or its
-            architecture is not one that runs over token trees.
+        RecipeError: it cannot be loaded, the tokenizer has tokens that the model has no embedding for, or its
+            architecture cannot run over token trees.
     """
     from lyceum.models.trial import check_trees, logits_alone
 
@@ -218,7 +218,7 @@ def load_policy(settings: ModelSettings) -> Policy:
         module = source.load(auto, getattr(torch, settings.dtype), seed=settings.seed, **extra)
     quantizer = getattr(module, "hf_quantizer", None)
     if quantizer is not None:
-        quantizer.remove_quantization_config(module)  # unpacked by now; it would refuse to be saved
+        quantizer.remove_quantization_config(module)  # unpacked by now; with it, saving would fail
     largest = max(tokenizer.get_vocab().values(), default=0)
     embeddings = cast(Any, module.get_input_embeddings()).weight.shape[0]
     if largest >= embeddings:
@@ -228,7 +228,7 @@ def load_policy(settings: ModelSettings) -> Policy:
         )
     module = cast(Any, module).to(device=device, dtype=getattr(torch, settings.dtype)).eval()
     check_finite("model.path", settings.path, module)
-    with user_file("model.path", f"{settings.path} cannot be run", "mend its config.json"):
+    with user_file("model.path", f"{settings.path} cannot be run", "fix its config.json"):
         alone = logits_alone(module)
     if not alone.isfinite().all():
         raise RecipeError(
@@ -249,7 +249,7 @@ def load_policy(settings: ModelSettings) -> Policy:
 def save_policy(policy: Policy, folder: Path) -> None:
     """A Hugging Face folder that ``from_pretrained`` loads: adapters merged, and kept beside in ``adapter/``.
 
-    It appears whole or not at all: what stood there before stays until the new one is written.
+    Written atomically: the previous folder stays until the new one is complete.
     """
     module = policy.causal
     if policy.adapters:
@@ -265,17 +265,17 @@ def save_module(
     *,
     adapter: Any | None = None,
 ) -> None:
-    """A model whose attention was redirected, and its tokenizer, as a Hugging Face folder; whole or not at all.
+    """Save a model whose attention was redirected, and its tokenizer, as a Hugging Face folder, atomically.
 
     Args:
-        adapter: kept beside in ``adapter/``.
+        adapter: saved beside it in ``adapter/``.
     """
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     if adapter is not None:
         adapter.save_pretrained(partial / "adapter")
     implementation = module.config._attn_implementation
-    module.config._attn_implementation = None  # ours is not known to a fresh process
+    module.config._attn_implementation = None  # ours is unknown to a fresh process
     try:
         module.save_pretrained(partial)
     finally:
@@ -287,7 +287,7 @@ def save_module(
 
 
 def _source(settings: ModelSettings) -> tuple[str, dict[str, Any]]:
-    """What to hand to from_pretrained."""
+    """Arguments for from_pretrained."""
     extra: dict[str, Any] = {"trust_remote_code": settings.trust_remote_code}
     if settings.path == BASE:
         return str(files("lyceum.models") / BASE), extra
@@ -298,7 +298,7 @@ def _source(settings: ModelSettings) -> tuple[str, dict[str, Any]]:
 
 
 def local_path(path: str) -> Path:
-    """With ``~`` for a home; where there is no such home, as it stands."""
+    """A path with ``~`` expanded; unchanged where there is no such home."""
     return Path(os.path.expanduser(path))
 
 
@@ -310,7 +310,7 @@ def _checkpoint(settings: ModelSettings) -> Checkpoint:
 
 
 def _unpacked() -> dict[str, Any]:
-    """Asks for plain weights, which can be trained, where transformers would keep a GGUF file's blocks packed."""
+    """Requests plain weights, which can be trained, where transformers would keep a GGUF file's blocks packed."""
     config = getattr(transformers, "GgufConfig", None)
     return {} if config is None else {"quantization_config": config(dequantize=True)}
 
@@ -332,7 +332,7 @@ def _with_adapters(module: transformers.PreTrainedModel, settings: ModelSettings
         torch.manual_seed(settings.seed)
         adapted = get_peft_model(module, config)
     for written in cast(Any, adapted).peft_config.values():
-        # peft makes a set of the names: their order, and with it the saved file, would change from process to process.
+        # peft makes a set of the names: their order, and so the saved file, would differ between processes.
         if isinstance(written.target_modules, set):
             written.target_modules = sorted(written.target_modules)
     return adapted

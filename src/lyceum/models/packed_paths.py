@@ -1,4 +1,4 @@
-"""Many paths through one transformer at once: tokens that paths share from their beginning on are computed once."""
+"""Many paths through one transformer at once: shared prefixes are computed once."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from lyceum.models.tree_attention import TreePlan
 from lyceum.utils.lazy_imports import Tensor, nn, torch
 
 Path = Sequence[int]
-"""Token ids from a prompt's first token on."""
+"""Token ids, starting at the prompt's first token."""
 
 
 @dataclass
 class PackedPaths:
-    """The trie of some paths: unique tokens, and where each path's tokens are among them."""
+    """A trie of paths: unique tokens, and the index of each path's tokens among them."""
 
     token: list[int] = field(default_factory=list)
     position: list[int] = field(default_factory=list)
     rows: list[list[int]] = field(default_factory=list)
     shared: list[int] = field(default_factory=list)
-    """How many tokens of each row stand in rows before it."""
+    """Number of tokens that each row shares with earlier rows."""
     _below: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def new_tokens(self, path: Path) -> int:
@@ -60,7 +60,7 @@ class PackedPaths:
 
 
 def packed(paths: Sequence[Path], tokens: int) -> Iterator[PackedPaths]:
-    """The paths in order, in tries of at most so many unique tokens (or of one path that is longer)."""
+    """The paths in order, in tries of at most ``tokens`` unique tokens (or of one longer path)."""
     trie = PackedPaths()
     for path in paths:
         if trie.rows and len(trie.token) + trie.new_tokens(path) > tokens:

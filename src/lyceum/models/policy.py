@@ -1,6 +1,6 @@
 """A Hugging Face causal language model as lyceum uses it: packed forwards over token trees, and its tokenizer.
 
-Nothing here is a model of our own: the weights, layers and files are transformers'; only attention is redirected.
+There is no model class of our own: the weights, layers and files are transformers'; only attention is redirected.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lyceum.utils.lazy_imports import Tensor, nn, peft, torch, transformers
 from lyceum.utils.terminal import quoted
 
 _LOGIT_ELEMENTS = 1 << 24
-"""Most (token, vocabulary) logits held at once: 64 MiB in float32."""
+"""Maximum (token, vocabulary) logits held at once: 64 MiB in float32."""
 _ATTENTION = {"full_attention", "sliding_attention"}
 
 
@@ -43,7 +43,7 @@ class Policy:
         self.output = cast(nn.Linear, self.causal.get_output_embeddings())
         self.stop_ids = _stop_ids(self.causal, tokenizer)
         self.context_length = int(getattr(self.causal.config.get_text_config(), "max_position_embeddings", 1 << 30))
-        """Longest sequence, in tokens, that the model was made for."""
+        """Maximum sequence length of the model, in tokens."""
         self._scale_logits = _logit_transform(self.causal)
         plain = type(tokenizer) is transformers.TokenizersBackend
         self._plain_decoding = plain and not tokenizer.clean_up_tokenization_spaces
@@ -54,7 +54,7 @@ class Policy:
 
     @property
     def cache_shape(self) -> tuple[int, int, int]:
-        """Layers, key-value heads and width of a head: the shape of one token's keys."""
+        """Layers, key-value heads and head dimension: the shape of one token's keys."""
         config = self.causal.config.get_text_config()
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -70,7 +70,7 @@ class Policy:
     def head(
         self, hidden: Float[Tensor, "k width"], output: Callable[[Tensor], Tensor] | None = None
     ) -> Float[Tensor, "k V"]:
-        """Float32 logits. ``output`` does what the output layer does, where it does it faster."""
+        """Float32 logits. ``output`` is a faster replacement for the output layer, where there is one."""
         return self._scale_logits((output or self.output)(hidden)).float()
 
     def forest_hidden(self, forest: Forest) -> Float[Tensor, "T width"]:
@@ -80,7 +80,7 @@ class Policy:
 
     @property
     def adapters(self) -> bool:
-        """Whether peft adapters are what is trained."""
+        """Whether peft adapters are trained."""
         return isinstance(self.module, peft.PeftModel)
 
     def render(self, messages: Sequence[Any]) -> list[int]:
@@ -92,21 +92,21 @@ class Policy:
         return render(self.tokenizer, messages)
 
     def encode(self, completion: str) -> list[int]:
-        """Tokens of a completion that somebody else wrote, its end of sequence included."""
+        """Tokens of a completion that the policy did not write, its end of sequence included."""
         check_text(completion)
         tokens = self.tokenizer(completion, add_special_tokens=False)["input_ids"]
         return [*cast(Any, tokens), cast(int, self.tokenizer.eos_token_id)]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        # Straight from the tokenizer's own library where transformers would add nothing but three times as much time:
-        # rollouts that branch decode every node.
+        # Directly with the tokenizer's own library where transformers would only triple the time: rollouts that branch
+        # decode every node.
         if self._plain_decoding:
             return cast(Any, self.tokenizer).backend_tokenizer.decode(list(tokens), skip_special_tokens=True)
         return cast(str, self.tokenizer.decode(list(tokens), skip_special_tokens=True))
 
 
 def redirect_attention(model: transformers.PreTrainedModel) -> None:
-    """Make a model's attention lyceum's, so that packed token trees can go through it.
+    """Replace a model's attention by lyceum's, so that it can run over packed token trees.
 
     Raises:
         NotImplementedError: the architecture has attention that cannot be redirected.
@@ -116,7 +116,7 @@ def redirect_attention(model: transformers.PreTrainedModel) -> None:
             f"{type(model).__name__} does not take attention back ends in this transformers; "
             "models with `_supports_attention_backend` do (Llama, Qwen, Mistral, Phi, OLMo, ...)"
         )
-    # Their state runs along the packed sequence, or their mask is not one that the tree knows: branches would mix.
+    # Their state runs along the packed sequence, or the tree does not support their mask: branches would mix.
     other = set(getattr(model.config.get_text_config(), "layer_types", None) or ()) - _ATTENTION
     if other:
         raise NotImplementedError(
@@ -130,7 +130,7 @@ def _stop_ids(causal: transformers.PreTrainedModel, tokenizer: transformers.PreT
     """Every end-of-sequence token that the model's generation settings, its config or its tokenizer name.
 
     Raises:
-        RecipeError: one is no token id.
+        RecipeError: one is not a token id.
     """
     ids: list[Any] = []
     generation = getattr(causal, "generation_config", None)
@@ -142,9 +142,9 @@ def _stop_ids(causal: transformers.PreTrainedModel, tokenizer: transformers.PreT
 
 
 def _logit_transform(causal: transformers.PreTrainedModel) -> Callable[[Tensor], Tensor]:
-    """What some architectures do to logits behind the output layer, read from their config.
+    """What some architectures do to logits after the output layer, read from their config.
 
-    Gemma 2 and 3 cap them softly, Cohere multiplies, Granite divides.
+    Gemma 2 and 3 soft-cap them, Cohere multiplies, Granite divides.
     """
     config = causal.config.get_text_config()
     cap = getattr(config, "final_logit_softcapping", None)
@@ -156,7 +156,7 @@ def _logit_transform(causal: transformers.PreTrainedModel) -> Callable[[Tensor],
 
 
 def forest_plan(forest: Forest) -> TreePlan:
-    """The attention plan of a forest: each row owns what no row before it passes."""
+    """The attention plan of a forest: each row owns the tokens that no earlier row passes."""
     rows = forest.rows()
     lengths = forest.row_length.tolist()
     paths = [rows.index[r, :length] for r, length in enumerate(lengths)]
@@ -166,7 +166,7 @@ def forest_plan(forest: Forest) -> TreePlan:
 
 @dataclass(frozen=True)
 class TokenOutputs:
-    """What the learner computes of chosen tokens: (k,) each, None where nobody asked."""
+    """The learner's outputs for chosen tokens: (k,) each, None where not requested."""
 
     logprob: Tensor
     entropy: Tensor | None = None
@@ -182,12 +182,12 @@ def token_outputs(
     entropy: bool = False,
     logits: bool = False,
 ) -> TokenOutputs:
-    """Log-probability (nats) of each token, and what else is asked, from the hidden state before it.
+    """Log-probability (nats) of each token, and other requested outputs, from the hidden state before it.
 
         logprob_i = z_i[token_i] - logsumexp(z_i),  z_i = head(before_i) / temperature
         entropy_i = logsumexp(z_i) - sum_v p_i[v] z_i[v]
 
-    The whole vocabulary of every token is never held at once: it is walked in pieces that backward computes again.
+    The logits of all tokens are never held at once: they are computed in chunks, and again in the backward pass.
     """
 
     def piece(hidden: Tensor, target: Tensor) -> tuple[Tensor, ...]:

@@ -1,4 +1,4 @@
-"""Whether a model can read the prompts of some tasks: asked of its tokenizer alone, before any weight is loaded."""
+"""Whether a model can read the prompts of some tasks: checked with its tokenizer, before any weight is loaded."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from lyceum.utils.lazy_imports import transformers
 from lyceum.utils.messages import text_of
 
 CHECKED = 64
-"""Tasks of a source whose prompts are rendered before a model is loaded."""
+"""Number of tasks of a source whose prompts are rendered before a model is loaded."""
 
 
 def check_prompts(key: str, source: TaskSource, tokenizer: transformers.PreTrainedTokenizerBase, limit: int) -> None:
-    """Refuse prompts that the model cannot read: the first tasks, and of a dataset the longest too."""
+    """Refuse prompts that the model cannot read: the first tasks, and for a dataset the longest too."""
     tasks = [source[i] for i in source.looked_at(CHECKED)[:CHECKED]]
-    # Generators make prompts of one size; a dataset's longest row is the one that hurts.
+    # Generators make prompts of similar length; in a dataset the longest row is the one that fails.
     further = source.looked_at(CHECKED)[CHECKED:]
     tasks += nlargest(CHECKED, (source[i] for i in further), key=prompt_characters)
     for task in tasks:
@@ -25,7 +25,7 @@ def check_prompts(key: str, source: TaskSource, tokenizer: transformers.PreTrain
 
 
 def prompt_characters(task: Task) -> int:
-    """Near enough to rank prompts by their length."""
+    """Approximate length, to rank prompts by."""
     return sum(len(str(message["content"])) for message in task.messages)
 
 
@@ -49,16 +49,16 @@ def check_prompt(key: str, task: Task, tokenizer: transformers.PreTrainedTokeniz
 
 
 def refuse_too_long(key: str, task: Task, tokenizer: transformers.PreTrainedTokenizerBase, limit: int) -> None:
-    """Refuse a prompt that cannot fit whatever its tokens are, without making them: ten megabytes take half a minute.
+    """Refuse a prompt that cannot fit, without tokenizing it: ten megabytes take half a minute.
 
     Args:
-        key: of the recipe, where the tasks are.
+        key: the recipe's key of the tasks.
         limit: the model's context, in tokens.
     Raises:
         RecipeError: even if each token were the vocabulary's longest there would be too many.
     """
     count = sum(len(text_of(message["content"])) for message in task.messages)
-    if count <= limit:  # of most prompts: the vocabulary is not looked through for them
+    if count <= limit:  # most prompts: the vocabulary is not scanned for them
         return
     longest = max(map(len, tokenizer.get_vocab()), default=1)
     if count > limit * longest:

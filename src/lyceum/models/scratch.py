@@ -1,7 +1,7 @@
-"""A small Llama with a character tokenizer, untrained: what the base model in this package is trained from.
+"""A small untrained Llama with a character tokenizer, from which the base model in this package is trained.
 
 Every printable ASCII character and the newline are one token each, so that any built-in task can be written, a step
-of a solution ends at a known token, and no arithmetic is hidden by how digits are merged.
+of a solution ends at a known token, and digits are never merged into one token.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTra
 SPECIAL = PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
 CHARACTERS = "\n" + "".join(chr(code) for code in range(32, 127))
 
-# A user's message is its bare content, and an assistant's ends with <eos>, as a completion does: a chat that goes on
-# is then token for token what was sampled. Messages that nothing else separates (a system's, a second user's) are set
-# apart by a newline.
+# A user's message is its bare content, and an assistant's ends with <eos>, as a completion does: a continued chat is
+# then token for token what was sampled. Messages without another separator (a system's, a second user's) are separated
+# by a newline.
 CHAT_TEMPLATE = (
     "{%- for message in messages -%}"
     "{%- if not loop.first and messages[loop.index0 - 1]['role'] != 'assistant'"
@@ -28,8 +28,8 @@ CHAT_TEMPLATE = (
 
 
 def character_tokenizer(*, context: int = 2048) -> PreTrainedTokenizerFast:
-    """99 tokens: pad, end of sequence, unknown (any other character), newline, printable ASCII. Nothing is added to
-    a text: no beginning-of-sequence token, and the end of sequence only by the chat template."""
+    """99 tokens: pad, end of sequence, unknown (any other character), newline, printable ASCII. Adds no
+    beginning-of-sequence token; the end of sequence is added only by the chat template."""
     vocabulary = {token: index for index, token in enumerate([*SPECIAL, *CHARACTERS])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
@@ -56,15 +56,15 @@ def build_scratch(
     context: int = 2048,
     spread: float = 0.06,
 ) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
-    """An untrained Llama in float32 and its tokenizer; 976,768 parameters (3.9 MB) as it stands.
+    """An untrained Llama in float32 and its tokenizer; 976,768 parameters (3.9 MB) with the defaults.
 
     Args:
-        seed: of the initial weights; the global random state is left as it was.
-        width: of the residual stream, in units; a multiple of ``heads``.
-        layers: transformer blocks.
-        heads: of attention, each with its own keys and values.
+        seed: random seed of the initial weights; the global random state does not change.
+        width: width of the residual stream, in units; a multiple of ``heads``.
+        layers: number of transformer blocks.
+        heads: number of attention heads, each with its own keys and values.
         feed_forward: width of the gated feed-forward part, in units.
-        context: longest sequence, in tokens.
+        context: maximum sequence length, in tokens.
         spread: standard deviation of the initial weights. The usual 0.02 is for wider models; here 0.06 reaches
             in 300 steps of fine-tuning what 0.02 reaches in 430 (0.1 is slower again).
     """

@@ -1,9 +1,9 @@
-"""Attention over packed token trees, plugged into any Hugging Face model that takes attention back ends.
+"""Attention over packed token trees, plugged into any Hugging Face model that supports attention back ends.
 
 A forest is forwarded as one packed sequence of unique tokens: projections, norms and feed-forward layers see each token
-once. Only attention needs to know the tree, and it is done here: each token attends to the tokens on its own path.
+once. Only attention needs the tree, and it is done here: each token attends to the tokens on its own path.
 
-The tree is cut into *chains*: every row owns the tokens that no row before it has passed. Rows before it cover a prefix
+The tree is split into *chains*: every row owns the tokens that no earlier row has passed. Earlier rows cover a prefix
 of its path, so what it owns is a suffix of its path, and its queries attend causally to the keys of the whole path.
 """
 
@@ -44,7 +44,7 @@ def _attention(
     s_aux: Tensor | None = None,
     **_: Any,
 ) -> tuple[Float[Tensor, "1 T H D"], None]:
-    """The function that transformers calls in each layer; the plan travels as a keyword through the model."""
+    """The function that transformers calls in each layer; the plan is passed through the model as a keyword."""
     if lyceum_plan is None:
         raise ValueError("a model with lyceum's attention was called without a plan; call it through models.policy")
     if softcap is not None or s_aux is not None or dropout:
@@ -64,7 +64,7 @@ def _attention(
 
 
 def take_over(model: transformers.PreTrainedModel) -> None:
-    """Have a model's layers call the attention of this module."""
+    """Make a model's layers call this module's attention."""
     transformers.AttentionInterface.register(IMPLEMENTATION, _attention)
     model.set_attn_implementation(IMPLEMENTATION)
 
@@ -80,7 +80,7 @@ class _Chains:
     masks: dict[tuple[int | None, int, torch.dtype], Tensor] = field(default_factory=dict)
 
     def mask(self, window: int | None, repeat: int, dtype: torch.dtype) -> Tensor | None:
-        """Additive causal mask (C, 1, repeat * Lq, Lk); None where plain causal attention does it."""
+        """Additive causal mask (C, 1, repeat * Lq, Lk); None where plain causal attention suffices."""
         if self.square and window is None and repeat == 1:
             return None
         wanted = (window, repeat, dtype)
@@ -112,7 +112,7 @@ class TreePlan:
             width = self.buckets[-1].query.shape[1]
             order.append(torch.cat([F.pad(x, (0, width - len(x)), value=-1) for x in own]))
         placed = torch.cat(order)
-        # Where, among all padded outputs, each packed token's own output stands.
+        # Index of each packed token's own output among all padded outputs.
         self.place = torch.empty(int((placed >= 0).sum()), dtype=torch.long)
         self.place[placed[placed >= 0]] = (placed >= 0).nonzero().squeeze(1)
 
@@ -136,7 +136,7 @@ class TreePlan:
             q = F.embedding(chains.query, query.flatten(1)).view(count, length, kv_heads, repeat, dim)
             k = F.embedding(chains.key, key.flatten(1)).view(count, -1, kv_heads, dim).transpose(1, 2)
             v = F.embedding(chains.key, value.flatten(1)).view(count, -1, kv_heads, dim).transpose(1, 2)
-            # Query heads that share a key head are laid along the query axis, so that keys are not repeated.
+            # Query heads that share a key head are stacked along the query axis, so that keys are not repeated.
             q = q.permute(0, 2, 3, 1, 4).reshape(count, kv_heads, repeat * length, dim)
             mask = chains.mask(window, repeat, q.dtype)
             o = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale)
@@ -147,9 +147,9 @@ class TreePlan:
 
 
 def _similar(chains: list[tuple[Tensor, int]]) -> list[list[tuple[Tensor, int]]]:
-    """Group chains so that padding wastes less than what another group would cost.
+    """Group chains so that padding wastes less than another group would cost.
 
-    Chains that start at the root go apart from the others: those need no mask.
+    Chains that start at the root are grouped separately: they need no mask.
     """
     groups: list[list[tuple[Tensor, int]]] = []
     for at_root in (True, False):
@@ -172,6 +172,6 @@ def _pad(chains: list[tuple[Tensor, int]]) -> _Chains:
     key = torch.nn.utils.rnn.pad_sequence([path for path, _ in chains], batch_first=True)
     query = torch.nn.utils.rnn.pad_sequence([path[start:] for path, start in chains], batch_first=True)
     at = torch.arange(query.shape[1])
-    # A padded query sits at position 0, where it sees one key: its output is finite and never read.
+    # A padded query has position 0, where it sees one key: its output is finite and never read.
     position = torch.where(at < (lengths - starts)[:, None], starts[:, None] + at, 0)
     return _Chains(query, key, position, square=bool((starts == 0).all()))

@@ -1,4 +1,4 @@
-"""Whether a model says the same over a token tree as by itself, tried once when it is loaded."""
+"""Whether a model gives the same logits over a token tree as over plain sequences, tested once at load time."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from lyceum.models.policy import Policy
 from lyceum.models.tree_attention import TreePlan
 
 TRUNK, BRANCH = 6, 3
-"""Tokens of the tree that is tried: a trunk with two branches."""
+"""Tokens of the test tree: a trunk with two branches."""
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.05, torch.float16: 0.05}
-"""Largest |difference| / |logits| that is rounding: attention adds up in another order."""
+"""Maximum |difference| / |logits| that counts as rounding: attention sums in another order."""
 
 Logits = Float[Tensor, "2 trunk+branch V"]
 
 
 @torch.no_grad()
 def logits_alone(module: PreTrainedModel) -> Logits:
-    """Of both paths of the tree, by transformers' own forward: to be asked before attention is redirected."""
+    """Logits of both paths of the tree, by transformers' own forward: computed before attention is redirected."""
     return module(input_ids=_tokens(module)[_PATHS].to(module.device), use_cache=False).logits.float()
 
 
@@ -31,12 +31,12 @@ def logits_alone(module: PreTrainedModel) -> Logits:
 def check_trees(policy: Policy, alone: Logits) -> None:
     """Compare with the logits over the packed tree, in which both branches follow one trunk.
 
-    A model whose layers carry a state along the sequence, or whose attention has something that lyceum's lacks, would
-    train on other probabilities than it has. One whose layers attend otherwise than its configuration says (DeepSeek's
-    latent attention) has keys that the engine's cache could not hold.
+    A model whose layers carry a state along the sequence, or whose attention has a feature that lyceum's lacks, would
+    be trained on wrong probabilities. One whose layers attend differently from its configuration (DeepSeek's latent
+    attention) has keys that the engine's cache could not hold.
 
     Raises:
-        NotImplementedError: they differ, or the model cannot be called so.
+        NotImplementedError: they differ, or the model cannot be called over token trees.
     """
     what = type(policy.causal).__name__
     tokens, paths = _tokens(policy.causal).to(policy.device), _PATHS.to(policy.device)
@@ -56,13 +56,13 @@ def check_trees(policy: Policy, alone: Logits) -> None:
     difference = float((policy.head(hidden)[paths] - alone).norm() / alone.norm())
     if not difference <= TOLERANCE[policy.causal.dtype]:
         raise NotImplementedError(
-            f"{what} says something else over a token tree than by itself (its logits differ by {difference:.1%}): its "
-            "attention, or a state along the sequence, is not one that branches can share"
+            f"{what} gives other logits over a token tree than over plain sequences (they differ by {difference:.1%}): "
+            "its attention, or a state along the sequence, is not one that branches can share"
         )
 
 
 class _Keys(TreePlan):
-    """Remembers the key heads of each layer and their width."""
+    """Records the key heads of each layer and their width."""
 
     def __init__(self, paths: Sequence[Tensor], owned_from: Sequence[int]) -> None:
         super().__init__(paths, owned_from)
@@ -80,6 +80,6 @@ _PATHS = torch.tensor([[*range(TRUNK + BRANCH)], [*range(TRUNK), *range(TRUNK + 
 
 
 def _tokens(module: PreTrainedModel) -> Int[Tensor, " T"]:
-    """Of the packed tree: the trunk, one branch, the other. Spread over the vocabulary, all different."""
+    """Tokens of the packed tree: the trunk, one branch, the other. Spread over the vocabulary, all different."""
     vocabulary = cast(nn.Linear, module.get_output_embeddings()).weight.shape[0]
     return (torch.arange(_SIZE) + 1) * (vocabulary - 1) // (_SIZE + 1)

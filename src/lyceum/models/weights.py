@@ -1,7 +1,7 @@
 """Whether the files of a model hold the weights that its configuration describes, and loading them.
 
-transformers gives random values to weights that the files lack and passes over those that the model has no place for: a
-folder without one layer's tensors loads, and answers at random. Here a model is what its folder says, or it is refused.
+transformers initialises missing weights randomly and ignores those that the model has no place for: a folder without
+one layer's tensors loads, and gives random answers. Here such a folder is refused.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ ADVICE = "allowed: a folder as save_pretrained writes it, of an architecture tha
 DIFFERENT = "its weights and its config.json are not of one model; allowed: a folder as save_pretrained writes it"
 
 MOST_COUNTED = 1_000_000
-"""Largest layer, head, expert or label count of a configuration: transformers makes lists of such lengths."""
+"""Maximum layer, head, expert or label count of a configuration: transformers makes lists of such lengths."""
 MORE_TENSORS, MORE_ELEMENTS = 16, 64
-"""How many times what its files hold a model may have: there tied weights stand once, others fused or 8 in a number."""
+"""Maximum ratio of a model's tensors and elements to its files': these store tied weights once, fuse or pack others."""
 NAMED = 3
-"""Weights that a line names."""
+"""Maximum weights that a message names."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Checkpoint:
     """A model's files, and what may differ between them and its configuration.
 
     Attributes:
-        key: of the recipe (``model``, ``value``); its ``path`` is what lines name.
+        key: key of the recipe (``model``, ``value``); messages name its ``path``.
         path: as the user gave it.
         source: folder or hub name, as from_pretrained takes it.
         extra: further arguments of from_pretrained.
-        may_miss: patterns (``*`` stands for anything) of weights that may be missing, and then begin random; None where
-            no setting allows it.
+        may_miss: patterns (``*`` matches anything) of weights that may be missing, and are then initialised randomly;
+            None where no setting allows it.
         may_leave: patterns of weights in the files that the model may have no place for, or None.
     """
 
@@ -60,8 +60,8 @@ class Checkpoint:
     def check(self, auto: Any) -> None:
         """Compare names and shapes of the files' weights with the configuration's; no weight is read.
 
-        Only of local folders; of a hub's model and of a .gguf file ``load`` compares. Quantised weights too are left to
-        it, since their loaders ask for devices, and code of the model's own, which need not run without its weights.
+        Only for local folders; hub models and .gguf files are compared in ``load``. So are quantised weights, whose
+        loaders need devices, and models with their own code, which need not run without weights.
 
         Args:
             auto: transformers' class that would load them, such as AutoModelForCausalLM.
@@ -78,7 +78,7 @@ class Checkpoint:
         """
         Args:
             auto: transformers' class that loads it, such as AutoModelForCausalLM.
-            seed: of weights that may be missing.
+            seed: random seed of weights that may be missing.
         Raises:
             RecipeError: it cannot be loaded, or weights are missing, left over or of another shape.
         """
@@ -123,13 +123,13 @@ class Checkpoint:
             if names
         ]:
             raise RecipeError(lines)
-        for what, names in (("missing weights begin random", random), ("weights are not used", unused)):
+        for what, names in (("missing weights are initialised randomly", random), ("weights are not used", unused)):
             if names:
                 tell_once(f"{said}: {what}: {_first(names)}")
 
     @contextmanager
     def _bounded(self) -> Iterator[None]:
-        """No module much larger than the files is built: a million layers that nobody has would take hours."""
+        """Refuse a module much larger than the files: a million missing layers would take hours to build."""
         size = self._size()
         if size is None:
             yield
@@ -142,7 +142,7 @@ class Checkpoint:
         registered = [0, 0]
 
         def count(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
-            if parameter is not None and parameter.is_meta:  # transformers builds there, and puts what it read in place
+            if parameter is not None and parameter.is_meta:  # transformers builds on meta, then puts in what it read
                 registered[0] += 1
                 registered[1] += parameter.numel()
                 if registered[0] > MORE_TENSORS * tensors + 1000 or registered[1] > MORE_ELEMENTS * elements:
@@ -155,7 +155,7 @@ class Checkpoint:
             hook.remove()
 
     def _size(self) -> tuple[int, int] | None:
-        """Tensors in the files, and numbers in them at most; None for a hub's model."""
+        """Number of tensors in the files, and an upper bound on their elements; None for a hub model."""
         folder = Path(self.source)
         if "gguf_file" in self.extra:
             file = folder / self.extra["gguf_file"]
@@ -174,10 +174,10 @@ class Checkpoint:
 
 
 def check_folder(key: str, path: str, folder: Path) -> None:
-    """Refuse a folder whose configuration, index or headers of weights cannot be read; nothing else is.
+    """Refuse a folder whose configuration, index or weight headers cannot be read; reads nothing else.
 
     Args:
-        key: of the recipe, such as ``model.path``.
+        key: key of the recipe, such as ``model.path``.
         path: the folder, as the user gave it.
     Raises:
         RecipeError: it says which file, and what to do.
@@ -193,7 +193,7 @@ def check_folder(key: str, path: str, folder: Path) -> None:
                 f"{key}: {folder / 'config.json'}: {name}: got {quoted(count)}; allowed: at most {MOST_COUNTED}"
             )
     for file in weight_files(key, folder):
-        with user_file(key, file, "the file is damaged or not whole: copy it again"), safe_open(file, "pt"):
+        with user_file(key, file, "the file is damaged or incomplete: copy it again"), safe_open(file, "pt"):
             pass
 
 
@@ -201,9 +201,9 @@ def weight_files(key: str, folder: Path) -> list[Path]:
     """The safetensors files that transformers would read.
 
     Raises:
-        RecipeError: there are none, or one is not there.
+        RecipeError: there are none, or one is missing.
     """
-    # A configuration may name another file; transformers refuses one outside of the folder.
+    # A configuration may name another file; transformers refuses one outside the folder.
     name = read_object(key, folder / "config.json").get("transformers_weights")
     first = [str(name)] if name is not None else [WEIGHTS, INDEX]
     found = next((folder / name for name in first if (folder / name).is_file()), None)
@@ -227,7 +227,7 @@ def weight_files(key: str, folder: Path) -> list[Path]:
 
 
 def check_finite(key: str, path: str, module: nn.Module) -> None:
-    """Refuse weights that are no numbers.
+    """Refuse weights that are not finite.
 
     Raises:
         RecipeError: some are NaN or infinite, in the precision that they were loaded in.
@@ -241,8 +241,8 @@ def check_finite(key: str, path: str, module: nn.Module) -> None:
     if wrong:
         dtype = str(next(module.parameters()).dtype).removeprefix("torch.")
         raise RecipeError(
-            f"{key}: {path}: weights with NaN or infinity in {dtype}: {_first(wrong)}; allowed: finite numbers (of a "
-            "checkpoint from before training diverged, or in a dtype of wider range)"
+            f"{key}: {path}: weights with NaN or infinity in {dtype}: {_first(wrong)}; allowed: finite numbers (from a "
+            "checkpoint before training diverged, or in a dtype of wider range)"
         )
 
 
@@ -262,7 +262,7 @@ def read_object(key: str, file: Path) -> dict[str, Any]:
 
 
 def _counts(value: Any) -> Iterator[tuple[str, int]]:
-    """Numbers of things in a configuration, such as ``num_hidden_layers``, the nested ones too."""
+    """Counts in a configuration, such as ``num_hidden_layers``, nested ones included."""
     for name, inner in value.items() if isinstance(value, dict) else ():
         if isinstance(inner, int) and name.startswith(("num_", "n_")):
             yield name, inner
@@ -270,7 +270,7 @@ def _counts(value: Any) -> Iterator[tuple[str, int]]:
 
 
 def _split(names: Iterable[str], patterns: tuple[str, ...] | None) -> tuple[list[str], list[str]]:
-    """Those that no pattern fits, and those that one does."""
+    """Names that match no pattern, and names that match one."""
     fits = {name: any(fnmatchcase(name, pattern) for pattern in patterns or ()) for name in sorted(names)}
     return [name for name in fits if not fits[name]], [name for name in fits if fits[name]]
 
@@ -290,6 +290,6 @@ def _adapter_line(key: str, path: str) -> str:
 
 
 def largest_weight(parameters: Sequence[nn.Parameter]) -> float:
-    """The largest magnitude; nan or inf where one of them is."""
+    """The largest magnitude; nan or inf where any of them is."""
     with torch.no_grad():
         return float(nn.utils.get_total_norm(parameters, norm_type=math.inf))

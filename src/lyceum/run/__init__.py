@@ -1,1 +1,1 @@
-"""A run folder: what it holds, checkpoints, metrics, and how all of it is read back."""
+"""Run folders: contents, checkpoints, metrics, and reading them back."""

@@ -6,8 +6,8 @@ A checkpoint is a folder ``step-000040``::
     tensors-0000.safetensors, ...
     manifest.json          size and SHA-256 of each file above
 
-It is written under a name that no reader looks at, flushed to the disk, and renamed into place. Nothing is pickled, so
-reading one runs no code. One process writes a folder of checkpoints at a time (a Run holds a lock on it).
+It is written under a temporary name, flushed to the disk, and renamed into place. Nothing is pickled, so reading one
+runs no code. One process writes a folder of checkpoints at a time (a Run holds a lock on it).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from lyceum.utils.lazy_imports import Tensor
 from lyceum.utils.numbers import to_json
 
 SHARD_BYTES = 256 * 2**20
-"""Tensors are gathered into files of about this size, which bounds the memory that writing and reading need."""
+"""Approximate size of a tensor file, which bounds the memory that writing and reading need."""
 
 _STEP = re.compile(r"(\.replaced-)?step-([0-9]{6,18})")
 _FILE = re.compile(r"state\.json|tensors-[0-9]{4,9}\.safetensors")
-_MANIFEST_BYTES = 16 * 2**20  # some hundred bytes a file, of which there is one for each SHARD_BYTES
+_MANIFEST_BYTES = 16 * 2**20  # about a hundred bytes per file, one file per SHARD_BYTES
 _OVERHEAD = 64 * 1024  # bytes: headers, manifest, and what the file system rounds up
 
 
@@ -44,16 +44,16 @@ def save(folder: Path | str, step: int, state: Mapping[str, Any], *, keep: int =
     """Write a checkpoint, then remove the ones that are not needed any more.
 
     Args:
-        folder: of all checkpoints of a run; made where it is missing.
-        step: what the state belongs to. Checkpoints of later steps are removed once this one is in place: they are of
-            a future that the run has left.
+        folder: folder of all checkpoints of a run; created if missing.
+        step: the state's step. Checkpoints of later steps are removed once this one is in place: the run has gone back
+            to before them.
         state: dicts, lists, tuples, tensors, numbers, strings, bytes and None, nested in any way. Tensors come back on
-            the CPU, without gradient, contiguous; one tensor that stands in two places is stored once.
-        keep: how many whole checkpoints stay, this one included. The disk must hold one more for a moment.
+            the CPU, without gradient, contiguous; a tensor that occurs twice is stored once.
+        keep: number of complete checkpoints kept, this one included. The disk must briefly hold one more.
     Returns:
         The checkpoint's folder.
     Raises:
-        CheckpointError: it could not be written, for instance for want of space. The checkpoints before it are intact,
+        CheckpointError: it could not be written, for instance because the disk is full. Earlier checkpoints are intact,
             and nothing of this one is left.
         TypeError: the state holds something else; the message names the key. Nothing was written.
     """
@@ -86,7 +86,7 @@ def save(folder: Path | str, step: int, state: Mapping[str, Any], *, keep: int =
 
 
 def latest(folder: Path | str) -> Path | None:
-    """The newest checkpoint that is whole, or None. One that is not is passed over with a warning that names it."""
+    """The newest complete checkpoint, or None. Incomplete ones are skipped with a warning that names them."""
     for path in found(folder):
         try:
             for name, entry in _manifest(path).items():
@@ -117,7 +117,7 @@ def load(path: Path | str) -> dict[str, Any]:
             content = file.read_bytes()
         except OSError as error:
             raise CheckpointError(f"{file}: {error}") from error
-        # Parsed from the very bytes that were checked, and not from a map of a file that a later save may remove.
+        # Parsed from the same bytes that were checked, not from a memory map of a file that a later save may remove.
         _check_digest(file, entry, hashlib.sha256(content).hexdigest())
         if name == "state.json":
             text = content
@@ -161,7 +161,7 @@ def _write(partial: Path, step: int, text: str, tensors: Mapping[str, Tensor]) -
 
 
 def _plain(tensor: Tensor) -> Tensor:
-    """Contiguous, on the CPU, in a storage of its own: what safetensors takes."""
+    """Contiguous, on the CPU, in its own storage, as safetensors requires."""
     tensor = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
     return tensor if tensor.untyped_storage().nbytes() == tensor.nbytes else tensor.clone()
 
@@ -185,14 +185,14 @@ def _full(target: Path, needed: int) -> CheckpointError:
 
 
 def found(folder: Path | str) -> list[Path]:
-    """Checkpoints, whole or not, newest first; of one step the one in place before the one it replaced."""
+    """Checkpoints, complete or not, newest first; for one step the current one before the one it replaced."""
     entries = list(Path(folder).iterdir()) if Path(folder).is_dir() else []
     folders = [path for path in entries if _STEP.fullmatch(path.name) and path.is_dir() and not path.is_symlink()]
     return sorted(folders, key=lambda path: (step_of(path), not path.name.startswith(".")), reverse=True)
 
 
 def prune(folder: Path, step: int, keep: int) -> None:
-    """Remove all but the newest ``keep`` whole checkpoints of that step and before."""
+    """Remove all but the newest ``keep`` complete checkpoints of that step and before."""
     kept = 0
     for path in found(folder):
         stays = kept < keep and step_of(path) <= step and not path.name.startswith(".") and _has_its_sizes(path)
@@ -203,7 +203,7 @@ def prune(folder: Path, step: int, keep: int) -> None:
 
 
 def _has_its_sizes(path: Path) -> bool:
-    """Whole as far as sizes tell: reading every byte again would cost as much as writing did."""
+    """Whether it is complete, judged by sizes: reading every byte again would cost as much as writing did."""
     try:
         for name, entry in _manifest(path).items():
             _check_size(path / name, entry)
@@ -213,7 +213,7 @@ def _has_its_sizes(path: Path) -> bool:
 
 
 def _manifest(path: Path) -> dict[str, Any]:
-    """Size and digest of each file, once the manifest is found to be what ``save`` writes."""
+    """Size and digest of each file, after checking that the manifest is as ``save`` writes it."""
     file = path / "manifest.json"
     try:
         if (size := file.stat().st_size) > _MANIFEST_BYTES:

@@ -1,7 +1,7 @@
-"""Nested Python state as JSON text and a flat dict of tensors, and back to exactly what it was.
+"""Nested Python state as JSON text and a flat dict of tensors, and back, exactly.
 
-JSON knows neither tuples, bytes, tensors, nan, nor keys that are not strings: each of these becomes an object with the
-key ``!`` that says what it is. Subclasses (an enum, a named tuple) are refused rather than flattened in silence.
+JSON has no tuples, bytes, tensors, nan, or keys that are not strings: each of these becomes an object with the key
+``!`` that says what it is. Subclasses (an enum, a named tuple) are refused rather than silently flattened.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def encode(state: Any) -> tuple[str, dict[str, Tensor]]:
     """JSON text, and each distinct tensor under a name made of the keys that lead to it.
 
     Raises:
-        TypeError: something that could not come back as it is; the message names the key.
+        TypeError: something that could not be restored exactly; the message names the key.
     """
     encoder = _Encoder()
     return json.dumps(encoder.encode(state, ()), allow_nan=False), encoder.tensors
 
 
 def decode(text: str | bytes, tensors: Mapping[str, Tensor]) -> Any:
-    """What :func:`encode` was given; mappings come back as dict, tensors as they stand in ``tensors``."""
+    """The input of :func:`encode`; mappings come back as dict, tensors as they are in ``tensors``."""
     return _decode(json.loads(text), tensors)
 
 
@@ -82,7 +82,7 @@ class _Encoder:
         )
         if same in self.name_of:
             return self.name_of[same]
-        # Dots in keys may make two paths one name, and the format keeps "__metadata__" to itself.
+        # Dots in keys may give two paths one name, and the format reserves "__metadata__".
         name = base = _dotted(path).encode("utf-8", "backslashreplace").decode()
         count = 1
         while name in self.tensors or name == "__metadata__":

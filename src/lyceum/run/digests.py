@@ -1,10 +1,10 @@
-"""What each step of a run was made of, as digests by part: equal for two runs up to where they first part.
+"""Digests of each part of each step of a run: equal for two runs up to where they first differ.
 
-A run that is asked to (``digests: true``) leaves a file for each step, ``digests/step-000003.json``::
+With ``digests: true`` a run writes one file per step, ``digests/step-000003.json``::
 
     {"draw": {"tasks": "5f1c…"}, "generation": {…}, …, "weights": {"lm_head.weight": "08b4…", …}}
 
-What stands under a part is a digest of its bits or a number that a person can read; both are compared exactly.
+A part's values are digests of its bits or human-readable numbers; both are compared exactly.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from lyceum.utils.numbers import plain, to_json
 
 FOLDER = "digests"
 PARTS = ("draw", "generation", "grades", "forest", "credit", "loss", "weights")
-"""In the order of a step: the first that differs is where two runs part."""
+"""In the order of a step: the first that differs is where two runs diverge."""
 
 _TIMES = ("seconds/", "tokens_per_second")
-"""Beginnings of the names of metrics that are different each time."""
+"""Name prefixes of metrics that differ each time."""
 
 
 def step_digests(
@@ -42,10 +42,10 @@ def step_digests(
     """The digests of one step by part.
 
     Args:
-        trees: all that was sampled, those that were dropped last; or demonstrations.
-        forest, credited: what was learned from; None where nothing was.
-        metrics: of the learner's update.
-        weights: after the update.
+        trees: all sampled trees, dropped ones last; or demonstrations.
+        forest, credited: training data of the step; None where there was none.
+        metrics: metrics of the learner's update.
+        weights: weights after the update.
     """
     leaves = [leaf for tree in trees for leaf in tree.trajectories]
     nodes = [node for tree in trees for node in tree.nodes()]
@@ -86,7 +86,7 @@ def _of_fields(value: Any) -> dict[str, Any]:
 
 
 def digest(value: Any) -> str:
-    """Sixteen hexadecimal digits that are equal for equal bits: shape, type and bytes of tensors, JSON of all else."""
+    """Sixteen hexadecimal digits, equal for equal bits: shape, type and bytes of tensors, JSON of all else."""
     hashed = blake2b(digest_size=8)
     if isinstance(value, Tensor):
         plain = value.detach().cpu().contiguous()
@@ -99,12 +99,12 @@ def digest(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two runs first part.
+    """Where two runs first differ.
 
     Attributes:
         step: the first step that differs.
-        part: the first part in it, or ``end`` where one of the runs has no such step.
-        values: name -> (in the first run, in the second); None where it has none.
+        part: the first part in it that differs, or ``end`` where one of the runs has no such step.
+        values: name -> (in the first run, in the second); None where a run has no value.
     """
 
     step: int
@@ -135,10 +135,10 @@ def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[str
 
 
 def read_digests(run: Path) -> Digests:
-    """What a run left, by step.
+    """A run's digests, by step.
 
     Raises:
-        RecipeError: it left none, or a file cannot be read.
+        RecipeError: it has none, or a file cannot be read.
     """
     files = sorted((run / FOLDER).glob("step-*.json"))
     if not files:

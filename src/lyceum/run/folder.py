@@ -1,4 +1,4 @@
-"""The run folder: what a run leaves behind, and what a resumed run finds again.
+"""The run folder: what a run writes, and what a resumed run reads back.
 
 ::
 
@@ -54,8 +54,8 @@ class Run:
             run.record(step, metrics)
             run.checkpoint(step, state)
 
-    Left by an exception, a run that never began leaves nothing behind, and so does one that was refused before its
-    first step. A run that it was to replace is there again unless it had come to a checkpoint or to its end.
+    When an exception ends it, a run that never began leaves nothing behind, and neither does one that was refused
+    before its first step. A run that it was to replace is restored unless the new one had a checkpoint or finished.
     """
 
     def __init__(
@@ -80,13 +80,13 @@ class Run:
         self.report = path / "report.html"
         self.resumed = resumed
         self.complete = complete
-        """Resumed and found finished: all that it may lack is its report."""
+        """Resumed and already finished: only its report may be missing."""
         self.seconds: dict[str, float] = {"checkpoint": 0.0}
-        """Spent in each phase since the run began, interruptions left out."""
+        """Seconds spent in each phase since the run began, interruptions excluded."""
         self._lock = lock
-        self._made = made  # the folder and those above it, the lock's file first: as far as they were not there before
+        self._made = made  # the created ones of: the lock's file, the folder and those above it, in this order
         self._recipe = dict(recipe)
-        self._saved = saved  # checkpoint that a resumed run goes on from
+        self._saved = saved  # checkpoint that a resumed run continues from
         self._begun = self._replaces = self._has_steps = False
         self._summary: dict[str, Any] = {}
         self._examples: list[dict[str, Any]] = []
@@ -102,7 +102,7 @@ class Run:
 
     @classmethod
     def start(cls, root: Path | str, name: str, recipe: Mapping[str, Any], **how: Any) -> Run:
-        """:meth:`claim` and :meth:`begin` in one, where there is nothing to load in between."""
+        """:meth:`claim` and :meth:`begin` in one call, where nothing has to be loaded in between."""
         run = cls.claim(root, name, recipe, **how)
         try:
             run.begin()
@@ -127,22 +127,22 @@ class Run:
         max_trajectories: int = 256,
         track: Sequence[Tracker] = ("tensorboard",),
     ) -> Run:
-        """Hold ``root/name`` for a new run, or for the one that is there. What is there stays as it is.
+        """Hold ``root/name`` for a new run, or for the existing one. Existing files are not changed.
 
         Args:
-            recipe: resolved, every default written out; plain values that YAML holds.
-            resume: True continues the run that is there; "auto" does so where there is one and begins where there is
-                none; False begins, and refuses a folder that holds a run.
-            overwrite: begin in the place of the run that is there.
+            recipe: resolved, every default written out; plain values for YAML.
+            resume: True continues the existing run; "auto" does so where there is one and begins a new one otherwise;
+                False begins a new run, and refuses a folder that holds one.
+            overwrite: replace the existing run.
             may_differ: keys in which a resumed run's recipe may differ from the one it began with, because they do not
-                change what was done so far: dotted, ``*`` stands for anything (``stages.*.steps``).
-            with_defaults: fills in what the recipe of a run lacks that an earlier version began.
-            keep: checkpoints that stay.
-            rollouts_every: :meth:`rollouts` writes on steps that this divides.
-            max_trajectories: that it writes on each.
-            track: where its curves are drawn.
+                change what was done so far: dotted, ``*`` matches anything (``stages.*.steps``).
+            with_defaults: fills in keys that are missing in the recipe of a run of an earlier version.
+            keep: number of checkpoints kept.
+            rollouts_every: :meth:`rollouts` writes every this many steps.
+            max_trajectories: maximum trajectories written per such step.
+            track: trackers that draw its curves.
         Raises:
-            RecipeError: there is a run and this may not touch it, another process writes it, or nothing to resume.
+            RecipeError: there is a run that this may not touch, another process writes it, or nothing to resume.
         """
         check_name("name", name)
         path = Path(root) / name
@@ -188,10 +188,10 @@ class Run:
         resume: bool | Literal["auto"],
         may_differ: tuple[str, ...],
     ) -> bool:
-        """Whether to go on with what is there; raises where that is neither wanted nor possible.
+        """Whether to continue the existing run; raises where that is not requested or not possible.
 
         Args:
-            began: recipe of the run that is there; None where there is none, or it is to be replaced.
+            began: recipe of the existing run; None where there is none, or it is to be replaced.
         """
         if began is None:
             return False
@@ -209,15 +209,15 @@ class Run:
             saved = checkpoint.latest(path / "checkpoints")
             reached = "no checkpoint yet" if saved is None else f"saved at step {checkpoint.step_of(saved)}"
             raise RecipeError(
-                f"name: {path} holds a run, {reached}; allowed: resume=true (--resume) to go on with it, {WAYS}"
+                f"name: {path} holds a run, {reached}; allowed: resume=true (--resume) to continue it, {WAYS}"
             )
         return True
 
     def begin(self) -> None:
-        """Write the recipe, mend what a resumed run needs, and set aside a run that is to be replaced."""
+        """Write the recipe, repair what a resumed run needs, and set aside a run that is to be replaced."""
         path = self.path
         self._begun = True
-        for leftover in (*path.glob(".partial-*"), *path.glob("rollouts/.partial-*")):  # of killed writes
+        for leftover in (*path.glob(".partial-*"), *path.glob("rollouts/.partial-*")):  # from killed writes
             remove(leftover)
         if self.resumed:
             self._summary, self._examples = self._read_summary(), self._read_examples()
@@ -226,7 +226,7 @@ class Run:
             set_aside(path, _NAMES)
         atomic_write(path / "recipe.yaml", write_yaml(self._recipe))
         if self.complete:
-            return  # its summary tells of what was done, which is nothing now
+            return  # its summary describes the work done, and nothing is done now
         now = versions()
         before = self._summary.get("versions", now).get("torch")
         if self.resumed and before != now["torch"]:
@@ -237,13 +237,13 @@ class Run:
         self.summary({"versions": now, "finished": False})
 
     def keep(self) -> None:
-        """The run is worth keeping: what it replaces goes. So do checkpoints, a finished summary and :meth:`close`."""
+        """Keep this run and remove the one it replaces. Checkpoints, a finished summary and :meth:`close` do so too."""
         if self._replaces:
             discard(self.path)
             self._replaces = False
 
     def undo(self, error: BaseException) -> None:
-        """What is to be done where an exception ends the run, as told under :class:`Run`; then :meth:`close`."""
+        """Clean up where an exception ends the run, as described under :class:`Run`; then :meth:`close`."""
         path = self.path
         self._metrics.close()
         try:
@@ -260,22 +260,22 @@ class Run:
                     remove(path / name)
                 _let_go(self._lock, self._made)
         except OSError as failed:
-            # What is half moved is moved back by whichever command comes next.
+            # Anything half moved is moved back by the next command.
             error.add_note(f"{path} could not be cleaned up: {failed}")
             self._replaces = False
         self.close()
 
     def restore(self) -> tuple[int, dict[str, Any]] | None:
-        """Go back to the newest whole checkpoint: its step and state, or None to begin at the beginning.
+        """Go back to the newest complete checkpoint: its step and state, or None to start from the beginning.
 
-        What was recorded after it is dropped, so that the files read as if the run had never been interrupted.
+        Metrics and files after it are dropped, so that the files read as if the run had never been interrupted.
         """
         found = self._saved
         saved = checkpoint.load(found) if found is not None else None
         if found is not None and saved is not None:
             require_keys(f"{found}", given=saved, needed=("run", "state"))
             self._load_state_dict(saved["run"])
-            # A kill may have come between a checkpoint and the removal of what it replaced.
+            # The run may have been killed between a checkpoint and the removal of what it replaced.
             checkpoint.prune(self.checkpoints, checkpoint.step_of(found), self._keep)
         if self.resumed:
             state = {"last_step": None, "lines": 0} if saved is None else saved["run"]
@@ -289,14 +289,14 @@ class Run:
         return None if found is None or saved is None else (checkpoint.step_of(found), saved["state"])
 
     def checkpoint(self, step: int, state: Mapping[str, Any]) -> Path:
-        """Write the state whole or not at all, with what the run itself must know to go on.
+        """Write the state atomically, with what the run itself needs to continue.
 
         Raises:
-            checkpoint.CheckpointError: it could not be written; the one before is intact.
+            checkpoint.CheckpointError: it could not be written; the previous one is intact.
         """
         self._require_restored()
         with self.timed("checkpoint"):
-            # What the checkpoint says was recorded must be on the disk before it is.
+            # Metrics that the checkpoint refers to must be on the disk before it is.
             self._metrics.flush()
             saved = {"run": self._state_dict(), "state": dict(state)}
             written = checkpoint.save(self.checkpoints, step, saved, keep=self._keep)
@@ -309,7 +309,7 @@ class Run:
 
         ``time`` (seconds of running since the run began) and ``seconds/PHASE`` (of each timed phase since the last
         line) are added where ``metrics`` lacks them. Values may be numbers, one-element tensors, strings, booleans and
-        None. A figure that is not finite is null, and ``NAME/nonfinite`` says ``nan``, ``inf`` or ``-inf``.
+        None. A metric that is not finite is null, and ``NAME/nonfinite`` says ``nan``, ``inf`` or ``-inf``.
         """
         self._require_restored()
         line: dict[str, Any] = {"time": round(self.time, 3)}
@@ -330,37 +330,37 @@ class Run:
     ) -> Path | None:
         """Write the step's trajectories (see :func:`lyceum.run.rollout_table.trajectory_table`).
 
-        On other steps than ``rollouts_every`` says nothing is written and None returned, unless ``always``.
+        On steps that ``rollouts_every`` skips nothing is written and None returned, unless ``always``.
         """
         self._require_restored()
         if step % self._rollouts_every and not always:
             return None
-        import pyarrow.parquet as parquet  # here, because only runs that write rollouts should wait for it
+        import pyarrow.parquet as parquet  # here: a slow import that only runs that write rollouts need
 
         from lyceum.run.rollout_table import trajectory_table
 
         limit, known = self._max_trajectories, self._token_text
         table = trajectory_table(step, trees, advantage, decode, limit=limit, token_text=known)
         content = BytesIO()
-        # Measured on 256 short rows: without dictionaries a sixth smaller than with, and in two thirds of the time.
+        # Measured on 256 short rows: without dictionaries a sixth smaller than with them, in two thirds of the time.
         parquet.write_table(
             table, content, compression="zstd", use_dictionary=False, write_statistics=False, write_page_checksum=True
         )
         target = self.path / "rollouts" / f"step-{step:06d}.parquet"
         target.parent.mkdir(exist_ok=True)
-        # Nothing resumes from it, so a kill must not tear it, but no step waits for the disk.
+        # A kill must not leave it incomplete, but nothing resumes from it, so no step waits for the disk.
         atomic_write(target, content.getvalue(), durable=False)
         return target
 
     def digests(self, step: int, by_room: Mapping[str, Any]) -> None:
-        """Write what a step was made of (see :mod:`lyceum.run.digests`)."""
+        """Write a step's digests (see :mod:`lyceum.run.digests`)."""
         self._require_restored()
         target = self.path / "digests" / f"step-{step:06d}.json"
         target.parent.mkdir(exist_ok=True)
         atomic_write(target, to_json(by_room, indent=1) + "\n", durable=False)
 
     def summary(self, update: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Merge metrics into summary.json, ``seconds`` by phase included; gives all of them. Without one, reads."""
+        """Merge metrics into summary.json, with ``seconds`` by phase; returns all of them. Without any, only reads."""
         if update is not None:
             seconds = {phase: round(spent, 3) for phase, spent in self.seconds.items()}
             metrics = self._summary | plain({"seconds": seconds, **update})
@@ -376,12 +376,12 @@ class Run:
         atomic_write(self.path / "examples.json", to_json(self._examples, indent=2) + "\n")
 
     def read_examples(self) -> list[dict[str, Any]]:
-        """What :meth:`examples` wrote; nothing where it did not."""
+        """What :meth:`examples` wrote; empty where it did not."""
         return self._examples
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
-        """Add the time spent inside to a phase; also when it is left by an exception."""
+        """Add the time spent inside to a phase; also when an exception ends it."""
         began = time.perf_counter()
         try:
             yield
@@ -390,11 +390,11 @@ class Run:
 
     @property
     def time(self) -> float:
-        """Seconds of running since the run began; the time between an interruption and its resumption left out."""
+        """Seconds of running since the run began; the time between an interruption and its resumption excluded."""
         return self._time_before + time.perf_counter() - self._began
 
     def close(self) -> None:
-        """Flush what was recorded and let other processes have the folder. Harmless twice."""
+        """Flush the metrics and release the folder for other processes. May be called twice."""
         self._metrics.close()
         self.keep()
         self._lock.release()
@@ -431,7 +431,7 @@ class Run:
     def _load_state_dict(self, state: Mapping[str, Any]) -> None:
         require_keys("run", given=state, needed=self._state_dict())
         self._time_before = state["time"]
-        for phase, seconds in state["seconds"].items():  # what was timed before restoring (loading a model) adds up
+        for phase, seconds in state["seconds"].items():  # time before restoring (loading a model) is added
             self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
         self._seconds_recorded = dict(state["seconds"])
 
@@ -441,7 +441,7 @@ class Run:
 
 
 def check_name(key: str, name: str) -> None:
-    """Raise RecipeError for what cannot be the name of a folder of ours."""
+    """Raise RecipeError for what cannot be the name of a run's folder."""
     if not re.fullmatch(r"\w[\w.+-]*", name):
         raise RecipeError(f"{key}: got {name!r}; allowed: letters, digits, '_', '.', '+' and '-', a letter first")
 
@@ -458,10 +458,10 @@ def _flat(value: Any, key: str = "") -> dict[str, Any]:
 def refused_changes(
     path: Path, began: Mapping[str, Any], recipe: Mapping[str, Any], *, may_differ: Sequence[str]
 ) -> list[str]:
-    """One line for each key in which a recipe is another one than the run in ``path`` began with.
+    """One line per key in which a recipe differs from the one that the run in ``path`` began with.
 
     Args:
-        may_differ: patterns of dotted keys that do not count.
+        may_differ: patterns of dotted keys to ignore.
     """
     differing = differences(began, read_yaml(write_yaml(dict(recipe))))
     return [
@@ -480,7 +480,7 @@ def differences(began: Any, given: Any) -> dict[str, tuple[Any, Any]]:
 
 
 def recover(path: Path) -> None:
-    """Put the run back that a killed ``--overwrite`` had set aside in this folder, unless a process is at it."""
+    """Restore the run that a killed ``--overwrite`` had set aside in this folder, unless a process is writing it."""
     if not is_set_aside(path):
         return
     try:
@@ -500,10 +500,10 @@ def _recover(path: Path) -> None:
 
 
 def _held(path: Path) -> tuple[Lock, list[Path]]:
-    """The folder's lock, and what had to be made for it: its file, the folder, those above, in this order.
+    """The folder's lock, and what had to be created for it: its file, the folder, those above, in this order.
 
     Raises:
-        RecipeError: another process holds it, or it cannot be made.
+        RecipeError: another process holds it, or it cannot be created.
     """
     file = path / ".lock"
     made = [entry for entry in (file, path, *path.parents) if not entry.exists()]
@@ -517,7 +517,7 @@ def _held(path: Path) -> tuple[Lock, list[Path]]:
             ) from error
         except OSError as error:
             if isinstance(error, FileNotFoundError) and not last:
-                continue  # made by another process and taken away again, as it was refused
+                continue  # created and removed again by another process that was refused
             _take_away(made)
             if error.errno in FULL:
                 raise
@@ -526,7 +526,7 @@ def _held(path: Path) -> tuple[Lock, list[Path]]:
 
 
 def _let_go(lock: Lock, made: Sequence[Path]) -> None:
-    """Release the folder, without what had to be made for the lock."""
+    """Release the folder, and remove what had to be created for the lock."""
     _take_away(made)
     lock.release()
 
@@ -536,7 +536,7 @@ def _take_away(made: Sequence[Path]) -> None:
         try:
             entry.rmdir() if entry.is_dir() else entry.unlink(missing_ok=True)
         except OSError:
-            return  # somebody else has put something into it
+            return  # another process has written something into it
 
 
 def _read_recipe(path: Path, with_defaults: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
@@ -549,10 +549,10 @@ def _read_recipe(path: Path, with_defaults: Callable[[dict[str, Any]], dict[str,
 
 
 def _last_checkpoint(path: Path) -> Path | None:
-    """The newest whole one; None where none was written yet.
+    """The newest complete checkpoint; None where none was written yet.
 
     Raises:
-        RecipeError: there are checkpoints and none is whole: to begin again would drop all that is left of the run.
+        RecipeError: there are checkpoints and none is complete: starting over would drop all that is left of the run.
     """
     saved = checkpoint.latest(path / "checkpoints")
     if saved is None and (torn := checkpoint.found(path / "checkpoints")):
@@ -567,11 +567,11 @@ def _is_finished(path: Path) -> bool:
     try:
         return bool(read_summary(path).get("finished"))
     except RecipeError:
-        return False  # nobody knows: a resumed run mends it
+        return False  # unknown: a resumed run repairs it
 
 
 def _put_by(file: Path, error: RecipeError, then: str) -> None:
-    """Keep a damaged file under another name, and say so."""
+    """Rename a damaged file, with a warning."""
     os.replace(file, file.with_name(file.name + DAMAGED))
     why = error.lines[0].partition("; allowed: ")[0]
     warnings.warn(f"{why}. It is {file.name}{DAMAGED} now, and {then}", stacklevel=4)

@@ -1,4 +1,4 @@
-"""What is measured at each step: a line of metrics.jsonl and a point on each curve."""
+"""Metrics of each step: a line of metrics.jsonl and a point on each curve."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from lyceum.utils.numbers import figure, finite_line, to_json
 
 
 class Metrics:
-    """Appends to a run's metrics.jsonl and to its curves. Steps grow from line to line.
+    """Appends to a run's metrics.jsonl and to its curves. Steps increase from line to line.
 
     Attributes:
-        last_step: of the last line, None before the first.
-        lines: how many there are.
+        last_step: step of the last line, None before the first.
+        lines: number of lines.
     """
 
     def __init__(self, run: Path, curves: Sequence[Curves] = ()) -> None:
@@ -33,9 +33,9 @@ class Metrics:
         self._gone_back = False
 
     def append(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """One line. JSON has no nan: such a figure is null, and ``NAME/nonfinite`` says nan, inf or -inf."""
+        """Append one line. JSON has no nan: such a metric is null, and ``NAME/nonfinite`` says nan, inf or -inf."""
         if self.last_step is not None and step <= self.last_step:
-            raise ValueError(f"record: got step {step} after step {self.last_step}; allowed: steps that grow")
+            raise ValueError(f"record: got step {step} after step {self.last_step}; allowed: increasing steps")
         line = {name: figure(name, given) for name, given in metrics.items()}
         self._write(to_json({"step": step, **finite_line(line)}) + "\n")
         numbers = {name: v for name, v in line.items() if isinstance(v, int | float) and not isinstance(v, bool)}
@@ -60,10 +60,10 @@ class Metrics:
         self._open = None
 
     def go_back(self, last_step: int | None, lines: int) -> None:
-        """Drop everything after a step, so that the file reads as if nothing had ever come after it.
+        """Drop everything after a step, as if nothing had come after it.
 
-        Where the file does not begin with so many lines up to that step, it was damaged: each step's first whole line
-        is kept, the file as it was stays beside it under another name, and a warning says what was found.
+        Where the file does not begin with ``lines`` lines up to that step, it was damaged: each step's first complete
+        line is kept, the damaged file is kept beside it under another name, and a warning says what was found.
         """
         last = -math.inf if last_step is None else last_step
         found = self.file.read_bytes().splitlines(keepends=True) if self.file.exists() else []
@@ -81,7 +81,7 @@ class Metrics:
             first.setdefault(_step_of(line), line)
         said = f"{self.file}: damaged: {len(first)} lines up to step {last_step}, {lines} were written"
         if len(kept) > len(first):
-            said += f", {len(kept) - len(first)} stood there more than once"
+            said += f", {len(kept) - len(first)} were duplicates"
         if found:
             aside = self.file.with_name(self.file.name + DAMAGED)
             atomic_write(aside, b"".join(found))
@@ -101,7 +101,7 @@ class Metrics:
 
 
 def _step_of(line: bytes) -> float:
-    """The step of a line; beyond every step where a kill tore it or it is none of ours."""
+    """The step of a line; infinite where the line is incomplete or not ours."""
     try:
         step = json.loads(line)["step"] if line.endswith(b"\n") else None
     except (ValueError, TypeError, KeyError, RecursionError):

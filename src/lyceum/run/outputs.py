@@ -1,4 +1,4 @@
-"""Where a command writes: refused before any work where it cannot be written, or would destroy what is there."""
+"""Checks of output paths: refused before any work where they cannot be written, or would destroy existing files."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from lyceum.utils.errors import RecipeError
 from lyceum.utils.terminal import quoted
 
 NAME_BYTES = 200
-"""Longest name of a file or folder: file systems take 255 bytes, and a file is first written under a longer name."""
+"""Maximum bytes of a file or folder name: file systems allow 255, and a file is first written under a longer name."""
 
 _PATHS = ("path", "heldout_path", "chat_template", "function")
-"""Keys of recipes and of their components that name what is read."""
+"""Keys of recipes and of their components that name input files."""
 
 
 def check_output(
     key: str, path: Path | str, *, folder: bool = False, inputs: Mapping[str, str | Path] | None = None
 ) -> Path:
-    """Refuse a place that is not to be written to; gives it as a path.
+    """Refuse a path that must not be written to; returns it as a Path.
 
-    What is there is compared by what it is, not by its name: links of either kind, and ``./`` or ``..`` in a path, lead
-    to the same refusal.
+    Existing files are compared by identity, not by name: links of either kind, and ``./`` or ``..`` in a path, are
+    refused alike.
 
     Args:
-        key: of the recipe or the command line, for the message.
+        key: key of the recipe or the command line, for the message.
         path: a file that will be written, or with ``folder`` a folder; folders above it may be missing.
         inputs: what the command reads, as :func:`input_paths` gives it.
     Raises:
-        RecipeError: it cannot be written, is part of a run, or is, lies in or (a folder) holds an input.
+        RecipeError: it cannot be written, is part of a run, or is an input, is inside one, or (a folder) contains one.
     """
     try:
         place = Path(path)
@@ -43,7 +43,7 @@ def check_output(
         resolved = place.resolve()
     except (OSError, ValueError, RuntimeError) as error:  # a NUL, a path that is too long, a loop of links
         raise RecipeError(
-            f"{key}: got {quoted(str(path))}, which is no path ({error}); allowed: another one"
+            f"{key}: got {quoted(str(path))}, which is not a valid path ({error}); allowed: another one"
         ) from error
     allowed = "allowed: another folder" if folder else "allowed: another file"
     if any(len(os.fsencode(part)) > NAME_BYTES for part in place.parts):
@@ -66,7 +66,7 @@ def check_output(
 
 
 def input_paths(settings: Any, key: str = "") -> dict[str, str]:
-    """Key -> path of whatever settings (a recipe, a component, a list of them) name that is on this machine's disk."""
+    """Key -> path of everything on the local disk that settings (a recipe, a component, a list of them) name."""
     return {key: path for key, path in _named(settings, key) if path and _stat(Path(path).expanduser()) is not None}
 
 
@@ -94,7 +94,7 @@ def _check_writable(key: str, place: Path, there: os.stat_result | None, *, fold
     elif stat.S_ISDIR(there.st_mode):
         raise RecipeError(f"{key}: got {str(place)!r}, but {place} is a folder; allowed: a file to write")
     elif not stat.S_ISREG(there.st_mode):
-        raise RecipeError(f"{key}: got {str(place)!r}, which is no plain file; allowed: a file to write")
+        raise RecipeError(f"{key}: got {str(place)!r}, which is not a regular file; allowed: a file to write")
     else:
         reason = _not_to_write(above, must_be_folder=True) or _not_to_write(place, must_be_folder=False)
     if reason is None:
@@ -119,5 +119,5 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 def _lies_in(path: Path, folder: os.stat_result) -> bool:
-    """Whether a folder is one of those above a path."""
+    """Whether a path is inside a folder."""
     return any(found is not None and os.path.samestat(found, folder) for found in map(_stat, path.parents))

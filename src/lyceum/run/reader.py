@@ -1,5 +1,5 @@
-"""Reads what a run wrote down: recipe.yaml, summary.json, metrics.jsonl and examples.json, of a finished run or of one
-still going. What is damaged is refused by its name, so that nobody after this has to doubt it."""
+"""Reads what a run wrote: recipe.yaml, summary.json, metrics.jsonl and examples.json, of a finished run or of one
+still going. A damaged file is refused by its name, so that callers can rely on what they get."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ FILES = (
 )
 """What a run writes into its folder."""
 
-TO_DO = "allowed: the file as the run wrote it; to have it mended, go on with the run (lyceum train ... --resume)"
+TO_DO = "allowed: the file as the run wrote it; to repair it, resume the run (lyceum train ... --resume)"
 
 
 class _Written(BaseModel):
-    """Of a file, the keys that are read, as far as a reader depends on them."""
+    """The keys of a file that readers depend on."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -102,7 +102,7 @@ _SUMMARY, _LINE, _EXAMPLES, _RECIPE = map(TypeAdapter[Any], (_Summary, _Line, li
 
 
 def is_run(path: Path) -> bool:
-    """Whether a run wrote this folder: a recipe.yaml alone may be anybody's."""
+    """Whether a run wrote this folder: a recipe.yaml alone is not enough."""
     return (path / "recipe.yaml").is_file() and any((path / name).is_file() for name in ("summary.json", ".lock"))
 
 
@@ -114,7 +114,7 @@ class RunFolder:
         path: the folder.
         summary: summary.json; empty where it is not written yet.
         metrics: lines of metrics.jsonl in order; metrics that are not finite numbers are None.
-        notes: what was missing or unreadable, in sentences for a person.
+        notes: what was missing or unreadable, in readable sentences.
     """
 
     path: Path
@@ -128,7 +128,7 @@ class RunFolder:
 
     @property
     def seconds(self) -> float | None:
-        """Of all phases together."""
+        """Seconds of all phases together."""
         phases = self.summary.get("seconds")
         return float(sum(phases.values())) if phases else None
 
@@ -139,10 +139,10 @@ class RunFolder:
 
 
 def read_run_folder(path: Path | str) -> RunFolder:
-    """What of a run can be read; pieces that are not there yet are noted and not made up.
+    """Whatever of a run can be read; missing pieces are noted.
 
     Raises:
-        RecipeError: no such folder, or a file in it that is not what it should be.
+        RecipeError: no such folder, or an invalid file in it.
     """
     path = Path(path)
     if not path.is_dir():
@@ -195,7 +195,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
 
 def _read_metrics(path: Path, notes: list[str]) -> list[dict[str, Any]]:
     lines = _text(path).split("\n")
-    # A line counts from its newline on: what follows the last one is still being written.
+    # A line is complete with its newline: what follows the last one is still being written.
     if lines.pop():
         notes.append("The last line of metrics.jsonl was still being written and is left out.")
     found = [_json(f"{path}, line {number}", line, _LINE) for number, line in enumerate(lines, 1) if line.strip()]

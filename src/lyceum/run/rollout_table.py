@@ -1,4 +1,4 @@
-"""The record of what was sampled: one row a trajectory, as an Arrow table."""
+"""The table of sampled trajectories: one row per trajectory, as an Arrow table."""
 
 from __future__ import annotations
 
@@ -52,22 +52,22 @@ def trajectory_table(
     limit: int | None = None,
     token_text: dict[int, str] | None = None,
 ) -> pa.Table:
-    """Every trajectory of the trees, ungraded ones too.
+    """Every trajectory of the trees, ungraded ones included.
 
     Args:
-        step: that they were sampled for.
+        step: step that they were sampled for.
         trees: all of a step's trees, in the order the forest was built from.
         advantage: laid out as ``forest.rows()``; its rows are the trees' graded trajectories in order. None without.
         decode: tokens to text.
-        limit: write whole trees as long as they fit in this many trajectories; the first tree is cut rather than left
-            out. None writes all.
-        token_text: what each token reads as, filled here: keep it between calls, a vocabulary is decoded once.
+        limit: maximum number of trajectories: whole trees are written while they fit; the first tree is truncated
+            rather than left out. None writes all.
+        token_text: cache of each token's text, filled here: keep it between calls, so that a token is decoded once.
     Returns:
         A table in ``SCHEMA``. ``row`` is the forest's row, null where the trajectory was not graded. ``nodes`` numbers
-        the nodes of a tree from its root, 0, parents first; ``node_stats`` is JSON, null where a rollout kept nothing.
+        the nodes of a tree from its root, 0, parents first; ``node_stats`` is JSON, null where a rollout stored none.
         ``token_*`` lists cover the completion's tokens: log-probabilities are the behaviour policy's in nats, null
         where the policy did not write; advantages are null without ``advantage`` or for an ungraded trajectory.
-        ``advantage`` is the mean over the tokens the policy wrote. What is not finite is null, everywhere.
+        ``advantage`` is the mean over the tokens the policy wrote. Values that are not finite are null everywhere.
     Raises:
         ValueError: the trees do not have as many graded trajectories as ``advantage`` has rows.
     """
@@ -117,7 +117,7 @@ def trajectory_table(
 
 
 def _within(trees: Sequence[Tree], limit: int | None) -> Iterator[tuple[int, Tree, Sequence[Node]]]:
-    """(number, tree, trajectories) of the trees that fit in ``limit`` trajectories, the first one cut to fit."""
+    """(number, tree, trajectories) of the trees that fit in ``limit`` trajectories, the first one truncated to fit."""
     left = math.inf if limit is None else limit
     begun = False
     for number, tree in enumerate(trees):
@@ -150,7 +150,7 @@ def _of_grade(grade: Grade) -> dict[str, Any]:
 
 
 def _of_path(path: Sequence[Node], index: dict[int, int], decode: Callable[[Sequence[int]], str]) -> dict[str, Any]:
-    """What a trajectory's nodes read and what was kept on them; a node that no root holds gets the next number."""
+    """Texts and stats of a trajectory's nodes; a node that is under no root gets the next number."""
     texts = [_text(node.text or (decode(node.tokens) if node.tokens else "")) for node in path]
     stats = [_json(_stats(node)) for node in path]
     return {
@@ -167,7 +167,7 @@ _NOT_GRADED = Grade(outcome=None)
 
 @dataclass
 class _Tokens:
-    """The completions' tokens one after another. Flat lists: an array for each short row costs far more."""
+    """The completions' tokens, concatenated. Flat lists: an array per short row costs far more."""
 
     token: list[int]
     logprob: list[float]
@@ -185,14 +185,14 @@ class _Tokens:
 
 
 def _stats(node: Node) -> dict[str, Any]:
-    """What a rollout kept on a node, with its value where it has one."""
+    """What a rollout stored on a node, with its value where it has one."""
     return node.stats if node.value is None else {**node.stats, "value": round(node.value, 6)}
 
 
 def _fill(
     gain: np.ndarray, advantage: np.ndarray, row: list[int | None], start: np.ndarray, length: np.ndarray
 ) -> None:
-    """Copy each graded trajectory's advantages, from its prompt's end on, to where its tokens lie in ``gain``."""
+    """Copy each graded trajectory's advantages, from its prompt's end on, to its tokens' positions in ``gain``."""
     of_token = np.repeat(np.array([-1 if r is None else r for r in row], np.int64), length)
     column = np.arange(len(gain)) - np.repeat(np.cumsum(length) - length - start, length)
     graded = of_token >= 0
@@ -213,10 +213,10 @@ def _finite_or_null(values: np.ndarray) -> pa.Array:
 
 
 def _text(text: str) -> str:
-    """Datasets may hold half a surrogate pair, which no file takes."""
+    """Escape halves of surrogate pairs, which datasets may hold and files cannot."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _json(value: Mapping[str, Any]) -> str:
-    # Whatever a rollout or a grader noted must not end the run: what JSON does not know is written as its text.
+    # Notes of a rollout or a grader must not end the run: what JSON does not support is written as its text.
     return to_json(value, other=str) if value else "{}"

@@ -1,13 +1,13 @@
-"""A run that another one is to replace stays whole in its folder until the new one is worth keeping.
+"""A run that is being replaced is kept in its folder until the new one is worth keeping.
 
-How far a replacement has come is said by the one of these that stands in the run's folder::
+The state of a replacement is given by which of these exists in the run's folder::
 
     .replacing/   entries move into it, or back out of it; there is nothing of the new run
-    .replaced/    the old run, whole; what stands beside it is the new run's
-    .discarded/   the old run, not needed any more
+    .replaced/    the old run, complete; what is beside it is the new run's
+    .discarded/   the old run, no longer needed
 
-One rename leads from each to the next, so that a kill at any moment leaves what :func:`put_back` or :func:`discard`
-can finish. The caller holds the folder's lock.
+One rename leads from each state to the next, so that :func:`put_back` or :func:`discard` can finish after a kill at
+any moment. The caller holds the folder's lock.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ MOVING, KEPT, GONE = ".replacing", ".replaced", ".discarded"
 
 
 def is_set_aside(folder: Path) -> bool:
-    """Whether a run waits here to be replaced or put back."""
+    """Whether a run is set aside here, to be replaced or put back."""
     return any((folder / name).is_dir() for name in (MOVING, KEPT))
 
 
 def set_aside(folder: Path, names: Iterable[str]) -> None:
-    """Move these entries of the folder, those that there are, out of the new run's way."""
+    """Move those of these entries that exist in the folder out of the new run's way."""
     moving = folder / MOVING
     moving.mkdir()
     for name in names:
@@ -39,7 +39,7 @@ def set_aside(folder: Path, names: Iterable[str]) -> None:
 
 
 def put_back(folder: Path, names: Iterable[str]) -> None:
-    """Have the old run again; these entries of the folder are the new one's and go. Nothing where none is set aside."""
+    """Restore the old run and remove these entries, the new run's. Does nothing where none is set aside."""
     kept, moving = folder / KEPT, folder / MOVING
     if kept.is_dir():
         for name in names:
@@ -53,9 +53,9 @@ def put_back(folder: Path, names: Iterable[str]) -> None:
 
 
 def discard(folder: Path) -> None:
-    """The old run is not needed any more. Nothing where none is set aside."""
+    """Remove the old run. Does nothing where none is set aside."""
     kept, gone = folder / KEPT, folder / GONE
     if kept.is_dir():
         shutil.rmtree(gone, ignore_errors=True)
         kept.rename(gone)
-    shutil.rmtree(gone, ignore_errors=True)  # what cannot be removed now is tried again when a run is next begun here
+    shutil.rmtree(gone, ignore_errors=True)  # what cannot be removed now is tried again when the next run begins here

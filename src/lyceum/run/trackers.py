@@ -14,7 +14,7 @@ from secrets import token_hex
 from typing import Any, Literal, Protocol
 
 PROJECT = "lyceum"
-"""Project of hosted curves where WANDB_PROJECT or TRACKIO_PROJECT names no other."""
+"""Default project of hosted curves; WANDB_PROJECT or TRACKIO_PROJECT override it."""
 
 Tracker = Literal["tensorboard", "wandb", "trackio"]
 
@@ -50,7 +50,7 @@ class TensorBoard:
         self._writer: Any = None
 
     def draw(self, step: int, numbers: Mapping[str, float], *, gone_back: bool) -> None:
-        # One event for all curves: torch's SummaryWriter makes one for each, which costs more than the rest.
+        # One event for all curves: torch's SummaryWriter makes one per curve, which costs more than the rest.
         from tensorboard.compat.proto import event_pb2, summary_pb2
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
@@ -59,7 +59,7 @@ class TensorBoard:
         if self._writer is None:
             self._writer = EventFileWriter(str(self._folder), flush_secs=30)
         if gone_back:
-            # What older event files hold from this step on is of the time that was lost: readers drop it.
+            # Events of older files from this step on are obsolete, before the run went back: readers drop them.
             start = events.SessionLog(status=events.SessionLog.START)
             self._writer.add_event(events.Event(wall_time=time.time(), step=step, session_log=start))
         points = [summaries.Summary.Value(tag=name, simple_value=value) for name, value in numbers.items()]
@@ -77,7 +77,7 @@ class TensorBoard:
 
 
 class Hosted:
-    """A run of Weights & Biases, or of trackio, which has the same functions; a resumed run goes on in the same one.
+    """A run of Weights & Biases, or of trackio, which has the same functions; a resumed run continues the same one.
 
     Their own environment variables say where and whether anything is sent (``WANDB_MODE=offline``, ``WANDB_PROJECT``).
     """
@@ -93,7 +93,7 @@ class Hosted:
         if self._kind == "trackio":
             self._run.log(dict(numbers), step=step)
         else:
-            # A figure of its own: the counter refuses a step that a resumed run takes for the second time.
+            # A metric of its own: the built-in counter refuses a step that a resumed run takes for the second time.
             self._run.log({"step": step, **numbers})
 
     def _open(self) -> Any:
@@ -116,7 +116,7 @@ class Hosted:
         return run
 
     def flush(self) -> None:
-        """They send by themselves."""
+        """Nothing to do: they send by themselves."""
 
     def close(self) -> None:
         if self._run is not None:

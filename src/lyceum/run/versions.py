@@ -1,4 +1,4 @@
-"""What a result was made with: versions, machine, commit, command."""
+"""Provenance of a result: versions, machine, commit, command."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lyceum.utils.lazy_imports import torch
 
 
 def versions() -> dict[str, Any]:
-    """Everything about the surroundings that a figure may depend on; plain values, for JSON."""
+    """Everything about the environment that a result may depend on; plain values, for JSON."""
     return {
         "lyceum": _version("lyceum-rl"),
         "python": platform.python_version(),
@@ -30,7 +30,7 @@ def versions() -> dict[str, Any]:
 
 
 def cores() -> int:
-    """That this process may run on, which in a container can be fewer than the machine has."""
+    """CPU cores that this process may use, which in a container can be fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -44,9 +44,9 @@ def processor() -> str:
 
 
 def commit() -> str | None:
-    """Of the checkout that lyceum is run from, ``-dirty`` where tracked files differ; None where it is installed."""
+    """Commit of the checkout that lyceum runs from, ``-dirty`` where tracked files differ; None where installed."""
     here = Path(__file__)
-    # Asked for this very file: an environment may lie inside someone else's repository.
+    # Checked for this very file: an environment may be inside another project's repository.
     if _git(here.parent, "ls-files", "--error-unmatch", here.name) is None:
         return None
     found = _git(here.parent, "rev-parse", "HEAD")
@@ -56,7 +56,7 @@ def commit() -> str | None:
 def _git(folder: Path, *command: str) -> str | None:
     try:
         result = subprocess.run(["git", *command], cwd=folder, capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):  # no git here, or a file system that hangs: the commit is not known
+    except (OSError, subprocess.TimeoutExpired):  # no git here, or a file system that hangs: the commit is unknown
         return None
     return result.stdout.strip() if result.returncode == 0 else None
 

@@ -1,7 +1,7 @@
 """The in-process runtime: rollouts, graders and engine as coroutines of one event loop, in a fixed order.
 
-What is random is drawn by counter (run seed, step, task, sample), and the engine's batches form in an order that does
-not depend on time, so that a resumed run is the same run.
+Random draws are counter-based (run seed, step, task, sample), and the engine's batches form in an order that does not
+depend on time, so that a resumed run is the same run.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from lyceum.utils.seeds import SeedKey, counter_seed
 
 
 class InProcess:
-    """Runs one coroutine a task over a shared engine.
+    """Runs one coroutine per task over a shared engine.
 
     Args:
-        grader: of these tasks.
-        seed: of the run.
-        max_tokens_per_task: that one task may sample in one step, over all its rollouts; None for no limit.
-        value: what ``Context.value`` asks; None where there is none.
+        grader: grades these tasks.
+        seed: random seed of the run.
+        max_tokens_per_task: maximum tokens sampled per task and step, over all its rollouts; None for no limit.
+        value: value model behind ``Context.value``; None without one.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class InProcess:
         """Every task's tree, in the order of the tasks.
 
         Args:
-            key: tells this call's random draws from those of other calls (the step).
-            step, progress: how far the stage is, for rollouts that change on the way.
-            done: called with each tree when it is finished, for progress.
+            key: separates this call's random draws from those of other calls (the step).
+            step, progress: how far the stage is, for rollouts that change over training.
+            done: called with each finished tree, for the progress display.
         """
 
-        # Here and not when it was built: an evaluation between two steps has a runtime of its own over the same engine.
+        # Here, not when it was built: an evaluation between two steps has its own runtime over the same engine.
         self.engine.may_step = self._all_back
 
         async def one(task: Task, place: int) -> Tree:
@@ -78,16 +78,16 @@ class InProcess:
     async def grade_outside(self, task: Task, leaves: Sequence[Node], *, hold: bool) -> list[Grade]:
         """Grade; with ``hold``, the engine waits meanwhile.
 
-        A task that will come back with requests after a verifier in another process would come back at a time of its
-        own, into batches that differ in their last bits. Tasks that only wait for their grades hold nothing up.
+        A task that sends more requests after a verifier in another process would do so at a varying time, into batches
+        that differ in their last bits. Tasks that only wait for their grades do not hold the engine.
         """
         with self._held() if hold else nullcontext():
             return await self.grader(task, leaves)
 
     async def value(self, paths: Sequence[Node]) -> list[float]:
-        """What paths are worth. Tasks that ask together share one call of the model, for which the engine waits."""
+        """Values of paths. Tasks that ask at the same time share one call of the model, for which the engine waits."""
         if self.value_model is None:
-            raise RuntimeError("a rollout asked what a path is worth, and the stage has no value model")
+            raise RuntimeError("a rollout asked for the value of a path, and the stage has no value model")
         answer: asyncio.Future[list[float]] = asyncio.get_running_loop().create_future()
         self._valuing.append((paths, answer))
         if len(self._valuing) == 1:
@@ -112,7 +112,7 @@ class InProcess:
 
     @contextmanager
     def _held(self) -> Iterator[None]:
-        """The engine waits for who is in here, and then until they are back with their next requests."""
+        """Hold the engine for tasks in this context, and then until they have sent their next requests."""
         self._outside += 1
         try:
             yield
@@ -127,7 +127,7 @@ class InProcess:
             if self._outside:
                 self._back.clear()
                 await self._back.wait()
-            # Who came back last, be it while the engine gave callers their turn, is not at its next request yet.
+            # The task that returned last, even during the callers' turn, has not sent its next request yet.
             self._returned = False
             await callers_turn()
 
@@ -196,7 +196,7 @@ class TaskContext:
 
     @contextmanager
     def returning(self) -> Iterator[None]:
-        self._returning += 1  # a number, since a guide may stand around another one
+        self._returning += 1  # a count, since guides may be nested
         try:
             yield
         finally:

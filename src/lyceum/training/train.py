@@ -1,4 +1,4 @@
-"""A run from recipe to trained model: check everything, load, evaluate, go through the stages, evaluate, write."""
+"""A run from recipe to trained model: check everything, load, evaluate, run the stages, evaluate, write."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAY_DIFFER = (
     *("title", "paper", "summary", "name", "label", "output"),
     *("checkpoint_every", "rollouts_every", "digests", "track*", "trust_code", "model.device"),
 )
-"""Keys in which a resumed run may differ from its beginning: none of them changes a result."""
+"""Keys in which a resumed run's recipe may differ from the original: none of them changes a result."""
 
 
 def train(
@@ -40,18 +40,18 @@ def train(
     """Run a recipe; returns the run folder.
 
     Args:
-        resume: go on with the run of that name; ``auto`` does so where there is one.
+        resume: continue the run of that name; ``auto`` does so where there is one.
         overwrite: replace the run of that name.
-        interrupted: asked between steps, and between tasks of the first and last evaluation; True stops the run with a
-            checkpoint.
+        interrupted: called between steps, and between tasks of the first and last evaluation; True stops the run with
+            a checkpoint.
     Raises:
         RecipeError: something cannot work, found before any model was loaded.
         Interrupted: stopped by ``interrupted``.
         Diverged: weights, logits or every update's loss were not finite, or rewards too large for their credit.
         NothingGraded: nothing could be graded in several steps in a row.
 
-    A run that reaches its end without having learnt anything from its rewards says so in its summary: ``learnt`` is
-    False, and ``nothing_learnt`` has the cause.
+    A run that finishes without having learnt anything from its rewards says so in its summary: ``learnt`` is False, and
+    ``nothing_learnt`` has the cause.
     """
 
     check_run_folder(recipe)
@@ -72,31 +72,31 @@ def train(
             run.begin()
         else:
             run_async(_train(recipe, run, *sources, interrupted))
-        from lyceum.view.report import write_report  # pyarrow, which checking a recipe should not wait for
+        from lyceum.view.report import write_report  # imports pyarrow, too slow for checking a recipe
 
         write_report(run.path)
     return run.path
 
 
 def with_defaults(written: dict[str, Any]) -> dict[str, Any]:
-    """A resolved recipe as this version resolves it: keys that there were not yet have their defaults."""
+    """A resolved recipe of an earlier version as this version resolves it: new keys get their defaults."""
     try:
         return parse(written).resolved()
     except RecipeError:
-        return written  # of a version whose keys this one does not know
+        return written  # from a version whose keys this one does not know
 
 
 def check_run_folder(recipe: Recipe) -> None:
-    """Raise RecipeError for a run folder that cannot be made, or that is, holds or lies in what the run reads."""
+    """Raise RecipeError for a run folder that cannot be created, or that is, contains or is inside an input."""
     check_output("output", Path(recipe.output) / recipe.name, folder=True, inputs=input_paths(recipe))
 
 
 def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:
-    """Everything that can be refused before a model is loaded; returns the training and evaluation tasks.
+    """Check everything that can be checked before a model is loaded; returns the training and evaluation tasks.
 
     Raises:
-        RecipeError: tasks that cannot be read or are empty, a prompt that leaves no room in the model's context,
-            a tokenizer without a chat template, ...
+        RecipeError: tasks that cannot be read or are empty, a prompt that fills the model's context, a tokenizer
+            without a chat template, ...
     """
     source = recipe.tasks.build("train", recipe.seed)
     held_out = (recipe.evaluate.tasks or recipe.tasks).build("heldout", recipe.seed)
@@ -146,7 +146,7 @@ async def _train(
         try:
             await _evaluate_after(session)
         except Interrupted:
-            session.first_step -= last.step  # of the last stage again, whose state is saved
+            session.first_step -= last.step  # back to the first step of the last stage, whose state is saved
             session.save(last.step, last.state_dict)
             raise
 
@@ -187,10 +187,10 @@ def _evaluator(recipe: Recipe, source: TaskSource, grader: Grader) -> Evaluator 
 
 
 async def _evaluate(session: Session) -> EvaluationResult | None:
-    """Held-out tasks under the weights as they are.
+    """Evaluate held-out tasks under the current weights.
 
     Raises:
-        Interrupted: between two tasks; nothing of this evaluation is written down.
+        Interrupted: between two tasks; nothing of this evaluation is written.
     """
     evaluator = session.evaluator
     if evaluator is None:
@@ -226,7 +226,7 @@ async def _evaluate_after(session: Session) -> None:
         run.summary({"after": after.metrics()})
         known = {example["task_id"]: example for example in run.read_examples()}
         examples = [known.get(tree.task.id, {}) | _example(tree, "after") for tree in after.trees[:EXAMPLES]]
-        # First those that show what was learnt: wrong before, right after.
+        # First those that show what was learnt: incorrect before, correct after.
         run.examples(sorted(examples, key=lambda e: e.get("before", {}).get("correct") or not e["after"]["correct"]))
     counts = session.counts
     lesson = {"learnt": counts.learnt, "nothing_learnt": counts.why_nothing_learnt}
@@ -234,7 +234,7 @@ async def _evaluate_after(session: Session) -> None:
 
 
 EXAMPLES = 64
-"""Tasks whose first completion is written down before and after."""
+"""Number of tasks whose first completion is written to the examples, before and after training."""
 
 
 def _example(tree: Tree, when: Literal["before", "after"]) -> dict[str, Any]:

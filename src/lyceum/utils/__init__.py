@@ -1,1 +1,1 @@
-"""What every part of the package may use and what uses none of them: text from outside, the terminal, user files."""
+"""Helpers that any part of the package may use and that use none of it: external text, the terminal, user files."""

@@ -1,4 +1,4 @@
-"""Coroutines: gathered so that the first failure ends all, given their turn, run from plain code."""
+"""Coroutines: gathered so that the first failure cancels all, given their turn, run from plain code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 async def gather(coroutines: Any) -> list[Any]:
-    """Like asyncio.gather, but the first failure cancels the rest: nothing goes on behind an error."""
+    """Like asyncio.gather, but the first failure cancels the rest: nothing keeps running after an error."""
     tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:
         return list(await asyncio.gather(*tasks))
@@ -24,16 +24,16 @@ async def gather(coroutines: Any) -> list[Any]:
 
 
 async def callers_turn() -> None:
-    """Let callers that were answered come back with their next requests, before a step is taken without them.
+    """Let callers that were answered submit their next requests before the next step.
 
-    A few turns of the loop: through tasks and gathers, two levels of them, and new tasks below. Eight take 0.03 ms.
+    A few turns of the event loop: enough for two levels of tasks and gathers, and new tasks below. Eight take 0.03 ms.
     """
     for _ in range(8):
         await asyncio.sleep(0)
 
 
 def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, also where a loop runs already (a notebook), there in a thread of its own.
+    """Run a coroutine to its end; where a loop runs already (a notebook), in a thread of its own.
 
     KeyboardInterrupt cancels it, in a thread too.
     """
@@ -53,9 +53,9 @@ def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
         try:
             return result.result()
         except KeyboardInterrupt:
-            # It came in this thread; the other one would be waited for until it is done of itself.
+            # It was raised in this thread; the other one would otherwise run to its end.
             loop, task = began.result()
-            with suppress(RuntimeError):  # it was just done, and its loop is closed
+            with suppress(RuntimeError):  # it has just finished, and its loop is closed
                 loop.call_soon_threadsafe(task.cancel)
             raise
 

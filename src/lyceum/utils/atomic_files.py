@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import ClassVar
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-"""What the system says when a disk, or a user's share of it, is full."""
+"""Error codes of a full disk or an exceeded user quota."""
 
 
 DAMAGED = ".damaged"
-"""Ends the name under which a damaged file is kept once another one stands in its place."""
+"""Suffix of a damaged file that is kept after another one has taken its place."""
 
 
 def fsync_folder(path: Path) -> None:
@@ -38,19 +38,19 @@ def write_file(path: Path, content: bytes, *, durable: bool = True) -> None:
 
 
 def atomic_write(path: Path | str, content: bytes | str, *, durable: bool = True) -> None:
-    """Replace a file's content in one step: a reader, or whoever comes after a kill, sees the old or the new.
+    """Replace a file's content atomically: a reader, also after a kill, sees the old content or the new.
 
     Args:
-        path: where to; its folder must exist.
+        path: file to write; its folder must exist.
         content: text is written as UTF-8.
-        durable: wait for the disk, so that a power cut cannot undo it either. Without, only a kill is provided for.
+        durable: wait for the disk, so that it survives a power cut too. Without, it only survives a kill.
     Raises:
-        OSError: it could not be written; the old content stands and nothing is left beside it.
+        OSError: it could not be written; the old content is kept and no temporary file is left.
     """
     path = Path(path)
     partial = path.with_name(f".partial-{os.getpid()}-{path.name}")
     try:
-        partial.unlink(missing_ok=True)  # of a killed process that had this number
+        partial.unlink(missing_ok=True)  # left by a killed process with the same pid
         write_file(partial, content.encode() if isinstance(content, str) else content, durable=durable)
         os.replace(partial, path)
         if durable:
@@ -63,7 +63,7 @@ def atomic_write(path: Path | str, content: bytes | str, *, durable: bool = True
 
 
 def remove(path: Path) -> None:
-    """A file, a link or a whole folder; nothing where there is none."""
+    """Remove a file, a link or a whole folder; does nothing where there is none."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -75,7 +75,7 @@ def full_disk(folder: Path) -> str:
 
 
 def size(count: int) -> str:
-    """``1.5 GB``: bytes for people, in powers of ten as disks are sold."""
+    """Human-readable bytes, ``1.5 GB``, in powers of ten as for disks."""
     if count < 1000:
         return f"{count} B"
     value = float(count)
@@ -87,10 +87,10 @@ def size(count: int) -> str:
 
 
 class Lock:
-    """Says that this process writes a folder, until it is released or the process is gone, killed or not.
+    """Marks a folder as being written by this process, until it is released or the process ends, killed or not.
 
     A record lock and not ``flock``: children of a fork do not hold it, so that a verifier's process that outlives a
-    killed run does not keep the run from being resumed. Advisory: it binds those who ask.
+    killed run does not keep the run from being resumed. Advisory: it only binds processes that check it.
     """
 
     _held: ClassVar[set[Path]] = set()  # a process never conflicts with its own record locks
@@ -101,7 +101,7 @@ class Lock:
         if self.file in self._held:
             raise BlockingIOError(errno.EAGAIN, "locked", str(os.getpid()))
         self._descriptor = self._locked()
-        while not self._in_place():  # removed by whoever held it, between our opening and our locking
+        while not self._in_place():  # removed by its last holder between our opening and our locking
             os.close(self._descriptor)
             self._descriptor = self._locked()
         self._held.add(self.file)
@@ -124,7 +124,7 @@ class Lock:
         return descriptor
 
     def _in_place(self) -> bool:
-        """Whether the file that is locked is still the one of that name: a lock on a removed file binds nobody."""
+        """Whether the locked file still has that name: a lock on a removed file has no effect."""
         try:
             return os.path.samestat(os.fstat(self._descriptor), os.stat(self.file))
         except FileNotFoundError:
@@ -133,5 +133,5 @@ class Lock:
     def release(self) -> None:
         if self.file in self._held:
             self._held.discard(self.file)
-            os.ftruncate(self._descriptor, 0)  # as it was found: a command that changed nothing leaves the same bytes
+            os.ftruncate(self._descriptor, 0)  # as before: a command that changed nothing leaves the same bytes
             os.close(self._descriptor)

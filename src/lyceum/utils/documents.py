@@ -1,8 +1,8 @@
-"""YAML and JSON from outside as plain values, read in one place: the limits are the same wherever text comes in.
+"""External YAML and JSON as plain values, read in one place: the limits are the same wherever text comes in.
 
 A document is what people write by hand (a recipe, an override, a configuration) or what a process sends. Five hundred
-bytes of nested aliases can stand for gigabytes, three thousand brackets end an interpreter's stack, and an integer of
-five thousand digits cannot even be printed: all of them are refused with a line, in milliseconds.
+bytes of nested aliases can expand to gigabytes, three thousand brackets overflow an interpreter's stack, and an integer
+of five thousand digits cannot even be printed: all of them are refused with one line, in milliseconds.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Limits:
     """What a document may hold.
 
     Attributes:
-        characters: of its text, and of what it stands for: each YAML alias counts as often as it is used.
-        depth: lists and mappings inside one another.
-        values: of YAML: keys, numbers, texts, lists and mappings, aliases as above.
-        digits: of one number.
+        characters: maximum length of its text, and of its expansion: each YAML alias counts as often as it is used.
+        depth: maximum nesting of lists and mappings.
+        values: maximum number of YAML keys, numbers, texts, lists and mappings, aliases as above.
+        digits: maximum digits of one number.
     """
 
     characters: int = 200_000
@@ -36,14 +36,14 @@ class Limits:
 
 
 DOCUMENT = Limits()
-"""Of what people write: the largest recipe of the package has a hundredth of it. It takes half a second."""
+"""Limits for hand-written documents: the largest recipe of the package uses a hundredth. It takes half a second."""
 
 DATA = Limits(characters=1 << 30, depth=200, values=1 << 27, digits=300)
-"""Of what programs write: rows, messages, metrics. No number is larger than a float can be."""
+"""Limits for program output: rows, messages, metrics. No number is larger than a float can be."""
 
 
 class DocumentError(ValueError):
-    """A text that cannot be read; says what is wrong and where, never the text itself at length."""
+    """A text that cannot be read; says what is wrong and where, without quoting the text at length."""
 
 
 def read_yaml(text: str, *, limits: Limits = DOCUMENT) -> Any:
@@ -53,8 +53,8 @@ def read_yaml(text: str, *, limits: Limits = DOCUMENT) -> Any:
     ``1:30`` and ``2026-01-31`` are texts. Keys are texts: ``1: x`` has the key ``"1"``.
 
     Raises:
-        DocumentError: it is no YAML, a key stands twice, a tag asks for something else than plain values, a text is not
-            Unicode (half of a surrogate pair), or a limit is passed.
+        DocumentError: it is not YAML, a key appears twice, a tag asks for something other than plain values, a text is
+            not Unicode (half of a surrogate pair), or a limit is exceeded.
     """
     _check_characters(text, limits)
     try:
@@ -79,8 +79,8 @@ def read_json(text: str | bytes, *, limits: Limits = DOCUMENT, finite: bool = Tr
         finite: refuse ``NaN``, ``Infinity`` and numbers beyond a float's range, which are not JSON; else they are read
             as Python writes them.
     Raises:
-        DocumentError: it is no JSON, no UTF-8, a key stands twice, a text is not Unicode (half of a surrogate pair), or
-            a limit is passed.
+        DocumentError: it is not JSON or UTF-8, a key appears twice, a text is not Unicode (half of a surrogate pair),
+            or a limit is exceeded.
     """
     _check_characters(text, limits)
     try:
@@ -95,7 +95,7 @@ def read_json(text: str | bytes, *, limits: Limits = DOCUMENT, finite: bool = Tr
         line = f"line {error.lineno}, " if error.lineno > 1 else ""
         raise DocumentError(f"{error.msg}, {line}character {error.colno}") from None
     _check_depth(value, limits)
-    # Looked for only where an escape asks for one: a text of many megabytes is not walked through for nothing.
+    # Checked only where an escape occurs: a text of many megabytes is not scanned needlessly.
     if re.search(r"\\u[dD][89a-fA-F]", text) or not is_unicode(text):
         _check_unicode(value)
     return value
@@ -113,7 +113,7 @@ def _check_characters(text: str | bytes, limits: Limits) -> None:
 
 
 def _check_depth(value: Any, limits: Limits) -> None:
-    """By layers and not by recursion: what was read may be as deep as the stack."""
+    """Layer by layer, not by recursion: what was read may be as deep as the stack."""
     layer = [value]
     for _ in range(limits.depth + 1):
         layer = [
@@ -128,11 +128,11 @@ def _check_depth(value: Any, limits: Limits) -> None:
 
 
 def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # Twice the same key: JSON would silently take the last.
+    # Duplicate key: JSON would silently take the last.
     found = dict(pairs)
     if len(found) < len(pairs):
         times = Counter(key for key, _ in pairs)
-        raise DocumentError(f"key {times.most_common(1)[0][0][:80]!r} stands twice")
+        raise DocumentError(f"key {times.most_common(1)[0][0][:80]!r} appears twice")
     return found
 
 
@@ -146,7 +146,7 @@ def _check_unicode(value: Any) -> None:
 
 
 def _whole_pairs(text: str) -> str:
-    """A text whose surrogate pairs, as JSON escapes them, are the characters that they stand for."""
+    """A text with its surrogate pairs, as JSON escapes them, replaced by the characters that they encode."""
     if is_unicode(text):
         return text
     try:
@@ -156,7 +156,7 @@ def _whole_pairs(text: str) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether UTF-8 can hold a text: halves of surrogate pairs, such as an undecodable argument has, it cannot."""
+    """Whether UTF-8 can encode a text; not halves of surrogate pairs, as in an undecodable argument."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -206,7 +206,7 @@ def _is_key(parent: Any, index: Any) -> bool:
 
 
 class _Size(NamedTuple):
-    """What a node stands for, aliases resolved; its height is the number of lists and mappings inside one another."""
+    """A node's size with aliases resolved; its height is the nesting depth of lists and mappings."""
 
     values: int
     characters: int
@@ -227,11 +227,11 @@ class _Loader(yaml.SafeLoader):
         self.limits = limits
         self.depth = 0
         self.begun = 0
-        self.sizes: dict[int, _Size] = {}  # of each node, by its id
+        self.sizes: dict[int, _Size] = {}  # by node id
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        # Every node passes here before anything is built: its depth is counted on the way down, and what it stands for
-        # on the way up, an alias as much as what it points to.
+        # Every node passes here before anything is built: its depth is counted on the way down, and its expanded size
+        # on the way up; an alias counts as much as what it points to.
         is_key = _is_key(parent, index)
         if self.check_event(yaml.AliasEvent):
             return self._alias(super().compose_node(parent, index), is_key=is_key)
@@ -249,9 +249,9 @@ class _Loader(yaml.SafeLoader):
 
     def _alias(self, node: Any, *, is_key: bool) -> Any:
         if id(node) not in self.sizes:
-            raise DocumentError("an alias stands inside what it names")
+            raise DocumentError("an alias is inside the value that it refers to")
         self._check_depth(self.sizes[id(node)].height)
-        if is_key and isinstance(node, yaml.ScalarNode):  # a text here, whatever it is where it was named
+        if is_key and isinstance(node, yaml.ScalarNode):  # a text here, whatever its type at the anchor
             size = self.sizes[id(node)]
             node = yaml.ScalarNode("tag:yaml.org,2002:str", node.value, node.start_mark, node.end_mark)
             self.sizes[id(node)] = size
@@ -284,20 +284,20 @@ class _Loader(yaml.SafeLoader):
     def _check_tag(self, node: Any, *, is_key: bool) -> None:
         name = node.tag.removeprefix("tag:yaml.org,2002:")
         if name == node.tag or name not in _PLAIN_TAGS:
-            raise DocumentError(f"the tag {node.tag[:80]!r} stands for no plain value")
+            raise DocumentError(f"the tag {node.tag[:80]!r} is not of a plain value")
         if isinstance(node, yaml.ScalarNode):
             node.value = _whole_pairs(node.value)
             if (is_key and name != "merge") or (name == "merge" and not is_key):  # stop=<< is a text
                 node.tag = "tag:yaml.org,2002:str"
 
     def _check_keys(self, node: Any) -> None:
-        # Twice the same key: YAML would silently take the last. Of keys that << merges in, the nearest counts.
+        # Duplicate key: YAML would silently take the last. Among keys that << merges in, the nearest wins.
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise DocumentError(f"a key is a list or a mapping, line {key.start_mark.line + 1}; allowed: a text")
             if key.value in seen:
-                raise DocumentError(f"key {key.value[:80]!r} stands twice, line {key.start_mark.line + 1}")
+                raise DocumentError(f"key {key.value[:80]!r} appears twice, line {key.start_mark.line + 1}")
             seen.add(key.value)
 
     def construct_yaml_int(self, node: Any) -> int:
@@ -320,7 +320,7 @@ _Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_yaml_float)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes the texts that the loader would take for numbers, those that are none in YAML 1.1 among them."""
+    """Quotes the texts that the loader would read as numbers, also those that are not numbers in YAML 1.1."""
 
 
 _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(f"(?:{_FLOAT.pattern})$"), list("-+.0123456789"))

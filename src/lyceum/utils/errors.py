@@ -1,4 +1,4 @@
-"""What ends a command and is no mistake of the program. Nothing heavy is imported to tell of it."""
+"""Errors that end a command and are not bugs of the program. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 LONGEST_LINE = 2000
-"""Characters of a line of an error message; longer ones are shortened in the middle."""
+"""Maximum characters of a line of an error message; longer ones are shortened in the middle."""
 
 
 class RunError(RuntimeError):
-    """Something went wrong while a command ran; its lines tell what, and a traceback would add nothing."""
+    """Something went wrong while a command ran; its lines say what, and a traceback would add nothing."""
 
     exit_code: ClassVar[int] = 1
 
@@ -29,28 +29,28 @@ class RecipeError(ValueError):
 
 
 def _of_bounded_length(line: str) -> str:
-    """The beginning of a long line names the key, its end says what is allowed: both stay."""
+    """The beginning of a long line names the key, its end says what is allowed: both are kept."""
     return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE // 2]} ... {line[-LONGEST_LINE // 4 :]}"
 
 
 def nearest(given: str, allowed: Iterable[str]) -> str:
     """`` (did you mean 'x'?)``, or nothing when no allowed word is close."""
-    if len(str(given)) > 100:  # not a typing error, and slow to compare
+    if len(str(given)) > 100:  # not a typo, and slow to compare
         return ""
     close = difflib.get_close_matches(str(given), list(allowed), n=3, cutoff=0.6)
-    # Letters that changed places are the likelier slip: 'gpro' is 'grpo', though 'gspo' is as near.
+    # Swapped letters are the likelier typo: 'gpro' is 'grpo', though 'gspo' is as near.
     close.sort(key=lambda word: sorted(word) != sorted(str(given)))
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 class Diverged(RunError):
-    """A run's numbers have left what can be computed with: weights, logits, losses or advantages are not finite."""
+    """A run has diverged: weights, logits, losses or advantages are not finite."""
 
 
 class NothingGraded(RunError):
-    """Not one trajectory could be graded, of several steps in a row or of an evaluation.
+    """No trajectory could be graded in several steps in a row, or in an evaluation.
 
-    Its lines say what, and then where the first failure came from.
+    Its lines say why, and then where the first failure came from.
     """
 
     exit_code = 3

@@ -1,4 +1,4 @@
-"""Keeping Python's garbage collector away from what stays."""
+"""Keeping Python's garbage collector away from long-lived objects."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from contextlib import contextmanager
 
 @contextmanager
 def only_new() -> Iterator[None]:
-    """Let the collector look only at what is made in here, until it ends.
+    """Restrict the collector to objects made inside this context.
 
-    Trees are many small objects in cycles, for which it walks everything that it knows again and again; with torch and
+    Trees are many small objects in cycles, for which it walks all tracked objects again and again; with torch and
     transformers loaded (400,000 objects) that takes some tenths of a second each time, as long as a step of a small
     model.
     """
-    gc.collect()  # what is garbage already would stay to the end
+    gc.collect()  # existing garbage would otherwise stay until the end
     gc.freeze()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Ctrl-C asks a run to end after its step, and a second one ends it now."""
+"""Ctrl-C asks a run to stop after its step, and a second one stops it now."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 from lyceum.utils import progress
 
-NOTICE = "\nending after this step; once more to end at once\n"
+NOTICE = "\nending after this step; interrupt again to end at once\n"
 
 
 class Interrupts:
-    """While it is entered, the first SIGINT or SIGTERM is remembered and the second raises KeyboardInterrupt.
+    """While entered, the first SIGINT or SIGTERM is remembered and the second raises KeyboardInterrupt.
 
     ::
 
@@ -23,8 +23,8 @@ class Interrupts:
             while step < steps and not interrupts.interrupted():
                 ...
 
-    A signal that was ignored before (``nohup``) stays ignored. Only a main thread gets signals: in another one
-    nothing is changed, and nothing ever interrupts.
+    A signal that was ignored before (``nohup``) stays ignored. Only a main thread gets signals: in any other thread
+    nothing changes and nothing interrupts.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Interrupts:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         for number, handler in self._before.items():
-            # None: installed by something that is not Python, and cannot be put back from here.
+            # None: installed by something that is not Python, and cannot be restored from here.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         self._before.clear()
 
@@ -54,6 +54,6 @@ class Interrupts:
         self.received = signal.Signals(number)
         progress.stopping()
         if progress.displayed() != "live":
-            # Not print: the signal may have come in the middle of one, which must not be entered twice.
-            with contextlib.suppress(OSError):  # closed: nobody reads it, and the step is to be finished
+            # Not print: the signal may have come in the middle of one, which is not reentrant.
+            with contextlib.suppress(OSError):  # closed: there is no reader, and the step should still finish
                 os.write(2, NOTICE.encode())

@@ -1,8 +1,8 @@
 """torch and transformers, loaded at their first use: a recipe is checked, and refused, before any of them is.
 
-A module that a recipe's check imports (every room's, since settings stand beside their methods) says
-``from lyceum.utils.lazy_imports import Tensor, torch`` where it would say ``import torch``. These are names of this
-module's own: ``import torch`` elsewhere is what it always is.
+A module that a recipe's check imports (every slot's, since settings are beside their methods) says
+``from lyceum.utils.lazy_imports import Tensor, torch`` where it would say ``import torch``. These names are this
+module's own: ``import torch`` elsewhere is unaffected.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ else:
     import importlib
 
     class _Lazy:
-        """A module that is imported when an attribute is first asked for; its attributes are its own from then on:
-        as fast, and as changeable, as the module's."""
+        """A module that is imported at the first attribute access; from then on its attributes are as fast, and as
+        patchable, as the module's."""
 
         def __init__(self, name: str) -> None:
             self.__name__ = name
@@ -29,7 +29,7 @@ else:
         def __getattr__(self, name: str) -> Any:
             module = importlib.import_module(self.__name__)
             self.__dict__ = module.__dict__
-            return getattr(module, name)  # by the module itself, which may make attributes on demand
+            return getattr(module, name)  # from the module itself, which may make attributes on demand
 
     torch, nn, F = _Lazy("torch"), _Lazy("torch.nn"), _Lazy("torch.nn.functional")
     transformers, peft = _Lazy("transformers"), _Lazy("peft")

@@ -1,4 +1,4 @@
-"""Levels of difficulty, which datasets name by numbers or by words."""
+"""Difficulty levels, which datasets name by numbers or by words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What other libraries would write across the display while something runs: held back in one place."""
+"""Suppresses, in one place, what other libraries would print over the progress display."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from lyceum.utils.terminal import printable
 log = logging.getLogger(__name__)
 
 LONGEST_WARNING = 1000
-"""Characters of a warning of transformers that are repeated."""
+"""Maximum characters of a repeated transformers warning."""
 _DECORATION = re.compile(r"\x1b\[[0-9;]*m|[-+]{3,}")
-"""Colours, and the rules of its tables."""
+"""Colours, and the lines of its tables."""
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without transformers' progress bars and advice, and put back afterwards: a notebook's settings are its own.
+    """Without transformers' progress bars and advice; its settings are restored afterwards, for notebooks.
 
-    Its errors stay, and so does what it warns of while a model is loaded (``told_once``). What lyceum itself refuses or
-    warns of does not pass through here.
+    Its errors stay, and so do its warnings while a model is loaded (``told_once``). Lyceum's own errors and warnings do
+    not pass through here.
     """
-    # Asked for by tokenizers in every process that forks after it was used.
+    # tokenizers warns about it in every process that forks after it was used.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from transformers.utils import logging
 
@@ -43,11 +43,11 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def told_once(place: str) -> Iterator[None]:
-    """What transformers warns of inside (a weight, a token or a setting that it changed) becomes lines of lyceum's own,
-    each of them once in a process: a model is looked at when a recipe is checked, and again when it is loaded.
+    """Transformers' warnings inside (a weight, a token or a setting that it changed) become lyceum's own, each once per
+    process: a model is read when a recipe is checked, and again when it is loaded.
 
     Args:
-        place: what the lines begin with: the key and what it was given.
+        place: prefix of the lines: the key and its value.
     """
     from transformers.utils import logging as of_transformers
 
@@ -56,7 +56,7 @@ def told_once(place: str) -> Iterator[None]:
     level, handlers, propagate = root.level, root.handlers, root.propagate
     root.handlers, root.propagate = [heard], False  # it propagates where the environment has CI=1
     root.setLevel(logging.WARNING)
-    # lyceum itself tells of weights that do not fit, by what transformers returns; where it raises, its report is all.
+    # lyceum itself reports weights that do not fit, from what transformers returns; where it raises, its report is all.
     left_out = "LOAD REPORT"
     try:
         yield
@@ -82,5 +82,5 @@ class _Heard(logging.Handler):
 
 @cache
 def tell_once(line: str) -> None:
-    """A warning that is as true the second time: it is told the first time in a process."""
+    """Log a warning only the first time in a process."""
     log.warning("%s", line)

@@ -13,13 +13,13 @@ def text_parts(content: Any) -> list[str]:
     """The texts of a message's content, one for each part.
 
     Raises:
-        RecipeError: a part is no text.
+        RecipeError: a part is not text.
     """
     return [content] if isinstance(content, str) else [_text(part) for part in content]
 
 
 def text_of(content: Any) -> str:
-    """A message's content as one text, its parts one after another, as templates that know of parts print it."""
+    """A message's content as one text, its parts concatenated, as templates that support parts print it."""
     return "".join(text_parts(content))
 
 

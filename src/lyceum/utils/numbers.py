@@ -1,8 +1,8 @@
-"""Numbers on their way into files and pages, and numbers too large to be added up as they are.
+"""Numbers for files and pages, and numbers too large to be added up directly.
 
-JSON knows neither nan nor infinities, and a page that meets one shows nothing at all: whatever is written as JSON
-passes here. A finite number is a number however large it is: what would overflow on the way to a representable result
-(a mean of rewards of 1e308) is divided by a power of two first.
+JSON has neither nan nor infinities, and a page with one fails to load: everything written as JSON passes here. Finite
+numbers of any size are supported: where an intermediate result would overflow although the final one does not (a mean
+of rewards of 1e308), numbers are divided by a power of two first.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from statistics import fmean
 from typing import Any
 
 LARGE = 1e15
-"""Numbers up to here are squared and added up in float32 as they are; larger ones are divided by a power of two first,
-or take float64."""
+"""Numbers up to here are squared and summed directly in float32; larger ones are divided by a power of two first, or
+use float64."""
 
 
 def python_number(value: Any) -> bool | int | float | None:
-    """A real number as Python has it: bool, int of at most 64 bits, or float; None where it is no real number.
+    """A real number as a Python bool, int of at most 64 bits, or float; None where it is not a real number.
 
     Scalars of numpy and torch, tensors and arrays of one element, ``Decimal`` and ``Fraction`` are numbers. What is
     larger than a float can hold is infinite; integers of more than 64 bits become the nearest float.
@@ -51,10 +51,10 @@ def _nearest(value: Any) -> float:
 
 
 def real(value: Any, what: str) -> float:
-    """A number that somebody's code gave, as a float; nan and infinities pass, for the caller to say what they mean.
+    """A number from user code, as a float; nan and infinities pass, for the caller to interpret.
 
     Raises:
-        TypeError: it is no real number: a text, a complex number, a list.
+        TypeError: it is not a real number: a text, a complex number, a list.
         ValueError: it is finite and larger than a float can hold.
     """
     if isinstance(value, numbers.Real | Decimal):
@@ -70,13 +70,13 @@ def real(value: Any, what: str) -> float:
 
 
 def plain(value: Any, *, other: Callable[[Any], Any] | None = None) -> Any:
-    """Nested values as JSON takes them: mappings, lists, texts, bools, finite numbers and None.
+    """Nested values as JSON supports them: mappings, lists, texts, bools, finite numbers and None.
 
     A number that is not finite becomes None; arrays and tensors become lists; a dataclass becomes the mapping of its
     fields; keys become texts.
 
     Args:
-        other: makes a plain value of anything else, ``str`` for instance; without it, that is a mistake.
+        other: makes a plain value of anything else, ``str`` for instance; without it, that is an error.
     Raises:
         TypeError: something else, and no ``other``.
     """
@@ -104,10 +104,10 @@ def to_json(value: Any, *, indent: int | None = None, other: Callable[[Any], Any
 
 
 def figure(name: str, value: Any) -> bool | int | float | str | None:
-    """One metric as Python has it, nan and infinities among the numbers.
+    """One metric as a Python value; nan and infinities count as numbers.
 
     Raises:
-        TypeError: it is neither a number, a text, a boolean nor None.
+        TypeError: it is not a number, a text, a boolean or None.
     """
     if value is None or isinstance(value, str):
         return value
@@ -118,7 +118,7 @@ def figure(name: str, value: Any) -> bool | int | float | str | None:
 
 
 def finite_line(metrics: Mapping[str, bool | float | str | None]) -> dict[str, Any]:
-    """Metrics as JSON has them: one that is not finite is None, and ``NAME/nonfinite`` says nan, inf or -inf."""
+    """Metrics for JSON: one that is not finite is None, and ``NAME/nonfinite`` says nan, inf or -inf."""
     line: dict[str, Any] = {}
     for name, value in metrics.items():
         if isinstance(value, float) and not math.isfinite(value):
@@ -129,12 +129,12 @@ def finite_line(metrics: Mapping[str, bool | float | str | None]) -> dict[str, A
 
 
 def shown(value: float, digits: int) -> str:
-    """With so many decimals; a number of more than six digits before them as 1.2e+30."""
+    """A number with ``digits`` decimals; from 1e6 on in scientific notation, 1.2e+30."""
     return f"{value:.{digits}f}" if abs(value) < 1e6 else f"{value:.4g}"
 
 
 def mean(values: Iterable[float]) -> float:
-    """The mean, correctly rounded, also where the sum is larger than a float can hold; nan where both infinities meet.
+    """The mean, correctly rounded, also where the sum is larger than a float can hold; nan for inf and -inf together.
 
     Raises:
         StatisticsError: no value.
@@ -147,14 +147,14 @@ def mean(values: Iterable[float]) -> float:
     except OverflowError:
         unit = unit_of(max(map(abs, found)))
         of_units = math.fsum(value / unit for value in found) / len(found)
-        return min(max(of_units * unit, min(found)), max(found))  # rounding must not carry it past the largest
+        return min(max(of_units * unit, min(found)), max(found))  # rounding must not take it past the largest
 
 
 def unit_of(largest: float) -> float:
-    """The power of two to divide numbers by before they are squared or added up; 1 where they are not ``LARGE``.
+    """The power of two to divide numbers by before they are squared or summed; 1 where they are not ``LARGE``.
 
     Args:
-        largest: of their magnitudes, in any unit; what is divided lies in -2 .. 2 then.
+        largest: their largest magnitude, in any unit; the quotients are in -2 .. 2.
     """
     if not LARGE < largest < math.inf:
         return 1.0
@@ -162,12 +162,12 @@ def unit_of(largest: float) -> float:
 
 
 def share(interval: Mapping[str, float] | None) -> str:
-    """``61.5 [57, 66]``: per cent with the 95 % interval."""
+    """``61.5 [57, 66]``: percent with the 95 % interval."""
     if not interval:
         return "-"
     return f"{100 * interval['mean']:.1f} [{100 * interval['low']:.0f}, {100 * interval['high']:.0f}]"
 
 
 def evenly(total: int, parts: int) -> list[int]:
-    """Whole shares of a total that differ by at most one, the larger ones first; none of no parts."""
+    """A total split into integers that differ by at most one, larger ones first; empty for 0 parts."""
     return [total // parts + (part < total % parts) for part in range(parts)]

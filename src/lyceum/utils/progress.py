@@ -1,4 +1,4 @@
-"""What a person watches while something long runs: a live display, plain lines where there is no terminal, or nothing.
+"""Progress display of long work: a live display, plain lines where there is no terminal, or nothing.
 
 Everything goes to standard error: standard output is for results.
 """
@@ -29,8 +29,8 @@ Mode = Literal["auto", "live", "plain", "silent"]
 
 LIVE_SECONDS = 1 / 8
 PLAIN_SECONDS = 5.0
-_WIDTH = 100  # columns; a longer bar says no more
-_BURSTS = 8  # new phases drawn at once, at most and a second
+_WIDTH = 100  # maximum columns; a longer bar adds nothing
+_BURSTS = 8  # new phases drawn at once: at most this many, refilled at this many per second
 _ENDS = ("stopped", "done")
 _GUIDED = re.compile(r"guidance/[^/]+/groups/guided$")
 _FIGURES = ("reward", "loss", "gradient", "guided", "heldout", "speed")
@@ -41,7 +41,7 @@ _active: Progress | None = None
 
 @contextmanager
 def using(mode: Mode) -> Iterator[None]:
-    """Display in this mode whatever inside asks for ``auto``: ``silent`` under ``--json``."""
+    """Use this mode inside wherever ``auto`` is requested: ``silent`` under ``--json``."""
     global _mode
     before, _mode = _mode, mode
     try:
@@ -51,17 +51,17 @@ def using(mode: Mode) -> Iterator[None]:
 
 
 class Progress:
-    """Steps done, reward, held-out accuracy, speed, time left, and what is being done now.
+    """Steps done, reward, held-out accuracy, speed, time left, and the current phase.
 
     Args:
-        total: how many there are to do; None where nobody knows.
-        done: steps that a resumed run has behind it; the time left is told from those since.
+        total: number of steps; None where unknown.
+        done: steps done before a resumed run; the time left is estimated from those since.
         title: what is running.
         unit: what is counted.
         mode: ``live`` redraws two lines of a terminal 8 times a second and on a new phase; ``plain`` writes a line
             every few seconds, without control characters; ``silent`` writes nothing; ``auto`` is live on a terminal
-            and plain elsewhere, unless :func:`using` says another.
-        console: where to; standard error by default.
+            and plain elsewhere, unless :func:`using` sets another mode.
+        console: where it is displayed; standard error by default.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Progress:
         self.title = title
         self.unit = unit
         self.stopping = False
-        """Say that the loop will end after this step."""
+        """Show that the loop will end after this step."""
         self._done = self._first = done
         self._metrics: dict[str, str] = {}
         self._phase = ""
@@ -95,8 +95,8 @@ class Progress:
         global _active
         self._began = self._drawn = time.monotonic()
         if self.mode == "live":
-            # No thread that redraws: it would compete with the training, and a fork would copy its locks. And what goes
-            # to standard output passes through the display only where both are the same terminal.
+            # No redraw thread: it would compete with the training, and a fork would copy its locks. Standard output is
+            # routed through the display only where both are the same terminal.
             to_same = sys.stdout.isatty()
             self._live = Live(
                 console=self.console, auto_refresh=False, get_renderable=self._display, redirect_stdout=to_same
@@ -117,16 +117,16 @@ class Progress:
             self._live = None
 
     def phase(self, name: str, done: int | None = None, total: int | None = None) -> None:
-        """What is being done now, ``generating``, and how much of it, ``143/256``. Cheap enough for every item."""
+        """The current phase, ``generating``, and its progress, ``143/256``. Cheap enough for every item."""
         changed, self._phase = name != self._phase, name
         self._share = (done, total) if done is not None and total is not None else None
         # A new phase may be long and silent, so it is drawn at once, but not in steps that are over in milliseconds.
         self._refresh(now=changed and self.mode == "live" and self._may_burst())
 
     def step(self, done: int, metrics: Mapping[str, Any] | None = None) -> None:
-        """So many steps are done. Of the metrics ``reward/mean`` (or ``loss``), ``share_with_gradient``,
-        ``heldout/overall`` and ``tokens_per_second`` are shown, each until it is measured again; so is how many
-        groups the guides helped."""
+        """Update the number of steps done. Of the metrics, ``reward/mean`` (or ``loss``), ``share_with_gradient``,
+        ``heldout/overall`` and ``tokens_per_second`` are shown, each until it is measured again, and the number of
+        groups that guides helped."""
         self._done = done
         metrics = metrics or {}
         loss, reward = _number(metrics, "loss"), _number(metrics, "reward/mean")
@@ -144,17 +144,17 @@ class Progress:
             self._metrics["heldout"] = f"held-out {100 * heldout:.1f} % (step {done})"
         if speed is not None:
             self._metrics["speed"] = f"{speed:,.0f} tokens/s".replace(",", " ")
-        # A first line soon, so that who looks into a log sees that it runs; the last one is written on leaving.
+        # A first line soon, so that a log shows that it runs; the last one is written on exit.
         self._refresh(now=done == self._first + 1 and self.mode == "plain" and self.unit == "step")
 
     def say(self, text: str) -> None:
-        """A line that stays, above the display."""
+        """Print a permanent line above the display."""
         if self.mode != "silent":
             self.console.print(Text(text), soft_wrap=True)
 
     @property
     def seconds_left(self) -> float | None:
-        """At the mean pace so far, evaluations included; None where it cannot be told."""
+        """Time left at the mean speed so far, evaluations included; None where it cannot be estimated."""
         since = self._done - self._first
         if self.total is None or since <= 0:
             return None
@@ -215,7 +215,7 @@ class Progress:
         line.width = width
         parts = [*self._shown(), self._now()]
         while len(parts) > 1 and len("   ".join(parts)) > width:
-            del parts[-2]  # what is being done now is the last, and stays
+            del parts[-2]  # the last is the current phase, which stays
         metrics = Text("   ").join([*map(Text, parts[:-1]), Text(parts[-1], style="cyan")])
         metrics.truncate(width, overflow="ellipsis")
         return Group(line, metrics)
@@ -229,7 +229,7 @@ def track(
     mode: Mode = "auto",
     console: RichConsole | None = None,
 ) -> Iterator[Item]:
-    """The same items, their progress displayed: inside a :class:`Progress` as its phase, elsewhere on its own."""
+    """Yield the same items and display progress: inside a :class:`Progress` as its phase, elsewhere on its own."""
     if total is None and isinstance(items, Sized):
         total = len(items)
     if _active is not None:
@@ -254,14 +254,14 @@ def clock(seconds: float) -> str:
 
 
 def stopping() -> None:
-    """Show, where something is displayed, that it will end after the step it is in."""
+    """Show in every display that its loop will end after the current step."""
     shown = _active
     while shown is not None:
         shown.stopping, shown = True, shown._outer
 
 
 def displayed() -> Mode:
-    """How the outermost progress is displayed now; silent where there is none."""
+    """Mode of the outermost progress display; silent where there is none."""
     if _active is None:
         return "silent"
     return _active.mode
@@ -271,7 +271,7 @@ def _resolved(mode: Mode, console: RichConsole) -> Mode:
     asked: Mode = _mode if mode == "auto" else mode
     if asked != "auto":
         return asked
-    # Asked of the file and not of rich, which takes FORCE_COLOR for a terminal: a CI's log is none.
+    # Ask the file, not rich, which treats FORCE_COLOR as a terminal: a CI log is not one.
     if console.file.isatty() and not console.is_dumb_terminal:
         return "live"
     return "plain"

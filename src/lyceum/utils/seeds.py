@@ -12,4 +12,4 @@ def counter_seed(*key: object) -> int:
 
 
 SeedKey = int | str | tuple[int | str, ...]
-"""Part of what a random draw is a function of: a step, a task's id, a component's name."""
+"""One element of a seed's key: a step, a task's id, a component's name."""

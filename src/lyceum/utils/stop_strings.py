@@ -1,4 +1,4 @@
-"""Stop strings, which know nothing of tokens or of where one draw ended and the next began."""
+"""Stop strings, matched across token and draw boundaries."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from itertools import takewhile
 
 
 def ends_in_new(before: str, text: str, stops: Sequence[str]) -> bool:
-    """Whether one of ``stops`` ends in what ``text`` has beyond ``before``, wherever it begins."""
-    # Not len(before): a character of which some bytes were still to come is another one now.
+    """Whether one of ``stops`` ends in the part of ``text`` after ``before``, wherever it begins."""
+    # Not len(before): a character whose bytes were incomplete is a different one now.
     same = (a == b for a, b in zip(before, text, strict=False))
     old = sum(takewhile(bool, same))
     return any(text.find(stop, max(0, old - len(stop) + 1)) >= 0 for stop in stops)

@@ -1,4 +1,4 @@
-"""What is printed: text from outside without what a terminal would obey, and values quoted at a bounded length."""
+"""Safe printing: external text without terminal control characters, and values quoted at a bounded length."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 QUOTED = 200
-"""Characters of a value that a message quotes."""
+"""Maximum characters of a value that a message quotes."""
 
 
 def printable(text: str) -> str:
     """Text without control characters (escape sequences, carriage returns, direction marks, halves of surrogate pairs):
-    each is told by its code, ``\\x1b``. Newlines and tabs stay."""
+    each is replaced by its code, ``\\x1b``. Newlines and tabs stay."""
     return text if text.isascii() and text.isprintable() else "".join(map(_told, text))
 
 
@@ -49,9 +49,9 @@ _repr = _Bounded()
 
 
 class Console(RichConsole):
-    """Rich's console, through which whatever is printed loses its control characters.
+    """Rich's console, which removes control characters from everything printed.
 
-    Plain strings are text: a level named ``[/b]`` is no markup, ``:key:`` no emoji.
+    Plain strings are text: a level named ``[/b]`` is not markup, ``:key:`` not an emoji.
     """
 
     def __init__(self, **how: Any) -> None:
@@ -61,7 +61,7 @@ class Console(RichConsole):
         raise BrokenPipeError  # rich would end the program
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        # The one way by which anything, tables and live displays too, becomes characters. What moves the cursor of a
-        # live display is marked as control by rich itself, and no text from outside is.
+        # All output becomes characters here, tables and live displays too. Cursor movements of a live display are
+        # marked as control by rich itself, and external text never is.
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))

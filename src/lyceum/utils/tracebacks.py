@@ -1,4 +1,4 @@
-"""The part of a traceback that is a user's own: where their function failed, without the frames that called it.
+"""The user's part of a traceback: where their function failed, without the frames that called it.
 
 Only the standard library: a verifier's process imports it before anything else.
 """
@@ -14,9 +14,9 @@ _MOST_LINES = 40
 
 
 def user_traceback(error: BaseException) -> str | None:
-    """The traceback from the first frame outside lyceum on, of bounded length; None where no frame is.
+    """The traceback from the first frame outside lyceum on, of bounded length; None where there is no such frame.
 
-    The exceptions that it came from are told likewise, as Python does.
+    Chained exceptions are included likewise, as Python does.
     """
     whole = traceback.TracebackException.from_exception(error)
     seen: traceback.TracebackException | None = whole

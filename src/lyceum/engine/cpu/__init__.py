@@ -1,1 +1,1 @@
-"""The embedded engine's fast path on a CPU: decoding straight from the weights of the model families that it knows."""
+"""The embedded engine's fast path on a CPU: decoding directly from the weights of known model families."""

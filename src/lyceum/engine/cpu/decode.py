@@ -1,8 +1,8 @@
-"""A forward for generation straight from the weights, for the layer that Llama, Mistral, Qwen2 and Qwen3 share.
+"""A forward for generation directly from the weights, for the layer that Llama, Mistral, Qwen2 and Qwen3 share.
 
-A decoding step of few rows is mostly the price of calling things: modules, norms written out in six operations, masks
-and rotary angles made again. Here the same mathematics takes some twenty torch calls a layer. The weights are read
-where they are. Whatever is not exactly this shape, module by module, is left to the model's own forward.
+A decoding step of few rows is mostly call overhead: modules, norms in six operations, masks and rotary angles computed
+again. Here the same mathematics takes about twenty torch calls per layer. The weights are read in place. Whatever is
+not exactly this architecture, module by module, is left to the model's own forward.
 
     h = x + O attention(rotary(Q n), rotary(K n), V n),  n = norm(x)
     y = h + D (silu(G m) * U m),                         m = norm(h)
@@ -25,13 +25,13 @@ _FAMILIES = {
     for name in ("Llama", "Mistral", "Qwen2", "Qwen3")
 }
 _ROTARY = {"default", "linear", "llama3", "yarn"}
-"""Kinds whose angles are a function of the position alone, and not of the longest sequence so far."""
+"""Kinds whose angles depend on the position alone, not on the longest sequence so far."""
 _LARGE = 1 << 17
-"""Numbers in a weight from which on it is multiplied by columns."""
+"""Minimum elements of a weight that is multiplied by columns."""
 _FEW = 2
-"""Rows up to which a large weight is best read as it is."""
+"""Maximum rows for which a large weight is best used unpacked."""
 _MANY = 16
-"""Rows from which on any weight is, where the next operation does not mind the order."""
+"""Minimum rows from which any weight is multiplied by columns, where the next operation accepts that layout."""
 _LAYER_CHILDREN = frozenset({"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"})
 _PROJECTIONS = frozenset({"q_proj", "k_proj", "v_proj", "o_proj"})
 _ATTENTION_CHILDREN = (_PROJECTIONS, _PROJECTIONS | {"q_norm", "k_norm"})
@@ -66,9 +66,9 @@ class _Norm:
 class _Linear:
     """x W^T + b.
 
-    On a CPU, W x^T is the faster product where the weight does not fit a core's cache, or the rows are many: 1.5 to 3
-    times where 2 to 5 rows meet a weight of a million numbers. It gives the columns of the output one after the other.
-    Faster still, from 3 rows on, is a large weight in another order.
+    On a CPU, W x^T is the faster product where the weight does not fit a core's cache, or there are many rows: 1.5 to 3
+    times for 2 to 5 rows and a weight of a million elements. Its output is column-major. From 3 rows on, a large weight
+    in another order is faster still.
     """
 
     weight: Tensor
@@ -133,7 +133,7 @@ class _Layer:
     @classmethod
     def of(cls, layer: Any, family: str, packs: Packs | None) -> _Layer:
         attention, mlp = layer.self_attn, layer.mlp
-        # Llama's attention passes none on, Mistral's the config's; Qwen's layers have each its own.
+        # Llama's attention has no window, Mistral's the config's; each of Qwen's layers has its own.
         windows = {"Llama": None, "Mistral": getattr(attention.config, "sliding_window", None)}
         window = windows[family] if family in windows else attention.sliding_window  # noqa: SIM401
         normed = hasattr(attention, "q_norm")
@@ -155,12 +155,12 @@ class _Layer:
 
 
 class Decoder:
-    """Hidden states of packed tokens. Made anew whenever modules may have been changed or replaced.
+    """Hidden states of packed tokens. Rebuilt whenever modules may have been changed or replaced.
 
     It holds views of the parameters' memory: weights that change in place are seen, replaced ones are not.
 
     Args:
-        packs: where copies of large weights in a faster order are kept from one decoder to the next; None makes none.
+        packs: cache of reordered copies of large weights, kept from one decoder to the next; None makes none.
     """
 
     def __init__(self, policy: Policy, family: str, packs: Packs | None = None) -> None:
@@ -168,7 +168,7 @@ class Decoder:
         self._embedding: Tensor = backbone.embed_tokens.weight.detach()
         self._layers = [_Layer.of(layer, family, packs) for layer in backbone.layers]
         self.output = _Linear.of(policy.output, packs) if _is_plain(policy.output) else None
-        """What ``Policy.head`` may use in place of its own output layer."""
+        """Faster replacement for the output layer in ``Policy.head``; None without one."""
         self._norm = _Norm.of(backbone.norm)
         self._rotary: nn.Module = backbone.rotary_emb
         self._dim = int(backbone.layers[0].self_attn.head_dim)
@@ -176,28 +176,28 @@ class Decoder:
 
     @classmethod
     def of(cls, policy: Policy, packs: Packs | None = None) -> Decoder | None:
-        """The lean decoder of a model that has exactly this shape; None for any other."""
+        """The decoder of a model that has exactly this architecture; None for any other."""
         family = _family(policy)
         return None if family is None else cls(policy, family, packs)
 
     @property
     def usable(self) -> bool:
-        """Whether these calls do what the modules would do now: autocast treats them otherwise."""
+        """Whether these calls compute what the modules would compute now: not so under autocast."""
         return not torch.is_autocast_enabled(self._embedding.device.type)
 
     def _angles(self, position: int) -> None:
-        """The model's own cosines and sines of all positions up to this one, rounded up."""
+        """Compute the model's own cosines and sines for all positions up to this one, rounded up."""
         self._positions = max(256, 1 << position.bit_length())
         at = torch.arange(self._positions, device=self._embedding.device)[None]
         cos, sin = self._rotary(self._embedding[:1, None], position_ids=at)
-        # rotate_half(x) is x rolled by half its width, its first half negated: the sign goes into the sines.
+        # rotate_half(x) is x rolled by half its width, its first half negated: the sign is moved into the sines.
         sin = torch.cat((-sin[..., : self._dim // 2], sin[..., self._dim // 2 :]), -1)
         self._cos, self._sin = cos[0, :, None], sin[0, :, None]
 
     def hidden(
         self, tokens: Int[Tensor, " A"], position: Int[Tensor, " A"], plan: Plan, *, furthest: int
     ) -> Float[Tensor, "A width"]:
-        """What ``Policy.hidden`` gives, without gradients. ``furthest`` is the greatest position."""
+        """The same as ``Policy.hidden``, without gradients. ``furthest`` is the highest position."""
         if furthest >= self._positions:
             self._angles(furthest)
         cos, sin = self._cos.index_select(0, position), self._sin.index_select(0, position)
@@ -223,7 +223,7 @@ class Decoder:
 
 
 def _family(policy: Policy) -> str | None:
-    """Which of the families the model is, every module as transformers has it and nothing hung on any of them."""
+    """The model's family, where every module is as in transformers and has no hooks; None otherwise."""
     causal, backbone = policy.causal, cast(Any, policy.backbone)
     family = _FAMILIES.get(type(causal).__module__)
     if family is None or policy.module is not causal or not _is(causal, family, "ForCausalLM"):
@@ -273,7 +273,7 @@ def _layer_fits(layer: Any, family: str, index: int) -> bool:
 
 
 def _is_changed(module: nn.Module) -> bool:
-    """Whether something hangs on its forward, or stands in its place."""
+    """Whether its forward has hooks or was replaced."""
     return bool(module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
 
 

@@ -9,14 +9,14 @@ from jaxtyping import Float
 from lyceum.utils.lazy_imports import F, Tensor, torch
 
 Packs = dict[int, "Packed"]
-"""By the address of their weights, which they keep alive."""
+"""Packed weights, by the address of the original weights, which they keep alive."""
 
 
 class Packed:
-    """x W^T + b. The copy of W is made at the first product, and anew once W has changed in place.
+    """x W^T + b. The copy of W is made at the first product, and again after W has changed in place.
 
-    For 3 to 64 rows and weights of SmolLM2's shapes 1.2 to 2 times as fast as ``F.linear``: its library copies the
-    weight into such an order for each product, which few rows do not pay for.
+    For 3 to 64 rows and weights of SmolLM2's shapes 1.2 to 2 times as fast as ``F.linear``: its library reorders the
+    weight for each product, which does not pay off for few rows.
     """
 
     def __init__(self, weight: Float[Tensor, "o i"]) -> None:
@@ -32,7 +32,7 @@ class Packed:
 
 
 def packed(weight: Float[Tensor, "o i"], packs: Packs) -> Packed | None:
-    """The one among ``packs``, or a new one, of a float32 weight on the CPU; None where there are no such products."""
+    """A float32 CPU weight packed, from ``packs`` or new; None where such products are not available."""
     if not weight.is_contiguous() or not available():
         return None
     found = packs.get(weight.data_ptr())
@@ -43,7 +43,7 @@ def packed(weight: Float[Tensor, "o i"], packs: Packs) -> Packed | None:
 
 @cache
 def available() -> bool:
-    """Tried once: the operations are those of torch's own compiler, and no part of its public interface."""
+    """Tested once: the operations belong to torch's own compiler and are not part of its public interface."""
     weight, bias, x = torch.ones(16, 16), torch.ones(16), torch.ones(3, 16)
     try:
         return torch.allclose(_linear(x, _reordered(weight), bias), F.linear(x, weight, bias))
