@@ -1,5 +1,6 @@
 """Every test runs on one thread, as results are compared to the last bits and machines are shared.
 
+What annotations say of arrays is checked (``array_checks``), unless ``LYCEUM_UNCHECKED_ARRAYS`` is set.
 Properties are tried on the same examples every time, so that a change fails for what it changed; look for new ones with
 ``HYPOTHESIS_PROFILE=explore pytest``.
 """
@@ -7,9 +8,12 @@ Properties are tried on the same examples every time, so that a change fails for
 import os
 import signal
 
+import array_checks
 import torch
 from hypothesis import settings
 
+if not os.environ.get("LYCEUM_UNCHECKED_ARRAYS"):
+    array_checks.install()
 torch.set_num_threads(1)
 settings.register_profile("same", deadline=None, derandomize=True)  # no deadline: a busy machine is no failure
 settings.register_profile("explore", deadline=None)

@@ -36,7 +36,7 @@ def test_the_program_finds_the_best_allocation_of_all():
     rates, left, least, most = [0.05, 0.3, 0.8], 12, 2, 9
 
     def worth(further):
-        return sum(float(value(np.array([least + k]), p)[0]) for p, k in zip(rates, further, strict=True))
+        return sum(float(value(np.array([least + k], dtype=float), p)[0]) for p, k in zip(rates, further, strict=True))
 
     ways = [way for way in itertools.product(range(most - least + 1), repeat=3) if sum(way) == left]
     best = max(ways, key=worth)

@@ -13,16 +13,17 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, runtime_checkable
 
+from jaxtyping import Bool, Float, Int
 from pydantic import Field, field_validator
 
 from lyceum.core.component import Settings, require_keys
+from lyceum.utils.lazy_imports import Tensor
 from lyceum.utils.seeds import SeedKey
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from jaxtyping import Bool, Float, Int
-    from torch import Tensor, nn
+    from torch import nn
 
     from lyceum.core.forest import Forest
     from lyceum.core.rubric import Criterion

@@ -188,7 +188,10 @@ def shares_of(progress: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
 
 
 def absolute_progress(
-    points: Points, outcomes: Float[np.ndarray, " task"], earlier: Points, earlier_outcomes: Float[np.ndarray, " old"]
+    points: Points,
+    outcomes: Float[np.ndarray, " task"],
+    earlier: Float[np.ndarray, "old parameter"],
+    earlier_outcomes: Float[np.ndarray, " old"],
 ) -> Float[np.ndarray, " task"]:
     """|r - r_near|: how much a task's outcome differs from that of the nearest earlier one.
 

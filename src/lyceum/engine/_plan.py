@@ -19,7 +19,7 @@ class SharedPart:
     store: Store
     slot: Int[Tensor, "P n"]  # slots of each prompt, padded with 0
     place: Int[Tensor, " A"]  # index of each slot in the flattened (P, n)
-    mask: Float[Tensor, "P*kv 1 length"]  # 0 where the prompt has a token, -inf past its end
+    mask: Float[Tensor, "prompt_heads 1 length"]  # 0 where the prompt has a token, -inf past its end
 
     @classmethod
     def of(cls, store: Store, lengths: list[int], shared: NDArray[np.int64], heads: int) -> SharedPart:
@@ -106,7 +106,7 @@ class DecodePlan:
         self._keys = self._all_keys[..., : self.longest].unbind(0)
         self._values = self._all_values[:, :, : self.longest].unbind(0)
 
-    def mask(self, window: int | None) -> Float[Tensor, "A*kv 1 longest"] | None:
+    def mask(self, window: int | None) -> Float[Tensor, "row_heads 1 longest"] | None:
         """Additive: 0 for a token that the new one sees, -inf for others; None where it sees all."""
         if window is not None and window >= self.longest:
             window = None

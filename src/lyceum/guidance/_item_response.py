@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -16,6 +17,9 @@ ABILITIES = (-2.0, 1.0)
 GRID = (33, 61)
 PRIOR = 1e-3
 GUESSING_PRIOR = 0.05
+
+OnGrid = Float[Any, "*#grid"]
+"""A number for each point of a grid, or along one of its sides, or for one point (numpy's scalar)."""
 
 
 @dataclass(frozen=True)
@@ -85,18 +89,16 @@ def fit(share: Sequence[float], accuracy: Sequence[float]) -> Curve:
     return Curve(float(np.exp(slopes[i])), float(abilities[j]), float(guessing))
 
 
-def _logistic(
-    p: Float[np.ndarray, " J"], log_slope: Float[np.ndarray, "*grid"], ability: Float[np.ndarray, "*grid"]
-) -> Float[np.ndarray, "*grid J"]:
+def _logistic(p: Float[np.ndarray, " J"], log_slope: OnGrid, ability: OnGrid) -> Float[np.ndarray, "*grid J"]:
     return 1 / (1 + np.exp(-np.exp(log_slope)[..., None] * (p + ability[..., None])))
 
 
 def _guessing(
     p: Float[np.ndarray, " J"],
     a: Float[np.ndarray, " J"],
-    log_slope: Float[np.ndarray, "*grid"],
-    ability: Float[np.ndarray, "*grid"],
-) -> Float[np.ndarray, "*grid"]:
+    log_slope: OnGrid,
+    ability: OnGrid,
+) -> Float[Any, "*grid"]:
     """The best b at each k and m: the error is quadratic in it, f = s + b (1 - s)."""
     s = _logistic(p, log_slope, ability)
     return np.clip(((1 - s) * (a - s)).sum(-1) / (((1 - s) ** 2).sum(-1) + GUESSING_PRIOR), 0, 1)
@@ -105,9 +107,9 @@ def _guessing(
 def _error(
     p: Float[np.ndarray, " J"],
     a: Float[np.ndarray, " J"],
-    log_slope: Float[np.ndarray, "*grid"],
-    ability: Float[np.ndarray, "*grid"],
-) -> Float[np.ndarray, "*grid"]:
+    log_slope: OnGrid,
+    ability: OnGrid,
+) -> Float[Any, "*grid"]:
     """Squared error at each k and m with its best b, and the penalty."""
     s = _logistic(p, log_slope, ability)
     b = _guessing(p, a, log_slope, ability)

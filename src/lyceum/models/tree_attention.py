@@ -34,7 +34,7 @@ def _attention(
     module: nn.Module,
     query: Float[Tensor, "1 H T D"],
     key: Float[Tensor, "1 K T D"],
-    value: Float[Tensor, "1 K T D"],
+    value: Float[Tensor, "1 K T E"],
     attention_mask: Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,

@@ -18,7 +18,7 @@ TRUNK, BRANCH = 6, 3
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.05, torch.float16: 0.05}
 """Maximum |difference| / |logits| that counts as rounding: attention sums in another order."""
 
-Logits = Float[Tensor, "2 trunk+branch V"]
+Logits = Float[Tensor, "2 path V"]
 
 
 @torch.no_grad()

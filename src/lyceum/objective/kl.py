@@ -29,8 +29,8 @@ class KLPenalty(Settings):
 
 
 def kl_estimate(
-    logprob: Float[Tensor, "R L"], reference_logprob: Float[Tensor, "R L"], estimator: Estimator
-) -> Float[Tensor, "R L"]:
+    logprob: Float[Tensor, "*token"], reference_logprob: Float[Tensor, "*token"], estimator: Estimator
+) -> Float[Tensor, "*token"]:
     """Each token's estimate of KL(policy || reference), for tokens that the policy drew.
 
         x = reference_logprob - logprob

@@ -36,12 +36,12 @@ class PPOClip(Terms):
 
 
 def clipped_surrogate(
-    ratio: Float[Tensor, "R L"],
-    advantage: Float[Tensor, "R L"],
+    ratio: Float[Tensor, "*token"],
+    advantage: Float[Tensor, "*token"],
     clip_low: float,
     clip_high: float,
     dual_clip: float | None = None,
-) -> Float[Tensor, "R L"]:
+) -> Float[Tensor, "*token"]:
     """Each token's clipped loss.
 
         -min(ratio * A, clip(ratio, 1 - clip_low, 1 + clip_high) * A)        and at most -dual_clip * A where A < 0

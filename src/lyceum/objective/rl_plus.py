@@ -60,7 +60,9 @@ def teachers(batch: Batch) -> Bool[Tensor, "R L"]:
     return batch.mask & (batch.origin == int(Origin.TEACHER))
 
 
-def multiple_importance_ratio(logprob: Float[Tensor, "R L"], old_logprob: Float[Tensor, "R L"]) -> Float[Tensor, "R L"]:
+def multiple_importance_ratio(
+    logprob: Float[Tensor, "*token"], old_logprob: Float[Tensor, "*token"]
+) -> Float[Tensor, "*token"]:
     """Ratio of a demonstration's token: the policy against the mixture of its possible writers.
 
         r_t = 2 pi_theta / (pi_omega + pi_old)        pi_omega = (pi_old + 1) / 2

@@ -11,8 +11,8 @@ does as the paper and what it does not, and why; `lyceum recipes show NAME` prin
 
 Common to all and not repeated there: the small base model instead of the paper's, generated chained arithmetic
 ([ladder.md](ladder.md)) instead of its data, 60 steps of 32 tasks with 8 samples of at most 80 tokens at temperature 1,
-learning rate 1e-4. Unless the recipe says otherwise there is no KL penalty, one update per step (every ratio is then 1 and
-the clip has no effect), and the loss is averaged per completion.
+learning rate 1e-4. Unless the recipe says otherwise there is no KL penalty, one update per step (every ratio is then 1
+and the clip has no effect), and the loss is averaged per completion.
 
 | recipe | what it does | paper |
 |---|---|---|
