@@ -6,8 +6,8 @@ from lyceum.recipe.files import read_raw, recipe_names
 
 HEAD = """# Papers
 
-Made from the recipes by `python -m lyceum.recipe.papers > docs/papers.md`. Each recipe's file says what of the paper it
-takes; `lyceum recipes show NAME` prints every setting.
+Made from the recipes by `python -m lyceum.recipe.papers > docs/papers.md`. Each recipe's file says which parts of the
+paper it implements; `lyceum recipes show NAME` prints every setting.
 
 | recipe | what it does | paper |
 |---|---|---|
