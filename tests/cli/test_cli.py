@@ -47,7 +47,7 @@ def test_train_shows_its_plan_and_closes_with_what_was_reached_and_where_to_look
         "runs/grpo",
     ):
         assert said in " ".join(out.split())
-    for said in ("held-out accuracy, %", "before: wrong", "tokens sampled", "report.html", "lyceum eval runs/grpo"):
+    for said in ("held-out accuracy, %", "before: incorrect", "tokens sampled", "report.html", "lyceum eval runs/grpo"):
         assert said in out
     assert "step 2/2" in err
     # transformers' own bars would run across the display.
@@ -92,8 +92,8 @@ def test_a_run_closes_with_what_was_wrong_with_its_completions(capsys, tmp_path)
     )
     assert main(["train", "grpo", *TINY, "reward=mine.py:reward", "tasks_per_step=4", "max_tokens=1"]) == 0
     out = capsys.readouterr().out
-    assert "2 steps were planned; a stage ended before them" in out
-    assert "100 % of the completions were cut" in out  # of an untrained model
+    assert "2 steps were planned; a stage ended early" in out
+    assert "100 % of the completions were truncated" in out  # of an untrained model
     ungraded = json.loads((tmp_path / "runs/grpo/summary.json").read_text())["ungraded"]
     assert 0 < ungraded < 8
     assert f"could not be graded and were left out:\n        {ungraded} x function: ValueError: odd" in out
@@ -148,7 +148,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_the_command_that_resumes(capsys, monkeyp
     keys = [*TINY, "steps=3", "tasks.levels=[1, 2]"]
     assert main(["train", "grpo", *keys]) == 130
     err = capsys.readouterr().err
-    assert "runs/grpo has a checkpoint of step 2; to go on:" in err
+    assert "runs/grpo has a checkpoint of step 2; to continue:" in err
     command = err.strip().splitlines()[-1].strip()
     assert command == resume_command("grpo", keys, None, as_json=False)
     assert "'tasks.levels=[1, 2]' --resume" in command  # quoted: it is typed into a shell
@@ -221,7 +221,7 @@ def test_what_fails_while_running_ends_with_1_and_no_traceback(capsys, monkeypat
     for error, said in (
         (CheckpointError("the disk is full"), "the disk is full"),
         (Diverged("not finite in 5 steps"), "not finite in 5 steps"),
-        (full, "No space left on device: runs/grpo/metrics.jsonl; make room"),
+        (full, "No space left on device: runs/grpo/metrics.jsonl; free some space"),
     ):
         failing(monkeypatch, error)
         assert main(["train", "grpo", *TINY]) == 1
@@ -261,10 +261,10 @@ def test_eval_gives_every_figure_with_its_interval_by_level(capsys, tmp_path):
     assert metrics["sampling"]["max_completion_tokens"] == 8
     assert main(argv) == 0
     out = capsys.readouterr().out
-    assert "of 2 samples a task" in out
+    assert "of 2 samples per task" in out
     assert "greedy" in out
     assert "…" not in out  # a terminal of 80 columns cuts nothing
-    assert "were cut at 8 tokens" in out
+    assert "were truncated at 8 tokens" in out
 
 
 def test_eval_of_a_file_takes_every_row_and_of_a_run_its_own_tasks(capsys, tmp_path):
@@ -361,8 +361,8 @@ def test_a_models_text_cannot_command_the_terminal():
     shown = text_of(side_by_side([evil | sides]))
     assert "\x1b" not in shown
     assert "[bold]" in shown
-    assert "before: wrong" in shown
-    assert "after: right" in shown
+    assert "before: incorrect" in shown
+    assert "after: correct" in shown
 
 
 def test_a_change_is_coloured_only_where_the_intervals_are_apart():

@@ -49,7 +49,7 @@ def test_ctrl_c_says_how_to_go_on(capsys, monkeypatch):
     argv = [*TINY, "--strategy", "majority", "--sizes", "1,2", "--output", "found", "--json"]
     assert main(argv) == 130
     document = json.loads(capsys.readouterr().out)
-    assert document["error"] == ["what is finished stays in found; the same command goes on from there"]
+    assert document["error"] == ["finished results are kept in found; the same command resumes from there"]
     assert document["path"] == "found"
     assert main(argv) == 0
     assert [cell["size"] for cell in json.loads(capsys.readouterr().out)["cells"]] == [1, 2]

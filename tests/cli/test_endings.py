@@ -263,7 +263,7 @@ def test_a_comparison_says_which_runs_learnt_nothing_and_ends_with_3_where_none_
     assert "note: idle-seed0: nothing was learnt: every reward was 0" in out
     assert main(["compare", "grpo", *TINY, "--seeds", "1", "--json"]) == 3
     document = json.loads(capsys.readouterr().out)
-    assert document["error"] == ["no run learnt anything, so that there is nothing to compare"]
+    assert document["error"] == ["no run learnt anything, so there is nothing to compare"]
     assert document["recipes"][0]["learnt_nothing"] == [0]
 
 

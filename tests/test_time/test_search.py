@@ -281,7 +281,7 @@ def test_separators_that_never_come_are_noted():
 def test_a_budget_smaller_than_any_path_says_nothing_and_is_noted():
     found = search(strategies=["majority", "beam"], tokens=[2])
     assert found["at_equal_tokens"] == [{"tokens": 2.0, "accuracy": {"majority": None, "beam": None}}]
-    assert "2 tokens a task are fewer than any search spent" in found["notes"][0]
+    assert "2 tokens per task are fewer than any search spent" in found["notes"][0]
 
 
 def test_no_trajectory_is_a_wrong_answer_and_counted():

@@ -177,7 +177,7 @@ def test_long_completions_are_cut_and_counted(tmp_path):
     found, notes = sample_rollouts(tmp_path / "rollouts")
     assert (len(found["rows"][0]["tokens"]), found["rows"][0]["length"], found["rows"][0]["whole"]) == (600, 700, False)
     assert len(found["trees"][0]["nodes"][1]["text"]) == 600
-    assert notes == ["1 completions are longer than 600 tokens and shown up to there."]
+    assert notes == ["1 completions are longer than 600 tokens and truncated here."]
 
 
 def test_ungraded_trajectories_stay_ungraded(tmp_path):

@@ -1,4 +1,4 @@
-"""lyceum from Python: a call does what a command does, and gives back what the command prints.
+"""lyceum from Python: each function does what the command of its name does, and returns what the command prints.
 
 ::
 
@@ -51,25 +51,25 @@ def train(
     progress: progress.Mode = "auto",
     **keys: Any,
 ) -> Trained:
-    """Run a recipe to its end.
+    """Run a recipe.
 
     Args:
-        recipe: name of one that comes with lyceum, a .yaml file, or a loaded one.
+        recipe: name of a shipped recipe, a .yaml file, or a loaded recipe.
         overrides: ``key=value`` as on the command line; applied before the keywords.
-        model: what is trained: ``base``, ``scratch``, a folder, a hub name, a .gguf file, or settings.
-        tasks: what it is trained on: a kind, ``reasoning-gym:NAME``, a .jsonl or .parquet file, or settings.
-        reward: a kind, a function of yours, or a list of these. A function that is not async runs in this process.
-        name: of the run's folder below ``output``.
-        resume: go on with the run of that name; ``auto`` where there is one.
+        model: model to train: ``base``, ``scratch``, a folder, a hub name, a .gguf file, or settings.
+        tasks: tasks to train on: a kind, ``reasoning-gym:NAME``, a .jsonl or .parquet file, or settings.
+        reward: a kind, your own function, or a list of these. A function that is not async runs in this process.
+        name: name of the run's folder in ``output``.
+        resume: continue the run of that name; ``auto``: if there is one.
         overwrite: replace the run of that name.
-        progress: how it is displayed: ``live``, ``plain``, ``silent``, or by where it runs.
-        keys: any further key of the recipe.
+        progress: display of progress: ``live``, ``plain``, ``silent``, or ``auto``, by where it runs.
+        keys: further keys of the recipe.
     Returns:
-        The finished run. Whether it learnt anything from its rewards is in ``learnt``.
+        The finished run; ``learnt`` says whether its rewards had a learning signal.
     Raises:
-        RecipeError: something cannot work; nothing was loaded or written over.
-        NothingGraded: no completion of several steps in a row could be graded.
-        Interrupted: stopped by Ctrl-C, with a checkpoint; ``resume=True`` goes on.
+        RecipeError: invalid settings; nothing was loaded or overwritten.
+        NothingGraded: no completion could be graded for several consecutive steps.
+        Interrupted: stopped by Ctrl-C, with a checkpoint; ``resume=True`` continues.
     """
     if isinstance(recipe, Recipe):
         if overrides or keys or any(given is not None for given in (model, tasks, reward, name)):
@@ -101,22 +101,22 @@ def evaluate(
 
     Args:
         model: as for :func:`train`; also a run's folder, whose trained model, tasks, reward and sampling are then the
-            usual ones, or a loaded model.
-        tasks: as for :func:`train`. Of generated tasks the held-out ones; of a dataset's file every row, unless
+            defaults, or a loaded model.
+        tasks: as for :func:`train`. The held-out ones of generated tasks; every row of a dataset's file, unless
             ``tasks.heldout_share`` says which share.
         overrides: ``key=value`` as on the command line.
-        k: for pass@k and maj@k.
-        n: at most so many tasks.
-        samples: of each task; by default the largest k.
-        reward: as for :func:`train`; by default what the tasks bring along.
-        greedy: measure the greedy completion beside the samples.
-        seed: of the tasks and of the samples.
-        output: a file for the metrics, as JSON; one that an earlier evaluation wrote is replaced.
-        keys: ``temperature``, ``top_p``, ``max_completion_tokens`` and what else sampling has, ``tasks.KEY``,
+        k: values of k for pass@k and maj@k.
+        n: maximum number of tasks.
+        samples: samples per task; by default the largest k.
+        reward: as for :func:`train`; by default the tasks' own verifier.
+        greedy: also evaluate the greedy completion.
+        seed: random seed of tasks and samples.
+        output: a JSON file for the metrics; one from an earlier evaluation is replaced.
+        keys: ``temperature``, ``top_p``, ``max_completion_tokens`` and other sampling settings, ``tasks.KEY``,
             ``model.KEY``, ``reward.KEY``.
     Raises:
-        RecipeError: something cannot work; no model was loaded.
-        Unwritten: the metrics could not be written to ``output``; the exception holds them.
+        RecipeError: invalid settings; no model was loaded.
+        Unwritten: the metrics could not be written to ``output``; the exception contains them.
     """
     loaded = model if isinstance(model, Policy) else None
     given = [*overrides, *_overrides(keys, None, None, None if reward is None else reward_settings(reward), None)]
@@ -148,7 +148,7 @@ def search(
     progress: progress.Mode = "auto",
     **keys: Any,
 ) -> Found:
-    """Test-time search: what a model answers after so many trajectories, chosen without the verifier, and its cost.
+    """Test-time search: a model's accuracy after n trajectories, chosen without the verifier, and the cost.
 
     Args:
         model, tasks, overrides, n, reward, seed: as for :func:`evaluate`.
@@ -156,17 +156,17 @@ def search(
             ``best-first``, ``value-mcts``, or ``all``; or any rollout and a choice, as a mapping
             (``{"rollout": {"kind": "mcts", "width": 2}, "choose": "best"}``) or a
             ``lyceum.test_time.strategy.Strategy``.
-        sizes: trajectories that a strategy finishes for a task.
-        value: what ranks trajectories and steps where a strategy does: a kind of the room ``value``, a trained one's
-            folder, or None.
-        tokens: budgets a task at which strategies are compared; by default some that all of them have reached.
-        output: a folder for search.json, search.png and every answer; the same call goes on where it was stopped.
-        keys: as for :func:`evaluate`; also ``NAME.KEY`` of a strategy, ``step.KEY`` of all that go step by step, and
+        sizes: numbers of trajectories that a strategy finishes per task.
+        value: value model that ranks trajectories and steps: a kind of the slot ``value``, a trained model's folder,
+            or None.
+        tokens: token budgets per task at which strategies are compared; by default some that all of them reach.
+        output: a folder for search.json, search.png and every answer; the same call resumes where it was stopped.
+        keys: as for :func:`evaluate`; also ``NAME.KEY`` of a strategy, ``step.KEY`` of all strategies with steps, and
             ``value.KEY``.
     Returns:
         ``found["cells"]``: accuracy, tokens and seconds of each strategy at each size; ``found["at_equal_tokens"]``.
     Raises:
-        RecipeError: something cannot work; no model was loaded.
+        RecipeError: invalid settings; no model was loaded.
         Interrupted: stopped by Ctrl-C between two cells.
     """
     loaded = model if isinstance(model, Policy) else None
@@ -203,18 +203,18 @@ def compare(
     reward: Any = None,
     **keys: Any,
 ) -> Comparison:
-    """Recipes against each other on the same tasks, seeds and budget; runs that are finished are not run again.
+    """Compare recipes on the same tasks, seeds and budget; finished runs are not run again.
 
     Args:
         recipes: names or files; ``grpo@wide`` is grpo under the label ``wide``.
-        seeds: runs of each recipe.
-        tokens: that each run samples; None trains each for its recipe's steps.
-        each: label -> keys for that recipe alone.
-        name: of the folder ``output/compare-NAME``.
-        keys: of every recipe.
+        seeds: runs per recipe.
+        tokens: sampled tokens per run; None trains each for its recipe's steps.
+        each: label -> keys for that recipe only.
+        name: NAME of the folder ``output/compare-NAME``.
+        keys: keys for every recipe.
     Raises:
-        RecipeError: something cannot work; nothing was run.
-        Interrupted: stopped by Ctrl-C; the same call goes on.
+        RecipeError: invalid settings; nothing was run.
+        Interrupted: stopped by Ctrl-C; the same call continues.
     """
     own = {label: [*_overrides(dict(values), None, None, None, None)] for label, values in (each or {}).items()}
     shared = [*overrides, *_overrides(keys, model, tasks, reward, None)]
@@ -225,7 +225,7 @@ def compare(
 def run_plan(
     planned: comparing.Plan, *, progress: progress.Mode = "auto", began: Callable[[str], None] | None = None
 ) -> Any:
-    """Run what a comparison still lacks, and compare."""
+    """Run the missing runs of a comparison, and compare."""
     with _displayed(progress), Interrupts() as interrupts:
         return planned.run(interrupts.interrupted, began)
 
@@ -257,6 +257,6 @@ def _overrides(keys: Mapping[str, Any], model: Any, tasks: Any, reward: Any, nam
 
 @contextmanager
 def _displayed(mode: progress.Mode) -> Iterator[None]:
-    """Quiet libraries, and progress as asked for."""
+    """Silence libraries, and show progress in the given mode."""
     with quiet(), progress.using(mode):
         yield

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Trained:
-    """What a run left behind.
+    """The results of a run.
 
     Attributes:
         path: the run's folder.
@@ -28,27 +28,28 @@ class Trained:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """summary.json: accuracy ``before`` and ``after``, what it cost."""
+        """summary.json: accuracy ``before`` and ``after``, and the cost."""
         return dict(read_run_folder(self.path).summary)
 
     @property
     def learnt(self) -> bool | None:
-        """Whether rewards taught anything: ``summary["nothing_learnt"]`` says why not. None where no stage sampled."""
+        """Whether rewards had a learning signal; ``summary["nothing_learnt"]`` says why not. None if no stage
+        sampled."""
         return self.summary.get("learnt")
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
-        """One mapping a step; ``pandas.DataFrame(run.metrics)`` makes a table of them."""
+        """One mapping per step; ``pandas.DataFrame(run.metrics)`` makes a table of them."""
         return read_run_folder(self.path).metrics
 
     @property
     def examples(self) -> list[dict[str, Any]]:
-        """The same held-out tasks answered before and after; first those that were learnt."""
+        """The same held-out tasks answered before and after training; those that were learnt first."""
         return read_examples(self.path)
 
     @property
     def report(self) -> Path:
-        """report.html: one file that a browser opens without a network."""
+        """report.html: one self-contained file for a browser."""
         return self.path / "report.html"
 
     def evaluate(self, tasks: Any = None, *, k: Sequence[int] = (1, 8), **keys: Any) -> Accuracy:

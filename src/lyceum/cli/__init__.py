@@ -1,7 +1,7 @@
 """The command line: ``train``, ``eval``, ``search``, ``compare``, ``hints``, ``recipes``, ``components``, ``same``, and
 ``view``.
 
-Each command is a function of the Python API with its result printed. What needs a model's library is imported inside
+Each command is a function of the Python API with its result printed. Model libraries are imported only inside
 the commands: ``lyceum --help`` answers at once.
 """
 

@@ -9,21 +9,21 @@ import typer
 
 app = typer.Typer(
     name="lyceum",
-    help="Reinforcement-learning post-training of reasoning language models: every method a recipe of small parts.",
+    help="Reinforcement-learning post-training of reasoning language models: every method is a recipe of components.",
     add_completion=False,
-    epilog="Exit codes: 0 done; 1 failed while running; 2 input that cannot be used, nothing was begun; "
+    epilog="Exit codes: 0 done; 1 failed while running; 2 invalid input, nothing was started; "
     "3 nothing was learnt (no reward ever differed), or nothing could be graded; 130 Ctrl-C.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, and nothing else there.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output, and nothing else.")]
 Keys = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[KEY=VALUE]...",
-        help="Changes of the recipe, such as steps=50 objective.clip_high=0.28 (all keys: lyceum recipes show RECIPE).",
+        help="Recipe keys to change, such as steps=50 objective.clip_high=0.28 (all keys: lyceum recipes show RECIPE).",
     ),
 ]
 
@@ -32,8 +32,8 @@ Keys = Annotated[
 def train(
     recipe: Annotated[str, typer.Argument(help="A recipe's name (see: lyceum recipes), or a .yaml file.")],
     keys: Keys = None,
-    name: Annotated[str | None, typer.Option(help="Folder of the run; by default the recipe's name.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run of that name.")] = False,
+    name: Annotated[str | None, typer.Option(help="Name of the run's folder; by default the recipe's.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run of that name.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run of that name.")] = False,
     json: Json = False,
 ) -> None:
@@ -41,7 +41,8 @@ def train(
 
     For example: lyceum train grpo steps=20 model=path/to/folder tasks=data.jsonl
 
-    Ctrl-C ends it after the running step, with a checkpoint from which --resume goes on; a second one ends it at once.
+    Ctrl-C stops it after the current step, with a checkpoint that --resume continues from; a second one stops it at
+    once.
     """
     from lyceum.cli.train import command
 
@@ -61,20 +62,18 @@ def evaluate(
         str | None,
         typer.Option(
             help="A kind (chain), reasoning-gym:NAME, a .jsonl or .parquet file, or a hub dataset; "
-            "by default those of the run. Of a file every row is used, unless tasks.heldout_share=SHARE."
+            "by default those of the run. Every row of a file is used, unless tasks.heldout_share=SHARE."
         ),
     ] = None,
-    k: Annotated[str, typer.Option("--k", help="pass@k and maj@k for these k.")] = "1,8",
-    n: Annotated[int, typer.Option("--n", help="At most so many tasks.")] = 200,
-    samples: Annotated[int | None, typer.Option(help="Samples of each task; by default the largest k.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="Of the samples.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Of the samples.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Longest completion, in tokens.")] = None,
-    reward: Annotated[
-        str | None, typer.Option(help="What grades: a kind; by default what the tasks bring along.")
-    ] = None,
+    k: Annotated[str, typer.Option("--k", help="Values of k for pass@k and maj@k.")] = "1,8",
+    n: Annotated[int, typer.Option("--n", help="Maximum number of tasks.")] = 200,
+    samples: Annotated[int | None, typer.Option(help="Samples per task; by default the largest k.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Sampling top-p.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Maximum tokens per completion.")] = None,
+    reward: Annotated[str | None, typer.Option(help="Reward that grades: a kind; by default the tasks' own.")] = None,
     greedy: Annotated[bool, typer.Option(help="Measure the greedy completion too.")] = True,
-    seed: Annotated[int, typer.Option(help="Of tasks and samples.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed of tasks and samples.")] = 0,
     output: Annotated[Path | None, typer.Option(help="Write the metrics to this file, as JSON.")] = None,
     json: Json = False,
 ) -> None:
@@ -109,7 +108,7 @@ def search(
         list[str] | None,
         typer.Argument(
             metavar="[KEY=VALUE]...",
-            help="Further settings: tasks.levels=[7,8]; of one strategy beam.width=2, of all that go step by step "
+            help="Further settings: tasks.levels=[7,8]; of one strategy beam.width=2, of all with steps "
             "step.by=lines, of the value model value.length_power=0.5 (see: lyceum components rollout).",
         ),
     ] = None,
@@ -128,41 +127,40 @@ def search(
             "'{rollout: {kind: segments, segment_tokens: 16}, choose: best}'. May be given several times."
         ),
     ] = None,
-    sizes: Annotated[str, typer.Option(help="Trajectories that a strategy finishes for each task.")] = "1,4,16",
+    sizes: Annotated[str, typer.Option(help="Numbers of trajectories per task.")] = "1,4,16",
     value: Annotated[
         str,
         typer.Option(
-            help="What ranks trajectories and steps: a kind (likelihood: the model's own), "
+            help="Value model that ranks trajectories and steps: a kind (likelihood: the model's own), "
             "the folder of a trained value or process model, or none."
         ),
     ] = "likelihood",
     tokens: Annotated[
         str | None,
         typer.Option(
-            help="Budgets a task at which accuracy is compared, such as 200,800, interpolated between the sizes; "
-            "by default four that all strategies have reached."
+            help="Token budgets per task at which accuracy is compared, such as 200,800, interpolated between sizes; "
+            "by default four that all strategies reach."
         ),
     ] = None,
-    n: Annotated[int, typer.Option("--n", help="At most so many tasks.")] = 200,
-    temperature: Annotated[float | None, typer.Option(help="Of what is sampled.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Of what is sampled.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Longest completion, in tokens.")] = None,
+    n: Annotated[int, typer.Option("--n", help="Maximum number of tasks.")] = 200,
+    temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Sampling top-p.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Maximum tokens per completion.")] = None,
     reward: Annotated[
-        str | None, typer.Option(help="What grades afterwards: a kind; by default what the tasks bring along.")
+        str | None, typer.Option(help="Reward that grades afterwards: a kind; by default the tasks' own.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of tasks and samples.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed of tasks and samples.")] = 0,
     output: Annotated[
         Path | None,
-        typer.Option(help="Folder for search.json, search.png and every answer; the same command goes on from it."),
+        typer.Option(help="Folder for search.json, search.png and every answer; the same command resumes from it."),
     ] = None,
     json: Json = False,
 ) -> None:
     """Search for answers at test time: accuracy against tokens spent, every strategy side by side.
 
     A strategy is a rollout, which grows a tree of trajectories, and a choice of one of them by votes, by likelihood or
-    by a value model, never by the verifier, which only says afterwards what was right. A size is how many trajectories
-    it finishes for a task.
-    Tokens spent are those fed to the model (what is shared, once), and those that a value model read.
+    by a value model; the verifier only grades the chosen one afterwards. A size is the number of trajectories per task.
+    Tokens spent are those fed to the model (shared prefixes count once), plus those that a value model read.
 
     For example: lyceum search runs/demo --strategy all --sizes 1,4,16 --output search
     """
@@ -193,18 +191,18 @@ def compare(
         list[str],
         typer.Argument(
             metavar="RECIPE... [KEY=VALUE]... [RECIPE:KEY=VALUE]...",
-            help="Recipes, grpo@wide for grpo under the label wide; keys for all, or for one.",
+            help="Recipes, grpo@wide for grpo under the label wide; keys for all, or for one of them.",
         ),
     ],
-    seeds: Annotated[int, typer.Option(help="Runs of each recipe.")] = 3,
+    seeds: Annotated[int, typer.Option(help="Runs per recipe.")] = 3,
     tokens: Annotated[
-        int | None, typer.Option(help="Tokens that each run samples; by default the recipe's steps count.")
+        int | None, typer.Option(help="Sampled tokens per run; by default each recipe's steps decide.")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Of the folder compare-NAME; by default the recipes.")] = None,
-    output: Annotated[str, typer.Option(help="Folder that holds it.")] = "runs",
+    name: Annotated[str | None, typer.Option(help="NAME of the folder compare-NAME; by default the recipes.")] = None,
+    output: Annotated[str, typer.Option(help="Folder that contains it.")] = "runs",
     json: Json = False,
 ) -> None:
-    """Compare recipes on the same tasks, seeds and budget. The same command goes on where it was stopped.
+    """Compare recipes on the same tasks, seeds and budget. The same command resumes where it was stopped.
 
     For example: lyceum compare grpo grpo@wide wide:objective.clip_high=0.28 --seeds 3 --tokens 200000
     """
@@ -217,9 +215,9 @@ def compare(
 def hints(
     tasks: Annotated[
         str,
-        typer.Argument(help="A .jsonl or .parquet file, a hub dataset, or a kind (chain), of which --n says how many."),
+        typer.Argument(help="A .jsonl or .parquet file, a hub dataset, or a kind (chain), which needs --n."),
     ],
-    output: Annotated[Path, typer.Option(help="A .jsonl file; what it has already is not asked for again.")],
+    output: Annotated[Path, typer.Option(help="A .jsonl file; tasks that it already has are skipped.")],
     keys: Annotated[
         list[str] | None,
         typer.Argument(metavar="[KEY=VALUE]...", help="Such as tasks.columns.prompt=question model.dtype=bfloat16"),
@@ -231,32 +229,33 @@ def hints(
     endpoint: Annotated[
         str | None,
         typer.Option(
-            help="URL of an OpenAI-compatible server, up to and with /v1. "
-            "Its key is read from the environment variable LYCEUM_API_KEY, and from nowhere else."
+            help="URL of an OpenAI-compatible server, up to and including /v1. "
+            "Its key is read only from the environment variable LYCEUM_API_KEY."
         ),
     ] = None,
     tiers: Annotated[
         str, typer.Option(help="Kinds of hints, from abstract to concrete.")
     ] = "knowledge,planning,solution",
     items: Annotated[int, typer.Option(help="Hints of each kind, each adding to those before it.")] = 4,
-    n: Annotated[int | None, typer.Option("--n", help="At most so many tasks; by default every row.")] = None,
-    concurrency: Annotated[int, typer.Option(help="Requests under way at once.")] = 8,
-    timeout_seconds: Annotated[float, typer.Option(help="After which a request to the endpoint is given up.")] = 120.0,
+    n: Annotated[int | None, typer.Option("--n", help="Maximum number of tasks; by default every row.")] = None,
+    concurrency: Annotated[int, typer.Option(help="Concurrent requests.")] = 8,
+    timeout_seconds: Annotated[float, typer.Option(help="Timeout of a request to the endpoint.")] = 120.0,
     retries: Annotated[
-        int, typer.Option(help="Further requests for a task, after a failure, nonsense, or hints that say the answer.")
+        int,
+        typer.Option(help="Maximum retries per task, after a failure, an unusable answer, or hints with the answer."),
     ] = 2,
-    temperature: Annotated[float, typer.Option(help="Of what is written.")] = 0.7,
-    max_tokens: Annotated[int, typer.Option(help="Longest answer of the model, in tokens.")] = 2048,
+    temperature: Annotated[float, typer.Option(help="Sampling temperature.")] = 0.7,
+    max_tokens: Annotated[int, typer.Option(help="Maximum tokens of the model's answer.")] = 2048,
     json: Json = False,
 ) -> None:
-    """Write ladders of hints for a dataset, which guidance then gives where a group fails.
+    """Write ladders of hints for a dataset, which guidance uses where a group fails.
 
     For example: lyceum hints data.jsonl --endpoint http://localhost:8000/v1 --model qwen --output hints.jsonl,
     then: lyceum train scaf-grpo tasks=hints.jsonl tasks.columns.hints=hints
 
     The model sees each problem with its answer and, where the task has one, its solution or demonstration. Hints that
-    say the answer are dropped and asked for again. Each row is written when it is done: the same command goes on where
-    it was stopped, and asks again for what failed. Exit code 1 where no task got hints.
+    reveal the answer are dropped and requested again. Each row is written when it is done: the same command resumes
+    where it was stopped, and retries what failed. Exit code 1 if no task got hints.
     """
     from lyceum.cli.hints import command
 
@@ -298,7 +297,7 @@ def components(
     kind: Annotated[str | None, typer.Argument(help="One of the slot's components.")] = None,
     json: Json = False,
 ) -> None:
-    """List what can stand in each place of a recipe, with its settings.
+    """List the components of each slot of a recipe, with their settings.
 
     For example: lyceum components credit gae
     """
@@ -315,7 +314,7 @@ def same(
         list[str] | None,
         typer.Argument(
             metavar="[RECIPE]... [KEY=VALUE]...",
-            help="Of two checkouts, what both train: by default every recipe, for two steps.",
+            help="For two checkouts, recipes to train with both: by default all, for two steps.",
         ),
     ] = None,
     json: Json = False,
@@ -325,7 +324,7 @@ def same(
     For example: lyceum train grpo digests=true --name a, the same under another version or on another machine as b,
     then: lyceum same runs/a runs/b
 
-    Of two checkouts it trains recipes by the code of each, side by side. Exit code 1 where something differs.
+    Given two checkouts, it trains recipes with the code of each, side by side. Exit code 1 if anything differs.
     """
     from lyceum.cli.same import command
 

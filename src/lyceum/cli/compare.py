@@ -27,7 +27,7 @@ def command(
         try:
             found = api.run_plan(planned, progress=out.progress, began=out.show)
         except (Interrupted, KeyboardInterrupt):
-            lines = ["what is finished stays; to go on:", again]
+            lines = ["finished runs are kept; to continue:", again]
             raise Failure(STOPPED, lines, path=str(planned.folder), resume=again) from None
         document = {"path": str(planned.folder), **found.to_json()}
         out.json(document)
@@ -36,4 +36,4 @@ def command(
         out.show("", cost_table(found), "", table(found), *(f"note: {note}" for note in found.notes), "")
         out.show(f"metrics  {planned.folder / 'comparison.json'}", f"plot     {planned.folder / 'comparison.png'}")
         if found.learnt_nothing:
-            raise Failure(NOTHING_LEARNT, ["no run learnt anything, so that there is nothing to compare"], **document)
+            raise Failure(NOTHING_LEARNT, ["no run learnt anything, so there is nothing to compare"], **document)

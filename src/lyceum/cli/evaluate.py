@@ -60,11 +60,11 @@ def command(
         out.show("", accuracy_table(metrics), *reward_lines(metrics))
         out.show(
             f"{count(metrics['tokens_sampled'])} tokens sampled in {metrics['seconds']:.1f} s, "
-            f"{metrics['completion_tokens_mean']:.1f} a completion"
+            f"{metrics['completion_tokens_mean']:.1f} per completion"
         )
         if metrics["truncated"]:
             limit = metrics["sampling"]["max_completion_tokens"]
-            out.show(f"{100 * metrics['truncated']:.1f} % of the samples were cut at {limit} tokens (--max-tokens)")
+            out.show(f"{100 * metrics['truncated']:.1f} % of samples were truncated at {limit} tokens (--max-tokens)")
         out.show(*ungraded_lines(metrics))
         if unwritten:
             raise Failure(FAILED, unwritten)

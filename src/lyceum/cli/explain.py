@@ -1,4 +1,4 @@
-"""What settings are, read off their pydantic models: type, bounds, default, meaning."""
+"""Describes settings from their pydantic models: type, bounds, default, meaning."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<", "min_length": "at least"
 
 
 def about(model: type[BaseModel]) -> str:
-    """The docstring, on one line each paragraph."""
+    """The docstring, one line per paragraph."""
     paragraphs = (model.__doc__ or "").strip().split("\n\n")
     return "\n".join(" ".join(paragraph.split()).replace("``", "") for paragraph in paragraphs)
 
 
 def meaning(field: FieldInfo) -> str:
-    """The sentence under a setting, without the marks of its markup."""
+    """The docstring of a setting, without markup."""
     return " ".join((field.description or "").split()).replace("``", "")
 
 
 def settings(model: type[BaseModel], above: str = "") -> list[dict[str, Any]]:
-    """Each setting as {key, type, bounds, default, about}, those of nested settings behind their own key."""
+    """Each setting as {key, type, bounds, default, about}, those of nested settings after their own key."""
     found: list[dict[str, Any]] = []
     for name, field in model.model_fields.items():
         if name == "kind":
@@ -55,7 +55,7 @@ def settings(model: type[BaseModel], above: str = "") -> list[dict[str, Any]]:
 
 
 def model_inside(annotation: Any) -> type[BaseModel] | None:
-    """The settings class that a field holds, also one that may be null."""
+    """The settings class of a field, also if it may be null."""
     inner = [each for each in typing.get_args(annotation) if each is not type(None)] if _is_union(annotation) else []
     for candidate in inner or [annotation]:
         if isinstance(candidate, type) and issubclass(candidate, BaseModel):
@@ -64,7 +64,7 @@ def model_inside(annotation: Any) -> type[BaseModel] | None:
 
 
 def slot_of(field: FieldInfo) -> str | None:
-    """The slot whose components may stand here; None for a plain setting."""
+    """The slot that a field takes components of; None for a plain setting."""
     for place in (*field.metadata, *_metadata(field.annotation)):
         slot = getattr(place, "slot", None)
         if isinstance(slot, str):
@@ -80,7 +80,7 @@ def type_of(field: FieldInfo) -> str:
 
 
 def words(annotation: Any) -> str:
-    """``std | none | batch``, ``number``, ``list of int``: a type as one says it."""
+    """``std | none | batch``, ``number``, ``list of int``: a type in words."""
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Literal:
         return " | ".join(map(str, inner))
@@ -100,30 +100,30 @@ def words(annotation: Any) -> str:
 
 def bounds_of(field: FieldInfo) -> str:
     places = [*field.metadata]
-    if not _is_list(field.annotation):  # what bounds a list's items is not what bounds the list
+    if not _is_list(field.annotation):  # bounds of a list's items are not bounds of the list
         places += [place for outer in _metadata(field.annotation) for place in getattr(outer, "metadata", [outer])]
     bounds = [(sign, getattr(place, name, None)) for place in places for name, sign in BOUNDS.items()]
     return ", ".join(f"{sign} {bound:g}" for sign, bound in bounds if isinstance(bound, int | float))
 
 
 def default_of(field: FieldInfo) -> Any:
-    """As plain values; None for a required one too, which ``required`` tells apart."""
+    """The default as plain values; also None if required, see ``required``."""
     value = field.get_default(call_default_factory=True, validated_data={})
     return None if value is PydanticUndefined else plain_settings(value)
 
 
 def plain_settings(value: Any) -> Any:
-    """A setting's value as JSON and YAML take it, components and other settings inside as mappings."""
+    """A setting's value as JSON and YAML take it, nested components and settings as mappings."""
     return plain(value, other=lambda settings: settings.model_dump(mode="json"))
 
 
 def shown(value: Any) -> str:
-    """A plain value as YAML writes it in one line."""
+    """A plain value as one line of YAML."""
     return value if isinstance(value, str) and value else to_json(value, other=str)
 
 
 def _metadata(annotation: Any) -> list[Any]:
-    """Of every Annotated inside: ``tuple[Annotated[RewardSettings, slot("reward")], ...]``."""
+    """Metadata of every Annotated inside: ``tuple[Annotated[RewardSettings, slot("reward")], ...]``."""
     found = list(getattr(annotation, "__metadata__", ()))
     for inner in typing.get_args(annotation):
         found += _metadata(inner)

@@ -18,12 +18,12 @@ def command(tasks: str, keys: Sequence[str], *, output: Path, tiers: str, as_jso
         found = write_hints(tasks, keys, output=output, tiers=names, progress=out.progress, **how)
         lines = [
             f"{found.written} of {found.tasks} tasks got {found.hints} hints in {found.seconds:.1f} s"
-            + (f"; {found.already_there} had theirs already" if found.already_there else ""),
+            + (f"; {found.already_there} already had theirs" if found.already_there else ""),
         ]
         if found.leaks_dropped:
-            lines.append(f"{found.leaks_dropped} hints said the answer and were dropped")
+            lines.append(f"{found.leaks_dropped} hints revealed the answer and were dropped")
         if found.asked_again:
-            lines.append(f"{found.asked_again} times a task was asked for again")
+            lines.append(f"{found.asked_again} retries")
         if found.failed:
             lines.append(f"tasks without hints: {found.failed}")
             lines += [f"  {times} x {reason}" for reason, times in found.failures.most_common()]
@@ -32,5 +32,5 @@ def command(tasks: str, keys: Sequence[str], *, output: Path, tiers: str, as_jso
         out.json(found.to_json())
         out.show(*lines)
         if found.failed:
-            out.show("the same command asks for these again")
+            out.show("the same command retries these")
         out.show(f"next    lyceum train scaf-grpo tasks={found.output} tasks.columns.hints=hints")

@@ -1,6 +1,6 @@
-"""How a command ends: its exit code, and what is said of errors, to people or as JSON.
+"""How a command ends: its exit code, and errors as text or JSON.
 
-0: done. 1: it failed while running. 2: the command or its input cannot be used; nothing was loaded or written over.
+0: done. 1: it failed while running. 2: the command or its input is invalid; nothing was loaded or overwritten.
 3: nothing was learnt, or nothing could be graded. 130: stopped by Ctrl-C.
 """
 
@@ -24,12 +24,12 @@ FAILED, UNUSABLE, NOTHING_LEARNT, STOPPED = 1, 2, 3, 130
 
 
 class Failure(Exception):
-    """A command's end that is no mistake of the program.
+    """A command failed for a reason that is not a bug.
 
     Args:
         code: exit code.
-        lines: what to tell.
-        more: further entries of the JSON.
+        lines: the message.
+        more: further entries of the JSON output.
     """
 
     def __init__(self, code: int, lines: Sequence[str], **more: Any) -> None:
@@ -38,10 +38,10 @@ class Failure(Exception):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; gives its exit code.
+    """Run a command; returns its exit code.
 
     Args:
-        argv: its words; None takes those of the process, whose last doing this is.
+        argv: its arguments; None takes the process's, which is expected to exit afterwards.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     as_json = "--json" in arguments
@@ -49,11 +49,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     with plain_messages():
         code = _run(arguments, as_json=as_json)
     if outlet is not None and outlet.failed is not None:
-        lost = f"standard output could not be written ({outlet.failed.strerror}); what was shown is not whole"
+        lost = f"standard output could not be written ({outlet.failed.strerror}); the output above is incomplete"
         say(Failure(FAILED, [lost]), as_json=False)
         code = code or FAILED
     if as_json and argv is None:
-        # Libraries that say goodbye when Python exits (trackio) say it on standard error.
+        # What libraries print when Python exits (trackio) goes to standard error.
         _flush()
         os.dup2(2, 1)
     return code
@@ -63,9 +63,9 @@ def _run(arguments: list[str], *, as_json: bool) -> int:
     from lyceum.cli.app import app
 
     try:
-        # typer would print usage errors itself, and could not as JSON.
+        # Not standalone: typer would print usage errors itself, and not as JSON.
         code = app(args=arguments or ["--help"], prog_name="lyceum", standalone_mode=False)
-        if code == STOPPED:  # typer makes this of Ctrl-C, and says nothing
+        if code == STOPPED:  # typer's code for Ctrl-C
             raise KeyboardInterrupt
         _flush()
         return code if isinstance(code, int) else 0
@@ -73,7 +73,7 @@ def _run(arguments: list[str], *, as_json: bool) -> int:
         return end.exit_code
     except (KeyboardInterrupt, typer.Abort):
         failure = Failure(STOPPED, ["stopped"])
-    except (Exception, SystemExit) as error:  # a reward's file may end in sys.exit(), which must not end us in silence
+    except (Exception, SystemExit) as error:  # a reward's file may call sys.exit(), which must be reported
         found = failure_of(error)
         if found is None:
             print(printable(traceback.format_exc()), end="", file=sys.stderr)
@@ -86,12 +86,12 @@ def _run(arguments: list[str], *, as_json: bool) -> int:
 
 
 def _flush() -> None:
-    if sys.stdout is not None:  # None where whoever started the process closed it
+    if sys.stdout is not None:  # None if the parent process closed it
         sys.stdout.flush()
 
 
 def failure_of(error: BaseException) -> Failure | None:
-    """What a known exception means to whoever typed the command; None for one that is a mistake of the program."""
+    """A known exception as a message for the user; None for a bug."""
     from lyceum.utils.errors import RecipeError
 
     if isinstance(error, Failure):
@@ -108,8 +108,8 @@ def failure_of(error: BaseException) -> Failure | None:
         from lyceum.utils.atomic_files import FULL
 
         what = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
-        advice = "; make room, then go on with --resume" if error.errno in FULL else ""
-        # Whatever was to be found or written there, nobody can give a file such a name.
+        advice = "; free some space, then continue with --resume" if error.errno in FULL else ""
+        # No file can have such a name: the input is invalid.
         code = UNUSABLE if error.errno == errno.ENAMETOOLONG else FAILED
         return Failure(code, [f"{what}{advice}"])
     return None

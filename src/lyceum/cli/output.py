@@ -1,4 +1,4 @@
-"""Where a command writes: tables for people, or one JSON document."""
+"""A command's output: tables for people, or one JSON document."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lyceum.utils.terminal import Console
 
 @contextlib.contextmanager
 def printing(as_json: bool) -> Iterator[Output]:
-    """Give the command its output. Under ``--json`` whatever else prints (a user's reward) goes to standard error."""
+    """Give the command its output. Under ``--json`` all other prints (a user's reward) go to standard error."""
     output = Output(as_json)
     with _all_to_standard_error() if as_json else contextlib.nullcontext():
         yield output
@@ -25,13 +25,13 @@ def printing(as_json: bool) -> Iterator[Output]:
 
 @contextlib.contextmanager
 def _all_to_standard_error() -> Iterator[None]:
-    """Python's standard output, and the descriptor below it: a child process does not ask Python where to write."""
-    if sys.stdout is not None:  # closed by whoever started the process
+    """Redirect Python's standard output and its file descriptor, which child processes write to."""
+    if sys.stdout is not None:  # None if the parent process closed it
         sys.stdout.flush()
     with contextlib.redirect_stdout(sys.stderr):
         try:
             kept = os.dup(1)
-        except OSError:  # closed, so that no child can write there either
+        except OSError:  # closed: no child process can write there either
             yield
             return
         try:
@@ -46,7 +46,7 @@ class Output:
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
         self._document: list[Any] = []
-        # Asked of the stream each time, since tests and notebooks replace it.
+        # Read sys.stdout each time, since tests and notebooks replace it.
         self.console = Console(file=sys.stdout)
 
     @property
@@ -54,7 +54,7 @@ class Output:
         return "silent" if self.as_json else "auto"
 
     def json(self, document: Any) -> None:
-        """The document, printed once the command has nothing else to do; nothing where people read."""
+        """Set the document that is printed when the command is done; nothing without ``--json``."""
         if self.as_json:
             self._document = [document]
 
@@ -63,7 +63,7 @@ class Output:
             print(to_json(document, indent=2, other=str))
 
     def show(self, *parts: Any) -> None:
-        """Tables and lines; nothing under ``--json``."""
+        """Print tables and lines; nothing under ``--json``."""
         if not self.as_json:
             for part in parts:
                 self.console.print(Text(part) if isinstance(part, str) else part, soft_wrap=isinstance(part, str))

@@ -47,12 +47,12 @@ def show_recipe(out: Output, name: str, keys: Sequence[str]) -> None:
     from rich.syntax import Syntax
 
     text = "\n".join(commented(recipe))
-    # Coloured for a terminal alone: what goes into a file is YAML as it is.
+    # Coloured only for a terminal: a file gets plain YAML.
     out.show(Syntax(text, "yaml", background_color="default", word_wrap=True) if out.console.is_terminal else text)
 
 
 def commented(value: Any, indent: str = "") -> list[str]:
-    """Settings as YAML, each key under its meaning; where a component stands, the others that could."""
+    """Settings as YAML, each key with its meaning as a comment, and for a slot the kinds that it takes."""
     from textwrap import wrap
 
     from lyceum.cli.explain import bounds_of, meaning, slot_of

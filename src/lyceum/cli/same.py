@@ -1,4 +1,4 @@
-"""``lyceum same``: where two runs, or the runs of two checkouts, first part."""
+"""``lyceum same``: where two runs, or the runs of two checkouts, first differ."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from lyceum.utils.numbers import to_json
 from lyceum.utils.terminal import quoted
 
 SHOWN = 8
-"""Names that are shown of those that differ."""
+"""Maximum number of differing names shown."""
 
 USUAL = ("steps=2", "evaluate.n=0", "checkpoint_every=0", "track=[]")
-"""Of the runs of two checkouts, before what is given."""
+"""Default keys for the runs of two checkouts."""
 
 _TRAIN = """
 import json, os, sys
@@ -37,7 +37,7 @@ for name in names:
     except BrokenPipeError:  # nobody waits any more
         os._exit(1)
 """
-"""What a process of each checkout runs: only what every version since ``digests`` has."""
+"""The program that each checkout's process runs: uses only what every version since ``digests`` has."""
 
 
 def command(a: Path, b: Path, words: Sequence[str], *, as_json: bool) -> None:
@@ -59,7 +59,7 @@ def command(a: Path, b: Path, words: Sequence[str], *, as_json: bool) -> None:
 
 
 def of_runs(name: str, a: Path, b: Path) -> dict[str, Any]:
-    """Two runs' first difference, and what they were made with where that differs too."""
+    """Two runs' first difference, and differences of their recipes and versions."""
     from lyceum.run.digests import first_difference, read_digests
     from lyceum.run.folder import differences
     from lyceum.run.reader import read_recipe, read_summary
@@ -73,7 +73,7 @@ def of_runs(name: str, a: Path, b: Path) -> dict[str, Any]:
 
 
 def of_checkouts(a: Path, b: Path, words: Sequence[str], out: Output) -> list[dict[str, Any]]:
-    """Every recipe, or those that are named, trained for two steps by each of two checkouts, side by side."""
+    """Train all recipes, or the named ones, for two steps with each of two checkouts, side by side."""
     from lyceum.recipe.files import recipe_names
     from lyceum.utils.progress import track
 
@@ -95,7 +95,7 @@ def of_checkouts(a: Path, b: Path, words: Sequence[str], out: Output) -> list[di
 
 
 def _start(checkout: Path, output: Path, recipes: Sequence[str], keys: Sequence[str]) -> subprocess.Popen[str]:
-    """A process that trains by a checkout's own code, one thread, since two run at once."""
+    """A process that trains with a checkout's own code, on one thread, since two run at once."""
     source = str((checkout / "src").resolve())
     environment = {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
@@ -112,14 +112,14 @@ def _start(checkout: Path, output: Path, recipes: Sequence[str], keys: Sequence[
 
 
 def _next(process: subprocess.Popen[str]) -> str | None:
-    """How the process's next run ended: None where it did well."""
+    """The error that the process's next run ended with; None if it succeeded."""
     assert process.stdout is not None
     line = process.stdout.readline()
     return json.loads(line) if line else f"the process died with status {process.wait()}"
 
 
 def _of_ended(name: str, ended: Sequence[str | None], runs: Sequence[Path]) -> dict[str, Any]:
-    """What two runs of one recipe have in common: where both were refused, the words."""
+    """Compare two runs of one recipe; if both were refused, their messages."""
     if ended == [None, None]:
         return of_runs(name, *runs)
     values = None if ended[0] == ended[1] else {"ended": tuple(ended)}
@@ -128,7 +128,7 @@ def _of_ended(name: str, ended: Sequence[str | None], runs: Sequence[Path]) -> d
 
 
 def lines_of(found: Sequence[dict[str, Any]]) -> list[str]:
-    """For people: a line for what is the same, the first names and values for what is not."""
+    """As text: one line per run that is the same, the first names and values of one that differs."""
     lines: list[str] = []
     for each in found:
         differs = each["differs"]

@@ -14,7 +14,7 @@ from lyceum.cli.output import printing
 def command(
     strategies: Sequence[str], sizes: str, tokens: str | None, *, output: Path | None, as_json: bool, **given: Any
 ) -> None:
-    """Search and show what was found.
+    """Search and show the results.
 
     Args:
         strategies: names with commas between them, or one strategy as a YAML mapping each.
@@ -35,9 +35,9 @@ def command(
                 **given,
             )
         except (Interrupted, KeyboardInterrupt):
-            kept = "nothing was kept; with --output the same command goes on where it was stopped"
+            kept = "nothing was kept; with --output the same command resumes where it was stopped"
             if output is not None:
-                kept = f"what is finished stays in {output}; the same command goes on from there"
+                kept = f"finished results are kept in {output}; the same command resumes from there"
             more = {} if output is None else {"path": str(output)}
             raise Failure(STOPPED, [kept], **more) from None
         metrics = found.to_json()
@@ -60,17 +60,17 @@ def command(
             out.show(*(f"  {reason}" for reason in sorted(reasons)))
         unanswered = sum(cell["unanswered"] for cell in metrics["cells"])
         if unanswered:
-            out.show("", f"{unanswered} searches finished no trajectory and count as wrong")
+            out.show("", f"{unanswered} searches finished no trajectory and count as incorrect")
         out.show(*(f"note: {note}" for note in metrics["notes"]))
         if output is not None:
             out.show("", f"metrics  {output / 'search.json'}", f"plot     {output / 'search.png'}")
 
 
 def parse_strategies(text: str) -> list[Any]:
-    """Strategies as they are typed: names with commas between them, or ``{rollout: ..., choose: ...}``.
+    """Strategies as a user types them: names with commas between them, or ``{rollout: ..., choose: ...}``.
 
     Raises:
-        RecipeError: what begins with a brace is not YAML.
+        RecipeError: the text begins with a brace but is not YAML.
     """
     from lyceum.recipe.schema import read_override
 

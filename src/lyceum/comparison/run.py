@@ -1,4 +1,4 @@
-"""Running a comparison: recipes times seeds on equal terms; what is finished stays, what was interrupted resumes."""
+"""Running a comparison: recipes times seeds on equal terms; finished runs are kept, interrupted ones resume."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from lyceum.utils.errors import NothingGraded, RecipeError, nearest
 from lyceum.utils.terminal import quoted
 
 CURVE = 5
-"""Evaluations on the way, where no recipe says how often: the figure is accuracy against tokens."""
+"""Default number of evaluations during training, for the plot of accuracy against tokens."""
 
 MOST_SEEDS, MOST_TOKENS = 1000, 10**15
-"""Runs of a recipe, and tokens that each samples. Each run is planned before the first begins."""
+"""Maximum runs per recipe, and maximum sampled tokens per run. All runs are planned before the first begins."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class Plan:
     labels: list[str]
 
     def run(self, interrupted: Callable[[], bool], began: Callable[[str], None] | None = None) -> Comparison:
-        """Train what is not finished, compare, write comparison.json and comparison.png.
+        """Train the missing runs, compare, write comparison.json and comparison.png.
 
         Args:
-            interrupted: asked between steps.
-            began: told of each run before it begins or is found finished.
+            interrupted: called between steps.
+            began: called with a line about each run before it begins or is skipped as finished.
         """
         for number, recipe in enumerate(self.recipes, 1):
             finished = is_finished(recipe)
@@ -47,7 +47,7 @@ class Plan:
             if not finished:
                 train(recipe, resume="auto", interrupted=interrupted)
             refuse_unmeasured(recipe)
-        # By recipe and not by seed: the first is what the others are measured against.
+        # By recipe and not by seed: the first is the baseline.
         ordered = [recipe for label in self.labels for recipe in self.recipes if recipe.label == label]
         found = compare([folder_of(recipe) for recipe in ordered])
         found.write(self.folder)
@@ -64,14 +64,14 @@ def plan(
     name: str | None,
     output: str,
 ) -> Plan:
-    """Everything checked before the first run begins.
+    """Check everything before the first run begins.
 
     Args:
         recipes: names or files; ``NAME@LABEL`` gives a label.
         shared: overrides of every recipe.
-        own: label -> overrides of that recipe alone, which come last.
+        own: label -> overrides of that recipe only, applied last.
         seeds: runs of each recipe, with seeds from the recipe's own on.
-        tokens: that each online stage samples; None leaves every recipe its steps.
+        tokens: sampled tokens per run; None keeps every recipe's steps.
         name: of the folder ``output/compare-NAME``; by default the labels.
         output: folder that holds it.
     Raises:
@@ -112,7 +112,7 @@ def plan(
 
 
 def refuse_what_a_comparison_decides(shared: Overrides, own: Mapping[str, Overrides], *, tokens: int | None) -> None:
-    """Raise RecipeError for keys that a comparison sets itself, so that what was typed would do nothing."""
+    """Raise RecipeError for keys that a comparison sets itself, so that giving them would have no effect."""
     decided = {
         "output": "--output DIR",
         "name": "--name NAME, of the comparison's folder",
@@ -134,7 +134,7 @@ def refuse_what_a_comparison_decides(shared: Overrides, own: Mapping[str, Overri
 
 
 def labels_of(recipes: Sequence[str]) -> dict[str, str]:
-    """Label -> recipe; a recipe without a label is called by its name, a second one of a name ``NAME-2``."""
+    """Label -> recipe; a recipe without a label is labelled by its name, a second one of that name ``NAME-2``."""
     found: dict[str, str] = {}
     for given in recipes:
         file, at, label = given.rpartition("@")
@@ -148,7 +148,7 @@ def labels_of(recipes: Sequence[str]) -> dict[str, str]:
 
 
 def split_own(arguments: Sequence[str]) -> tuple[list[str], list[str], dict[str, list[str]]]:
-    """A command's words: recipes, ``key=value`` for all, and ``LABEL:key=value`` for one."""
+    """Split a command's arguments into recipes, ``key=value`` for all, and ``LABEL:key=value`` for one."""
     recipes: list[str] = []
     shared: list[str] = []
     own: dict[str, list[str]] = {}
@@ -165,10 +165,10 @@ def split_own(arguments: Sequence[str]) -> tuple[list[str], list[str], dict[str,
 
 
 def with_budget(recipe: Recipe, tokens: int, *, keep_steps: bool) -> Recipe:
-    """The recipe with online stages that end once they have sampled so many tokens, all together.
+    """The recipe with online stages that end once they have sampled ``tokens`` tokens in total.
 
-    Each gets its share by its steps. Their steps are raised to what the budget could last for at most, unless someone
-    named them or the learning rate follows them.
+    Each stage's share is proportional to its steps. Steps are raised to the most that the budget could last, unless the
+    user set them or the learning rate schedule depends on them.
     """
     stages = []
     all_steps, given = sum(stage.steps for stage in recipe.stages), 0
@@ -189,7 +189,7 @@ def on_equal_terms(recipes: Sequence[Recipe]) -> list[Recipe]:
     """The recipes with the first one's evaluation.
 
     Raises:
-        RecipeError: they differ in tasks, model or seed, so that a difference would not be the method's.
+        RecipeError: they differ in tasks, model or seed, which would confound the comparison.
     """
     first = recipes[0]
     lines = []
@@ -209,14 +209,14 @@ def on_equal_terms(recipes: Sequence[Recipe]) -> list[Recipe]:
         raise RecipeError("evaluate.n: got 0; allowed: 1 or more, since accuracy is what is compared")
     every = evaluation.every or max(1, min(stage.steps for stage in first.stages) // CURVE)
     if not evaluation.every and any(stage.composition().max_tokens for stage in first.stages):
-        every = 10  # the steps are not known then
+        every = 10  # the number of steps is not known then
     sampling = evaluation.sampling or first.stages[-1].sampling
     same = evaluation.model_copy(update={"sampling": sampling, "every": every})
     return [recipe.model_copy(update={"evaluate": same}) for recipe in recipes]
 
 
 def refuse_other_runs(recipes: Sequence[Recipe]) -> None:
-    """Raise RecipeError where a folder holds a run of another recipe, before the first one begins."""
+    """Raise RecipeError if a folder holds a run of another recipe, before the first run begins."""
     lines = []
     for recipe in recipes:
         check_run_folder(recipe)
@@ -230,17 +230,17 @@ def refuse_other_runs(recipes: Sequence[Recipe]) -> None:
 
 
 def refuse_unmeasured(recipe: Recipe) -> None:
-    """Raise NothingGraded where a finished run has no accuracy: the runs after it would have none either."""
+    """Raise NothingGraded if a finished run has no accuracy: the runs after it would have none either."""
     after = read_run_folder(folder_of(recipe)).summary.get("after")
     if after and not after.get("overall"):
         why = [f"{times} x {reason}" for reason, times in (after.get("reasons_ungraded") or {}).items()]
         if unjudged := after.get("unjudged"):
-            why.append(f"{unjudged} x a reward other than 0 and 1, which says neither right nor wrong")
+            why.append(f"{unjudged} x a reward other than 0 and 1, which says neither correct nor incorrect")
         raise NothingGraded([f"{recipe.name}: none of its held-out completions has a verdict to compare:", *why])
 
 
 def is_finished(recipe: Recipe) -> bool:
-    """Whether this run has been done, its report written."""
+    """Whether this run is finished and its report written."""
     folder = folder_of(recipe)
     whole = all((folder / name).is_file() for name in ("recipe.yaml", "report.html"))
     return whole and read_run_folder(folder).finished
@@ -255,7 +255,7 @@ def _plain(value: Any) -> Any:
 
 
 def _differing(here: Any, there: Any) -> tuple[str, str]:
-    """Two values in the keys in which they differ."""
+    """Two values, reduced to the keys in which they differ."""
     if isinstance(here, dict) and isinstance(there, dict):
         keys = [key for key in {**here, **there} if here.get(key) != there.get(key)]
         both = ({key: each.get(key) for key in keys} for each in (here, there))

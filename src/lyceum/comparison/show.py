@@ -1,4 +1,4 @@
-"""A comparison for the eye: rich tables for the terminal, a plot of held-out accuracy against tokens sampled."""
+"""A comparison as tables for the terminal, and a plot of held-out accuracy against tokens sampled."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from lyceum.utils.levels import level_order
 from lyceum.view.plots import accuracy_figure, count, label_ends, line_style
 
 MOST_COLUMNS = 4
-"""Recipes beside each other with their intervals: what 80 columns hold."""
+"""Maximum recipes side by side with their intervals, to fit 80 columns."""
 
 
 def table(comparison: Comparison) -> Table:
-    """What each recipe reached. Shares in %, differences in points, each with its 95 % interval."""
+    """Each recipe's accuracy in % and differences in points, with 95 % intervals."""
     first = comparison.recipes[0].recipe
     found = Table(title=None, caption=comparison.sentence, caption_justify="left", caption_style="")
     for name in ("recipe", "seeds"):
@@ -36,7 +36,7 @@ def table(comparison: Comparison) -> Table:
 
 
 def named(result: RecipeResult) -> str:
-    """The recipe, and below it which of its seeds learnt nothing."""
+    """The recipe's name, and below it the seeds that learnt nothing."""
     if not result.learnt_nothing:
         return result.recipe
     some = "" if result.learnt_nothing == result.seeds else f" by {', '.join(map(str, result.learnt_nothing))}"
@@ -44,7 +44,8 @@ def named(result: RecipeResult) -> str:
 
 
 def cost_table(comparison: Comparison) -> Table:
-    """What that cost: means over seeds, and the tokens to where the first recipe ended as a share of its own."""
+    """Each recipe's cost: means over seeds, and the tokens to reach the first recipe's final accuracy, relative to
+    it."""
     found = Table()
     found.add_column("recipe")
     for name in ("tokens sampled", "trained", "seconds", f"tokens to {comparison.recipes[0].recipe}'s final"):
@@ -62,7 +63,7 @@ def cost_table(comparison: Comparison) -> Table:
 
 
 def levels_table(comparison: Comparison) -> Table:
-    """Final held-out accuracy by level, in %: one column a recipe, or one row where recipes are many."""
+    """Final held-out accuracy by level, in %: one column per recipe, or one row per recipe if there are many."""
     levels = sorted({level for result in comparison.recipes for level in result.by_level}, key=level_order)
     if len(comparison.recipes) > MOST_COLUMNS:
         return _levels_in_columns(comparison, levels)
@@ -88,7 +89,8 @@ def _levels_in_columns(comparison: Comparison, levels: Sequence[str]) -> Table:
 
 
 def plot(comparison: Comparison, path: Path) -> Path:
-    """Held-out accuracy against tokens sampled, one line a recipe, its seeds' range as a band; written to ``path``."""
+    """Held-out accuracy against tokens sampled, one line per recipe, with the range over seeds as a band; written to
+    ``path``."""
     figure, axes = accuracy_figure("tokens sampled", "held-out accuracy")
     ends: list[tuple[float, float, str, str]] = []
     for i, result in enumerate(comparison.recipes):

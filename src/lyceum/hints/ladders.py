@@ -1,4 +1,4 @@
-"""What is asked of a model that writes hints, and what is kept of its answer."""
+"""The prompt of a model that writes hints, and parsing of its answer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TIERS = {
 
 @dataclass(frozen=True)
 class Settings:
-    """How ladders are asked for."""
+    """Settings of the requests for hint ladders."""
 
     tiers: tuple[str, ...] = tuple(TIERS)
     items: int = 4
@@ -44,14 +44,14 @@ class Settings:
 
 
 class Nonsense(WriterError):
-    """An answer that holds no ladder."""
+    """An answer that contains no hint ladder."""
 
     def __init__(self) -> None:
         super().__init__("an answer that is no ladder of hints", again=True)
 
 
 def request_for(task: Task, settings: Settings) -> list[Message]:
-    """The chat that asks for a task's ladder."""
+    """The chat messages that request a task's ladder."""
     wanted = "\n".join(f"- {tier}: {TIERS[tier]}" for tier in settings.tiers)
     shape = to_json({tier: ["...", "..."] for tier in settings.tiers})
     asked = [message for message in task.messages if message["role"] != "assistant"]
@@ -72,10 +72,10 @@ def request_for(task: Task, settings: Settings) -> list[Message]:
 
 
 def read_ladder(text: str, settings: Settings) -> list[Hint]:
-    """The hints in a model's answer, tier by tier; whatever stands around the last fitting JSON object is ignored.
+    """The hints in a model's answer, tier by tier; text around the last matching JSON object is ignored.
 
     Raises:
-        Nonsense: it holds none.
+        Nonsense: it contains none.
     """
     decoder = json.JSONDecoder()
     ladder: list[Hint] = []
@@ -99,15 +99,15 @@ def _hints_in(found: Any, settings: Settings) -> list[Hint]:
     for tier in settings.tiers:
         hints = found.get(tier)
         texts = [hint.strip() for hint in hints if isinstance(hint, str)] if isinstance(hints, list) else []
-        # Half of a surrogate pair, which JSON can write, no file of text can hold.
+        # JSON can hold half a surrogate pair, a text file cannot.
         ladder += [Hint(tier, hint) for hint in texts if hint and is_unicode(hint)][: settings.items]
     return ladder
 
 
 def without_leaks(task: Task, ladder: Sequence[Hint]) -> list[Hint]:
-    """The hints that can be given, with all that their tier said before them, without saying the answer."""
+    """The hints that do not reveal the answer when given with the earlier ones of their tier."""
     kept: list[Hint] = []
-    # What a source knows of its own hints it does not know of these.
+    # The source's ``hints_leak`` is about its own hints, not these.
     task = replace(task, hints_leak=None)
     for hint in ladder:
         given = levels_of([*kept, hint], [hint.tier])

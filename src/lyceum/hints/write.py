@@ -1,4 +1,4 @@
-"""Ladders of hints for a dataset, written offline by any model: what guidance later gives where a group fails.
+"""Ladders of hints for a dataset, written offline by any model, for guidance to use where a group fails.
 
 ::
 
@@ -39,21 +39,21 @@ from lyceum.utils.library_messages import quiet
 from lyceum.utils.numbers import plain, to_json
 
 KEY, HINTS = "hints_of", "hints"
-"""Columns of the output: which problem a row is, and its ladder."""
+"""Columns of the output: the problem's key, and its ladder."""
 
 BEGINNING = f'{{"{KEY}": '.encode()
-"""Of every line of the output."""
+"""Beginning of every line of the output."""
 
 PAUSE_SECONDS = 0.5
-"""Before a request is sent again after a failure of the endpoint; twice as long each further time."""
+"""Pause before a retry after a failure of the endpoint; doubled at each further retry."""
 
 LONGEST_SECONDS = 86_400
-"""That a request may take."""
+"""Maximum timeout of a request."""
 
 
 @dataclass
 class Written:
-    """What came of it."""
+    """Result of writing hints."""
 
     output: Path
     tasks: int
@@ -61,12 +61,12 @@ class Written:
     written: int = 0
     hints: int = 0
     asked_again: int = 0
-    """Requests beyond each task's first."""
+    """Number of retries over all tasks."""
     leaks_dropped: int = 0
-    """Hints that said the answer."""
+    """Hints dropped because they reveal the answer."""
     seconds: float = 0.0
     failures: Counter[str] = field(default_factory=Counter)
-    """Tasks without hints, by reason."""
+    """Reason -> number of tasks without hints."""
     failed_tasks: list[dict[str, str]] = field(default_factory=list)
 
     @property
@@ -95,26 +95,26 @@ def write_hints(
     max_tokens: int = 2048,
     progress: display.Mode = "auto",
 ) -> Written:
-    """Have a model write a ladder of hints for each task; rows that the output has already are skipped.
+    """Have a model write a ladder of hints for each task; rows that the output already has are skipped.
 
     Args:
         tasks: as for :func:`lyceum.train`.
         overrides: ``tasks.KEY=value`` and ``model.KEY=value``, as on the command line.
         output: a .jsonl file; each row is the task's own with the columns ``hints`` and ``hints_of``.
-        model: a local one as for :func:`lyceum.train`; with an endpoint, the name that it knows the model by.
+        model: a local one as for :func:`lyceum.train`; with an endpoint, the model's name there.
         endpoint: URL of an OpenAI-compatible server; its key is in the environment variable ``LYCEUM_API_KEY``.
         tiers: kinds of hints, from abstract to concrete.
-        items: hints of each tier, each adding to those before.
-        n: at most so many tasks; must be given for generated tasks.
-        concurrency: requests under way at once.
-        timeout_seconds: after which a request to the endpoint is given up.
-        retries: how often one task is asked for again, after a failure, nonsense, or hints that say the answer.
-        temperature, max_tokens: of the model's answer.
+        items: hints per tier, each adding to those before.
+        n: maximum number of tasks; required for generated tasks.
+        concurrency: concurrent requests.
+        timeout_seconds: timeout of a request to the endpoint.
+        retries: maximum retries per task, after a failure, an unusable answer, or hints that reveal the answer.
+        temperature, max_tokens: sampling temperature and maximum tokens of the model's answer.
     Returns:
-        What was written and what was not, with reasons. A task without hints is not in the output: the same call
-        asks for it again.
+        Counts of written and failed tasks, with reasons. A task without hints is not in the output: the same call
+        tries it again.
     Raises:
-        RecipeError: something cannot work; nothing was sent.
+        RecipeError: invalid arguments; nothing was sent.
     """
     settings = Settings(tuple(tiers), items, concurrency, retries)
     settings.check()
@@ -139,7 +139,7 @@ def write_hints(
 async def _write_all(
     writer: Writer, keyed: Sequence[tuple[str, Task, dict[str, Any]]], settings: Settings, found: Written
 ) -> None:
-    """Every task's ladder, a few at a time; each row is on disk before its task counts as done."""
+    """Every task's ladder, concurrently; each row is on disk before its task counts as done."""
     began = time.monotonic()
     waiting = iter(keyed)
     if not keyed:
@@ -150,7 +150,7 @@ async def _write_all(
 
         def keep(row: dict[str, Any]) -> None:
             nonlocal to
-            if to is None:  # with the first row: a command that writes none leaves no file
+            if to is None:  # opened at the first row: a command that writes none leaves no file
                 found.output.parent.mkdir(parents=True, exist_ok=True)
                 to = opened.enter_context(found.output.open("a", encoding="utf-8"))
             to.write(to_json(row) + "\n")
@@ -159,7 +159,7 @@ async def _write_all(
         async with writer:
 
             async def work() -> None:
-                for key, task, row in waiting:  # one iterator for all: whoever is free takes the next
+                for key, task, row in waiting:  # one iterator shared by all workers
                     try:
                         ladder = await ladder_for(writer, task, settings, found, key=key)
                     except WriterError as error:
@@ -176,10 +176,10 @@ async def _write_all(
 
 
 async def ladder_for(writer: Writer, task: Task, settings: Settings, found: Written, *, key: str) -> list[Hint]:
-    """The task's hints without those that say the answer, asked for again until no tier lacks any.
+    """The task's hints without those that reveal the answer, with retries until every tier has some.
 
     Raises:
-        WriterError: nothing usable came after all retries. What came before a later failure is taken.
+        WriterError: nothing usable after all retries. Hints from before a later failure are used.
     """
     best: list[Hint] = []
     failure = WriterError("no hints", again=True)
@@ -208,10 +208,10 @@ async def ladder_for(writer: Writer, task: Task, settings: Settings, found: Writ
 
 
 def keyed_rows(source: TaskSource, tasks: Sequence[Task]) -> Iterator[tuple[str, Task, dict[str, Any]]]:
-    """Each task with the row that it is written as, and a key that is the problem's own, wherever it stands.
+    """Each task with its output row, and a key that depends on the problem and not on its position.
 
-    A dataset's row is written as it is, so that the settings that read it will read it again; a generated task as its
-    prompt, answer and columns.
+    A dataset's row is written unchanged, so that the same settings can read it again; a generated task as its prompt,
+    answer and columns.
     """
     seen: Counter[str] = Counter()
     for place, task in enumerate(tasks):
@@ -228,10 +228,10 @@ def keyed_rows(source: TaskSource, tasks: Sequence[Task]) -> Iterator[tuple[str,
 
 
 def done_keys(output: Path) -> set[str]:
-    """Keys of the rows that the output holds; the half of a line that a killed process left is cut off.
+    """Keys of the output's rows; a partial last line left by a killed process is removed.
 
     Raises:
-        RecipeError: the file is none of ours.
+        RecipeError: the file was not written by this function.
     """
     if not output.exists():
         return set()
@@ -262,7 +262,7 @@ def _source(tasks: Any, typed: Overrides, n: int | None) -> tuple[TasksSettings,
         raise RecipeError(f"n: got {n}; allowed: 1 or more")
     raw: dict[str, Any] = {"tasks": tasks_from_text(str(tasks) if isinstance(tasks, Path) else tasks)}
     apply_overrides(raw, [override for override in typed if _key(override).startswith("tasks.")])
-    # Every row, whatever share of them a training would keep from the policy. Generated tasks are those of training.
+    # Every row, including any that training holds out. Generated tasks come from the training split.
     raw["tasks"] = whole(raw["tasks"])
     try:
         settings = Recipe.model_validate(raw).tasks
@@ -271,7 +271,7 @@ def _source(tasks: Any, typed: Overrides, n: int | None) -> tuple[TasksSettings,
     source = settings.build("heldout" if settings.kind == "dataset" else "train", 0)
     if n is None and source.row(0) is None:
         raise RecipeError(
-            f"n: got none, but tasks kind '{settings.kind}' makes as many as one likes; allowed: a number"
+            f"n: got none, but tasks kind '{settings.kind}' generates any number of tasks; allowed: a number"
         )
     return settings, source
 

@@ -1,4 +1,4 @@
-"""Who writes hints: a model behind an OpenAI-compatible endpoint, or a local one through the embedded engine."""
+"""Models that write hints: one behind an OpenAI-compatible endpoint, or a local one through the embedded engine."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ API_KEY = "LYCEUM_API_KEY"
 """Environment variable that holds an endpoint's key."""
 
 RETRIED_STATUS = frozenset({408, 409, 425, 429, *range(500, 600)})
-"""HTTP answers after which the same request may succeed."""
+"""HTTP status codes after which the same request may succeed."""
 
 
 class WriterError(Exception):
-    """A request that got no text.
+    """A request that returned no text.
 
     Args:
-        reason: in a few words, the same for the same cause: failures are counted by it.
+        reason: short, the same for the same cause: failures are counted by it.
         again: whether the same request may succeed later.
     """
 
@@ -42,14 +42,14 @@ class Writer(Protocol):
 
     @property
     def settings(self) -> ModelSettings | None:
-        """Of a local model; None for an endpoint's."""
+        """Settings of a local model; None for an endpoint."""
         ...
 
     async def write(self, messages: Sequence[Message], *, key: str, attempt: int) -> str:
-        """The message's text; it follows from the chat, the key and the attempt as far as the engine allows.
+        """The message's text; deterministic in the chat, the key and the attempt as far as the engine allows.
 
         Raises:
-            WriterError: there is none.
+            WriterError: no text was returned.
         """
         ...
 
@@ -64,12 +64,12 @@ class EndpointWriter:
     """A model behind an OpenAI-compatible endpoint: vLLM, llama.cpp, a provider.
 
     Args:
-        url: up to and with ``/v1``.
-        model: as the endpoint calls it.
-        sampling: temperature, top_p and max_completion_tokens are sent; the endpoint has its own ways with the rest.
-        timeout_seconds: after which a request is given up.
+        url: up to and including ``/v1``.
+        model: its name at the endpoint.
+        sampling: temperature, top_p and max_completion_tokens are sent; the endpoint's own settings apply for the rest.
+        timeout_seconds: timeout of a request.
     Raises:
-        RecipeError: no URL.
+        RecipeError: invalid URL.
     """
 
     settings = None
@@ -85,7 +85,7 @@ class EndpointWriter:
     async def __aenter__(self) -> EndpointWriter:
         from huggingface_hub import AsyncInferenceClient
 
-        # Never without a key: the client would then send the user's own Hugging Face token to whoever answers there.
+        # Never without a key: the client would then send the user's own Hugging Face token to the endpoint.
         key = os.environ.get(API_KEY) or "none"
         self._client = AsyncInferenceClient(base_url=self.url, api_key=key, timeout=self.timeout_seconds)
         return self
@@ -97,7 +97,7 @@ class EndpointWriter:
 
     async def write(self, messages: Sequence[Message], *, key: str, attempt: int) -> str:
         try:
-            # The client's own limit is for each read; a server that sends a byte now and then would never end.
+            # The client's own timeout is per read; a server that sends a byte now and then would never time out.
             async with asyncio.timeout(self.timeout_seconds):
                 answer = await self._client.chat_completion(
                     [dict(message) for message in messages],
@@ -107,7 +107,7 @@ class EndpointWriter:
                     top_p=self.sampling.top_p,
                     seed=counter_seed("hints", key, attempt) % 2**31,
                 )
-        except Exception as error:  # of whatever library the client sends with; each is counted by what it says
+        except Exception as error:  # from any HTTP library the client uses; counted by its message
             raise self._told(error) from error
         choices = getattr(answer, "choices", None)
         text = choices[0].message.content if choices else None

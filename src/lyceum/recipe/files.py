@@ -1,4 +1,4 @@
-"""Recipe files: found by name or path, what they extend filled in. Light: nothing here needs a model's library."""
+"""Reading recipe files by name or path, with ``extends`` resolved. Light: imports no model library."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lyceum.utils.terminal import quoted
 SUFFIXES = (".yaml", ".yml")
 
 MOST_EXTENDED = 20
-"""Length of a chain of recipes that extend each other."""
+"""Maximum length of a chain of recipes that extend each other."""
 
 
 def recipe_names() -> list[str]:
@@ -23,13 +23,13 @@ def recipe_names() -> list[str]:
 
 
 def described_recipes() -> dict[str, dict[str, str]]:
-    """Of each of them, {title, paper, summary}."""
+    """Recipe name -> {title, paper, summary}."""
     raw = {name: read_raw(name) for name in recipe_names()}
     return {name: {key: str(of.get(key, "")) for key in ("title", "paper", "summary")} for name, of in raw.items()}
 
 
 def read_raw(name: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The plain values of a recipe file, what it extends filled in.
+    """The plain values of a recipe file, with ``extends`` resolved.
 
     Raises:
         RecipeError: no such recipe, a file that is not one, or recipes that extend each other in a circle.
@@ -41,7 +41,7 @@ def read_raw(name: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
         names = recipe_names()
         known = f"a .yaml file, or one of: {', '.join(names)}"
         raise RecipeError(f"recipe: got {quoted(name)}{nearest(name, names)}; allowed: {known}")
-    # Told by the file and not by its name: a file 'grpo.yaml' may well extend the package's 'grpo'.
+    # Identified by the file and not by its name: a file 'grpo.yaml' may extend the package's 'grpo'.
     here = str(path.resolve()) if is_file else name
     if here in above:
         raise RecipeError(f"extends: {' -> '.join((*above, here))} goes in a circle")
@@ -58,7 +58,7 @@ def read_raw(name: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
     base = str(path.parent / extends) if is_file and extends.endswith(SUFFIXES) else extends
     extended = read_raw(base, (*above, here))
     if "title" in raw:
-        for key in ("paper", "summary"):  # what has a title of its own is not that paper's method
+        for key in ("paper", "summary"):  # a recipe with its own title is not that paper's method
             extended.pop(key, None)
     return merged(extended, raw)
 
@@ -82,7 +82,8 @@ def _read(source: Any, name: str) -> Any:
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """``over`` laid on ``base``. Mappings merge unless the kind changes; lists of as many stages merge one by one."""
+    """``over`` merged into ``base``. Mappings merge unless the kind changes; stage lists of equal length merge by
+    stage."""
     result = dict(base)
     for key, value in over.items():
         old = result.get(key)

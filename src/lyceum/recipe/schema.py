@@ -27,13 +27,13 @@ from lyceum.utils.terminal import quoted
 __all__ = ["Evaluation", "Recipe", "load_recipe", "parse", "read_raw", "recipe_names", "tasks_from_text"]
 
 USUAL_STAGE = "online"
-"""Of settings that name no kind."""
+"""Kind of a stage whose settings name none."""
 
 LONGEST_NAME = 150
-"""Bytes of a run's name or label."""
+"""Maximum length of a run's name or label (bytes)."""
 
 DEEPEST = 20
-"""Names in a dotted key."""
+"""Maximum number of names in a dotted key."""
 
 Overrides = Sequence[str | tuple[str, Any]]
 """``key=value`` as on the command line, its value YAML, or (key, value) as Python has it."""
@@ -41,7 +41,7 @@ Overrides = Sequence[str | tuple[str, Any]]
 
 def tasks_from_text(value: Any) -> Any:
     """Tasks as one may type them: a kind (``chain``), a kind and what it needs (``reasoning-gym:chain_sum``), or a
-    dataset's file, folder or hub name (``data.jsonl``, ``openai/gsm8k``). Anything else is given back as it is."""
+    dataset's file, folder or hub name (``data.jsonl``, ``openai/gsm8k``). Anything else is returned unchanged."""
     if not isinstance(value, str):
         return value
     known = kinds("tasks")
@@ -57,22 +57,22 @@ def tasks_from_text(value: Any) -> Any:
 
 
 class Evaluation(Settings):
-    """How accuracy is measured: on held-out tasks, before and after, and on the way."""
+    """How accuracy is measured: on held-out tasks, before, during and after training."""
 
     tasks: Annotated[TasksSettings, slot("tasks")] | None = None
     """Tasks to evaluate on; by default the held-out split of the recipe's own."""
     n: int = Field(default=200, ge=0)
-    """Held-out tasks; 0 evaluates nothing."""
+    """Number of held-out tasks; 0 evaluates nothing."""
     samples: int = Field(default=8, ge=1, le=MOST_SAMPLES)
-    """Samples of each task."""
+    """Samples per task."""
     k: tuple[Annotated[int, Field(ge=1)], ...] = (1, 8)
-    """pass@k and maj@k for these k, at most ``samples``."""
+    """Values of k for pass@k and maj@k, at most ``samples``."""
     sampling: Sampling | None = None
-    """How they are drawn; by default as the last stage trains."""
+    """Sampling settings; by default those of the last stage."""
     greedy: bool = True
     """Report the greedy completion's accuracy beside the samples'."""
     every: int = Field(default=0, ge=0)
-    """Evaluate every so many steps too; 0 only before and after."""
+    """Steps between evaluations during training; 0 evaluates only before and after."""
 
     @field_validator("tasks", mode="before")
     @classmethod
@@ -84,37 +84,37 @@ class Recipe(Settings):
     """A run."""
 
     title: str = ""
-    """What it is, in a line; for a method, its paper's title."""
+    """Title, in a line; for a method, its paper's title."""
     paper: str = ""
     """arXiv:NUMBER of the method's paper."""
     summary: str = ""
     """What the method does, in a line."""
     name: str = ""
-    """Folder of the run below ``output``; by default the recipe's name."""
+    """Name of the run's folder in ``output``; by default the recipe's name."""
     label: str = ""
-    """What reports and comparisons call it; by default the recipe's name."""
+    """Name in reports and comparisons; by default the recipe's name."""
     output: PathText = "runs"
     """Folder that holds the runs."""
     seed: Seed = 0
-    """Of every random draw of the run."""
+    """Random seed of the run."""
     model: ModelSettings = ModelSettings()
-    """What is trained."""
+    """Model to train."""
     tasks: Annotated[TasksSettings, slot("tasks")] = of_kind("chain")
-    """What it is trained on."""
+    """Tasks to train on."""
     reward: tuple[Annotated[RewardSettings, slot("reward")], ...] = (of_kind("task"),)
-    """Parts of the outcome reward; by default the verifier that the tasks bring along."""
+    """Parts of the outcome reward; by default the tasks' own verifier."""
     evaluate: Evaluation = Evaluation()
     """How accuracy is measured."""
     stages: tuple[Annotated[StageSettings, slot("stages", USUAL_STAGE)], ...] = ()
-    """What is done, in order; each stage trains what the one before it left."""
+    """Stages, in order; each continues training the model of the stage before."""
     checkpoint_every: int = Field(default=20, ge=0)
     """Steps between checkpoints; 0 writes one only when interrupted."""
     rollouts_every: int = Field(default=10, ge=1)
-    """Steps between those whose trajectories are written."""
+    """Steps between steps whose trajectories are written."""
     digests: bool = False
-    """Write what each step was made of, for ``lyceum same``, which says where two runs first differ."""
+    """Write digests of each step for ``lyceum same``, which says where two runs first differ."""
     track: tuple[Tracker, ...] = ("tensorboard",)
-    """Where curves are drawn: tensorboard, in the run's folder; wandb and trackio where they are installed."""
+    """Metric trackers: tensorboard, in the run's folder; wandb and trackio if installed."""
     trust_code: bool = False
     """Let this recipe name Python files to run. Only the command line may say so, never the recipe's own file."""
 
@@ -126,7 +126,7 @@ class Recipe(Settings):
     @field_validator("reward", mode="before")
     @classmethod
     def _one_part_alone(cls, value: Any) -> Any:
-        """``task``, ``math``, or a function by its place: ``my_reward.py:score``, ``package.module:score``."""
+        """``task``, ``math``, or a function by its path: ``my_reward.py:score``, ``package.module:score``."""
         parts = (value,) if isinstance(value, (str, Mapping, Component)) else value
         if not isinstance(parts, (list, tuple)):
             return parts
@@ -159,7 +159,8 @@ def load_recipe(name: str, overrides: Overrides = ()) -> Recipe:
     """A recipe by name or path, with overrides applied.
 
     Raises:
-        RecipeError: no such recipe, a file that is not one, an unknown key, a wrong value, an impossible combination.
+        RecipeError: no such recipe, a file that is not one, an unknown key, an invalid value, an impossible
+        combination.
     """
     raw = read_raw(name)
     refuse_trust(raw)
@@ -205,18 +206,18 @@ def parse(raw: Mapping[str, Any]) -> Recipe:
 
 
 def apply_overrides(raw: dict[str, Any], overrides: Overrides) -> set[str]:
-    """Set keys in place. Returns the strings that were given."""
+    """Set keys in place. Returns the strings that the user gave."""
     typed: set[str] = set()
     for override in overrides:
         key, value = read_override(override)
-        # Components come from Python alone, so that whatever they name was given by the user too.
+        # Components come only from Python, so the code that they name was given by the user too.
         typed |= {leaf for leaf in _leaves(value) if isinstance(leaf, str)} | set(named_code(value))
         _place(raw, key, value)
     return typed
 
 
 def read_override(override: str | tuple[str, Any]) -> tuple[str, Any]:
-    """``key=value`` with YAML on its right; ``key=`` is an empty text. What comes from Python is a pair already."""
+    """``key=value`` with YAML on its right; ``key=`` is an empty text. From Python it is already a pair."""
     if isinstance(override, tuple):
         return override
     key, equals, text_of_value = override.partition("=")
@@ -226,7 +227,7 @@ def read_override(override: str | tuple[str, Any]) -> tuple[str, Any]:
         value = read_yaml(text_of_value) if text_of_value else ""
     except DocumentError as error:
         raise RecipeError(f"{key}: got {quoted(text_of_value)}, which is not YAML: {error}") from error
-    # There are no comments on a command line: answer_after=#### is a text, whose quotes the shell has taken.
+    # There are no comments on a command line: answer_after=#### is a text whose quotes the shell removed.
     is_comment = "#" in text_of_value and text_of_value[0] not in "'\"[{" and isinstance(value, str | None)
     return key, text_of_value if is_comment else value
 
@@ -260,7 +261,7 @@ def _stage_keys(stage: Any) -> set[str]:
 
 
 def _set(into: Any, path: list[str], value: Any) -> None:
-    """Follow the path, making mappings where there are none; ``stages.0.steps`` indexes a list."""
+    """Follow the path, creating missing mappings; ``stages.0.steps`` indexes a list."""
     where: list[str] = []
     for part in path[:-1]:
         where.append(part)
@@ -281,7 +282,7 @@ def _set(into: Any, path: list[str], value: Any) -> None:
         _item(into, last, [*where, last])
         into[int(last)] = value
     elif isinstance(into.get(last), dict) and isinstance(value, str) and last != "model":
-        # Another kind: the settings of the old one do not belong to it.
+        # The kind changes: drop the settings of the old kind.
         into[last] = value if into[last].get("kind") != value else into[last]
     else:
         into[last] = value
@@ -296,7 +297,7 @@ def _item(items: list[Any], part: str, where: list[str]) -> Any:
 
 
 def _written_out(part: str, value: str) -> Any:
-    """The mapping for which a string alone stands: a model's path, tasks as one types them, a function, else a kind."""
+    """The mapping that a plain string abbreviates: a model's path, tasks, a function, else a kind."""
     if part == "model":
         return {"path": value}
     if part == "reward" and ":" in value:
@@ -305,7 +306,7 @@ def _written_out(part: str, value: str) -> Any:
 
 
 def _reward_with_keys(reward: Any, *, one_of_many: bool) -> Any:
-    """A reward into which a key can be set: ``reward.weight`` of one, or ``reward.0.weight`` of several."""
+    """A reward in which a key can be set: ``reward.weight`` for one, or ``reward.0.weight`` for several."""
     return [reward] if one_of_many and not isinstance(reward, list) else reward
 
 

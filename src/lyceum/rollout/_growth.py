@@ -1,4 +1,5 @@
-"""What rollouts that branch share: continuing many nodes at once, branching inside a node, telling runs apart."""
+"""What rollouts that branch share: continuing many nodes at once, branching inside a node, seeded random numbers,
+measures of text."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ async def extend_all(
     Args:
         keep: whether the new children will be continued in turn, of all or of each node.
     Returns:
-        The new children of each node, in the order asked for.
+        The new children of each node, in the order of the requests.
     """
     return await gather(
         context.extend(node, n, sampling, keep=keep if isinstance(keep, bool) else keep(node, sampling))
@@ -33,7 +34,7 @@ async def extend_all(
 
 
 async def extend_to_end(context: Context, asked: Iterable[tuple[Node, int, Sampling]]) -> list[Node]:
-    """Continue many nodes at once to the ends of their trajectories, which have their texts; asked for as above."""
+    """Continue many nodes at once to the ends of their trajectories, and write their texts; requests as above."""
     ends = [end for ends in await extend_all(context, asked, keep=False) for end in ends]
     for end in ends:
         write_texts([end], context.decode, terminal=True)
@@ -41,10 +42,10 @@ async def extend_to_end(context: Context, asked: Iterable[tuple[Node, int, Sampl
 
 
 def together(asked: Iterable[tuple[Node, int]]) -> list[tuple[Node, int]]:
-    """``(node, continuations)`` with those of nodes that end in the same text asked for at the first of them.
+    """Merge the ``(node, continuations)`` requests of nodes with the same tokens into one at the first of them.
 
-    The engine computes what the samples of one request draw alike only once, but knows nothing of two requests. Nodes
-    that are left over go, where nothing hangs below them.
+    The engine computes tokens shared by the samples of one request only once, but does not share across requests. Other
+    nodes with the same tokens are removed unless something hangs below them.
     """
     first: dict[tuple[int, ...], Node] = {}
     count: dict[tuple[int, ...], int] = {}
@@ -57,12 +58,12 @@ def together(asked: Iterable[tuple[Node, int]]) -> list[tuple[Node, int]]:
 
 
 def at_most(sampling: Sampling, tokens: int) -> Sampling:
-    """The same distribution, a limit of so many tokens."""
+    """The same distribution, limited to ``tokens`` tokens."""
     return sampling.model_copy(update={"max_completion_tokens": tokens})
 
 
 def affordable(sampling: Sampling, samples: int, context: Context) -> int:
-    """Longest continuation with which so many samples have an equal share of what is left of the task's budget."""
+    """Maximum tokens per continuation when ``samples`` of them share what is left of the task's budget equally."""
     return min(sampling.max_completion_tokens, max(1, context.budget_left // samples))
 
 
@@ -104,7 +105,7 @@ def end_before(leaf: Node, place: int, decode: Callable[[Sequence[int]], str]) -
 def split(node: Node, at: int, decode: Callable[[Sequence[int]], str]) -> Node:
     """Cut a finished node before its token ``at``: what comes before becomes its parent, which is returned.
 
-    Nothing is lost of its text, whatever its tokens decode to one half at a time.
+    The two texts together are the old text, even where a half decodes differently on its own.
     """
     head = cut_off(node, at)
     write_texts([head], decode, terminal=False)
@@ -115,13 +116,12 @@ def split(node: Node, at: int, decode: Callable[[Sequence[int]], str]) -> Node:
 
 
 def by_counter(context: Context, *key: SeedKey) -> Random:
-    """Random numbers that are a function of the task's seed and the key alone."""
+    """Random numbers that depend on the task's seed and the key only."""
     return Random(context.seed(*key))
 
 
 def repeats(text: str, characters: int, times: int) -> bool:
-    """Whether some substring of so many characters occurs at least so often, overlaps counted: the text goes in
-    circles."""
+    """Whether some substring of ``characters`` characters occurs at least ``times`` times, overlaps counted."""
     seen: dict[str, int] = {}
     for begin in range(len(text) - characters + 1):
         part = text[begin : begin + characters]
@@ -132,7 +132,7 @@ def repeats(text: str, characters: int, times: int) -> bool:
 
 
 def edit_distance(a: Sequence[int], b: Sequence[int]) -> int:
-    """Least number of insertions, deletions and replacements that make ``b`` of ``a`` (Levenshtein)."""
+    """Least number of insertions, deletions and replacements that turn ``a`` into ``b`` (Levenshtein)."""
     row = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):
         diagonal, row[0] = row[0], i

@@ -1,7 +1,7 @@
-"""What a Monte Carlo tree search keeps of its nodes, and the mathematics of choosing and backing up.
+"""Node statistics of a Monte Carlo tree search, and the mathematics of selection and backup.
 
-Source: DeepSearch, arXiv:2509.25454, section 3, and its released code (deepsearch/utils/mcts.py), which wins where the
-two differ.
+Source: DeepSearch, arXiv:2509.25454, section 3, and its released code (deepsearch/utils/mcts.py), which takes
+precedence where the two differ.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DepthBonus = Literal["sqrt", "log", "linear"]
 Negative = Literal["most-confident", "least-confident", "random"]
 
 RIGHT, WRONG, INCOMPLETE = 2, 1, 0
-"""Which terminals of an expansion come first."""
+"""Rank of an expansion's terminals; higher ranks are chosen first."""
 
 
 @dataclass(eq=False)
@@ -29,15 +29,15 @@ class SearchNode:
     Attributes:
         node: its tokens.
         above: the node above; None for the prompt.
-        visits: backups that passed it, and the one at its birth where it is not terminal.
-        born: that one: 1 or 0.
-        q: accumulated value, in the unit of a right answer.
-        asked: children that were drawn for it; with as many as the width it is full.
+        visits: backups that passed it, plus one at creation if it is not terminal.
+        born: the visit at creation: 1 or 0.
+        q: accumulated value, in units where a correct answer is 1.
+        asked: children drawn for it; at ``width`` it is fully expanded.
         terminal: whether its trajectory is over.
-        outcome: 1 right, -1 wrong, or what an incomplete one counts; None before it was graded or where it could not.
+        outcome: 1 correct, -1 incorrect, or the value of an incomplete one; None if not (yet) graded.
         order: RIGHT, WRONG or INCOMPLETE.
         backed_up: whether it is one of the tree's trajectories.
-        exhausted: nothing below it can be drawn any more.
+        exhausted: nothing more can be drawn below it.
         waiting: terminals drawn from here that are not backed up.
         drawn: the steps drawn from here, as tokens.
     """
@@ -88,12 +88,12 @@ class SearchNode:
             stack += reversed(place.children)
 
     def arrive(self) -> None:
-        """A node that is not terminal counts one visit, worth nothing, at its birth; nodes above it do not."""
+        """Count one visit of value 0 when a non-terminal node is created; its ancestors' counts do not change."""
         self.visits += 1
         self.born += 1
 
     def close(self, width: int) -> None:
-        """Note, here and above, where nothing can be drawn any more."""
+        """Mark this node and its ancestors exhausted where nothing more can be drawn."""
         place: SearchNode | None = self
         while place is not None and place.asked >= width and all(child.exhausted for child in place.children):
             place.exhausted = True
@@ -111,10 +111,10 @@ def mean_surprise(nodes: Sequence[Node]) -> float:
 
 
 def uct(mean: float, visits: int, visits_above: int, exploration: float) -> float:
-    """UCT(s) = Q(s) + exploration * sqrt(ln N(parent) / N(s)); without the second part where either was never visited.
+    """UCT(s) = Q(s) + exploration * sqrt(ln N(parent) / N(s)); only Q(s) if either has no visits.
 
     Args:
-        mean: Q(s), in the unit of a right answer.
+        mean: Q(s), in units where a correct answer is 1.
         exploration: lambda, in the same unit.
     Source:
         DeepSearch, arXiv:2509.25454, section 3.3 (lambda 2).
@@ -135,27 +135,27 @@ def frontier_score(
     depth_weight: float = 0.01,
     bonus: DepthBonus = "sqrt",
 ) -> float:
-    """How promising it is to go on at a node, wherever in the tree it stands.
+    """Priority of expanding a node, comparable across the whole tree.
 
         F(s) = quality * tanh(Q(parent)) + uncertainty * H(s) + depth_weight * D(d)
         D(d) = sqrt(d / deepest), ln(d + 1) or d
 
     Args:
-        mean_above: Q of the node above, in the unit of a right answer.
+        mean_above: Q of the parent, in units where a correct answer is 1.
         surprise: H(s), mean -log p of the node's tokens, in nats.
         depth: d, in nodes below the prompt.
         deepest: limit of d.
-        quality, uncertainty, depth_weight: weights, in the score's unit for each of the three.
+        quality, uncertainty, depth_weight: weights of the three terms, in the score's unit.
     Source:
-        DeepSearch, arXiv:2509.25454, equations 6 and 7, table 3. The code leaves the uncertainty out unless asked for
-        (0.4 then).
+        DeepSearch, arXiv:2509.25454, equations 6 and 7, table 3. The code leaves the uncertainty out by default
+        (0.4 when switched on).
     """
     further = {"sqrt": math.sqrt(depth / deepest), "log": math.log(depth + 1), "linear": float(depth)}[bonus]
     return quality * math.tanh(mean_above) + uncertainty * surprise + depth_weight * further
 
 
 def decay(depth: int, leaf_depth: int, least: float = 0.1) -> float:
-    """g = max((d + 1) / (d_leaf + 1), least): a terminal counts fully for itself, and less for what stands higher.
+    """g = max((d + 1) / (d_leaf + 1), least): a terminal counts fully for itself, and less for higher ancestors.
 
     Source:
         Released code (update); the paper's equation 5 has i / l.
@@ -167,11 +167,11 @@ def backed_up(q: float, outcome: float, weight: float) -> float:
     """A node's accumulated value after a terminal below it.
 
         q + g z     where q z >= 0
-        g z         where q < 0 < z: a way to a right answer forgets the failures
-        q           where z < 0 < q: a failure takes nothing from a node that led to a right answer
+        g z         where q < 0 < z: a path to a correct answer forgets the failures
+        q           where z < 0 < q: a failure takes nothing from a node that led to a correct answer
 
     Args:
-        q: before, in the unit of a right answer.
+        q: the value before, in units where a correct answer is 1.
         outcome: z, in -1 .. 1.
         weight: g, the decay.
     Source:
@@ -192,17 +192,17 @@ def back_up(leaf: SearchNode, *, least: float = 0.1) -> None:
 
 
 def judge(grade: Grade, *, complete: bool, incomplete: float) -> tuple[float, int] | None:
-    """(outcome, order) of a terminal; None where it could not be graded.
+    """(outcome, order) of a terminal; None if it could not be graded.
 
-    One that was cut short is incomplete where it has no answer; with one, it is right or wrong.
+    A truncated one without an answer is incomplete; with an answer it is correct or incorrect.
 
     Args:
-        grade: one that does not say whether there is an answer (``answered`` is None) is taken for one without.
-        complete: False for one that the limit on tokens or depth cut short.
-        incomplete: what such a one is worth where it has no answer.
+        grade: ``answered`` None is treated as no answer.
+        complete: False if the limit on tokens or depth truncated it.
+        incomplete: outcome of a truncated one without an answer.
     Source:
-        DeepSearch's released code (backup_and_selection), which asks for no end of sequence at the last depth and no
-        answer that can be parsed.
+        DeepSearch's released code (backup_and_selection), where incomplete means no end of sequence at the last depth
+        and no answer that can be parsed.
     """
     if grade.outcome is None:
         return None
@@ -215,16 +215,16 @@ def judge(grade: Grade, *, complete: bool, incomplete: float) -> tuple[float, in
 
 
 def choose_terminal(found: Sequence[SearchNode], negative: Negative, draw: Callable[[int], int]) -> SearchNode | None:
-    """The one of an expansion's graded terminals that is backed up and trained on; None where none is graded.
+    """The graded terminal of an expansion that is backed up and trained on; None if none is graded.
 
-    Right ones come before wrong ones, and these before incomplete ones; of equals, the one of which the policy was most
-    confident: the least mean -log p over its whole trajectory.
+    Correct ones come before incorrect ones, and these before incomplete ones; ties go to the one of which the policy
+    was most confident: the lowest mean -log p over its whole trajectory.
 
     Args:
-        negative: which one to take where none is right: ``least-confident`` and ``random`` are the paper's ablations.
+        negative: which one to take if none is correct: ``least-confident`` and ``random`` are the paper's ablations.
         draw: n -> a number in 0 .. n - 1, for ``random``.
     Source:
-        DeepSearch, arXiv:2509.25454, section 3.1, table 5; the order and one terminal an expansion: released code
+        DeepSearch, arXiv:2509.25454, section 3.1, table 5; the order and one terminal per expansion: released code
         (backup_and_selection).
     """
     graded = [leaf for leaf in found if leaf.outcome is not None]
@@ -240,7 +240,7 @@ def choose_terminal(found: Sequence[SearchNode], negative: Negative, draw: Calla
 
 
 def best_child(place: SearchNode, exploration: float) -> SearchNode | None:
-    """The child with the greatest UCT among those below which something can be drawn; of equals the first."""
+    """The child with the highest UCT among those that are not exhausted; ties go to the first."""
     open_ones = [child for child in place.children if not child.exhausted]
     if not open_ones:
         return None
@@ -248,7 +248,7 @@ def best_child(place: SearchNode, exploration: float) -> SearchNode | None:
 
 
 def descend(place: SearchNode, width: int, exploration: float) -> SearchNode | None:
-    """From a node down by UCT to one that is not full, or in whose full brood a terminal still waits."""
+    """Descend by UCT to a node that is not fully expanded, or that has terminals waiting to be backed up."""
     at: SearchNode | None = place
     while at is not None and at.asked >= width and not at.waiting:
         at = best_child(at, exploration)
@@ -256,5 +256,5 @@ def descend(place: SearchNode, width: int, exploration: float) -> SearchNode | N
 
 
 def frontier(root: SearchNode, width: int) -> list[SearchNode]:
-    """Nodes below the prompt that are neither terminal nor full, in the order of the tree."""
+    """Nodes below the prompt that are neither terminal nor fully expanded, in tree order."""
     return [place for place in root.walk() if place.above is not None and not place.terminal and place.asked < width]

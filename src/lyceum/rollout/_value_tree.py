@@ -1,4 +1,4 @@
-"""What a search led by a value model keeps of its steps, and the mathematics of choosing and backing up.
+"""Step statistics of a search guided by a value model, and the mathematics of selection and backup.
 
 Source: ReST-MCTS*, arXiv:2406.03816, and ReST-RL, arXiv:2508.19576, with their released code.
 """
@@ -21,10 +21,10 @@ class Place:
         above: the step above; None for the prompt.
         depth: steps from the prompt to it, itself included.
         value: V, in 0 .. 1.
-        visits: N: times that it was selected, expanded through or believed anew.
-        total: sum of what was backed up, for values that are means of it.
+        visits: N: times it was selected, expanded through or re-evaluated.
+        total: sum of backed-up values, where V is their mean.
         terminal: whether the trajectory is over here.
-        hidden: not among those that may be gone on with.
+        hidden: pruned: it may not be expanded.
     """
 
     node: Node
@@ -57,7 +57,7 @@ def ucb(value: float, visits: int, visits_above: int, exploration: float, *, unv
 
 
 def smoothed_uct(value: float, visits: int, visits_above: int, exploration: float, smoothing: float = 0.1) -> float:
-    """V + c sqrt((1 + ln N) / (n + smoothing)), without the second part where N is 0.
+    """V + c sqrt((1 + ln N) / (n + smoothing)); only V if N is 0.
 
     Source:
         ReST-RL, arXiv:2508.19576, released code (algorithms/MCTS/mcts.py, UCT).
@@ -70,7 +70,7 @@ def smoothed_uct(value: float, visits: int, visits_above: int, exploration: floa
 def back_up_children(place: Place | None) -> None:
     """V <- sum_i n_i V_i / sum_i n_i over the children, from a node up to the prompt; each is visited once more.
 
-    A node without children, or of whose children none was visited, keeps its value.
+    A node without visited children keeps its value.
 
     Source:
         ReST-MCTS*, arXiv:2406.03816, section 3.2 (backpropagation).
@@ -84,10 +84,10 @@ def back_up_children(place: Place | None) -> None:
 
 
 def back_up_sum(place: Place | None, visits: int, total: float) -> None:
-    """V <- (sum of all that was backed up) / (how much that was), from a node up to the prompt.
+    """V <- (sum of backed-up values) / (their number), from a node up to the prompt.
 
     Args:
-        visits: values found below the node.
+        visits: number of new values below the node.
         total: their sum.
     Source:
         ReST-RL, arXiv:2508.19576, released code (algorithms/MCTS/mcts.py, back_propagate).
@@ -100,20 +100,20 @@ def back_up_sum(place: Place | None, visits: int, total: float) -> None:
 
 
 def hide(children: Sequence[Place], keep: int | None) -> None:
-    """Leave those worth most to be gone on with; of equals the first."""
+    """Hide all but the ``keep`` children of highest value; ties go to the first."""
     ranked = sorted(children, key=lambda child: -child.value)
     for child in ranked[keep if keep is not None else len(ranked) :]:
         child.hidden = True
 
 
 def outcomes(ends: Sequence[Node]) -> tuple[int, float]:
-    """How many of finished paths have an outcome, and its sum, each cut to 0 .. 1."""
+    """Number of finished paths with an outcome, and the sum of the outcomes, each clipped to 0 .. 1."""
     found = [end.grade.outcome for end in ends if end.grade is not None and end.grade.outcome is not None]
     return len(found), sum(min(1.0, max(0.0, outcome)) for outcome in found)
 
 
 def move(node: Node, above: Node) -> None:
-    """Hang what was drawn below one step under another one with the same tokens."""
+    """Move what was drawn below one step to another step with the same tokens."""
     same = node.parent
     assert same is not None
     same.detach()

@@ -1,4 +1,4 @@
-"""Beam search over steps: of all next steps, those whose paths a value model finds best are gone on with."""
+"""Beam search over steps: the paths with the highest value, by a value model, are expanded."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from lyceum.utils.numbers import evenly
 
 
 class Beam(RolloutSettings):
-    """A search that goes on with the best ``beams`` of ``beams`` x ``width`` next steps, by the stage's value model.
+    """Keeps the best ``beams`` of ``beams`` x ``width`` next steps, by the stage's value model.
 
     Source: Snell et al., arXiv:2408.03314, section 5.2 (beam search against a verifier of steps; N = beams x width, M =
-    width there), and the search-and-learn code, of which these are: a path is worth what it is worth after its last
-    step, a finished path leaves the beam and takes no place in it, and ``subtrees`` as many as ``beams`` is diverse
-    verifier tree search, in which each beam goes on with the best of its own next steps alone. Other than there, the
-    search ends once it has its trajectories, and no unfinished path is repeated to fill the beam.
+    width there), and the search-and-learn code, from which come: a path's value is the value after its last
+    step, a finished path leaves the beam and frees its slot, and ``subtrees`` equal to ``beams`` is diverse verifier
+    tree search, in which each beam continues with the best of its own next steps only. Unlike there, the search ends
+    once it has its trajectories, and no unfinished path is repeated to fill the beam.
     """
 
     piecewise: ClassVar[bool] = True
 
     kind: Literal["beam"] = "beam"
     beams: int = Field(default=4, ge=1)
-    """Paths that are gone on with after each step, over all subtrees."""
+    """Paths kept after each step, over all subtrees."""
     width: int = Field(default=4, ge=1)
-    """Next steps drawn for each of them; of the prompt ``beams`` x ``width``."""
+    """Next steps drawn per path; ``beams`` x ``width`` from the prompt."""
     subtrees: int = Field(default=1, ge=1)
-    """Independent searches that ``beams`` is shared among: paths are ranked within their own one."""
+    """Independent searches that share ``beams``: paths are ranked within their own search."""
     trajectories: int | None = Field(default=None, ge=1)
-    """Finished paths with which a search ends, where the curriculum does not say how many samples; null is ``beams`` x
+    """Finished paths after which a search ends, unless the curriculum sets the number of samples; null is ``beams`` x
     ``width``. A search whose paths end together has a few more."""
     depth: int = Field(default=64, ge=1)
-    """Most nodes of a path, the prompt not counted; one that is not over there is cut."""
+    """Maximum nodes per path, without the prompt; longer paths are truncated."""
     step: Steps = Steps()
-    """How paths are cut into steps. With ``entropy`` a step is all that was drawn at once, of several nodes."""
+    """How paths are cut into steps. With ``entropy`` a step is all that was drawn at once, possibly several nodes."""
     sampling: Sampling = Sampling()
-    """How tokens are drawn; ``max_completion_tokens`` is of a whole path."""
+    """How tokens are sampled; ``max_completion_tokens`` is per path."""
     distinct: bool = True
-    """Keep one of unfinished paths with the same tokens, so that no two beams are the same."""
+    """Keep one of several unfinished paths with the same tokens, so that no two beams are the same."""
 
     @model_validator(mode="after")
     def _beams_are_shared_out(self) -> Beam:
@@ -64,8 +64,8 @@ class Beam(RolloutSettings):
         return ("value",)
 
     def sized(self, n: int) -> Beam:
-        """The same search for ``n`` trajectories: ``n / width`` beams, at least one. Where there is a subtree for each
-        beam it stays so; otherwise their number stays a divisor of the beams'."""
+        """The same search for ``n`` trajectories: ``n / width`` beams, at least one. One subtree per beam stays one
+        per beam; otherwise the number of subtrees stays a divisor of that of the beams."""
         width = min(self.width, n)
         beams = max(1, n // width)
         subtrees = beams if self.subtrees == self.beams > 1 else math.gcd(self.subtrees, beams)
@@ -78,7 +78,7 @@ class Beam(RolloutSettings):
         return self.step.unseen_in(trees)
 
     def check(self, stage: Composition) -> list[str]:
-        """No value model, or budgets that do not hold one path of full length."""
+        """No value model, or budgets too small for one path of full length."""
         lines: list[str] = []
         if stage.value is None:
             lines.append(
@@ -98,7 +98,7 @@ class Beam(RolloutSettings):
 
 @dataclass(eq=False)
 class Subtree:
-    """One of the independent searches of a tree: its open paths, the best first, and how many are to be finished."""
+    """One of a tree's independent searches: its open paths, best first, and how many are to be finished."""
 
     open: list[Node]
     wanted: int
@@ -133,7 +133,7 @@ class Search:
             self.rounds += 1
 
     def asked(self, going: Sequence[Subtree]) -> list[tuple[Subtree, Node, int]]:
-        """(subtree, path, next steps) of a round; from the prompt on, one request draws for all of them."""
+        """(subtree, path, next steps) of a round; below the prompt one request draws for all."""
         settings = self.settings
         first = settings.beams // settings.subtrees * settings.width
         return [
@@ -143,7 +143,7 @@ class Search:
         ]
 
     def affordable(self, asked: Sequence[tuple[Subtree, Node, int]]) -> list[tuple[Subtree, Node, int]]:
-        """The same with fewer next steps for every path, or for fewer paths, where the task's budget is short."""
+        """The same with fewer next steps per path, or fewer paths, if the task's budget is short."""
         settings = self.settings
         longest = max(min(settings.step.tokens, self.left(node)) for _, node, _ in asked)
         steps = self.context.budget_left // longest
@@ -160,7 +160,7 @@ class Search:
     async def draw(self, asked: Sequence[tuple[Subtree, Node, int]]) -> None:
         """Next steps of all paths at once, so that they share the engine's batch."""
         settings = self.settings
-        # Subtrees begin at the same prompt, below which the engine computes what one request's samples draw alike once.
+        # Subtrees start at the same prompt; the engine computes tokens shared by the samples of one request only once.
         together: dict[Node, list[tuple[Subtree, int]]] = {}
         for subtree, node, n in asked:
             together.setdefault(node, []).append((subtree, n))
@@ -182,7 +182,7 @@ class Search:
                 self.drawn += n
 
     async def rank(self, going: Sequence[Subtree]) -> None:
-        """Finished paths leave the beam; of the others the best stay in it."""
+        """Finished paths leave the beam; the best of the others stay."""
         ends = [one.nodes[-1] for subtree in going for one in subtree.drawn]
         for node, value in zip(ends, await self.context.value(ends), strict=True):
             node.value = value
@@ -199,7 +199,7 @@ class Search:
             subtree.drawn = []
 
     def best(self, paths: Sequence[Node], n: int) -> list[Node]:
-        """The n paths worth most, of equals those drawn first."""
+        """The n paths of highest value; ties go to those drawn first."""
         distinct: dict[Any, Node] = {}
         for number, node in enumerate(paths):
             distinct.setdefault(tuple(node.path_tokens()) if self.settings.distinct else number, node)
@@ -207,7 +207,7 @@ class Search:
         return sorted(distinct.values(), key=lambda node: -(node.value or 0.0))[:n]
 
     def cut(self, going: Sequence[Subtree]) -> None:
-        """Subtrees for which the budget holds no step more end, and their paths stay as long as they are."""
+        """End the subtrees that the budget allows no further step; their paths stay as they are, truncated."""
         for subtree in going:
             self.ended = "budget"
             for node in subtree.open:

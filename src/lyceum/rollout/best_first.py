@@ -1,4 +1,4 @@
-"""Best-first search (BFS-Prover): the frontier's likeliest path is gone on with, its length taken into account."""
+"""Best-first search (BFS-Prover): the most likely path of the frontier, length-normalised, is expanded."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from lyceum.utils.aio import gather
 
 
 class BestFirst(RolloutSettings):
-    """A frontier of unfinished nodes, of which the best are expanded, each once, until something is proved.
+    """Expands the best nodes of a frontier of unfinished nodes, each once, until something is proved.
 
     Source: BFS-Prover, arXiv:2502.03438, section 3. There a step is a tactic, which a proof assistant runs or refuses;
-    here steps are text, nothing is refused before the end, and a finished trajectory that is wrong is a dead end.
+    here steps are text, nothing is refused before the end, and a finished incorrect trajectory is a dead end.
     """
 
     piecewise: ClassVar[bool] = True
@@ -29,33 +29,32 @@ class BestFirst(RolloutSettings):
 
     kind: Literal["best-first"] = "best-first"
     trajectories: int | None = Field(default=8, ge=1)
-    """Finished trajectories after which the search ends, where the curriculum does not say how many samples; null
-    leaves the end to ``until_right`` and the budgets."""
+    """Finished trajectories after which the search ends, unless the curriculum sets the number of samples; null leaves
+    the end to ``until_right`` and the budgets."""
     until_right: bool = True
-    """End with the first right trajectory, as a prover does; otherwise go on to the number of them."""
+    """End at the first correct trajectory, as a prover does; otherwise continue up to ``trajectories``."""
     complete: bool = False
-    """Draw what is missing of ``trajectories`` when ``max_nodes`` ends the search: the best open paths, each to its
-    end."""
+    """If ``max_nodes`` ends the search, fill up ``trajectories`` by drawing the best open paths to their ends."""
     width: int = Field(default=2, ge=1)
-    """Steps drawn below a node; of those with the same tokens one is kept."""
+    """Steps drawn per node; one of those with the same tokens is kept."""
     at_once: int = Field(default=1, ge=1)
-    """Nodes expanded in a round, the best of the frontier: more of them fill the engine's batch, 1 is strictly
+    """Nodes expanded per round, the best of the frontier: more of them fill the engine's batch, 1 is strictly
     best-first."""
     rank: Literal["likelihood", "value"] = "likelihood"
-    """What is best: the likeliest path, or the one that the stage's value model holds to be worth most."""
+    """Ranking of nodes: by the path's likelihood, or by the stage's value model."""
     alpha: float = Field(default=0.5, ge=0, le=1)
     """For ``likelihood``: the sum of log-probabilities is divided by the length to this power (no unit); 0 ranks by the
-    path's likelihood, which long paths lose, 1 by the mean of a step."""
+    path's likelihood, which favours short paths, 1 by the mean per step."""
     length: Literal["steps", "tokens"] = "steps"
     """What length counts: nodes below the prompt, as in the paper, or their tokens."""
     depth: int = Field(default=64, ge=1)
-    """Most nodes of a trajectory, the prompt not counted; one that is not over there is wrong."""
+    """Maximum nodes per trajectory, without the prompt; an unfinished one counts as incorrect there."""
     step: Steps = Steps()
     """How trajectories are cut into nodes."""
     sampling: Sampling = Sampling()
-    """How tokens are drawn; ``max_completion_tokens`` is of a whole trajectory."""
+    """How tokens are sampled; ``max_completion_tokens`` is per trajectory."""
     max_nodes: int | None = Field(default=None, ge=1)
-    """Most nodes of a tree; null sets no bound beside the tokens that a task may sample. The last round may pass it
+    """Maximum nodes per tree; null sets no bound beside the task's token budget. The last round may exceed it
     where ``step`` cuts draws into several nodes."""
 
     @property
@@ -69,7 +68,7 @@ class BestFirst(RolloutSettings):
     def sized(self, n: int) -> BestFirst:
         """The same search for ``n`` trajectories, bounded by the nodes of as many paths of full length.
 
-        Without a bound one that ranks by likelihood goes through all short paths before it goes deep.
+        Without a bound, a search ranked by likelihood would expand all short paths before any deep one.
         """
         nodes = n * self.width * self.step.longest_path(self.sampling, self.depth)
         return self.model_copy(update={"trajectories": n, "max_nodes": self.max_nodes or nodes})
@@ -81,7 +80,7 @@ class BestFirst(RolloutSettings):
         return self.step.unseen_in(trees)
 
     def check(self, stage: Composition) -> list[str]:
-        """Budgets that do not hold one path of full length, a search that nothing ends, a value that nobody says."""
+        """Budgets too small for one path of full length, a search that never ends, a missing value model."""
         lines = self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth, self.max_nodes)
         if self.trajectories is None and self.max_nodes is None and stage.max_tokens_per_task is None:
             lines.append(
@@ -107,12 +106,12 @@ class BestFirst(RolloutSettings):
 
 @dataclass(frozen=True, eq=False)
 class Open:
-    """A node that can be gone on with.
+    """An expandable node.
 
     Attributes:
         depth: nodes below the prompt, itself included.
-        logprob: of all tokens below the prompt, in nats, of the untempered model.
-        tokens: how many they are.
+        logprob: sum over all tokens below the prompt, in nats, of the untempered model.
+        tokens: number of these tokens.
     """
 
     node: Node
@@ -153,7 +152,7 @@ class BestFirstSearch:
             await self.push(fresh)
 
     async def complete(self) -> list[Node]:
-        """What the search lacks of its trajectories: the best open paths, each drawn to its end."""
+        """Fill up the missing trajectories: the best open paths, each drawn to its end."""
         missing = 0 if self.wanted is None or self.ended == "solved" else self.wanted - len(self.finished)
         best = [heapq.heappop(self.frontier)[-1] for _ in range(min(missing, len(self.frontier)))]
         sampling, share = self.settings.sampling, self.context.budget_left // max(1, len(best))
@@ -174,7 +173,7 @@ class BestFirstSearch:
         return self.ended != "exhausted"
 
     def affordable(self) -> list[tuple[Open, int]]:
-        """The best nodes with the steps to draw below each, as far as the budgets reach; notes one that allows none."""
+        """The best nodes with the steps to draw below each, within the budgets; notes a budget that is spent."""
         settings = self.settings
         tokens = self.context.budget_left
         nodes = None if settings.max_nodes is None else settings.max_nodes - self.nodes
@@ -202,7 +201,7 @@ class BestFirstSearch:
         )
 
     def add(self, place: Open, steps: Sequence[Grown], fresh: list[Open], ends: list[Node]) -> None:
-        """Sort a node's new steps into what can be gone on with and what has ended; drop what was drawn before."""
+        """Sort a node's new steps into expandable and finished ones; drop duplicates."""
         for one in steps:
             if self.is_known(one.nodes[-1]):
                 one.nodes[0].detach()
@@ -212,7 +211,7 @@ class BestFirstSearch:
                 above = above.below(node)
                 self.nodes += 1
                 if node is not one.nodes[-1]:
-                    # Two draws that were cut may begin alike: one of their first parts is enough to branch from.
+                    # Two split draws may share their first parts: one of these is enough to branch from.
                     if not self.is_known(node):
                         fresh.append(above)
                 elif one.terminal:
@@ -221,14 +220,14 @@ class BestFirstSearch:
                     fresh.append(above)
 
     def is_known(self, node: Node) -> bool:
-        """Whether a node ends in a text, token by token, at which another one ended before; notes it."""
+        """Whether another node had the same tokens up to its end; remembers this one's."""
         path = tuple(node.completion_tokens)
         known = path in self.seen
         self.seen.add(path)
         return known
 
     async def push(self, places: Sequence[Open]) -> None:
-        """Put nodes into the frontier: the best first, of equals the one drawn first."""
+        """Put nodes into the frontier: best first, ties go to the one drawn first."""
         for place, score in zip(places, await self.scores(places), strict=True):
             place.node.stats["score"] = round(score, 6)
             heapq.heappush(self.frontier, (-score, self.pushed, place))
@@ -259,14 +258,14 @@ class BestFirstSearch:
 
 
 def path_score(logprob: float, length: int, alpha: float) -> float:
-    """How promising it is to go on with a path: the greater the better, never above 0.
+    """Length-normalised log-probability of a path: higher is better, never above 0.
 
         score(s_L) = sum_{t < L} log p(a_t | s_t) / L^alpha;  0 for the prompt
 
     Args:
         logprob: the sum over the path's steps, in nats.
         length: L, the number of steps.
-        alpha: 0 ranks by likelihood, which falls with every step; the nearer to 1, the less depth is punished.
+        alpha: 0 ranks by likelihood, which falls with every step; the closer to 1, the less depth is penalised.
     Source:
         BFS-Prover, arXiv:2502.03438, equation 1.
     """

@@ -1,4 +1,4 @@
-"""CURE, first stage: sample a group, then write each sample anew from one of its most uncertain tokens on."""
+"""CURE, first stage: sample a group, then resample each from one of its most uncertain tokens on."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from lyceum.rollout._growth import affordable, at_most, by_counter, end_before, 
 
 
 class CriticalTokens(RolloutSettings):
-    """A first round from the prompt, a second one from before a critical token of each sample, one group of both.
+    """A first round from the prompt and a second one from before a critical token of each sample form one group.
 
     As in the authors' code (bytedance/CURE, CURE_First_Stage), with one difference: what makes a token critical there
-    is the entropy of the policy, computed in a forward pass of its own; here it is -log p of the token that was drawn,
-    whose expectation the entropy is. It needs no pass, and ranks tokens with more noise.
+    is the entropy of the policy, computed in a forward pass of its own; here it is -log p of the sampled token, whose
+    expectation is the entropy. It needs no extra pass, and ranks tokens with more noise.
     """
 
     kind: Literal["critical-tokens"] = "critical-tokens"
     samples: int = Field(16, ge=2)
-    """Trajectories a task in both rounds, where the curriculum does not say how many."""
+    """Trajectories per task over both rounds, unless the curriculum sets the number."""
     regenerated: int = Field(3, ge=1)
-    """Continuations of each first sample; the first round has ``samples // (1 + regenerated)``."""
+    """Continuations per first sample; the first round has ``samples // (1 + regenerated)``."""
     candidates: int = Field(20, ge=1)
-    """The critical token is drawn from so many of a sample's most uncertain ones, each as likely."""
+    """The critical token is drawn uniformly from this many of a sample's most uncertain tokens."""
     least_characters: int = Field(2, ge=1)
     """Tokens that decode to fewer characters, white space aside, are never critical (so special tokens are not)."""
     prefix: Literal["context", "trained"] = "context"
-    """What a continuation's copied beginning is: part of its prompt, as in the authors' code, or trained in it too."""
+    """Whether a continuation's copied prefix is part of its prompt, as in the authors' code, or trained too."""
     sampling: Sampling = Sampling()
-    """How tokens are drawn in both rounds."""
+    """How tokens are sampled in both rounds."""
 
     @model_validator(mode="after")
     def _first_round_is_not_empty(self) -> CriticalTokens:
@@ -53,7 +53,7 @@ class CriticalTokens(RolloutSettings):
         """The same rollout with ``n`` trajectories.
 
         Raises:
-            ValidationError: so few leave no first round.
+            ValidationError: n is too small for a first round.
         """
         return CriticalTokens.model_validate({**dict(self), "samples": n})
 
@@ -83,10 +83,10 @@ class CriticalTokens(RolloutSettings):
         return tree
 
     def critical_place(self, leaf: Node, number: int, context: Context) -> int:
-        """Where a sample is written anew: before this token of its completion; 0, the prompt, where none will do.
+        """Token of the completion before which a sample is resampled; 0, the prompt, if no token qualifies.
 
         Args:
-            number: of the sample in its group, by which the draw is told from the others'.
+            number: index of the sample in its group, part of the draw's seed.
         """
         surprise = [-logprob for logprob in model_logprobs(leaf)]
         found = most_uncertain(surprise, self._may_be_critical(leaf, context), self.candidates)
@@ -95,7 +95,7 @@ class CriticalTokens(RolloutSettings):
     def _may_be_critical(self, leaf: Node, context: Context) -> list[bool]:
         tokens = leaf.completion_tokens
         long_enough = {token: len(context.decode([token]).strip()) >= self.least_characters for token in set(tokens)}
-        # Of what somebody else wrote (a given beginning) nothing says how sure the policy would have been.
+        # For a prefix that the policy did not write, its uncertainty is unknown.
         own = [node.origin is Origin.POLICY for node in leaf.path()[1:] for _ in node.tokens]
         return [place > 0 and own[place] and long_enough[token] for place, token in enumerate(tokens)]
 
@@ -110,10 +110,10 @@ class CriticalTokens(RolloutSettings):
 
 
 def most_uncertain(surprise: Sequence[float], allowed: Sequence[bool], most: int) -> list[int]:
-    """Places of the ``most`` largest values among those allowed, the largest first, the earlier of equals first.
+    """Positions of the ``most`` highest values among those allowed, highest first; ties go to the earlier.
 
     Args:
-        surprise: of each token: its entropy, or -log p (nats).
+        surprise: entropy or -log p of each token (nats).
         allowed: which tokens count.
     """
     places = [place for place, may in enumerate(allowed) if may]

@@ -1,4 +1,4 @@
-"""Flat groups: a number of samples of the task's prompt."""
+"""Flat groups: independent samples of the task's prompt."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from lyceum.rollout._growth import affordable, at_most
 
 
 class Flat(RolloutSettings):
-    """Independent samples of one prompt, graded together; shorter ones where the task's budget is short."""
+    """Independent samples of one prompt, graded together; shorter if the task's budget is short."""
 
     kind: Literal["flat"] = "flat"
     samples: int = Field(8, ge=1)
-    """Completions a task, where the curriculum does not say how many."""
+    """Completions per task, unless the curriculum sets the number."""
     sampling: Sampling = Sampling()
-    """How tokens are drawn."""
+    """How tokens are sampled."""
 
     @property
     def size(self) -> Size:

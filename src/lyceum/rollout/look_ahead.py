@@ -1,4 +1,4 @@
-"""LATR: branch where two tokens are about as likely, look ahead along both, drop the branch that goes the same way."""
+"""LATR: branch where two tokens are about equally likely, look ahead along both, drop branches that stay similar."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ MATHEMATICAL = "+-*/\\<>=()[]{}_^&%$0123456789"
 """Symbols at which the authors' code never drops a branch."""
 
 EVEN = 10.0
-"""Temperature at which the runner-up is looked for: the two likeliest tokens then come about as often."""
+"""Temperature for sampling the runner-up: the two most likely tokens then come about equally often."""
 SHARPEST = 12.0
-"""Largest log-odds (nats) of one of two tokens from whose float32 logarithm those of the other one still follow."""
+"""Highest log-odds (nats) between two tokens at which float32 log-probabilities still determine both."""
 
 
 @dataclass(eq=False)
 class Path:
-    """One trajectory of the tree while it branches.
+    """One trajectory of the tree in its branching phase.
 
     Attributes:
         tip: its last node so far.
-        above: the path that it left; None for the first one.
-        birth: place of the first token that is its own, the completion's first is 0.
-        symbol: what the other path has in that place, decoded.
-        looked: look-aheads that it has been compared at.
+        above: the path that it branched from; None for the first one.
+        birth: position in the completion (from 0) of its first own token.
+        symbol: the other path's token at that position, decoded.
+        looked: number of look-aheads at which it has been compared.
     """
 
     tip: Node
@@ -56,44 +56,45 @@ class Path:
 
 
 class LookAhead(RolloutSettings):
-    """A group that differs by trajectory: branches open at unsure tokens and stay only if they lead somewhere else.
+    """A group of diverse trajectories: branches open at uncertain tokens and stay only if they diverge.
 
-    While it branches, every path follows the likeliest token, and a second path opens with the runner-up where that is
-    likely enough and close behind. The authors read both from the logits (starreeze/latr). Here the engine says only
-    what it drew; so paths are drawn from the two likeliest tokens at a low temperature, from which both of their
-    probabilities follow (:func:`runner_up`), and the runner-up is drawn until it comes. A path may thus now and then
-    take the second likeliest of two tokens that are nearly as likely. Paths grow to the next look-ahead in rounds and
-    not token by token: width that pruning frees is there from the next round on. Where the group stays too small, the
-    authors write its first row several times; here its missing rows are samples of their own.
+    In the branching phase every path follows the most likely token, and a second path opens with the runner-up where
+    that is likely enough and close behind. The authors read both from the logits (starreeze/latr). Here the engine
+    reports only the sampled token; so paths are sampled from the two most likely tokens at a low temperature, from
+    which both probabilities follow (:func:`runner_up`), and the runner-up is found by repeated sampling. A path may
+    thus sometimes take the second of two nearly equally likely tokens. Paths grow to the next look-ahead in rounds and
+    not token by token: slots freed by pruning can be used from the next round on. Where the group stays too small, the
+    authors repeat its first row; here the missing rows are independent samples.
     """
 
     piecewise: ClassVar[bool] = True
 
     kind: Literal["look-ahead"] = "look-ahead"
     samples: int = Field(8, ge=1)
-    """Trajectories a task, where the curriculum does not say how many."""
+    """Trajectories per task, unless the curriculum sets the number."""
     least_probability: float = Field(0.25, gt=0, lt=0.5)
-    """A branch opens where the runner-up is likelier than this (no unit; of the model at temperature 1)."""
+    """A branch opens where the runner-up's probability is above this (no unit; model at temperature 1)."""
     largest_gap: float = Field(0.15, gt=0, le=1)
-    """... and less than this behind the likeliest token (no unit)."""
+    """... and less than this below the most likely token's (no unit)."""
     look_aheads: tuple[int, ...] = (20, 30, 50)
-    """Tokens after which a branch is compared with the path it left, rising."""
+    """Numbers of tokens after which a branch is compared with the path it branched from, ascending."""
     least_distance: float = Field(0.4, ge=0, le=1)
-    """A branch is dropped whose tokens since it opened have a smaller edit distance to the other path's, divided by
-    their number (no unit)."""
+    """A branch is dropped if its tokens' edit distance to the other path's, divided by their number, is below this (no
+    unit)."""
     keep_at: str = MATHEMATICAL
-    """A branch stays, however similar, where the other path's token there consists of these characters (in the authors'
-    code also where it is white space alone)."""
+    """A branch stays, however similar, if the other path's token there consists of these characters (in the authors'
+    code also if it is white space only)."""
     branching_tokens: int = Field(512, ge=1)
-    """Branches open among this many first tokens of a completion; the rest is sampled."""
+    """Branches open only among this many first tokens of a completion; the rest is sampled."""
     shares: tuple[tuple[float, float], ...] = ((0.0, 1.0),)
-    """(progress of the stage, share of the group that grows so from then on), rising; the others are plain samples."""
+    """(progress of the stage, share of the group that is grown by branching from then on), ascending; the others are
+    plain samples."""
     branch_temperature: float = Field(0.1, gt=0, le=1)
-    """Temperature at which paths follow the likelier of two tokens while branches open; towards 0 it is greedy."""
+    """Sampling temperature over the two most likely tokens in the branching phase (no unit); greedy towards 0."""
     tries: int = Field(8, ge=1)
-    """Draws of one token to find the runner-up; a branch that none of them begins does not open."""
+    """Draws of one token to find the runner-up; if none finds it, the branch does not open."""
     sampling: Sampling = Sampling()
-    """How everything else is drawn."""
+    """How all other tokens are sampled."""
 
     @field_validator("look_aheads")
     @classmethod
@@ -147,11 +148,11 @@ class LookAhead(RolloutSettings):
         return tree
 
     async def _branch(self, root: Node, wanted: int, context: Context) -> tuple[list[Path], int, int]:
-        """The paths of the tree once it is full and compared, or has grown as far as branches may open."""
+        """The tree's paths once the group is full and all branches are compared, or no more branches may open."""
         paths = [Path(root, None)]
         end = min(self.branching_tokens, self.sampling.max_completion_tokens, context.tokens_left(root))
         opened = dropped = horizon = 0
-        # Every path to the next look-ahead, and a runner-up looked for wherever there is room for a branch.
+        # Every path to the next look-ahead, and a runner-up search for every free slot.
         dearest = wanted * (self.look_aheads[0] + self.tries)
         while horizon < end and any(path.open for path in paths) and context.budget_left >= dearest:
             horizon = min(end, horizon + self.look_aheads[0])
@@ -173,7 +174,7 @@ class LookAhead(RolloutSettings):
         return paths, opened, dropped
 
     async def _grow_to(self, horizon: int, paths: Sequence[Path], context: Context) -> list[tuple[Path, int]]:
-        """Every open path grown to so many tokens; returns each with the place from which its tokens are new."""
+        """Grow every open path to ``horizon`` tokens; returns each with the position of its first new token."""
         followed = self.sampling.model_copy(
             update={"temperature": self.branch_temperature, "top_k": 2, "top_p": 1.0, "min_p": 0.0}
         )
@@ -188,7 +189,7 @@ class LookAhead(RolloutSettings):
     async def _open_branches(
         self, fresh: Sequence[tuple[Path, int]], paths: Sequence[Path], wanted: int, context: Context
     ) -> list[Path]:
-        """New paths at the unsure ones of the new tokens, the earliest first, as many as the group has room for."""
+        """New paths at the uncertain new tokens, earliest first, as many as the group has free slots."""
         points = sorted(
             ((place, rank) for rank, (path, begin) in enumerate(fresh) for place in self._unsure(path.tip, begin)),
         )
@@ -208,7 +209,7 @@ class LookAhead(RolloutSettings):
         return born
 
     def _unsure(self, tip: Node, begin: int) -> list[int]:
-        """Places of the node's tokens, the completion's first is 0, at which a second token is likely enough."""
+        """Positions in the completion (from 0) of the node's tokens at which a second token is likely enough."""
         pairs = zip(tip.behaviour_logprob, tip.model_logprob, strict=True)
         found: list[int] = []
         for place, (behaviour, model) in enumerate(pairs, begin):
@@ -218,9 +219,10 @@ class LookAhead(RolloutSettings):
         return found
 
     def _compare(self, paths: Sequence[Path]) -> None:
-        """Drop branches that went the same way as the path that they left, at each look-ahead that both have reached.
+        """Drop branches that stayed similar to the path they branched from, at each look-ahead that both have reached.
 
-        Not where either of them has ended within it; what left a dropped path goes with it; as in the authors' code.
+        As in the authors' code, a pair is not compared if either ended before it, and branches of a dropped path are
+        dropped.
         """
         tokens = {path: path.tip.completion_tokens for path in paths}
         for path in paths:
@@ -247,7 +249,7 @@ class LookAhead(RolloutSettings):
         return not symbol or any(character not in self.keep_at for character in symbol)
 
     async def _finish(self, root: Node, paths: Sequence[Path], samples: int, context: Context) -> list[Node]:
-        """Sample every open path to its end, and whatever the group lacks from the prompt.
+        """Sample every open path to its end, and the missing trajectories from the prompt.
 
         Each has an equal share of what is left of the task's budget; paths for which none is left stay as they are.
         """
@@ -267,16 +269,16 @@ class LookAhead(RolloutSettings):
 
 
 def runner_up(behaviour_logprob: float, model_logprob: float, temperature: float) -> float:
-    """Probability of the other one of the two likeliest tokens, from how one of them was drawn.
+    """Probability of the other of the two most likely tokens, from the log-probabilities of the sampled one.
 
         b = p^(1/T) / (p^(1/T) + q^(1/T)),  so  q = p * ((1 - b) / b)^T
 
     Args:
-        behaviour_logprob: log b (nats), of the token drawn from the two likeliest at temperature T.
+        behaviour_logprob: log b (nats), of the token sampled from the two most likely at temperature T.
         model_logprob: log p (nats), of the same token in the model's own distribution.
         temperature: T.
     Returns:
-        q, without unit; 0 where b is 1 to the last bit: the other one is out of reach then.
+        q, without unit; 0 where b rounds to 1: the other token cannot be recovered then.
     """
     if behaviour_logprob >= 0:
         return 0.0

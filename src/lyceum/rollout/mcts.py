@@ -33,9 +33,9 @@ from lyceum.rollout._search_tree import (
 class MCTS(RolloutSettings):
     """A search whose backed-up terminals are the training group, and whose nodes have values.
 
-    Source: DeepSearch, arXiv:2509.25454, section 3, and its released code. Below a node ``width`` steps are drawn at
-    once. Where none of them ends, the search goes on at the most promising of them; where some do, one is backed up,
-    and the search goes on where ``selection`` says.
+    Source: DeepSearch, arXiv:2509.25454, section 3, and its released code. ``width`` steps are drawn below a node at
+    once. If none of them ends, the search continues at the most promising one; if some do, one is backed up, and
+    ``selection`` says where the search continues.
     """
 
     piecewise: ClassVar[bool] = True
@@ -43,26 +43,26 @@ class MCTS(RolloutSettings):
 
     kind: Literal["mcts"] = "mcts"
     trajectories: int = Field(default=8, ge=1)
-    """Terminals backed up in a tree, where the curriculum does not say how many samples: the training group."""
+    """Terminals backed up per tree, the training group, unless the curriculum sets the number of samples."""
     judge: Literal["verifier", "value", "agreement"] = "verifier"
-    """Who says what a terminal is worth: the verifier, 1 or -1; the stage's value model; or the share v of the answers
-    found so far that agree with it. The latter two are backed up as 2 v - 1, and the verifier grades what was found
-    when the search is over."""
+    """Source of a terminal's outcome: the verifier, 1 or -1; the stage's value model; or the share v of the answers so
+    far that agree with it. The latter two are backed up as 2 v - 1, and the verifier grades the trajectories after the
+    search."""
     width: int = Field(default=8, ge=1)
-    """Steps drawn below a node."""
+    """Steps drawn per node."""
     depth: int = Field(default=64, ge=1)
-    """Most nodes of a trajectory, the prompt not counted; one that is not over there is cut short."""
+    """Maximum nodes per trajectory, without the prompt; longer ones are truncated."""
     step: Steps = Steps()
     """How trajectories are cut into nodes."""
     sampling: Sampling = Sampling()
-    """How tokens are drawn; ``max_completion_tokens`` is of a whole trajectory."""
+    """How tokens are sampled; ``max_completion_tokens`` is per trajectory."""
     selection: Literal["global", "uct-from-root", "local"] = "global"
-    """Where the search goes on after a terminal: at the frontier's best node, at what UCT finds from the prompt down,
-    or as near above the terminal as something can be drawn."""
+    """Where the search continues after a terminal: at the frontier's best node, at the node that UCT selects from the
+    prompt down, or at the nearest ancestor of the terminal that is not exhausted."""
     negative: Negative = "most-confident"
-    """Which terminal of an expansion is backed up where none is right."""
+    """Which terminal of an expansion is backed up if none is correct."""
     exploration: float = Field(default=2.0, ge=0)
-    """Weight of the second part of UCT, in the unit of a right answer."""
+    """Weight of UCT's exploration term, in units where a correct answer is 1."""
     quality: float = Field(default=0.4, ge=0)
     """Weight of the parent's value in the frontier score (no unit)."""
     uncertainty: float = Field(default=0.0, ge=0)
@@ -72,15 +72,15 @@ class MCTS(RolloutSettings):
     depth_bonus: DepthBonus = "sqrt"
     """How depth counts: sqrt(d / depth), ln(d + 1), or d."""
     least_decay: float = Field(default=0.1, ge=0, le=1)
-    """Least share of a terminal's outcome that a node above it is credited with."""
+    """Minimum share of a terminal's outcome credited to its ancestors (no unit)."""
     incomplete: float = Field(default=-1.0, ge=-1, le=0)
-    """Worth of a trajectory that the limits cut short before its answer, in the unit of a right answer. Wrong ones with
-    an answer are trained on before it."""
+    """Outcome of a trajectory truncated before its answer, in units where a correct answer is 1. Incorrect ones with an
+    answer are preferred for training."""
     distinct: bool = False
-    """Keep one of steps with the same tokens below a node, so that every trajectory is another one: for small models,
-    of whose short steps many coincide. A tree that runs out of distinct paths ends with fewer trajectories."""
+    """Keep one of several steps with the same tokens below a node, so that all trajectories differ: for small models,
+    whose short steps often coincide. A tree that runs out of distinct paths ends with fewer trajectories."""
     max_nodes: int | None = Field(default=None, ge=1)
-    """Most nodes of a tree; null sets no bound beside the tokens that a task may sample. The last draw may pass it
+    """Maximum nodes per tree; null sets no bound beside the task's token budget. The last draw may exceed it
     where ``step`` cuts draws into several nodes."""
 
     @property
@@ -102,7 +102,7 @@ class MCTS(RolloutSettings):
         return self.step.unseen_in(trees)
 
     def check(self, stage: Composition) -> list[str]:
-        """Budgets that do not hold one path of full length at a width of 1, a judge that is not there."""
+        """Budgets too small for one path of full length at a width of 1, a missing value model."""
         lines = self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth, self.max_nodes)
         if self.judge == "value" and stage.value is None:
             lines.append(
@@ -152,7 +152,7 @@ class Search:
         return len(self.found) + self.failed >= self.wanted
 
     def affordable(self, at: SearchNode) -> int:
-        """How many of the missing steps the budgets allow; notes the one that allows none."""
+        """Number of missing steps that the budgets allow; notes a budget that is spent."""
         settings = self.settings
         left = settings.sampling.max_completion_tokens - len(at.node.completion_tokens)
         tokens = self.context.budget_left // min(settings.step.tokens, left)
@@ -180,7 +180,7 @@ class Search:
             for node in one.nodes:
                 last = node is one.nodes[-1]
                 place = place.add(node, terminal=one.terminal and last)
-                # A draw that was cut is a chain: each node but its last has one child already, of its own drawing.
+                # A draw that was split is a chain: each node but its last already has one drawn child.
                 place.asked = 0 if last else 1
                 tokens = tokens[len(node.tokens) :]
                 place.drawn |= set() if last else {tokens}
@@ -204,8 +204,8 @@ class Search:
             else:
                 place.outcome, place.order = judged
                 at.waiting.append(place)
-        # An expansion that ended and none of whose ends could be graded takes a trajectory's place: a verifier that
-        # fails for good would otherwise hold the search for ever.
+        # An expansion none of whose terminals could be graded counts as a trajectory: otherwise a verifier that always
+        # # fails would keep the search running forever.
         self.failed += not at.waiting
 
     async def verdicts(self, leaves: Sequence[Node]) -> list[tuple[float, int] | None]:
@@ -215,7 +215,7 @@ class Search:
         ]
 
     async def estimates(self, leaves: Sequence[Node]) -> list[tuple[float, int]]:
-        """(outcome, order) of an expansion's terminals without the verifier; the best of them counts as a right one."""
+        """(outcome, order) of an expansion's terminals without the verifier; the best counts as correct."""
         worth = await self.context.value(leaves) if self.settings.judge == "value" else self.agreement(leaves)
         most = max(worth)
         return [
@@ -226,13 +226,13 @@ class Search:
         ]
 
     def agreement(self, leaves: Sequence[Node]) -> list[float]:
-        """Share of the complete answers so far, these included, that are the same as each; 0 where there is none."""
+        """Share of the complete answers so far, these included, that equal each leaf's answer; 0 without an answer."""
         answers = [vote(leaf.completion) if leaf.finish != "length" else None for leaf in leaves]
         self.votes.update(answer for answer in answers if answer is not None)
         return [0.0 if answer is None else self.votes[answer] / self.votes.total() for answer in answers]
 
     def take(self, at: SearchNode) -> SearchNode | None:
-        """Back one of the waiting terminals up."""
+        """Back up one of the waiting terminals."""
         number = len(self.found)
         chosen = choose_terminal(
             at.waiting, self.settings.negative, lambda n: self.context.seed("mcts", "negative", number) % n
@@ -244,11 +244,11 @@ class Search:
         return chosen
 
     def next_below(self, at: SearchNode) -> SearchNode | None:
-        """Among the children, while the path has not ended."""
+        """The child to continue at, while the path has not ended."""
         return best_child(at, self.settings.exploration) or self.next_after(at)
 
     def next_after(self, at: SearchNode) -> SearchNode | None:
-        """Where the search goes on once a path has ended; None where nothing is left to draw."""
+        """Where the search continues once a path has ended; None if nothing is left to draw."""
         settings = self.settings
         match settings.selection:
             case "global":
@@ -276,10 +276,10 @@ class Search:
         )
 
     def take_what_is_left(self) -> None:
-        """A search that had to end early trains on terminals that its expansions left aside too."""
+        """A search that ended early also trains on the terminals that were not backed up."""
         left = [place for place in self.root.walk() if place.waiting]
         while left and not self.is_done:
-            # One of each expansion in turn, as if the search had come back to it.
+            # One per expansion in turn, as if the search had returned to it.
             for place in left:
                 if not self.is_done:
                     self.take(place)

@@ -1,4 +1,4 @@
-"""TreePO: a group grows as a tree of segments of one length, whose open paths branch while there is width left."""
+"""TreePO: a group grows as a tree of fixed-length segments; open paths branch while there is width left."""
 
 from __future__ import annotations
 
@@ -26,49 +26,49 @@ from lyceum.rollout._growth import (
 
 Reason = Literal["answered", "stop", "depth", "tokens", "repetition", "budget"]
 COMPLETE = ("answered", "stop")
-"""Reasons for which a trajectory is cut back and continued otherwise: it came to an end of its own."""
+"""Reasons after which a trajectory may be cut back and resampled: it ended by itself."""
 
 
 class Segments(RolloutSettings):
-    """Fixed-size segments, each round one for every open path; freed width goes to the paths that are still open.
+    """Fixed-size segments, at least one per open path and round; freed width goes to the paths that are still open.
 
     As in the authors' code (recipe/treepo, ``by_fixed_div``), with these differences: the whole completion is searched
-    for repetitions and not the last segment alone, since segments may be short here; the number of first segments is
-    really drawn between two bounds, which the released script sets where the worker does not read it; and open paths
-    that have drawn the same text are one node with the shares of all of them, so that no token is computed twice.
+    for repetitions and not only the last segment, since segments may be short here; the number of first segments is
+    really drawn between two bounds, which the released script sets where the worker does not read them; and open paths
+    with the same text are merged into one node with the shares of all, so that no token is computed twice.
     """
 
     piecewise: ClassVar[bool] = True
 
     kind: Literal["segments"] = "segments"
     samples: int = Field(16, ge=1)
-    """Finished trajectories a task (the tree's width), where the curriculum does not say how many."""
+    """Finished trajectories per task (the tree's width), unless the curriculum sets the number."""
     segment_tokens: int = Field(512, ge=1)
-    """Tokens of a segment."""
+    """Tokens per segment."""
     depth: int | None = Field(default=None, ge=1)
-    """Most segments of a trajectory; null leaves it to ``sampling.max_completion_tokens``."""
+    """Maximum segments per trajectory; null leaves it to ``sampling.max_completion_tokens``."""
     branches: int = Field(2, ge=1)
-    """Segments for each path that is open or has just finished, in the next round (no unit)."""
+    """Segments in the next round per path that is open or has just finished."""
     first_branches: tuple[int, int] = (2, 2)
-    """Fewest and most segments of the first round; the number is drawn for each task."""
+    """Minimum and maximum number of segments in the first round; the number is drawn per task."""
     spread: Literal["even", "likely", "unlikely"] = "even"
-    """Which open paths get more segments: all the same (the remainder goes to the last), or by softmax of their
-    log-probability, or of its negative."""
+    """Which open paths get more segments: all the same (the remainder goes to the last), or by a softmax of their
+    log-probability or its negative."""
     spread_by: Literal["path-sum", "path-mean", "segment-mean"] = "path-mean"
     """Log-probability of a path: of all its tokens, their mean, or the mean of its last segment (nats)."""
     spread_temperature: float = Field(1.0, gt=0)
     """Divides the log-probabilities before the softmax (nats)."""
     answer: tuple[Annotated[str, Field(min_length=1)], Annotated[str, Field(min_length=1)]] | None = None
-    """A path is finished once this opening string is followed by this closing one; null: by its end of sequence."""
+    """Opening and closing string of the answer: a path is finished once it has both; null: at its end of sequence."""
     repeat_characters: int = Field(32, ge=1)
-    """Characters of the substring whose repetition ends a path."""
+    """Length of the substring whose repetition ends a path (characters)."""
     repeat_times: int | None = Field(default=8, ge=2)
-    """How often it must occur; null never ends a path for it."""
+    """Occurrences of it that end a path; null never ends a path for repetition."""
     fallback: Literal["random", "least-likely", "none"] = "random"
-    """Where a finished trajectory is cut back when no path is open and some are missing: to the end of a segment at
-    random, or to before its least likely token; or never, which leaves the group smaller."""
+    """Where a finished trajectory is cut back when no path is open and trajectories are missing: at the end of a random
+    segment, or before its least likely token; or never, which leaves the group smaller."""
     sampling: Sampling = Sampling()
-    """How tokens are drawn; ``max_completion_tokens`` is a trajectory's."""
+    """How tokens are sampled; ``max_completion_tokens`` is per trajectory."""
 
     @model_validator(mode="after")
     def _first_branches_fit(self) -> Segments:
@@ -131,7 +131,7 @@ class Segments(RolloutSettings):
         return reason is not None
 
     def why_finished(self, node: Node, context: Context) -> Reason | None:
-        """Why a path ends with this segment; None while it goes on."""
+        """Why a path ends with this segment; None while it continues."""
         text = node.completion
         if self.repeat_times is not None and repeats(text, self.repeat_characters, self.repeat_times):
             return "repetition"
@@ -148,9 +148,9 @@ class Segments(RolloutSettings):
         return None
 
     def _may_go_on(self, node: Node, sampling: Sampling) -> bool:
-        """Whether something may be drawn below these segments: not below the last tokens of a path.
+        """Whether more may be drawn below these segments: not below the last tokens of a path.
 
-        Where a path is cut back inside them, for its least likely token, they are computed again up to there.
+        If a path is cut back inside them, before its least likely token, they are computed again up to there.
         """
         return sampling.max_completion_tokens < self._left(node)
 
@@ -161,12 +161,12 @@ class Segments(RolloutSettings):
         return max(0, self.sampling.max_completion_tokens - drawn_below(node))
 
     def _limit(self, context: Context, paths: int, *, begun: bool) -> int:
-        """Tokens of the next segments: fewer where the task's budget is short, 0 where it is spent."""
+        """Tokens of the next segments: fewer if the task's budget is short, 0 if it is spent."""
         share = context.budget_left // paths
         return min(self.segment_tokens, max(0 if begun else 1, share))
 
     def _close(self, still: Sequence[Node], finished: list[Node]) -> None:
-        """Paths that the budget ends stay as long as they are."""
+        """Finish the open paths as they are: the budget is spent."""
         for node in still:
             node.stats["finished"] = "budget"
             finished.append(node)
@@ -212,15 +212,15 @@ class Segments(RolloutSettings):
 
 
 def next_budget(room: int, still: int, ended: int, branches: int) -> int:
-    """Segments of a tree's next round.
+    """Number of segments in a tree's next round.
 
         max(open, min(width - finished, branches * open + branches * finished in this round))
 
     Args:
-        room: width - finished: trajectories that are missing.
-        still: paths that are open, each of which gets at least one.
-        ended: paths that finished in this round, whose share goes to the open ones.
-        branches: segments for each of them.
+        room: width - finished: missing trajectories.
+        still: open paths, each of which gets at least one.
+        ended: paths that finished in this round; their share goes to the open ones.
+        branches: segments per path.
     Source:
         TreePO's code, ``by_fixed_div`` (multimodal-art-projection/TreePO, vllm_rollout_spmd.py).
     """
@@ -234,11 +234,11 @@ def spread_evenly(total: int, paths: int) -> list[int]:
 
 
 def allocate(weights: Sequence[float], total: int) -> list[int]:
-    """Whole shares in proportion to weights, at least one each: the rest by the largest remainder, the first of equals.
+    """Integer shares in proportion to weights, at least one each, by the largest remainder; ties go to the first.
 
     Args:
-        weights: of each path, none negative, not all 0 (no unit).
-        total: to share out, at least as many as there are weights.
+        weights: one per path, none negative, not all 0 (no unit).
+        total: sum of the shares, at least the number of weights.
     Raises:
         ValueError: total is smaller than the number of weights.
     """

@@ -1,4 +1,4 @@
-"""Tree search led by a value model: MCTS* of ReST-MCTS*, and VM-MCTS of ReST-RL."""
+"""Tree search guided by a value model: MCTS* of ReST-MCTS*, and VM-MCTS of ReST-RL."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from lyceum.rollout.beam import evenly
 
 
 class ValueMCTS(RolloutSettings):
-    """Steps that a value model believes in are gone on with; the verifier is asked when the search is over.
+    """Expands the steps of highest value, by a value model; the verifier grades only after the search.
 
     Source: ``simulate: greedy`` is MCTS*, arXiv:2406.03816, section 3.2 and appendix C; ``simulate: completions`` is
-    VM-MCTS, arXiv:2508.19576, section 3.2 and appendix; both with what their released code does. Of equals the first is
-    selected, where the code draws one. A path is finished by its end of sequence; MCTS*'s code takes any path worth 0.9
-    for finished. Where VM-MCTS believes the verifier, its code goes on with the first three new steps; here with all.
+    VM-MCTS, arXiv:2508.19576, section 3.2 and appendix; both with what their released code does. Ties go to the
+    first; the code draws one. A path is finished at its end of sequence; MCTS*'s code also finishes any path of value
+    0.9. Where VM-MCTS takes its values from the verifier, its code continues with the first three new steps; here with
+    all.
     """
 
     piecewise: ClassVar[bool] = True
@@ -31,45 +32,44 @@ class ValueMCTS(RolloutSettings):
 
     kind: Literal["value-mcts"] = "value-mcts"
     iterations: int = Field(default=20, ge=1)
-    """Times that the search selects, expands, simulates and backs up."""
+    """Iterations of select, expand, simulate and back up."""
     width: int = Field(default=3, ge=1)
-    """Steps drawn below a node at once; of those with the same tokens one is kept."""
+    """Steps drawn per expansion; one of those with the same tokens is kept."""
     keep: int | None = Field(default=None, ge=1)
-    """Steps below a node that may be gone on with, those worth most; null takes all."""
+    """Expandable steps per node, those of highest value; null keeps all."""
     depth: int = Field(default=64, ge=1)
-    """Most steps of a trajectory; one that is not over there is cut short."""
+    """Maximum steps per trajectory; longer ones are truncated."""
     step: Steps = Steps()
     """How trajectories are cut into steps, by tokens, lines or markers."""
     sampling: Sampling = Sampling()
-    """How tokens are drawn; ``max_completion_tokens`` is of a whole trajectory."""
+    """How tokens are sampled; ``max_completion_tokens`` is per trajectory."""
     believe: Literal["value", "outcome"] = "value"
-    """What a step is worth: what the value model says, or what the verifier says of completions drawn through it, for
-    a search that has no value model yet; ``outcome`` goes with ``simulate: completions``."""
+    """Source of a step's value: the value model, or the verifier's outcome of completions drawn through it, for a
+    search without a value model yet; ``outcome`` needs ``simulate: completions``."""
     simulate: Literal["greedy", "completions", "none"] = "greedy"
-    """``greedy`` looks some steps ahead of the best new step, and forgets the way; ``completions`` draws every new step
-    as the first one of a whole completion, which is a trajectory of the tree."""
+    """``greedy`` looks a few steps ahead of the best new step and discards them; ``completions`` draws every new step
+    as the first of a whole completion, which is a trajectory of the tree."""
     forward_steps: int = Field(default=3, ge=1)
-    """For ``greedy``: steps looked ahead."""
+    """For ``greedy``: number of steps to look ahead."""
     forward_width: int = Field(default=1, ge=1)
-    """For ``greedy``: steps drawn at each of them, of which the one worth most is gone on with."""
+    """For ``greedy``: steps drawn at each of them, of which the one of highest value is continued."""
     forward_share: float = Field(default=0.5, ge=0, le=1)
-    """For ``greedy``: the new step's worth is this share of the greatest worth met ahead, the rest its own (alpha)."""
+    """For ``greedy``: weight (alpha) of the highest value met ahead in the new step's value; the rest is its own."""
     selection: Literal["ucb", "smoothed"] = "ucb"
-    """How visits count in selection: V + c sqrt(2 ln N / n), steps never visited first, or with both numbers made
-    greater, V + c sqrt((1 + ln N) / (n + smoothing))."""
+    """Selection score: V + c sqrt(2 ln N / n), with ``unvisited`` for new steps, or smoothed,
+    V + c sqrt((1 + ln N) / (n + smoothing))."""
     exploration: float = Field(default=0.7, ge=0)
     """c, in the unit of a value: 0.7 in MCTS*'s code, 0.1 to 0.2 in VM-MCTS's."""
     unvisited: float = Field(default=1.0, ge=0)
-    """For ``ucb``: added to the value of a step that was never visited."""
+    """For ``ucb``: bonus added to the value of an unvisited step."""
     smoothing: float = Field(default=0.1, gt=0)
-    """For ``smoothed``: visits added to each step's own."""
+    """For ``smoothed``: constant added to each step's visits."""
     enough: float | None = Field(default=None, ge=0, le=1)
-    """The search ends when it selects a finished path worth at least this; null goes through all iterations, as for
-    gathering."""
+    """Value of a selected finished path at which the search ends; null runs all iterations, as for collecting data."""
 
     trajectories: int | None = Field(default=None, ge=1)
-    """Finished trajectories with which the search ends; those missing after all iterations are the most valued
-    unfinished paths, each drawn to its end. null goes through all iterations, and draws one where none has finished."""
+    """Finished trajectories after which the search ends; if some are missing after all iterations, the unfinished paths
+    of highest value are drawn to their ends. null runs all iterations, and draws one if none has finished."""
 
     @property
     def led_by(self) -> tuple[Literal["verifier", "value"], ...]:
@@ -126,7 +126,7 @@ class ValueMCTS(RolloutSettings):
 
 
 class ValueSearch:
-    """What both searches share: selection, what may be drawn, and the end."""
+    """What both searches share: selection, budgets, and the end of the search."""
 
     def __init__(self, settings: ValueMCTS, context: Context, tree: Tree) -> None:
         self.settings, self.context, self.tree = settings, context, tree
@@ -156,7 +156,7 @@ class ValueSearch:
         raise NotImplementedError
 
     def select(self) -> Place:
-        """From the prompt down the best steps to one that was not expanded."""
+        """Descend from the prompt along the best steps to one that was not expanded."""
         place = self.root
         while place.children:
             place = self.best(place)
@@ -173,12 +173,12 @@ class ValueSearch:
         return smoothed_uct(place.value, place.visits, above.visits, settings.exploration, settings.smoothing)
 
     def left(self, node: Node) -> int:
-        """Tokens that a trajectory through the node may still have."""
+        """Tokens left for a trajectory through the node."""
         left = self.settings.sampling.max_completion_tokens - len(node.completion_tokens)
         return min(left, self.context.tokens_left(node))
 
     def affordable(self, place: Place, wanted: int) -> int:
-        """How many draws below a step the budget allows."""
+        """Number of draws below a step that the budget allows."""
         longest = self.left(place.node)
         if self.settings.simulate != "completions":
             longest = min(longest, self.settings.step.tokens)
@@ -207,7 +207,7 @@ class ValueSearch:
         return self.tree
 
     async def complete(self, missing: int) -> None:
-        """Draw the rest of the most valued unfinished paths, of each once as far as there are so many."""
+        """Draw the unfinished paths of highest value to their ends, each once if there are enough."""
         leaves = [place for place in self.root.walk() if not (place.children or place.hidden or place.terminal)]
         best = sorted(leaves, key=lambda place: -place.value)[:missing]
         if not best:
@@ -224,7 +224,7 @@ class ValueSearch:
 
 
 class GreedySearch(ValueSearch):
-    """MCTS*: a node is worth the mean of its children, each weighted by its visits."""
+    """MCTS*: a node's value is the mean of its children's, weighted by visits."""
 
     async def visit(self, place: Place) -> None:
         if not place.terminal:
@@ -254,7 +254,7 @@ class GreedySearch(ValueSearch):
         hide(place.children, settings.keep)
 
     async def look_ahead(self, place: Place) -> None:
-        """Move a new step's worth towards the greatest worth met on a greedy way ahead, which leaves no trace."""
+        """Move a new step's value towards the highest value met by a greedy look-ahead, which is then discarded."""
         settings = self.settings
         best, at, depth = 0.0, place.node, place.depth
         terminal = place.terminal
@@ -278,20 +278,20 @@ class GreedySearch(ValueSearch):
 
 
 class CompletionSearch(ValueSearch):
-    """VM-MCTS: a node is worth the mean of all that was backed up through it."""
+    """VM-MCTS: a node's value is the mean of all values backed up through it."""
 
     async def visit(self, place: Place) -> None:
         visits, total = self.worth_of(place) if place.terminal else await self.expand(place)
         back_up_sum(place, visits, total)
 
     def worth_of(self, place: Place) -> tuple[int, float]:
-        """What a finished path that was selected again is worth once more."""
+        """What a finished path that was selected again backs up."""
         if self.settings.believe == "value":
             return 1, place.value
         return outcomes([place.node])
 
     async def expand(self, place: Place) -> tuple[int, float]:
-        """Completions whose first steps are the children; how many values that gives, and their sum."""
+        """Draw completions whose first steps are the children; returns the number of new values, and their sum."""
         settings, context = self.settings, self.context
         count = self.affordable(place, settings.width)
         asked = settings.sampling.model_copy(update={"max_completion_tokens": self.left(place.node)})

@@ -1,1 +1,1 @@
-"""Loops that train the policy: one stage of a recipe each."""
+"""Loops that train the policy: one per stage kind."""

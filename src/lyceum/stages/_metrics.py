@@ -1,4 +1,4 @@
-"""Figures of one step's rollouts, as they stand in metrics.jsonl."""
+"""Metrics of one step's rollouts, as written to metrics.jsonl."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ def has_gradient(tree: Tree) -> bool:
 
 
 def mean_solved(trees: Sequence[Tree]) -> float | None:
-    """Mean share of answers that the policy got right unaided; None where no grader says, or all were helped."""
+    """Accuracy of the unguided answers, averaged over trees; None if no grader gives verdicts, or all were guided."""
     return _mean(share for tree in trees if (share := tree.solved_unaided) is not None)
 
 
 def mean_abs_advantage(forest: Forest, credited: Credited | None, trees: int) -> list[float]:
-    """Each tree's |advantage|: the mean over a rollout's tokens that the policy wrote, then over the tree's rollouts.
+    """Each tree's mean |advantage|: over the policy's tokens of each rollout, then over the tree's rollouts.
 
         m = mean_i mean_t |A_(i, t)|
 
-    A long rollout counts no more than a short one. Rows without a token of the policy's are left out; a tree without
-    any other row has 0.
+    A long rollout counts no more than a short one. Rows without policy tokens are left out; a tree with
+    no other rows gets 0.
 
     Args:
         trees: how many trees the forest was made of; those without a graded trajectory have no rows in it.
     Source:
         The released codes of SEC (arXiv:2505.14970; auto_curriculum/priority.py) and DUMP (arXiv:2504.09710). DUMP's
-        takes the absolute value of each rollout's mean, which is another number only where its signs are mixed.
+        takes the absolute value of each rollout's mean, which differs only if its signs are mixed.
     """
     if credited is None:
         return [0.0] * trees
@@ -69,13 +69,13 @@ def mean_abs_advantage(forest: Forest, credited: Credited | None, trees: int) ->
 
 
 def _mean(values: Iterable[float]) -> float | None:
-    """None of no values."""
+    """The mean; None without values."""
     found = list(values)
     return mean(found) if found else None
 
 
 def _correct_by_level(trees: Sequence[Tree]) -> dict[str, float]:
-    """Of tasks that have a level: the mean share of each that was solved unaided."""
+    """Accuracy by level of tasks that have one, unguided answers only."""
     of_level: dict[str, list[float]] = {}
     for tree in trees:
         level, share = tree.task.columns.get("level"), tree.solved_unaided
@@ -85,7 +85,7 @@ def _correct_by_level(trees: Sequence[Tree]) -> dict[str, float]:
 
 
 def _reward_parts(leaves: Sequence[Node]) -> dict[str, float]:
-    """The mean of each named part of the rewards, over the trajectories that have it."""
+    """Mean of each named reward part, over the trajectories that have it."""
     parts: dict[str, list[float]] = {}
     for leaf in leaves:
         for name, value in (leaf.grade.parts if leaf.grade else {}).items():
@@ -94,7 +94,7 @@ def _reward_parts(leaves: Sequence[Node]) -> dict[str, float]:
 
 
 def _entropy(forest: Forest) -> float | None:
-    """Nats a token: the mean of -log p of what was sampled, an unbiased estimate that costs nothing."""
+    """Entropy in nats per token: the mean -log p of the sampled tokens, an unbiased estimate at no cost."""
     rows = forest.rows()
     drawn = rows.gather(forest.origin, fill=int(Origin.PROMPT)) == int(Origin.POLICY)
     return -float(rows.gather(forest.behaviour_logprob)[drawn].mean()) if bool(drawn.any()) else None

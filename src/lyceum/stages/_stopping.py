@@ -1,4 +1,4 @@
-"""When an online stage ends before its steps are done: what it was for is reached, or it gets no further."""
+"""Early stopping of an online stage: its target accuracy is reached, or accuracy no longer rises."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from lyceum.core.settings import Composition
 
 
 class Until(Component):
-    """Ends a stage by the share of right answers in training; its ``steps`` stay the most that it takes."""
+    """Ends a stage by its training accuracy; ``steps`` stays the maximum."""
 
     solved: float | None = Field(None, gt=0, le=1)
-    """End once the mean share of right answers over a window is at least this."""
+    """Training accuracy, averaged over a window, at which the stage ends (0 to 1)."""
     least_rise: float | None = Field(None, ge=0, lt=1)
-    """End once a window's mean is less than this above the mean of the window before it."""
+    """Minimum rise of a window's mean accuracy over the window before; the stage ends below it (0 to 1)."""
     window: int = Field(5, ge=1)
-    """Steps of a window."""
+    """Window length (steps)."""
 
     @model_validator(mode="after")
     def _something_ends_it(self) -> Until:
@@ -31,7 +31,7 @@ class Until(Component):
         return self
 
     def check(self, stage: Composition) -> list[str]:
-        """A line where the stage is over before the rule can first be asked."""
+        """A line if the stage ends before the rule can first apply."""
         needed = self.window if self.solved is not None else 2 * self.window
         if stage.steps is None or needed < stage.steps:
             return []
@@ -42,14 +42,14 @@ class Until(Component):
 
 
 class Ending:
-    """The shares seen so far, as many as the rule looks back on."""
+    """The last steps' accuracies, as many as the rule needs."""
 
     def __init__(self, settings: Until | None) -> None:
         self.settings = settings
         self.solved: list[float] = []
 
     def observe(self, solved: float | None) -> None:
-        """A step's share of right answers; None where no grader says."""
+        """A step's accuracy; None if no grader gives verdicts."""
         if self.settings is not None and solved is not None:
             self.solved = [*self.solved, solved][-2 * self.settings.window :]
 

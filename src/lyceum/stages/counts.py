@@ -1,4 +1,4 @@
-"""What a run has cost so far, what was wrong with what it sampled, and whether there was anything to learn from it."""
+"""A run's cost so far, its grading failures, and whether its rewards had a learning signal."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from lyceum.core.tree import Tree
 from lyceum.evaluation.held_out import MAX_REASONS, reasons_ungraded, why_ungraded
 
 MAX_NOTHING_GRADED = 3
-"""Steps in a row without a graded trajectory, after which a run stops: it would go on and learn nothing."""
+"""Consecutive steps without a graded trajectory after which a run stops: it would learn nothing."""
 LEARNS_NOTHING = 5
-"""Steps in a row without anything to learn from, after which a run says so."""
+"""Consecutive steps without a learning signal after which a run says so."""
 TO_LEARN = (
     "needed: tasks that are solved sometimes (easier or harder ones, more rollout.samples, a higher "
     "rollout.sampling.temperature), or a reward with more than one value"
@@ -23,32 +23,32 @@ TO_LEARN = (
 
 @dataclass
 class Counts:
-    """Of all stages of a run that sample."""
+    """Counts over all sampling stages of a run."""
 
     tokens_sampled: int = 0
     tokens_trained: int = 0
     trajectories: int = 0
     truncated: int = 0
-    """Of them, those that a limit of tokens cut."""
+    """Trajectories truncated by a token limit."""
     ungraded: int = 0
     reasons_ungraded: dict[str, int] = field(default_factory=dict)
-    """How often, by reason; the first reasons of a run, at most ``MAX_REASONS``."""
+    """Reason -> number of ungraded trajectories; the run's first ``MAX_REASONS`` reasons."""
     failures: dict[str, str] = field(default_factory=dict)
-    """Reason -> the row that it was met on first, with the traceback of a user's function."""
+    """Reason -> the first row that it occurred on, with the traceback of a user's function."""
     skipped_steps: int = 0
-    """Updates of which the loss or gradient was not finite."""
+    """Updates skipped because the loss or gradient was not finite."""
     nothing_graded: int = 0
-    """Steps in a row in which no trajectory could be graded."""
+    """Consecutive steps in which no trajectory could be graded."""
     lowest_reward: float | None = None
-    """Of all trajectories and judged steps; None before one was graded."""
+    """Lowest reward of all trajectories and judged steps; None before one was graded."""
     highest_reward: float | None = None
     steps_with_signal: int = 0
-    """Steps that had something to learn from: rewards that differ, or texts to imitate."""
+    """Steps with a learning signal: rewards that differ, or texts to imitate."""
     steps_without_signal: int = 0
-    """Steps in a row that had nothing."""
+    """Consecutive steps without one, up to now."""
 
     def add(self, trees: Sequence[Tree]) -> None:
-        """A step's trees."""
+        """Count a step's trees."""
         leaves = [leaf for tree in trees for leaf in tree.trajectories]
         reasons = reasons_ungraded(trees)
         self.tokens_sampled += sum(tree.sampled_tokens for tree in trees)
@@ -67,19 +67,19 @@ class Counts:
                     self.highest_reward = max(reward, reward if self.highest_reward is None else self.highest_reward)
 
     def add_signal(self, something: bool) -> None:
-        """Of a step whose trees were added: whether there was something to learn from."""
+        """Count whether a step, whose trees were added, had a learning signal."""
         self.steps_with_signal += something
         self.steps_without_signal = 0 if something else self.steps_without_signal + 1
 
     @property
     def learnt(self) -> bool | None:
-        """Whether rewards taught anything; None where no stage has sampled."""
+        """Whether rewards had any learning signal; None if no stage has sampled."""
         sampled = self.steps_with_signal or self.steps_without_signal
         return bool(self.steps_with_signal) if sampled else None
 
     @property
     def rewards(self) -> str:
-        """``every reward was 0``."""
+        """The range of the rewards in words, such as ``every reward was 0``."""
         if self.lowest_reward is None or self.highest_reward is None:
             return "no reward was given"
         if self.lowest_reward == self.highest_reward:
@@ -88,7 +88,7 @@ class Counts:
 
     @property
     def why_nothing_learnt(self) -> list[str]:
-        """Lines that name the cause; none where something was learnt."""
+        """Lines that name the cause; empty if something was learnt."""
         if self.learnt is not False:
             return []
         ungraded = self.why_ungraded

@@ -1,4 +1,4 @@
-"""ReLIFT: online reinforcement learning, and a fine-tuning step whenever enough has turned out to be out of its reach.
+"""ReLIFT: online reinforcement learning, with a fine-tuning step whenever enough tasks have failed.
 
 Source: Learning What Reinforcement Learning Can't, arXiv:2506.07527, and its released code (relift/trainer.py).
 """
@@ -22,22 +22,22 @@ from lyceum.stages.session import Session
 
 
 class FineTuning(Component):
-    """What is done with the demonstrations of tasks that failed."""
+    """Fine-tuning on the demonstrations of failed tasks."""
 
     batch: int = Field(default=32, ge=1)
-    """Demonstrations of one fine-tuning step, which is taken as soon as so many are waiting."""
+    """Demonstrations per fine-tuning step, which is taken as soon as this many are waiting."""
     objective: Annotated[ObjectiveSettings, slot("objective", "sft")] = of_kind("sft")
     """The loss."""
     learner: Annotated[LearnerSettings, slot("learner", "local")] = of_kind("local")
     """How these steps update the weights: a learning rate and an optimiser of their own."""
     verified: bool = True
-    """Leave out demonstrations that the tasks' own verifier does not find right; the paper's are taken as they are."""
+    """Leave out demonstrations that the tasks' own verifier does not grade correct; the paper's are not checked."""
     max_completion_tokens: int = Field(default=2048, ge=1)
-    """Demonstrations longer than this are left out."""
+    """Maximum tokens per demonstration; longer ones are left out."""
 
 
 class Interleaved(Online):
-    """The online loop, with fine-tuning on the demonstrations of what it fails at between its steps."""
+    """The online loop, with fine-tuning between its steps on demonstrations of the tasks that it fails."""
 
     kind: Literal["interleaved"] = "interleaved"  # pyright: ignore[reportIncompatibleVariableOverride]
     fine_tuning: FineTuning = FineTuning()
@@ -63,7 +63,7 @@ class Interleaved(Online):
 
 
 class FineTuner:
-    """Puts the demonstrations of failed tasks aside, newest first, and imitates them as soon as enough are waiting.
+    """Buffers the demonstrations of failed tasks, newest first, and fine-tunes on them as soon as enough are waiting.
 
     Args:
         grader: of the stage's tasks.
@@ -94,7 +94,7 @@ class FineTuner:
         }
 
     async def put_aside(self, task: Task) -> str:
-        """Add a failed task's demonstration to the buffer; why not, where not."""
+        """Add a failed task's demonstration to the buffer; returns ``collected``, or why it was left out."""
         text = demonstration_of(task)
         if text is None:
             return "missing"

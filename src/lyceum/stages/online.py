@@ -35,16 +35,16 @@ class Collect(Component):
     """Which finished groups are trained on."""
 
     keep: Literal["all", "with-gradient", "partly-solved", "solved-between"] = "all"
-    """``with-gradient`` drops groups whose rewards are all equal, ``partly-solved`` those whose answers are all right
-    or all wrong (dynamic sampling, DAPO, arXiv:2503.14476, equation 11), ``solved-between`` those of which a smaller
-    or larger share is right than asked for (balanced filtering, arXiv:2504.03380). As many others are sampled in the
-    place of those dropped, so that a step never has more groups than it trains on."""
+    """``with-gradient`` drops groups whose rewards are all equal, ``partly-solved`` those whose answers are all
+    correct or all incorrect (dynamic sampling, DAPO, arXiv:2503.14476, equation 11), ``solved-between`` those whose
+    accuracy is outside the bounds (balanced filtering, arXiv:2504.03380). Dropped groups are replaced by newly sampled
+    ones, one for one, so that a step never has more groups than it trains on."""
     solved_low: float | None = Field(default=None, ge=0, le=1)
-    """Smallest share of right answers that ``solved-between`` keeps, itself included; null sets no bound (no unit)."""
+    """Lowest accuracy of a group that ``solved-between`` keeps, inclusive; null sets no bound (0 to 1)."""
     solved_high: float | None = Field(default=None, ge=0, le=1)
-    """Largest share of right answers that ``solved-between`` keeps, itself included; null sets no bound (no unit)."""
+    """Highest accuracy of a group that ``solved-between`` keeps, inclusive; null sets no bound (0 to 1)."""
     max_waves: int = Field(default=4, ge=1)
-    """Times that a step samples before it goes on with the groups it has."""
+    """Maximum sampling waves per step, after which it trains on the groups it has."""
 
     @model_validator(mode="after")
     def _bounds_fit(self) -> Collect:
@@ -66,29 +66,29 @@ class Collect(Component):
 
 
 class Online(StageSettings):
-    """One loop for every online method: what differs is which components stand in it."""
+    """One loop for every online method: methods differ only in its components."""
 
     kind: Literal["online"] = "online"
     steps: int = Field(default=100, ge=1)
-    """Steps of this stage."""
+    """Number of steps of this stage."""
     tasks_per_step: int = Field(default=32, ge=1)
-    """Tasks whose trees make up one step."""
+    """Tasks (groups) per step."""
     max_tokens: Tokens | None = None
-    """The stage ends once it has sampled this many tokens, whatever its steps; for comparisons at equal cost."""
+    """Sampled tokens after which the stage ends, even before its steps are done; for comparisons at equal cost."""
     max_tokens_per_task: Tokens | None = None
-    """Tokens that one task may sample in one step, over all its rollouts."""
+    """Maximum sampled tokens per task and step, over all its rollouts."""
     until: Until | None = None
-    """Ends the stage before its steps are done: when enough is solved, or no more than before."""
+    """Early stopping: when accuracy reaches a target, or no longer rises."""
     curriculum: Annotated[CurriculumSettings, slot("curriculum", "uniform")] = of_kind("uniform")
     """Which tasks are drawn."""
     guidance: tuple[Annotated[GuidanceSettings, slot("guidance")], ...] = ()
-    """Help where a rollout fails, the innermost first."""
+    """Guidance where a rollout fails, innermost first."""
     rollout: Annotated[RolloutSettings, slot("rollout", "flat")] = of_kind("flat")
     """How a task's tree grows."""
     reward: tuple[Annotated[RewardSettings, slot("reward")], ...] | None = None
-    """Parts of the outcome reward in this stage; by default the recipe's. Evaluation always takes the recipe's."""
+    """Parts of the outcome reward in this stage; by default the recipe's. Evaluation always uses the recipe's."""
     value: Annotated[ValueSettings, slot("value")] | None = None
-    """What unfinished paths are worth to rollouts that ask; none by default."""
+    """Value model of unfinished paths, for rollouts that need one; none by default."""
     collect: Collect = Collect()
     """Which groups are trained on."""
     credit: Annotated[CreditSettings, slot("credit", "group")] = of_kind("group")
@@ -129,7 +129,7 @@ class Online(StageSettings):
 
 
 class Between(Stateful, Protocol):
-    """What a stage learns from beside its own trees: called after the update of each step.
+    """Further training within an online step, beside its own trees: called after the update of each step.
 
     Attributes:
         learner: what updates the weights.
@@ -140,7 +140,7 @@ class Between(Stateful, Protocol):
     updated: bool
 
     async def __call__(self, trees: Sequence[Tree], metrics: StepMetrics) -> StepMetrics:
-        """All trees of the step and the metrics of its update; returns these with its own."""
+        """Given all trees of the step and the metrics of its update; returns these with its own added."""
         ...
 
 
@@ -205,7 +205,7 @@ class OnlineRun:
             return credited, self.learner.step(forest, credited, self.objective)
 
     def observe(self, trees: list[Tree], dropped: list[Tree], forest: Forest, credited: Credited | None) -> None:
-        """Show curriculum and guidance what came of the step."""
+        """Give the step's results to curriculum and guidance."""
         for tree, advantage in zip(trees, mean_abs_advantage(forest, credited, len(trees)), strict=True):
             tree.mean_abs_advantage = advantage
         for tree in dropped:
@@ -230,9 +230,9 @@ class OnlineRun:
         session.run.rollouts(step, trees, advantage, session.policy.decode, always=self.over)
 
     def has_signal(self, forest: Forest, credited: Credited | None) -> bool:
-        """Whether the step had anything to learn from: an advantage that is not 0 on a token that is trained.
+        """Whether the step had a learning signal: a non-zero advantage on a trained token.
 
-        Credit without a baseline gives one by rewards that have always been the same, too: that teaches nothing.
+        Credit without a baseline has non-zero advantages even if all rewards have been equal: that is no signal.
         """
         counts = self.session.counts
         if credited is None or counts.lowest_reward == counts.highest_reward:
@@ -261,12 +261,12 @@ class OnlineRun:
 
 
 def is_partly_solved(tree: Tree) -> bool:
-    """Whether some of a group's answers are right and some are not, whatever shaping adds to their rewards."""
+    """Whether some of a group's answers are correct and some are not, regardless of reward shaping."""
     return tree.solved is not None and 0 < tree.solved < 1
 
 
 def is_solved_between(tree: Tree, low: float | None, high: float | None) -> bool:
-    """Whether the share of a group's answers that are right lies within the bounds, themselves included."""
+    """Whether a group's accuracy lies within the bounds, inclusive."""
     if tree.solved is None:
         return False
     return (low is None or low <= tree.solved) and (high is None or tree.solved <= high)

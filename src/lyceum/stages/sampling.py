@@ -1,4 +1,4 @@
-"""What stages that sample hold: what draws their tasks, grows and grades their trees, and the tokens it may cost."""
+"""The sampling part of a stage: draws its tasks, grows and grades their trees, and keeps its token budget."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ class Sampler:
         self.sampled_before = session.counts.tokens_sampled
         """Tokens that the run had sampled when the stage began."""
         self.computed = 0
-        """Tokens that went through the model for the step that is under way."""
+        """Tokens computed by the model for the current step."""
 
     def _grader(self) -> Grader:
         if self.settings.reward is None:
             return self.session.grader
-        with allow_code():  # what the recipe names was asked about when it was loaded
+        with allow_code():  # the user allowed the recipe's code when it was loaded
             return combine(self.settings.reward, self.session.source)
 
     async def sample(self, tasks: int, *, key: Any, step: int, phase: str = "generating") -> list[Tree]:
         """The trees of the tasks drawn next.
 
         Args:
-            key: tells these random draws from the stage's others.
+            key: part of the seeds, different for each call of the stage.
             step: steps of the stage that are done.
             phase: what the terminal shows.
         """
@@ -63,14 +63,14 @@ class Sampler:
         return trees
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        """Show curriculum and guidance what came of a step."""
+        """Give a step's results to curriculum and guidance."""
         for room in (self.curriculum, *self.guidance):
             room.observe(trees)
 
     def count(self, trees: Sequence[Tree]) -> dict[str, float]:
-        """Add a step's trees to the run's counts; what they cost, and what curriculum and guidance say of themselves.
+        """Add a step's trees to the run's counts; returns their cost and the metrics of curriculum and guidance.
 
-        At the first step it is said where the steps of a search never ended.
+        At the first step the user is told if a search's steps never ended.
         """
         if not self.sampled and (note := self.settings.rollout.note(trees)):
             self.session.progress.say(f"rollout.step: {note}")
@@ -97,7 +97,7 @@ class Sampler:
         return min(1.0, max(step / self.settings.steps, 0.0 if limit is None else self.sampled / limit))
 
     def expected_steps(self, step: int) -> int | None:
-        """How many steps the budget will last for, at the mean of those so far; None without one."""
+        """Number of steps the budget will last, at the mean cost so far; None without a budget."""
         if self.settings.max_tokens is None:
             return None
         return min(self.settings.steps, max(step, math.ceil(step * self.settings.max_tokens / max(1, self.sampled))))

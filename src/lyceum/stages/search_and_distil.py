@@ -1,6 +1,6 @@
-"""Search and distil (expert iteration): search with the policy as it is, fine-tune it on what was found, search again.
+"""Search and distil (expert iteration): search with the current policy, fine-tune it on the results, search again.
 
-What the searches' trees say of unfinished paths trains the value model that guides the next round's searches.
+The searches' trees also train the value model that guides the next round's searches.
 """
 
 from __future__ import annotations
@@ -47,39 +47,39 @@ class SearchAndDistil(StageSettings):
 
     kind: Literal["search-and-distil"] = "search-and-distil"
     steps: int = Field(default=60, ge=1)
-    """Optimiser steps on traces, dealt out evenly to the rounds; those of a round without traces are passed over."""
+    """Optimiser steps on traces, divided evenly among the rounds; those of a round without traces are skipped."""
     rounds: int = Field(default=3, ge=1)
-    """Times that is searched and distilled."""
+    """Number of rounds of search and distillation."""
     tasks_per_round: int = Field(default=128, ge=1)
-    """Tasks searched in a round."""
+    """Tasks searched per round."""
     traces_per_step: int = Field(default=32, ge=1)
-    """Traces of one optimiser step, drawn without return until all were seen."""
+    """Traces per optimiser step, drawn without replacement until all were seen."""
     max_tokens: Tokens | None = None
-    """No round begins once the stage has sampled this many tokens; for comparisons at equal cost."""
+    """Sampled tokens after which no further round begins; for comparisons at equal cost."""
     max_tokens_per_task: Tokens | None = None
-    """Tokens that one task may sample in one round, over all its rollouts."""
+    """Maximum sampled tokens per task and round, over all its rollouts."""
     start: Literal["current", "first"] = "current"
-    """What a round's traces fine-tune: the policy that found them, or each time the weights that the stage began
-    with, under a new optimiser."""
+    """Weights that a round fine-tunes: the current policy's, or each time those that the stage began with, under a new
+    optimiser."""
     buffer: int | None = Field(default=0, ge=0)
-    """Traces of earlier rounds that are distilled beside a round's own, the newest; null keeps all (traces)."""
+    """Number of traces from earlier rounds, newest first, that are distilled beside a round's own; null keeps all."""
     curriculum: Annotated[CurriculumSettings, slot("curriculum", "uniform")] = of_kind("uniform")
     """Which tasks are drawn."""
     guidance: tuple[Annotated[GuidanceSettings, slot("guidance")], ...] = ()
-    """Help where a rollout fails, or a test that leaves easy tasks out, the innermost first."""
+    """Guidance where a rollout fails, or a test that leaves easy tasks out, innermost first."""
     rollout: Annotated[RolloutSettings, slot("rollout", "value-mcts")] = of_kind("flat")
     """The search."""
     reward: tuple[Annotated[RewardSettings, slot("reward")], ...] | None = None
-    """Parts of the outcome reward in this stage; by default the recipe's. Evaluation always takes the recipe's."""
+    """Parts of the outcome reward in this stage; by default the recipe's. Evaluation always uses the recipe's."""
     value: Annotated[ValueSettings, slot("value")] | None = None
-    """What unfinished paths are worth to searches that ask; none by default."""
+    """Value model of unfinished paths, for searches that need one; none by default."""
     targets: Targets | None = "process"
-    """What a value model that can be trained learns of each path: a value inferred from its distance to a right answer,
-    or the mean outcome below it; null leaves it as it is."""
+    """Targets of a trainable value model: values inferred from the distance to a correct answer, or the mean outcome
+    below each path; null does not train it."""
     traces: Annotated[TracesSettings, slot("traces")] | None = of_kind("solutions")
-    """What of the trees the policy is fine-tuned on; null leaves the policy as it is."""
+    """Traces of the trees that the policy is fine-tuned on; null does not train the policy."""
     verified: bool = True
-    """Leave out texts made of trees that the verifier does not find right; trajectories were graded as they stand."""
+    """Leave out texts made of trees that the verifier does not grade correct; trajectories were graded already."""
     objective: Annotated[ObjectiveSettings, slot("objective", "sft")] = of_kind("sft")
     """The loss of the fine-tuning."""
     learner: Annotated[LearnerSettings, slot("learner", "local")] = of_kind("local")
@@ -123,7 +123,8 @@ class SearchAndDistil(StageSettings):
         return lines
 
     def with_budget(self, tokens: int, *, keep_steps: bool) -> Self:
-        """The stage with as many rounds, of as many steps each, as tokens may last for at most; it ends with them."""
+        """The stage with as many rounds as the tokens may last at most, the steps per round kept; it ends with the
+        budget."""
         rounds, steps = self.rounds, self.steps
         if not keep_steps and not self.learner.follows_steps:
             rounds = max(rounds, math.ceil(tokens / self.tasks_per_round))
@@ -135,7 +136,7 @@ class SearchAndDistil(StageSettings):
 
 
 class SearchAndDistilRun:
-    """The loop and its state: what a round found is in it as soon as the round's first step is done."""
+    """The loop and its state, which holds a round's traces once the round's first step is done."""
 
     def __init__(self, settings: SearchAndDistil, session: Session) -> None:
         self.settings, self.session = settings, session
@@ -173,7 +174,7 @@ class SearchAndDistilRun:
             cast(TrainableValue, self.sampler.value).save(self.session.run.value)
 
     async def search(self) -> None:
-        """A round's trees, what they have to teach, and the value model fitted to them."""
+        """Grow a round's trees, make traces of them, and fit the value model to them."""
         session = self.session
         key = ("round", self.round)
         trees = await self.sampler.sample(self.settings.tasks_per_round, key=key, step=self.step, phase="searching")
@@ -194,7 +195,7 @@ class SearchAndDistilRun:
             self.learner = self._new_learner()
 
     async def take(self, trees: Sequence[Tree]) -> dict[str, Any]:
-        """The round's traces, with what the buffer keeps of those before them."""
+        """Make the round's traces, and add the buffered ones of earlier rounds."""
         if self.trace is None:
             return {}
         made = self.trace(trees, self.session.policy.decode)
@@ -211,7 +212,7 @@ class SearchAndDistilRun:
         }
 
     async def is_right(self, trace: Trace, task: Task) -> bool:
-        """Whether a trace may be distilled: as the verifier says of a text that was made of a tree."""
+        """Whether a trace may be distilled: a text made of a tree must be graded correct by the verifier."""
         if trace.tokens is not None or not self.settings.verified:
             return True
         (leaf,) = demonstrated(self.session.policy, trace).trajectories
@@ -237,7 +238,7 @@ class SearchAndDistilRun:
         await self.record(metrics)
 
     def batch(self) -> list[Trace]:
-        """The step's traces: an order of their own for each round and each pass over its traces."""
+        """The step's traces, in a new order for each round and each pass over its traces."""
         size = min(self.settings.traces_per_step, len(self.traces))
         first = (self.step - self.begin) * size
         places = [divmod(number, len(self.traces)) for number in range(first, first + size)]
@@ -256,7 +257,7 @@ class SearchAndDistilRun:
         if trees:
             session.run.rollouts(step, trees, None, session.policy.decode, always=True)
 
-    # Rounds are told by the step alone: which one is under way, and that its search is done where a step of it is. ---
+    # The round follows from the step alone; its search is done once one of its steps is. ---
 
     def end_of(self, number: int) -> int:
         """The step after which a round (from 0) is over."""

@@ -37,18 +37,18 @@ class Session:
     digests: bool = False
     """Whether the run leaves digests of its steps."""
     stage: int = 0
-    """Number of the running stage, and"""
+    """Index of the running stage."""
     first_step: int = 0
-    """the run's step at which it began: steps are numbered through all stages."""
+    """The run's step at which it began: steps are numbered through all stages."""
     counts: Counts = field(default_factory=Counts)
     said: set[str] = field(default_factory=set)
-    """Reasons for ungraded trajectories that were said."""
+    """Reasons for ungraded trajectories that the user was told."""
     warned: bool = False
-    """Whether it was said that nothing is being learnt."""
+    """Whether the user was told that nothing is being learnt."""
 
     @property
     def stage_seed(self) -> int:
-        """Each stage draws its own."""
+        """Random seed of the running stage."""
         return self.seed + 7919 * self.stage
 
     def build_engine(self, settings: Any) -> Engine:
@@ -66,7 +66,7 @@ class Session:
         forest: Forest | None = None,
         credited: Credited | None = None,
     ) -> None:
-        """Leave the digests of a step of the run, where it is to (see :func:`lyceum.run.digests.step_digests`)."""
+        """Write the digests of a step, if the run does so (see :func:`lyceum.run.digests.step_digests`)."""
         if self.digests:
             self.run.digests(step, step_digests(trees, forest, credited, metrics, self.policy.module))
 
@@ -91,10 +91,10 @@ class Session:
         self.counts.add(trees)
 
     def say_ungraded(self, trees: Sequence[Tree]) -> None:
-        """Say the first of each reason why there is no grade at once, and where it came from."""
+        """Tell the user each new reason for ungraded trajectories at once, and where it came from."""
         details = details_ungraded(trees)
         for reason in reasons_ungraded(trees):
-            known = {*self.said, *self.counts.reasons_ungraded}  # the latter also before an interruption
+            known = {*self.said, *self.counts.reasons_ungraded}  # the latter include those from before an interruption
             if reason in known or len(known) >= MAX_REASONS:
                 continue
             self.said.add(reason)
@@ -103,7 +103,7 @@ class Session:
             self.progress.say("\n  ".join([f"not graded: {reason}", *details.get(reason, "").splitlines()]))
 
     def count_signal(self, something: bool) -> None:
-        """Told of each step that sampled, after :meth:`count`: whether there is anything in it to learn from."""
+        """Count whether a sampling step had a learning signal; called after :meth:`count`."""
         counts = self.counts
         counts.add_signal(something)
         if counts.steps_without_signal == LEARNS_NOTHING and counts.lowest_reward is not None and not self.warned:
@@ -116,7 +116,7 @@ class Session:
 
     @contextmanager
     def training(self, learner: Learner) -> Iterator[None]:
-        """What the learner does inside is shown, timed, and its skipped updates counted."""
+        """Show and time the learner's work inside, and count its skipped updates."""
         self.progress.phase("training")
         before = learner.skipped_steps
         with self.run.timed("train"):
@@ -124,7 +124,7 @@ class Session:
         self.counts.skipped_steps += learner.skipped_steps - before
 
     def imitate(self, learner: Learner, trees: Sequence[Tree], objective: Objective) -> dict[str, Any]:
-        """One step of fine-tuning: ungraded trajectories, none of which is better than another; its metrics."""
+        """One fine-tuning step on ungraded trajectories with advantage 0; returns its metrics."""
         started = time.perf_counter()
         with self.training(learner):
             forest = build_forest(trees, graded=False)
@@ -132,11 +132,11 @@ class Session:
         return metrics | {"tokens_per_second": metrics["tokens_trained"] / (time.perf_counter() - started)}
 
     async def finish_step(self, of: StageRun, metrics: dict[str, Any], *, expected_steps: int | None = None) -> None:
-        """Evaluate where it is due, then write down and show the step that a stage has just done.
+        """Evaluate if due, then record and show the step that a stage has just done.
 
         Args:
-            metrics: of the step; to these is added what the run has cost so far.
-            expected_steps: of the stage, where it may end before its steps are done.
+            metrics: of the step; the run's cost so far is added to them.
+            expected_steps: of the stage, if it may end before its steps are done.
         """
         step = self.first_step + of.step
         self.counts.tokens_trained += int(metrics.get("tokens_trained", 0))
@@ -150,7 +150,7 @@ class Session:
         self.progress.step(step, metrics)
 
     def counter(self, phase: str, total: int) -> Callable[[Tree], None]:
-        """Shows a phase's progress: to be called with each finished tree."""
+        """Show a phase's progress: returns a function to call with each finished tree."""
         finished = 0
 
         def done(_: Tree) -> None:
@@ -162,15 +162,15 @@ class Session:
         return done
 
     def due(self, step: int, every: int, last: int) -> bool:
-        """Whether something that happens every so many steps is due after ``step``; never after the last one."""
+        """Whether something that happens every ``every`` steps is due after ``step``; never after the last one."""
         return every > 0 and step % every == 0 and step < last
 
     def pause(self, done: int, last: int, state: Callable[[], dict[str, Any]]) -> None:
-        """A checkpoint where one is due after so many of the stage's steps; a clean stop where the user asked for one.
+        """Write a checkpoint if due after ``done`` of the stage's steps; stop cleanly if the user asked for it.
 
         Raises:
-            Interrupted: after the checkpoint of a stop.
-            NothingGraded: so many steps in a row that more of them would be a waste.
+            Interrupted: the user asked to stop; a checkpoint was written.
+            NothingGraded: in too many consecutive steps.
         """
         if self.counts.nothing_graded >= MAX_NOTHING_GRADED:
             cause, *details = self.counts.why_ungraded
@@ -183,6 +183,6 @@ class Session:
             raise Interrupted(self.first_step + done)
 
     def save(self, done: int, state: Callable[[], dict[str, Any]]) -> None:
-        """A checkpoint after so many of the stage's steps."""
+        """Write a checkpoint after ``done`` of the stage's steps."""
         of_run = {"stage": self.stage, "first_step": self.first_step, "counts": self.counts.state_dict()}
         self.run.checkpoint(self.first_step + done, of_run | {"of_stage": state()})

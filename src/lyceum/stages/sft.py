@@ -30,9 +30,9 @@ class SupervisedStage(StageSettings):
     steps: int = Field(default=100, ge=1)
     """Optimiser steps of this stage."""
     tasks_per_step: int = Field(default=64, ge=1)
-    """Demonstrations a step."""
+    """Demonstrations per step."""
     max_completion_tokens: int = Field(default=2048, ge=1)
-    """Demonstrations longer than this are cut."""
+    """Maximum tokens per demonstration; longer ones are truncated."""
     curriculum: Annotated[CurriculumSettings, slot("curriculum", "uniform")] = of_kind("uniform")
     """Which demonstrations are drawn."""
     objective: Annotated[ObjectiveSettings, slot("objective", "sft")] = of_kind("sft")
@@ -54,7 +54,7 @@ class SupervisedStage(StageSettings):
         return [f"objective.kind: got '{self.objective.kind}', but stage 'sft' has no advantages; allowed: sft"]
 
     def check_tasks(self, source: TaskSource) -> None:
-        """Raise RecipeError where there is nothing to imitate."""
+        """Raise RecipeError if the tasks have no demonstrations."""
         needed_demonstration(source[0], "stage 'sft'")
 
     def build(self, session: Session) -> SupervisedRun:

@@ -1,1 +1,1 @@
-"""Test-time search: rollouts as in training, and a choice among what they found."""
+"""Test-time search: rollouts as in training, and a choice among their answers."""

@@ -21,20 +21,20 @@ FIGURES = ("search.json", "search.png")
 
 @dataclass(frozen=True)
 class Cell:
-    """Figures of a strategy at a size; the three lists run along the tasks, costs are means over tasks.
+    """Metrics of a strategy at a size; the three lists have one entry per task, costs are means over tasks.
 
     Attributes:
-        settings: of the strategy: its rollout at this size, as a recipe would write it, and its choice.
-        right: whether the chosen answer is right; None where it could not be graded.
-        any_right: whether any trajectory is right, as only a verifier could have chosen; None where none was graded.
-        levels: of the tasks, None where they have none.
-        tokens_sampled: drawn.
-        tokens_computed: fed to the policy, prompts among them; what samples share is computed once.
-        tokens_valued: of the paths that the value model read, each as often as it was asked about anew.
-        trajectories: finished.
+        settings: the strategy's rollout at this size, as in a recipe, and its choice.
+        right: whether the chosen answer is correct; None if it could not be graded.
+        any_right: whether any trajectory is correct (oracle choice); None if none was graded.
+        levels: of the tasks; None for a task without one.
+        tokens_sampled: tokens sampled.
+        tokens_computed: tokens fed to the policy, including prompts; shared prefixes count once.
+        tokens_valued: tokens read by the value model; a path counts once per evaluation.
+        trajectories: number of finished ones.
         seconds: of all tasks together, from the first token to the choice; grading is not part of it.
-        unanswered: tasks for which no trajectory was finished; they count as wrong.
-        reasons: why answers could not be graded -> how often.
+        unanswered: tasks without a finished trajectory; they count as incorrect.
+        reasons: why answers could not be graded -> count.
     """
 
     strategy: str
@@ -58,7 +58,7 @@ class Cell:
 
     @property
     def tokens_spent(self) -> float:
-        """Computed by the policy and read by the value model."""
+        """Tokens computed by the policy plus tokens read by the value model."""
         return self.tokens_computed + self.tokens_valued
 
     def metrics(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class Cell:
 
 
 def share(verdicts: Sequence[bool | None]) -> dict[str, float] | None:
-    """Share that is right with its 95 % interval, the ungraded left out; None where nothing was graded."""
+    """Accuracy with its 95 % interval, ungraded answers left out; None if nothing was graded."""
     graded = [float(verdict) for verdict in verdicts if verdict is not None]
     return share_interval(graded).to_json() if graded else None
 
@@ -118,7 +118,7 @@ def differences(before: Any, now: Any, key: str = "") -> Iterator[str]:
 
 
 class Folder:
-    """What a search leaves: a cell is done once its .json is there, which is written last."""
+    """A search's output folder: a cell is done once its .json exists, which is written last."""
 
     def __init__(self, path: Path, asked: Mapping[str, Any]) -> None:
         """
@@ -137,7 +137,7 @@ class Folder:
                 )
 
     def done(self, name: str, settings: Mapping[str, Any]) -> Cell | None:
-        """The finished cell of that name; None where it is not.
+        """The finished cell of that name; None if it is not finished.
 
         Raises:
             RecipeError: it was searched with other settings.
@@ -156,7 +156,7 @@ class Folder:
         return found
 
     def refuse_others(self, names: Iterable[str]) -> None:
-        """Raise RecipeError where the folder holds no search, but a file that this one would write over."""
+        """Raise RecipeError if the folder holds no search, but a file that this one would overwrite."""
         if not (self.path / ASKED).is_file():
             ours = [*FIGURES, *(f"{name}{suffix}" for name in names for suffix in (".json", ".jsonl"))]
             if there := [name for name in ours if os.path.lexists(self.path / name)]:
@@ -165,7 +165,7 @@ class Folder:
                 )
 
     def write(self, cell: Cell, answers: Sequence[Mapping[str, Any]]) -> None:
-        """Answers first: the metrics say that they are whole."""
+        """Write the answers first: the metrics file marks the cell as done."""
         self.path.mkdir(parents=True, exist_ok=True)
         if not (self.path / ASKED).is_file():
             atomic_write(self.path / ASKED, to_json(self.asked, indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""Choosing one of a task's candidate answers by votes and values: nothing here knows what is right."""
+"""Choosing one of a task's candidate answers by votes and values: no choice uses the verifier."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Candidate:
     """A finished trajectory as a choice sees it.
 
     Attributes:
-        answer: by which votes are counted; None where the text has none.
-        value: what a value model finds it worth, 0 to 1; None where nobody was asked.
+        answer: the answer that votes are counted by; None if the text has none.
+        value: by a value model, 0 to 1; None if not evaluated.
     """
 
     answer: str | None
@@ -28,7 +28,7 @@ def first(candidates: Sequence[Candidate]) -> int:
 
 
 def best(candidates: Sequence[Candidate]) -> int:
-    """The one of the greatest value, of equals the first: argmax_i v_i.
+    """The one of the highest value, ties go to the first: argmax_i v_i.
 
     Source:
         Best-of-N against a verifier: Cobbe et al. 2021, arXiv:2110.14168, section 4.
@@ -38,11 +38,11 @@ def best(candidates: Sequence[Candidate]) -> int:
 
 
 def majority(candidates: Sequence[Candidate]) -> int:
-    """The first that gives the most frequent answer, of equally frequent ones the one that was found first.
+    """The first candidate with the most frequent answer; ties go to the answer found first.
 
         argmax_a #{i: a_i = a}
 
-    Candidates without an answer do not vote; where none has one, the first is chosen.
+    Candidates without an answer do not vote; if none has one, the first is chosen.
     Source:
         Self-consistency: Wang et al. 2022, arXiv:2203.11171, section 2.
     """
@@ -50,7 +50,7 @@ def majority(candidates: Sequence[Candidate]) -> int:
 
 
 def weighted_majority(candidates: Sequence[Candidate]) -> int:
-    """The best of those that give the answer with the greatest sum of values.
+    """The best of those that give the answer with the highest sum of values.
 
         argmax_a sum_{i: a_i = a} v_i
 
@@ -85,7 +85,7 @@ CHOICES: Mapping[Choice, Callable[[Sequence[Candidate]], int]] = {
     "majority": majority,
     "weighted-majority": weighted_majority,
 }
-"""Each takes one or more candidates, in the order in which they were finished, and gives the place of the chosen."""
+"""Each takes one or more candidates, in the order in which they were finished, and returns the chosen one's index."""
 
 BY_VALUE: tuple[Choice, ...] = ("best", "weighted-majority")
-"""Those that read values."""
+"""Choices that need values."""

@@ -1,4 +1,4 @@
-"""Accuracy at equal tokens: between the sizes that were measured, and nowhere beyond them."""
+"""Accuracy at equal tokens: interpolated between the measured sizes, never extrapolated."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 from lyceum.test_time.cells import Cell, share
 
 BUDGETS = 4
-"""Budgets where nobody names any."""
+"""Default number of budgets."""
 
 
 def at_equal_tokens(curves: dict[str, list[Cell]], budgets: Sequence[float]) -> list[dict[str, Any]]:
     """Each strategy's accuracy at each budget.
 
-    A strategy of one size has that one's accuracy at every budget from its own tokens on: more tokens do not help it.
+    A strategy of one size has the same accuracy at every budget from its own tokens on.
 
     Args:
         curves: strategy -> its sizes.
-        budgets: tokens spent a task.
+        budgets: tokens spent per task.
     Returns:
-        ``{"tokens": budget, "accuracy": {strategy: {mean, low, high} or None}}``; None outside of what was measured.
+        ``{"tokens": budget, "accuracy": {strategy: {mean, low, high} or None}}``; None outside the measured range.
     """
     return [
         {
@@ -33,15 +33,15 @@ def at_equal_tokens(curves: dict[str, list[Cell]], budgets: Sequence[float]) -> 
 
 
 def accuracy_at(cells: Sequence[Cell], budget: float) -> dict[str, float] | None:
-    """Interpolated linearly in the logarithm of the tokens spent between the neighbouring sizes.
+    """Accuracy interpolated linearly in the logarithm of the tokens spent between the neighbouring sizes.
 
         a(B) = (1 - w) a(m) + w a(n),  w = ln(B / B_m) / ln(B_n / B_m),  B_m <= B <= B_n
 
-    Both ends of the interval are interpolated likewise: the sizes share their tasks, so that their errors may add.
+    Both ends of the interval are interpolated likewise: the sizes share their tasks, so their errors may add.
 
     Returns:
-        Share with its 95 % interval; None where B is below the least or above the most that was measured, or where one
-        of the sizes could not be graded.
+        Accuracy with its 95 % interval; None if B is outside the measured range, or if one of the sizes could not be
+        graded.
     """
     ordered = sorted(cells, key=lambda cell: cell.tokens_spent)
     if not ordered or budget < ordered[0].tokens_spent:
@@ -63,10 +63,10 @@ def accuracy_at(cells: Sequence[Cell], budget: float) -> dict[str, float] | None
 
 
 def usual_budgets(curves: dict[str, list[Cell]], n: int = BUDGETS) -> list[float]:
-    """Budgets at which every strategy of several sizes has been measured on both sides: evenly spaced logarithms.
+    """Log-spaced budgets within the range that every strategy of several sizes has measured.
 
-    Where what is common to all is narrow (less than a doubling), from the least to the most that any of them spent.
-    None without any such strategy.
+    If the common range is narrow (less than a doubling), the range from the least to the most that any of them spent.
+    Empty without any such strategy.
     """
     spans = [sorted(cell.tokens_spent for cell in cells) for cells in curves.values() if len(cells) > 1]
     if not spans:
@@ -75,7 +75,7 @@ def usual_budgets(curves: dict[str, list[Cell]], n: int = BUDGETS) -> list[float
     if high < 2 * low:
         low, high = min(span[0] for span in spans), max(span[-1] for span in spans)
     low = max(low, 1.0)
-    # Inwards to whole tokens, so that the ends stay within what was measured.
+    # Rounded inwards to whole tokens, so that the ends stay within the measured range.
     found = [low * (high / low) ** (i / (n - 1)) for i in range(n)]
     whole = [math.ceil(found[0]), *(round(budget) for budget in found[1:-1]), math.floor(found[-1])]
     return [float(budget) for budget in sorted(set(whole))]

@@ -28,7 +28,7 @@ from lyceum.utils.progress import Progress
 
 @dataclass(frozen=True)
 class Planned:
-    """A cell to come, or one that a folder has already."""
+    """A cell to be measured, or one that the folder already has."""
 
     strategy: Strategy
     size: int
@@ -46,7 +46,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Plan:
-    """Made by :meth:`of`, which refuses what cannot work."""
+    """A validated search; made by :meth:`of`."""
 
     measurement: Measurement
     asked: Asked
@@ -76,7 +76,7 @@ class Plan:
             raise RecipeError(lines)
         folder = None
         if output is not None:
-            # As far as trees and answers depend on them; the budgets to compare at may change.
+            # Only settings that trees and answers depend on; the budgets to compare at may change.
             told = measurement.asked | {
                 "n": n,
                 "reward": [part.model_dump(mode="json") for part in measurement.recipe.reward],
@@ -108,12 +108,12 @@ class Plan:
         return cls(measurement, asked, cells, folder)
 
     def run(self, interrupted: Callable[[], bool]) -> Found:
-        """Search what is not done, and tell of all.
+        """Measure the missing cells, and report on all.
 
         Args:
-            interrupted: asked between cells.
+            interrupted: called between cells.
         Raises:
-            Interrupted: after a cell; those that are done stay in the folder.
+            Interrupted: after a cell; finished cells stay in the folder.
         """
         at = time.perf_counter()
         cells = [planned.done for planned in self.cells if planned.done is not None]
@@ -146,7 +146,7 @@ class Plan:
                     raise Interrupted(before)
                 key = (planned.size, planned.rollout.model_dump_json())
                 if key not in grown:
-                    # Strategies that sample alike stand next to one another; trees of other sizes are not needed again.
+                    # Cells are ordered by size; trees of other sizes are not needed again.
                     grown = {known: of for known, of in grown.items() if known[0] == planned.size}
                     value = Valued(values, reads=settings is None or settings.reads)
                     done = counter(progress, planned.name, before * len(tasks), len(tasks))
@@ -164,7 +164,7 @@ class Plan:
 
 
 def counter(progress: Progress, name: str, before: int, total: int) -> Callable[[Tree], None]:
-    """To be called with each finished tree of a cell, which follows on so many of other cells."""
+    """A progress callback for each finished tree of a cell, after ``before`` trees of other cells."""
     finished = 0
 
     def done(_: Tree) -> None:

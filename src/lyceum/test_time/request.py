@@ -1,4 +1,4 @@
-"""What a search is asked for: strategies, sizes, a value model, and overrides of each, as one may type them."""
+"""A search request: strategies, sizes, a value model, and overrides of each, as a user types them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Given = dict[str, Any]
 
 
 class Asked(Settings):
-    """Which strategies, and how large."""
+    """Strategies, sizes, value model and budgets of a search."""
 
     strategy: tuple[Strategy, ...]
     sizes: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1)
@@ -39,9 +39,9 @@ class Asked(Settings):
     ) -> tuple[Asked, Overrides]:
         """
         Returns:
-            What is asked for, and the overrides that are of something else.
+            The request, and the overrides that do not belong to it.
         Raises:
-            RecipeError: it names what there is not, or values that cannot be.
+            RecipeError: an unknown name, or an invalid value.
         """
         named = listed(strategies)
         own, rest = own_settings(overrides, named)
@@ -61,7 +61,7 @@ class Asked(Settings):
         return asked, rest
 
     def check(self, stage: Composition) -> list[str]:
-        """What of it cannot work together, a line each."""
+        """Lines that say which parts cannot work together."""
         reading = [strategy.label for strategy in self.strategy if strategy.reads_values]
         if self.value is None:
             lacks = (
@@ -76,7 +76,7 @@ class Asked(Settings):
 
 
 def own_settings(overrides: Overrides, named: Mapping[str, Any]) -> tuple[dict[str, Given], list[Any]]:
-    """Overrides of strategies, of ``step`` (all that have steps) and of ``value``, nested; and the others."""
+    """Overrides of strategies, of ``step`` (every strategy with steps) and of ``value``, nested; and the others."""
     own: dict[str, Given] = {}
     rest: list[Any] = []
     for override in overrides:
@@ -97,10 +97,10 @@ def own_settings(overrides: Overrides, named: Mapping[str, Any]) -> tuple[dict[s
 
 
 def listed(strategies: Sequence[Any]) -> dict[str, Given]:
-    """Every strategy once, as settings by name; ``all`` written out.
+    """Every strategy once, as settings by name; ``all`` expanded.
 
     Raises:
-        RecipeError: none, a name that there is not, or one twice with different settings.
+        RecipeError: no strategy, an unknown name, or one name twice with different settings.
     """
     found: dict[str, Given] = {}
     for given in [one for each in strategies for one in (NAMED if each == ALL else [each])]:
@@ -119,13 +119,13 @@ def listed(strategies: Sequence[Any]) -> dict[str, Given]:
 
 
 def plain_settings(given: Any) -> Given:
-    """A strategy as a mapping of which nothing is checked yet but that overrides can be laid over it."""
+    """A strategy as a mapping that overrides can be merged into, not validated otherwise."""
     settings: Given = dict(given) if isinstance(given, Mapping | Strategy) else {}
     if not settings.keys() >= {"rollout", "choose"}:
         raise RecipeError(f"strategy: got {quoted(given)}; allowed: a name, or a mapping with rollout and choose")
     rollout = settings["rollout"]
     if isinstance(rollout, RolloutSettings):
-        # Without defaults: a strategy's own take the place of those that nobody set.
+        # Without defaults: a strategy's own values replace those that the user did not set.
         rollout = rollout.model_dump(exclude_unset=True) | {"kind": rollout.kind}
     elif isinstance(rollout, str):
         rollout = {"kind": rollout}
@@ -138,7 +138,7 @@ def with_settings(strategies: Mapping[str, Given], own: Mapping[str, Given]) -> 
     """The strategies with their overrides.
 
     Raises:
-        RecipeError: settings for one that is not there.
+        RecipeError: settings for a strategy that was not requested.
     """
     known, names = kinds("rollout"), ", ".join(strategies)
     for key in own:
@@ -158,7 +158,7 @@ def with_settings(strategies: Mapping[str, Given], own: Mapping[str, Given]) -> 
 
 
 def merged(settings: Mapping[str, Any], over: Mapping[str, Any]) -> Given:
-    """The settings with others over them, key by key where both are nested."""
+    """The settings with ``over`` merged in, key by key where both are nested."""
     found = dict(settings)
     for key, value in over.items():
         below = found.get(key)
@@ -167,10 +167,10 @@ def merged(settings: Mapping[str, Any], over: Mapping[str, Any]) -> Given:
 
 
 def value_settings(value: Any, own: Mapping[str, Any]) -> Any:
-    """A kind of the room ``value``, or the folder of a trained one (kind ``model``), with settings of its own.
+    """A kind of the slot ``value``, or the folder of a trained one (kind ``model``), with its settings.
 
     Raises:
-        RecipeError: neither, or settings for no value model.
+        RecipeError: neither, or settings without a value model.
     """
     known = kinds("value")
     if isinstance(value, Path) or (isinstance(value, str) and value not in known and value != "none"):

@@ -1,4 +1,4 @@
-"""What a search found: metrics of every cell, accuracy at equal tokens, notes."""
+"""Results of a search: metrics of every cell, accuracy at equal tokens, notes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lyceum.utils.numbers import to_json
 
 @dataclass(frozen=True)
 class Found:
-    """``metrics``: ``cells`` (each strategy at each size), ``at_equal_tokens``, ``notes``, and what was asked."""
+    """``metrics``: ``cells`` (each strategy at each size), ``at_equal_tokens``, ``notes``, and the request."""
 
     metrics: dict[str, Any]
 
@@ -31,7 +31,7 @@ class Found:
         Args:
             asked: model, tasks, sampling, seed, value.
             cells: in the order of their sizes.
-            tokens: budgets to compare at; none leaves the choice to :func:`usual_budgets`.
+            tokens: budgets to compare at; if empty, :func:`usual_budgets`.
         """
         curves: dict[str, list[Cell]] = {}
         for cell in cells:
@@ -47,7 +47,7 @@ class Found:
             least = min(cell.tokens_spent for cell in cells)
             if row["tokens"] < least:
                 notes.append(
-                    f"{row['tokens']:.0f} tokens a task are fewer than any search spent ({least:.0f} the least)"
+                    f"{row['tokens']:.0f} tokens per task are fewer than any search spent ({least:.0f} the least)"
                 )
         metrics = {
             **asked,

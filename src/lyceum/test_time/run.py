@@ -1,4 +1,4 @@
-"""Growing, choosing, and only then grading: one strategy at one size on all tasks."""
+"""Growing trees, choosing, and only then grading: one strategy at one size on all tasks."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ UNSEEN = "the verifier is asked after the choice"
 
 @dataclass
 class Grown:
-    """Trees of all tasks, grown once for all strategies that choose from such trees; costs are of all tasks."""
+    """Trees of all tasks, grown once and shared by strategies with the same rollout; costs are totals over tasks."""
 
     trees: list[Tree]
     tokens_computed: int
     seconds: float
     value: Valued
     tokens_valued: int
-    """Read to grow them; what is read to choose comes on top, where ``value`` counts it too."""
+    """Tokens that the value model read during growth; ``value`` also counts those read for the choice."""
     choosing_seconds: float | None = None
-    """Time that values for the choice took; None before anybody asked for them."""
+    """Time to compute values for the choice; None before that."""
     graded: bool = False
 
 
 class Valued:
-    """A value model that is asked about each path once, and counts the tokens that it read.
+    """A value model that evaluates each path once, and counts the tokens that it read.
 
-    What paths of one call share is read once; another call reads it again, as no value model keeps what it computed.
+    Prefixes shared within one call are read once; another call reads them again, as value models keep no cache.
 
     Args:
-        reads: False for one that needs no look at the tokens.
+        reads: False for a model that does not read the tokens.
     """
 
     def __init__(self, model: ValueModel | None, *, reads: bool) -> None:
@@ -68,7 +68,7 @@ class Valued:
 
 
 def unique_tokens(paths: Sequence[Sequence[int]]) -> int:
-    """Tokens of the paths, those counted once that stand behind the same tokens from the beginning on."""
+    """Number of tokens of the paths, shared prefixes counted once."""
     count, before = 0, ()
     for path in sorted(map(tuple, paths)):
         shared = next((i for i, (a, b) in enumerate(zip(before, path, strict=False)) if a != b), None)
@@ -78,7 +78,7 @@ def unique_tokens(paths: Sequence[Sequence[int]]) -> int:
 
 
 async def unseen(task: Task, leaves: Sequence[Node]) -> list[Grade]:
-    """What a search hears when it asks for grades."""
+    """The grader during a search: every grade is withheld."""
     return [Grade.ungraded(UNSEEN)] * len(leaves)
 
 
@@ -91,7 +91,7 @@ async def grow(
     seed: int,
     done: Callable[[Tree], None] | None = None,
 ) -> Grown:
-    """Every task's tree. Seeds do not depend on the strategy: those that sample alike get the same samples.
+    """Every task's tree. Seeds do not depend on the strategy: strategies with the same sampling get the same samples.
 
     Args:
         rollout: its settings.
@@ -106,10 +106,10 @@ async def grow(
 async def measure(
     strategy: Strategy, size: int, grown: Grown, grader: Grader, settings: dict[str, Any]
 ) -> tuple[Cell, list[dict[str, Any]]]:
-    """Choose by votes and values, then let the verifier say what was right.
+    """Choose by votes and values, then grade with the verifier.
 
     Returns:
-        The metrics, and what was chosen from: a mapping a task.
+        The metrics, and the candidates: one mapping per task.
     """
     began = time.perf_counter()
     candidates = candidates_of(grown.trees, grown.value if strategy.reads_values else None)
@@ -131,7 +131,7 @@ async def measure(
         levels=[_level(tree.task) for tree in grown.trees],
         tokens_sampled=sum(tree.sampled_tokens for tree in grown.trees) / n,
         tokens_computed=grown.tokens_computed / n,
-        # Who shares trees shares their values: each is charged for all that was read, as if it had been alone.
+        # The cost of shared trees and values is charged in full to each strategy.
         tokens_valued=(grown.value.tokens if strategy.reads_values else grown.tokens_valued) / n,
         trajectories=sum(map(len, verdicts)) / n,
         seconds=grown.seconds + ((grown.choosing_seconds or 0.0) if strategy.reads_values else 0.0),
@@ -142,9 +142,9 @@ async def measure(
 
 
 def candidates_of(trees: Sequence[Tree], value: ValueModel | None) -> list[list[Candidate]]:
-    """Every tree's trajectories as a choice sees them; all that is asked of the value model is asked at once.
+    """Every tree's trajectories as candidates; values are computed in one call.
 
-    A tree of one trajectory leaves nothing to choose, and nothing to ask.
+    A tree of one trajectory needs no choice and no value.
     """
     leaves = [leaf for tree in trees if len(tree.trajectories) > 1 for leaf in tree.trajectories]
     found = dict(zip(leaves, value(leaves), strict=True)) if value is not None else {}
@@ -152,7 +152,7 @@ def candidates_of(trees: Sequence[Tree], value: ValueModel | None) -> list[list[
 
 
 async def grade(trees: Sequence[Tree], grader: Grader) -> None:
-    """Ask the verifier about all trajectories, a task's together."""
+    """Grade all trajectories, those of a task together."""
 
     async def one(tree: Tree) -> None:
         leaves = tree.trajectories
@@ -163,7 +163,7 @@ async def grade(trees: Sequence[Tree], grader: Grader) -> None:
 
 
 def answer(tree: Tree, candidates: Sequence[Candidate], chosen: int | None) -> dict[str, Any]:
-    """A task's tree for the record: nodes by number, parents first, and every trajectory with its last node."""
+    """A task's tree as JSON: nodes by number, parents first, and every trajectory with its last node."""
     nodes = list(tree.nodes())
     number = {node: i for i, node in enumerate(nodes)}
     return {

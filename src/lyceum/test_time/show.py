@@ -1,4 +1,4 @@
-"""A search for the eye: tables for the terminal, a plot of accuracy against tokens spent."""
+"""A search's results as tables for the terminal, and a plot of accuracy against tokens spent."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ ORACLE = "#999999"
 
 
 def table(metrics: Mapping[str, Any]) -> Table:
-    """One row a cell. Shares in % with their 95 % intervals, tokens spent a task, seconds of all tasks together."""
+    """One row per cell: accuracy in % with 95 % intervals, tokens spent per task, seconds of all tasks together."""
     found = Table(
         title=f"{metrics['model']} on {metrics['tasks_from']['kind']}, accuracy in % [95 % interval]",
         title_justify="left",
-        caption="tokens: spent a task. pass@n: some trajectory is right; the verifier alone could choose it",
+        caption="tokens: spent per task. pass@n: some trajectory is correct (oracle choice)",
         caption_justify="left",
         caption_style="",
     )
@@ -45,7 +45,7 @@ def table(metrics: Mapping[str, Any]) -> Table:
 
 
 def levels_table(metrics: Mapping[str, Any]) -> Table | None:
-    """Accuracy in % by level, one row a cell; None where tasks have fewer than two levels."""
+    """Accuracy in % by level, one row per cell; None if tasks have fewer than two levels."""
     levels = sorted({level for cell in metrics["cells"] for level in cell["by_level"]}, key=level_order)
     if len(levels) < 2:
         return None
@@ -63,14 +63,14 @@ def levels_table(metrics: Mapping[str, Any]) -> Table | None:
 
 
 def equal_table(metrics: Mapping[str, Any]) -> Table | None:
-    """Accuracy in % at equal tokens, one row a strategy, one column a budget; None without budgets."""
+    """Accuracy in % at equal tokens, one row per strategy, one column per budget; None without budgets."""
     rows = metrics["at_equal_tokens"]
     if not rows:
         return None
     found = Table(
-        title="accuracy at equal tokens spent a task, % [95 % interval]",
+        title="accuracy at equal tokens spent per task, % [95 % interval]",
         title_justify="left",
-        caption="interpolated between the sizes that were measured; -: none was on that side",
+        caption="interpolated between measured sizes; -: outside the measured range",
         caption_justify="left",
         caption_style="",
     )
@@ -78,21 +78,22 @@ def equal_table(metrics: Mapping[str, Any]) -> Table | None:
     for row in rows:
         found.add_column(count(row["tokens"]), justify="right", no_wrap=True)
     for strategy in by_strategy(metrics):
-        # The interval below its figure: four budgets fit 80 columns.
+        # The interval on its own line: four budgets fit 80 columns.
         found.add_row(strategy, *(share(row["accuracy"][strategy]).replace(" ", "\n", 1) for row in rows))
     return found
 
 
 def plot(metrics: Mapping[str, Any], path: Path) -> Path:
-    """Accuracy against tokens spent a task, one line a strategy with its 95 % intervals; written to ``path``.
+    """Accuracy against tokens spent per task, one line per strategy with 95 % intervals; written to ``path``.
 
-    The grey line is pass@n of independent samples, where ``majority`` was asked for: the best choice among them.
+    The grey line is pass@n of independent samples, if ``majority`` is among the strategies: the oracle choice among
+    them.
     """
     from matplotlib.ticker import LogLocator
 
-    figure, axes = accuracy_figure("tokens spent a task (computed, and read for values)", "accuracy")
+    figure, axes = accuracy_figure("tokens spent per task (computed, and read for values)", "accuracy")
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(LogLocator(base=2, subs=(1.0, 1.5)))  # a narrow range has more than one tick too
+    axes.xaxis.set_major_locator(LogLocator(base=2, subs=(1.0, 1.5)))  # so that a narrow range also has several ticks
     ends: list[tuple[float, float, str, str]] = []
     most = max(cell["tokens_spent"] for cell in metrics["cells"])
     for i, (strategy, cells) in enumerate(by_strategy(metrics).items()):
@@ -105,7 +106,7 @@ def plot(metrics: Mapping[str, Any], path: Path) -> Path:
         if len(measured) > 1:
             axes.fill_between(tokens, low, high, color=colour, alpha=0.08, linewidth=0)
         axes.plot(tokens, mean, dash, color=colour, linewidth=2, marker="o", markersize=3.5)
-        if len(measured) == 1:  # more tokens do not help it
+        if len(measured) == 1:  # constant in tokens
             axes.hlines(mean, tokens, most, color=colour, linewidth=1, linestyle=dash)
         ends.append((tokens[-1] if len(measured) > 1 else most, mean[-1], strategy, colour))
     oracle = sorted(
@@ -125,7 +126,7 @@ def plot(metrics: Mapping[str, Any], path: Path) -> Path:
 
 
 def _plain_ticks(axes: Any) -> None:
-    """Tokens as numbers; a logarithmic axis brings a formatter of its own."""
+    """Tokens as numbers; a logarithmic axis has its own formatter."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: count(x)))
@@ -133,7 +134,7 @@ def _plain_ticks(axes: Any) -> None:
 
 
 def by_strategy(metrics: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Each strategy's cells, in the order in which strategies were asked for."""
+    """Each strategy's cells, in the order in which the strategies were given."""
     found: dict[str, list[dict[str, Any]]] = {}
     for cell in metrics["cells"]:
         found.setdefault(cell["strategy"], []).append(cell)

@@ -1,4 +1,4 @@
-"""A strategy of test-time search: a rollout that finds candidate answers, and how one of them is chosen."""
+"""A strategy of test-time search: a rollout that produces candidates, and how one of them is chosen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lyceum.test_time.choice import BY_VALUE, Choice
 from lyceum.utils.errors import RecipeError
 
 SHARE_OF_COMPLETION = 8
-"""A step is a line, and at most the longest completion over this, where nobody says."""
+"""By default a step is a line of at most ``max_completion_tokens`` divided by this."""
 
 NAMED: Mapping[str, Mapping[str, Any]] = {
     "beam": {"rollout": {"kind": "beam"}, "choose": "best"},
@@ -42,26 +42,26 @@ NAMED: Mapping[str, Mapping[str, Any]] = {
     # Li et al., arXiv:2206.02336, equation 2.
     "weighted-majority": {"rollout": {"kind": "flat"}, "choose": "weighted-majority"},
 }
-"""Strategies with a name of their own."""
+"""Predefined strategies."""
 
 
 class Strategy(Settings):
-    """A rollout and a choice. Neither asks the verifier.
+    """A rollout and a choice. Neither uses the verifier.
 
     The rollout's ``sized(n)``, ``led_by`` and ``test_time`` say how it is used
     (:class:`lyceum.core.settings.RolloutSettings`).
     """
 
     name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,59}$")
-    """In tables and file names; null: the rollout's kind and the choice."""
+    """Name in tables and file names; null: the rollout's kind and the choice."""
     rollout: Annotated[RolloutSettings, slot("rollout")]
-    """What finds the candidates. The number of them is set by the size. ``sampling`` is the command's where it does not
-    say otherwise; a ``step`` it does not mention is a line, of at most an eighth of the longest completion."""
+    """Rollout that produces the candidates; the size sets their number. ``sampling`` defaults to the command's,
+    ``step`` to a line of at most an eighth of ``max_completion_tokens``."""
     choose: Choice
-    """Which candidate is the answer: the first, the one of the highest value, the most frequent answer, or the answer
-    with the highest sum of values."""
+    """Which candidate is the answer: the first, the one of highest value, the most frequent answer, or the answer with
+    the highest sum of values."""
     size: int | None = Field(default=None, ge=1)
-    """The only size there is of it; null: all that are asked for."""
+    """The only size that it is run at; null: all requested sizes."""
 
     @field_validator("rollout")
     @classmethod
@@ -83,14 +83,14 @@ class Strategy(Settings):
 
     @property
     def reads_values(self) -> bool:
-        """Whether it cannot work without a value model."""
+        """Whether it needs a value model."""
         return self.choose in BY_VALUE or "value" in self.rollout.led_by
 
     def sized(self, size: int, sampling: Sampling) -> RolloutSettings:
-        """Settings of the rollout that finds about ``size`` candidates.
+        """Settings of the rollout for about ``size`` candidates.
 
         Args:
-            sampling: how tokens are drawn where the rollout does not say.
+            sampling: defaults for what the rollout does not set.
         Raises:
             RecipeError: the rollout has no such size.
         """

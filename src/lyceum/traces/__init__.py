@@ -1,1 +1,1 @@
-"""What a finished tree has to teach: trajectories, or texts made of them, for a fine-tuning that follows."""
+"""Fine-tuning data from finished trees: trajectories, or texts made of them."""

@@ -1,4 +1,4 @@
-"""A trace: what the model should have said to a prompt, as fine-tuning takes it."""
+"""Traces: target completions for fine-tuning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A finished search told as one chain of thought (ASTRO): wrong turns, the doubt, the way back, and the right path."""
+"""A finished search as one chain of thought (ASTRO): wrong turns, doubt, backtracking, and the correct path."""
 
 from __future__ import annotations
 
@@ -18,37 +18,38 @@ from lyceum.utils.errors import RecipeError
 from lyceum.utils.seeds import counter_seed
 
 STEP = "{step}"
-"""Where ``backtrack`` has the number of the step that is gone back to."""
+"""Placeholder in ``backtrack`` for the number of the step that is gone back to."""
 
 
 class Reflection(TracesSettings):
-    """Wrong trajectories of a tree before a right one of the same tree, each left with a doubt and a way back.
+    """Incorrect trajectories of a tree before a correct one, each ended by a doubt and a backtrack.
 
-    Source: ASTRO, arXiv:2507.00417, sections 2.3 (algorithm 1) and 2.4, appendix B. There a language model writes each
-    step anew; here the tree's own texts stay, and only what stands between them is a template. Left out: asking the
-    model whether a right solution was luck (a verifier may be asked more), and the doubt that is settled in favour of
-    what was written. Wrong turns follow each other as a depth-first search would meet them, and not at random: each way
-    back then leads to a step of the path that was just left, which the step's number names without doubt.
+    Source: ASTRO, arXiv:2507.00417, sections 2.3 (algorithm 1) and 2.4, appendix B. There a language model rewrites
+    each step; here the tree's own texts stay, and only the text between them is a template. Left out: asking the model
+    whether a correct solution was luck (the verifier is stronger), and doubts that turn out unfounded. Wrong turns
+    follow in the order of a depth-first search, not at random: each backtrack then leads to a step of the path just
+    left, which the step's number identifies.
     """
 
     kind: Literal["reflection"] = "reflection"
     searched: int = Field(default=3, ge=1)
-    """Traces with wrong turns that are made of a tree; fewer where its draws are the same."""
+    """Traces with wrong turns per tree; fewer if random draws coincide."""
     direct: int = Field(default=1, ge=0)
-    """Right trajectories of a tree that become traces as they are. Such traces alone are kind ``solutions``."""
+    """Correct trajectories per tree used as traces unchanged. For these only, see kind ``solutions``."""
     backtracks: int = Field(default=2, ge=1)
-    """Most wrong turns of a trace; how many there are is drawn, from 1 to this or what the tree has."""
+    """Maximum wrong turns per trace; the number is drawn, from 1 to this or what the tree has."""
     longest_turn: int | None = Field(default=None, ge=1)
-    """Most nodes of a wrong turn; null follows it to its end."""
+    """Maximum nodes per wrong turn; null follows it to its end."""
     answers: tuple[str, ...] = ()
-    """Texts that begin an answer. A wrong turn ends before the first of them, since a verifier would take what follows
-    for the answer of the whole trace; wrong turns of one trace differ in what follows."""
+    """Strings that begin an answer. A wrong turn is cut before the first of them, since a verifier would take what
+    follows as the answer of the whole trace; wrong turns of one trace have different answers."""
     reflection: str = Field(default=" But wait, is this right so far? Hmm.", min_length=1)
-    """The doubt behind a wrong turn."""
+    """Text of the doubt after a wrong turn."""
     backtrack: str = " It may not be. Let's go back to step {step}. "
-    """The way back, behind the doubt: ``{step}`` counts the nodes of the path that stay, the prompt not counted."""
+    """Text of the backtrack, after the doubt: ``{step}`` is the number of the path's nodes that stay, without the
+    prompt."""
     restart: str | None = " It may not be. Let's start from the beginning. "
-    """The way back where none of them stays; null says ``backtrack`` with 0."""
+    """Text of the backtrack if no node stays; null uses ``backtrack`` with 0."""
 
     @model_validator(mode="after")
     def _templates_are_usable(self) -> Reflection:
@@ -69,7 +70,7 @@ class Reflection(TracesSettings):
         return self
 
     def check_policy(self, policy: Policy) -> None:
-        """Raise RecipeError where the tokenizer cannot write a template, or the digits of its step."""
+        """Raise RecipeError if the tokenizer cannot represent a template, or the digits of its step."""
         for name in ("reflection", "backtrack", "restart"):
             text = (getattr(self, name) or "").replace(STEP, "0123456789")
             if (read := policy.decode(policy.encode(text))) != text:
@@ -102,16 +103,16 @@ class Reflection(TracesSettings):
         ]
 
     def tellable(self, right: Sequence[Node], wrong: Sequence[Node]) -> list[tuple[Node, list[Node]]]:
-        """Right leaves with the wrong ones that may stand before them; without those before which none may."""
+        """Correct leaves that have usable wrong turns, each with the incorrect leaves that may come before it."""
         pairs = [(leaf, [other for other in wrong if self.is_turn(other, leaf)]) for leaf in right]
         return [(leaf, turns) for leaf, turns in pairs if turns]
 
     def is_turn(self, wrong: Node, right: Node) -> bool:
-        """Whether what is told of a wrong leaf says anything that the right path does not say, too."""
+        """Whether a wrong leaf's turn has any text that the correct path does not begin with."""
         return not right.completion.startswith(self.turn(wrong, 0, right))
 
     def draw(self, rng: Random, turns: Sequence[Node]) -> list[Node]:
-        """Some of them, no two with the same answer."""
+        """A random choice of wrong leaves, no two with the same answer."""
         by_answer: dict[str, list[Node]] = {}
         for leaf in turns:
             by_answer.setdefault(self.answer(leaf), []).append(leaf)
@@ -119,17 +120,17 @@ class Reflection(TracesSettings):
         return [rng.choice(by_answer[answer]) for answer in rng.sample(sorted(by_answer), count)]
 
     def answer(self, leaf: Node) -> str:
-        """What follows the first mark of an answer; the text of the last node where there is none."""
+        """Text from the first answer mark on; the text of the last node if there is none."""
         text = leaf.completion
         at = first_of(text, self.answers)
         return leaf.text if at is None else text[at:]
 
     def tell(self, right: Node, wrong: Sequence[Node]) -> str:
-        """The chain of thought: each path from where the path before it was left on."""
+        """The chain of thought: each path from where it leaves the path before it."""
         text, at, told = "", list[Node](), list[str]()
         for leaf in search_order(right, wrong):
             path, whole = below_prompt(leaf), self.turn(leaf, 0, right)
-            # One that passes what was not told of another one says nothing new: no way back leads there.
+            # A turn that is a prefix of one already told adds nothing.
             if any(said.startswith(whole) for said in told):
                 continue
             told.append(whole)
@@ -141,7 +142,7 @@ class Reflection(TracesSettings):
         return text + self.reflection + self.way_back(stays) + "".join(node.text for node in path[stays:])
 
     def turn(self, wrong: Node, stays: int, right: Node) -> str:
-        """What is told of a wrong leaf's path behind its first ``stays`` nodes."""
+        """The text of a wrong leaf's path after its first ``stays`` nodes, as the trace has it."""
         path = below_prompt(wrong)
         end = None if self.longest_turn is None else shared(path, below_prompt(right)) + self.longest_turn
         text = "".join(node.text for node in path[stays:end])
@@ -152,7 +153,7 @@ class Reflection(TracesSettings):
 
 
 def search_order(right: Node, wrong: Sequence[Node]) -> list[Node]:
-    """Wrong leaves as a depth-first search meets them that tries the right path's step last wherever there is one."""
+    """Wrong leaves in the order of a depth-first search that tries the correct path's step last at every node."""
     way = set(map(id, right.path()))
 
     def place(leaf: Node) -> list[tuple[bool, int]]:
@@ -166,15 +167,15 @@ def below_prompt(leaf: Node) -> list[Node]:
 
 
 def shared(one: Sequence[Node], other: Sequence[Node]) -> int:
-    """Nodes that two paths from the same prompt begin with in common: the depth of their lowest common ancestor."""
+    """Number of nodes that two paths from the same prompt share: the depth of their lowest common ancestor."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], zip(one, other, strict=False)))
 
 
 def first_of(text: str, marks: Sequence[str]) -> int | None:
-    """Where the first of some marks begins in a text; None where there is none."""
+    """Position of the first of some marks in a text; None if there is none."""
     return min((at for mark in marks if (at := text.find(mark)) >= 0), default=None)
 
 
 def distinct(leaves: Sequence[Node]) -> list[Node]:
-    """Leaves with the same tokens once."""
+    """The leaves without duplicates in tokens."""
     return list({tuple(leaf.completion_tokens): leaf for leaf in reversed(leaves)}.values())[::-1]

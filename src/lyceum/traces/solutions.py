@@ -1,4 +1,4 @@
-"""Right trajectories as they are: what rejection sampling and expert iteration fine-tune on."""
+"""Correct trajectories unchanged: the data of rejection sampling and expert iteration."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from lyceum.utils.seeds import counter_seed
 
 
 class Solutions(TracesSettings):
-    """Of each tree its right trajectories under the task's own prompt, each text once.
+    """Each tree's correct trajectories under the task's own prompt, each text once.
 
-    What was written under a hint counts where the rollout or a guide put it below the task's own prompt.
+    A trajectory sampled under a hint counts if the rollout or a guide moved it below the task's own prompt.
     """
 
     kind: Literal["solutions"] = "solutions"
     per_task: int | None = Field(default=None, ge=1)
-    """Most trajectories of a task; null takes all."""
+    """Maximum trajectories per task; null takes all."""
     choose: Literal["shortest", "random", "most-valued"] = "shortest"
-    """Which of them, where there are more: those of fewest tokens, a draw, or those whose ends the rollout found to be
-    worth most; of equals those that stand first in the tree."""
+    """Which of them, if there are more: those of fewest tokens, a random choice, or those of highest value in the
+    rollout; ties go to the first in the tree."""
 
     def build(self) -> Traces:
         return self
@@ -49,7 +49,7 @@ class Solutions(TracesSettings):
             case "shortest":
                 return len(tokens)
             case "random":
-                # By what was drawn and not by a stream: the same whatever else the round found.
+                # Seeded by the tokens, not drawn from a stream: independent of what else the round found.
                 return counter_seed("solutions", tree.task.id, *tokens)
             case "most-valued":
                 return float("inf") if leaf.value is None else -leaf.value

@@ -1,1 +1,1 @@
-"""What a person looks at: the report of a run, and plots."""
+"""The report of a run, and plots."""

@@ -1,4 +1,4 @@
-"""Plots of accuracy against tokens: one style, names at the lines' ends."""
+"""Plots of accuracy against tokens: one style, labels at the lines' ends."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, told apart with every common colour blindness; their yellow is too pale for a line on white.
+# Okabe and Ito's colours, distinguishable with common colour blindness; their yellow is too pale for a line on white.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _DASHES = ("-", "--", "-.", ":")
 
 
 def accuracy_figure(tokens: str, accuracy: str) -> tuple[Figure, Axes]:
-    """An empty figure of accuracy against tokens, and its axes, with these names."""
+    """An empty figure of accuracy against tokens, and its axes, with these axis labels."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, PercentFormatter
 
@@ -37,7 +37,7 @@ def line_style(i: int) -> tuple[str, str]:
 
 
 def label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
-    """Names at the lines' right ends, pushed apart where they would overlap."""
+    """Labels at the lines' right ends, moved apart where they would overlap."""
     if not ends:
         return
     low, high = axes.get_ylim()
@@ -64,10 +64,10 @@ def label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
 
 
 def spread(values: Sequence[float], *, gap: float, low: float, high: float) -> list[float]:
-    """Places as near to rising values as they can be with a gap between them (least squares), between two bounds.
+    """Positions closest to ascending values (least squares) with a minimum gap between them, within two bounds.
 
-    values - i * gap must rise too: what falls is pooled with what stands before it, as in isotonic regression. Where
-    the bounds hold fewer, the places begin at the lower bound and pass the upper one.
+    values - i * gap must not decrease: this is isotonic regression. If the bounds are too narrow, the positions begin
+    at the lower bound and pass the upper one.
     """
     from scipy.optimize import isotonic_regression
 

@@ -1,5 +1,5 @@
 "use strict";
-// Everything a model wrote reaches the page through textContent, never as markup.
+// Model output reaches the page through textContent, never as markup.
 const data = JSON.parse(document.getElementById("data").textContent);
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -36,7 +36,7 @@ function short(value) {
 function trim(value) { return String(Number(value.toPrecision(3))); }
 function percent(value) { return value === null || value === undefined ? "-" : (100 * value).toFixed(1) + " %"; }
 function verdict(correct) {
-  const [name, text] = correct === true ? ["right", "\u2713 right"] : correct === false ? ["wrong", "\u2717 wrong"] : ["none", "ungraded"];
+  const [name, text] = correct === true ? ["right", "\u2713 correct"] : correct === false ? ["wrong", "\u2717 incorrect"] : ["none", "ungraded"];
   return el("span", { class: "verdict " + name }, text);
 }
 function ticks(low, high, count) {
@@ -115,7 +115,7 @@ function chart(title, lines, format, dots) {
     svg.addEventListener("pointerleave", () => charts.forEach((other) => other.point(null)));
     canvas.replaceChildren(svg);
   }
-  // Values stand in the legend and not at the pointer: a finger would hide them. All charts point at one step.
+  // Values are in the legend and not at the pointer, where a finger would hide them. All charts show the same step.
   function point(x) {
     const at = x === null ? null : xs.reduce((best, one) => (Math.abs(one - x) < Math.abs(best - x) ? one : best), xs[0]);
     where.textContent = at === null ? "" : "step " + at;
@@ -138,7 +138,7 @@ function windowOf(count) { return Math.max(3, 2 * Math.round(count / 50) + 1); }
 function runningMean(values) {
   const half = (windowOf(values.length) - 1) / 2;
   return values.map((value, i) => {
-    if (value === null) return null; // a gap stays one
+    if (value === null) return null; // keep gaps
     const near = values.slice(Math.max(0, i - half), i + half + 1).filter((v) => v !== null);
     return near.reduce((sum, v) => sum + v / near.length, 0);
   });
@@ -153,7 +153,7 @@ function showCurves() {
     found.forEach((key) => used.add(key));
     return found.length ? chart(title, found.map((key) => ({ name: name(key), x: series[key][0], y: series[key][1] })), format, dots) : null;
   };
-  // What curriculum and guidance say of themselves: room/what/of, a chart for each what, a line for each of.
+  // Curriculum and guidance metrics, named slot/what/of: one chart per what, one line per of.
   const beliefs = new Map();
   for (const name of names.filter((n) => /^(curriculum|guidance)\/.*\/[^/]+$/.test(n)).sort(byNumber)) {
     const what = name.slice(0, name.lastIndexOf("/"));
@@ -163,17 +163,17 @@ function showCurves() {
   const main = [
     some("Held-out accuracy", ["heldout/overall"], percent, true),
     some("Reward, mean", ["reward/mean"]),
-    some("Right in training", ["correct/mean"], percent),
-    some("Right in training, by level", names.filter((n) => /^level\/.*\/correct$/.test(n)).sort(byNumber), percent, false, (n) => n.split("/")[1]),
+    some("Training accuracy", ["correct/mean"], percent),
+    some("Training accuracy, by level", names.filter((n) => /^level\/.*\/correct$/.test(n)).sort(byNumber), percent, false, (n) => n.split("/")[1]),
     ...[...beliefs].map(([what, keys]) => some(titled(what), keys, short, false, (n) => n.slice(n.lastIndexOf("/") + 1))),
-    some("Entropy, nats a token", ["entropy"]),
+    some("Entropy, nats per token", ["entropy"]),
     some("Completion length, tokens", ["completion_tokens/mean"]),
     some("Loss", ["loss"]),
     some("Gradient norm", ["grad_norm"]),
-    some("Share with a gradient", ["share_with_gradient"], percent),
+    some("Groups with non-zero advantage", ["share_with_gradient"], percent),
     some("Seconds by phase", names.filter((n) => n.startsWith("seconds/")), short, false, (n) => n.split("/")[1]),
-    some("Tokens a second", ["tokens_per_second"]),
-    some("Cut at the limit", ["truncated"]),
+    some("Tokens per second", ["tokens_per_second"]),
+    some("Truncated completions", ["truncated"]),
     some("Ungraded", ["ungraded"]),
   ].filter(Boolean);
   const rest = names.filter((name) => !used.has(name)).map((name) => some(name, [name]));
@@ -182,9 +182,9 @@ function showCurves() {
   const notes = [
     longest > 60 ? `Bold: running mean over ${windowOf(longest)} ${data.curves.block > 1 ? "points" : "steps"}; faint: every ${data.curves.block > 1 ? "point" : "step"}.` : "",
     stages.length > 1 ? `Dashed: a new stage (${stages.map((s) => `${s.name} from step ${s.at}`).join(", ")}).` : "",
-    "Along the bottom: step. Point at a chart to read one step in all.",
+    "Horizontal axis: step. Point at a chart to read the same step in all.",
   ].filter(Boolean).join(" ");
-  const more = rest.length ? el("details", { ontoggle: () => redrawAll() }, el("summary", {}, `All other figures (${rest.length})`), el("div", { class: "charts" }, ...rest)) : null;
+  const more = rest.length ? el("details", { ontoggle: () => redrawAll() }, el("summary", {}, `All other metrics (${rest.length})`), el("div", { class: "charts" }, ...rest)) : null;
   fill("curves-body", el("p", { class: "dim" }, notes), el("div", { class: "charts" }, ...main), ...(more ? [el("p", {}), more] : []));
   redrawAll = () => charts.forEach((one) => one.redraw());
   redrawAll();
@@ -239,10 +239,10 @@ function showExamples() {
   if (!all.length) return;
   const kinds = {
     "all": () => true,
-    "became right": (e) => e.before && e.after && e.before.correct === false && e.after.correct === true,
-    "became wrong": (e) => e.before && e.after && e.before.correct === true && e.after.correct === false,
-    "right in both": (e) => e.before && e.after && e.before.correct === true && e.after.correct === true,
-    "wrong in both": (e) => e.before && e.after && e.before.correct === false && e.after.correct === false,
+    "became correct": (e) => e.before && e.after && e.before.correct === false && e.after.correct === true,
+    "became incorrect": (e) => e.before && e.after && e.before.correct === true && e.after.correct === false,
+    "correct in both": (e) => e.before && e.after && e.before.correct === true && e.after.correct === true,
+    "incorrect in both": (e) => e.before && e.after && e.before.correct === false && e.after.correct === false,
   };
   let kind = "all", at = 0;
   const buttons = el("span", { class: "controls" }), body = el("div", {});
@@ -275,7 +275,7 @@ const size = (values, share) => {
   const sorted = values.filter((v) => v !== null).map(Math.abs).sort((a, b) => a - b);
   return sorted[Math.floor(share * (sorted.length - 1))] || 1;
 };
-// The scale ends at the 98th percentile: one outlier must not fade all others.
+// The scale ends at the 98th percentile, so that one outlier does not fade all others.
 const most = { credit: size(rows.flatMap((r) => r.credit), 0.98), logprob: size(rows.flatMap((r) => r.logprob), 0.98) };
 
 function coloured(row, by) {
@@ -290,7 +290,7 @@ function coloured(row, by) {
     const title = known ? (by === "credit" ? "advantage " : "log-probability, nats ") + short(value) : "not trained";
     pre.append(el("span", { title, style: { background: `color-mix(in srgb, ${colour} ${strength.toFixed(0)}%, transparent)` } }, token));
   });
-  if (!row.whole) pre.append(el("span", { class: "dim" }, " [cut here for the report]"));
+  if (!row.whole) pre.append(el("span", { class: "dim" }, " [truncated for the report]"));
   return pre;
 }
 function facts(row) {
@@ -305,7 +305,7 @@ function scale(by) {
   const gradient = by === "credit"
     ? "linear-gradient(90deg, color-mix(in srgb, var(--wrong) 55%, transparent), transparent, color-mix(in srgb, var(--right) 55%, transparent))"
     : "linear-gradient(90deg, transparent, color-mix(in srgb, var(--s7) 55%, transparent))";
-  return el("span", { class: "scale" }, by === "credit" ? "-" + end : "sure (0)", el("i", { style: { background: gradient } }), by === "credit" ? "+" + end : "unlikely (-" + end + " nats)");
+  return el("span", { class: "scale" }, by === "credit" ? "-" + end : "certain (0)", el("i", { style: { background: gradient } }), by === "credit" ? "+" + end : "unlikely (-" + end + " nats)");
 }
 function showRollouts() {
   if (!rows.length) return;
@@ -316,7 +316,7 @@ function showRollouts() {
   const [step, stepSelect] = choice("step", [["", "all"], ...distinct("step").map((s) => [s, s])], change("step"));
   const levels = distinct("level").sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
   const [level] = choice("level", [["", "all"], ...levels.map((l) => [l, l])], change("level"));
-  const [correct] = choice("verdict", [["", "all"], ["true", "right"], ["false", "wrong"], ["null", "ungraded"]], change("correct"));
+  const [correct] = choice("verdict", [["", "all"], ["true", "correct"], ["false", "incorrect"], ["null", "ungraded"]], change("correct"));
   const [by] = choice("colour by", [["credit", "advantage"], ["logprob", "log-probability"], ["none", "nothing"]], change("by"));
   state.step = stepSelect.value = String(distinct("step").at(-1));
   const matches = (r) => (!state.step || String(r.step) === state.step) && (!state.level || r.level === state.level) && (!state.correct || String(r.correct ?? null) === state.correct);
@@ -328,7 +328,7 @@ function showRollouts() {
       el("p", { class: "dim" }, `${count} of the ${rows.length} trajectories on this page, from ${groups.length} tasks` + (groups.length > state.shown ? `; the first ${state.shown} tasks below` : "")),
       ...groups.slice(0, state.shown).map(({ tree, found }) => el("article", { class: "group" },
         el("h3", {}, tree.task, el("span", { class: "dim" }, " step " + tree.step + (tree.level === null ? "" : ", level " + tree.level) + ", " + (found.length === tree.of ? `${tree.of} trajectories` : `${found.length} of ${tree.of} trajectories`))),
-        // A trajectory may stand under a prompt of its own (a hint): each prompt once, its trajectories below it.
+        // A trajectory may have its own prompt (a hint): each prompt once, its trajectories below it.
         ...[...new Set(found.map((r) => r.prompt))].flatMap((prompt) => [
           el("pre", { class: "prompt tall" }, data.rollouts.prompts[prompt].trim()),
           el("div", { class: "grid" }, ...found.filter((r) => r.prompt === prompt).map((row) => el("div", { class: "card" }, el("h3", {}, verdict(row.correct)), facts(row), coloured(row, state.by))))]))),
@@ -348,13 +348,13 @@ function showTrees() {
   const holder = el("div", { class: "tree", tabindex: "0", role: "group", "aria-label": "token tree" }), detail = el("div", {});
   const [control, select] = choice("task", trees.map((t, i) => [i, `step ${t.step}: ${t.task}` + (t.level === null ? "" : ` (level ${t.level})`)]), (value) => showTree(holder, detail, trees[value]));
   select.value = start;
-  fill("tree-body", el("div", { class: "controls" }, control), el("p", { class: "dim" }, "Trajectories with the same beginning share a line until they part; a thicker line carries more of them. Colour: share of right ones below, from ", el("b", { class: "verdict wrong" }, "none"), " to ", el("b", { class: "verdict right" }, "all"), ". Choose a box to read it in full."), holder, detail);
+  fill("tree-body", el("div", { class: "controls" }, control), el("p", { class: "dim" }, "Trajectories with the same prefix share a line until they diverge; a thicker line has more of them. Colour: accuracy of the trajectories below, from ", el("b", { class: "verdict wrong" }, "0 %"), " to ", el("b", { class: "verdict right" }, "100 %"), ". Select a box to read it in full."), holder, detail);
   showTree(holder, detail, trees[start]);
 }
 function showTree(holder, detail, tree) {
   const own = rows.slice(tree.first, tree.first + tree.count);
   const nodes = [], columns = [];
-  // Several prompts get a common beginning to hang from.
+  // Several prompts get a common root.
   const several = tree.nodes.filter((node) => node.parent < 0).length > 1;
   if (several) nodes.push({ node: { text: "", rows: own.map((_, i) => i), ends: [] }, depth: 0, parent: null, kids: [], isPrompt: true });
   const shift = nodes.length;
@@ -400,7 +400,7 @@ function showTree(holder, detail, tree) {
     detail.replaceChildren(el("div", { class: "card" },
       el("h3", {}, `${place.node.rows.length} of ${own.length} trajectories pass here`, ...(ends.length ? ends.map((r) => verdict(r.correct)) : [])),
       ends.length ? facts(ends[0]) : null,
-      // What a search kept on the nodes that begin here: visits, values.
+      // Search statistics of the nodes that begin here: visits, values.
       ...(place.node.stats || []).slice(0, 8).map((s) => el("p", { class: "dim" }, Object.entries(s).map(([name, value]) => `${name.replaceAll("_", " ")} ${typeof value === "number" ? short(value) : JSON.stringify(value)}`).join(", "))),
       el("pre", { class: "tall" }, ...path.map((p) => (p === place ? el("b", {}, p.node.text) : el("span", { class: "dim" }, p.node.text))))));
   };
@@ -421,7 +421,7 @@ function showTree(holder, detail, tree) {
     }
   }
   holder.replaceChildren(svg);
-  detail.replaceChildren(tree.of > tree.count ? el("p", { class: "dim" }, `${tree.count} of the task's ${tree.of} trajectories are drawn.`) : "");
+  detail.replaceChildren(tree.of > tree.count ? el("p", { class: "dim" }, `${tree.count} of the task's ${tree.of} trajectories are shown.`) : "");
 }
 
 showCurves();

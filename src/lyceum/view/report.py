@@ -1,7 +1,7 @@
-"""The report a person opens: one HTML file made of a run folder, complete or not, that needs no network.
+"""The report of a run folder, complete or not: one HTML file that needs no network.
 
-What a model wrote is untrusted: it enters the page as escaped text or as JSON that the page's script puts into text
-nodes, and the page's policy lets no other script run than the one in this package.
+Model output is untrusted: it enters the page as escaped text or as JSON that the page's script puts into text nodes,
+and the page's policy allows no script but this package's.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from lyceum.utils.numbers import mean, plain
 from lyceum.view.rollouts import number, sample_rollouts
 
 MAX_POINTS = 400
-"""Points of a curve; longer runs show means of neighbouring steps."""
+"""Maximum points per curve; longer runs show means of neighbouring steps."""
 MAX_EXAMPLES = 60
 MAX_EXAMPLE_CHARACTERS = 6_000
 MAX_RECIPE_CHARACTERS = 100_000
 _HERE = Path(__file__).parent
 Series = tuple[list[int], list[float | None]]
-"""A curve: places on the horizontal axis, and what stands there; None is a gap."""
+"""A curve: positions on the horizontal axis, and values; None is a gap."""
 
 
 def write_report(run_folder: Path | str) -> Path:
-    """Write ``report.html`` into the run folder, from whatever the run has left there so far.
+    """Write ``report.html`` into the run folder, from the files that the run has written so far.
 
     Raises:
-        RecipeError: no such folder, or a file in it that is not what it should be.
+        RecipeError: no such folder, or an invalid file in it.
     """
     path = Path(run_folder)
-    # A browser that reloads never sees half a page.
+    # Atomic, so that a browser never loads a partial page.
     atomic_write(path / "report.html", render_report(path), durable=False)
     return path / "report.html"
 
@@ -56,7 +56,7 @@ def render_report(path: Path) -> str:
     examples = _examples(path, notes)
     notes += left_out
     before, after = run.summary.get("before") or {}, run.summary.get("after") or {}
-    # Through plain as a whole: a run's files may be of a version that still wrote nan into them.
+    # Through ``plain``: files of older versions may contain nan.
     data = plain({"curves": curves, "levels": _levels(before, after), "examples": examples, "rollouts": rollouts})
     script, style = (_HERE / "report.js").read_text("utf-8"), (_HERE / "report.css").read_text("utf-8")
     environment = jinja2.Environment(
@@ -98,7 +98,7 @@ def _status(run: RunFolder) -> str:
 
 
 def _headline(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Rows of (name, before, after, change); the first is the one that counts."""
+    """Rows of (name, before, after, change); the first is the main one."""
     rows: list[tuple[str, tuple[str, ...]]] = [
         ("One sample", ("overall",)),
         ("Greedy", ("greedy", "overall")),
@@ -159,7 +159,7 @@ def _duration(seconds: float) -> str:
 
 
 def _curves(run: RunFolder, notes: list[str]) -> dict[str, Any]:
-    """Columns of the metrics, at most MAX_POINTS of each; metrics of rare steps (held-out) are kept one by one."""
+    """The metrics as curves of at most MAX_POINTS points; sparse metrics (held-out) are not averaged."""
     lines = run.metrics
     block = -(-len(lines) // MAX_POINTS) or 1
     if block > 1:
@@ -173,18 +173,18 @@ def _curves(run: RunFolder, notes: list[str]) -> dict[str, Any]:
 
 
 def _places(lines: Sequence[Mapping[str, Any]], notes: list[str]) -> list[int]:
-    """Where each line stands on the horizontal axis."""
-    # A step number may begin again with a new stage; the line's place never does.
+    """Position of each line on the horizontal axis."""
+    # Step numbers may restart with a new stage; line numbers do not.
     steps = [line.get("step", i) for i, line in enumerate(lines)]
     if all(a < b for a, b in itertools.pairwise(steps)):
         return steps
-    notes.append("Step numbers in metrics.jsonl do not rise throughout: curves count its lines instead.")
+    notes.append("Step numbers in metrics.jsonl are not ascending: curves use line numbers instead.")
     return list(range(1, len(lines) + 1))
 
 
 def _series(key: str, x: Sequence[int], lines: Sequence[Mapping[str, Any]], block: int) -> Series:
     """One metric's curve; one with more than MAX_POINTS points as the means of ``block`` neighbouring ones."""
-    # A step that has the metric, and no number for it, is a gap in its curve; one without it is passed over.
+    # A step whose value is not a number is a gap in the curve; a step without the metric is skipped.
     points = [(at, line[key]) for at, line in zip(x, lines, strict=True) if key in line]
     size = block if len(points) > MAX_POINTS else 1
     groups = [points[i : i + size] for i in range(0, len(points), size)]
@@ -197,7 +197,7 @@ def _mean_of_known(values: Sequence[Any]) -> float | None:
 
 
 def _with_ends(run: RunFolder, heldout: Series, last: int) -> Series | None:
-    """The curve of held-out accuracy from the evaluation before the run to the one after it; None without both."""
+    """The held-out accuracy curve including the evaluations before and after the run; None without both."""
     evaluations = [run.summary.get(when) or {} for when in ("before", "after")]
     ends = [number(of["overall"]["mean"], 5) for of in evaluations if of.get("overall")]
     if len(ends) < 2:
@@ -208,7 +208,7 @@ def _with_ends(run: RunFolder, heldout: Series, last: int) -> Series | None:
 
 
 def _stage_starts(x: Sequence[int], lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Where each stage began, and its name."""
+    """The first position of each stage, and its name."""
     starts: list[dict[str, Any]] = []
     for at, line in zip(x, lines, strict=True):
         if line.get("stage") is not None and (not starts or starts[-1]["name"] != str(line["stage"])):
@@ -219,7 +219,7 @@ def _stage_starts(x: Sequence[int], lines: Sequence[Mapping[str, Any]]) -> list[
 def _examples(path: Path, notes: list[str]) -> list[dict[str, Any]]:
     given = read_examples(path)
     if len(given) > MAX_EXAMPLES:
-        notes.append(f"Before and after: the first {MAX_EXAMPLES} of {len(given)} examples are here.")
+        notes.append(f"Before and after: the first {MAX_EXAMPLES} of {len(given)} examples are shown.")
     cut = 0
 
     def shortened(text: Any) -> str:
@@ -243,7 +243,7 @@ def _examples(path: Path, notes: list[str]) -> list[dict[str, Any]]:
         for example in given[:MAX_EXAMPLES]
     ]
     if cut:
-        notes.append(f"{cut} texts of the examples are cut at {MAX_EXAMPLE_CHARACTERS:,} characters.")
+        notes.append(f"{cut} texts of the examples are truncated at {MAX_EXAMPLE_CHARACTERS:,} characters.")
     return found
 
 
@@ -252,5 +252,5 @@ def _recipe(path: Path, notes: list[str]) -> str | None:
         return None
     text = path.read_text("utf-8", errors="backslashreplace")
     if len(text) > MAX_RECIPE_CHARACTERS:
-        notes.append(f"The recipe is cut at {MAX_RECIPE_CHARACTERS:,} characters.")
+        notes.append(f"The recipe is truncated at {MAX_RECIPE_CHARACTERS:,} characters.")
     return text[:MAX_RECIPE_CHARACTERS]

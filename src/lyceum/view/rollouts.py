@@ -1,4 +1,4 @@
-"""A sample of a run's trajectories that fits into a report, and what it leaves out."""
+"""A sample of a run's trajectories for the report, and notes on what it leaves out."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ from lyceum.utils.numbers import python_number, to_json
 from lyceum.view.token_tree import token_tree
 
 MAX_STEPS = 8
-"""Steps shown, evenly spaced, first and last among them."""
+"""Maximum steps shown, evenly spaced, first and last included."""
 MAX_TREES = 8
-"""Tasks shown of each step, evenly spaced."""
+"""Maximum tasks shown per step, evenly spaced."""
 MAX_ROWS = 16
-"""Trajectories shown of each task."""
+"""Maximum trajectories shown per task."""
 MAX_TOKENS = 600
-"""Tokens shown of each completion."""
+"""Maximum tokens shown per completion."""
 MAX_CHARACTERS = 6_000
-"""Characters shown of each prompt, and of a completion whose tokens are not recorded."""
+"""Maximum characters shown per prompt, and per completion whose tokens are not recorded."""
 MAX_BYTES = 3_000_000
-"""Of all trajectories together, as JSON."""
+"""Maximum size of all trajectories together, as JSON."""
 
 
 def sample_rollouts(folder: Path, *, max_bytes: int = MAX_BYTES) -> tuple[dict[str, Any], list[str]]:
     """Trajectories and token trees of some tasks of some steps.
 
-    Tasks are taken by position and not by outcome, so that the sample looks like the run. Steps take turns, so that
-    the limit on size shortens all of them alike.
+    Tasks are chosen by position and not by outcome, so that the sample is representative. Steps take turns, so that the
+    size limit affects all of them equally.
 
     Returns:
-        ``{"prompts", "rows", "trees"}`` (rows and trees name prompts and rows by index), and what was left out.
+        ``{"prompts", "rows", "trees"}`` (rows and trees refer to prompts and rows by index), and notes on what was left
+        out.
     """
     files = sorted(folder.glob("step-*.parquet"))
     if not files:
@@ -78,13 +79,13 @@ def sample_rollouts(folder: Path, *, max_bytes: int = MAX_BYTES) -> tuple[dict[s
     steps = len({entry[0] for entry in chosen})
     if len(found["rows"]) < trajectories or steps < len(files):
         notes.append(
-            f"Rollouts: {len(found['rows'])} trajectories of {len(chosen)} tasks are here, from {steps} of the "
-            f"{len(files)} recorded steps; tasks were taken by position, not by outcome."
+            f"Rollouts: {len(found['rows'])} trajectories of {len(chosen)} tasks are shown, from {steps} of the "
+            f"{len(files)} recorded steps; tasks were chosen by position, not by outcome."
         )
     if cut:
-        notes.append(f"{cut} completions are longer than {MAX_TOKENS} tokens and shown up to there.")
+        notes.append(f"{cut} completions are longer than {MAX_TOKENS} tokens and truncated here.")
     if long := sum(len(prompt) > MAX_CHARACTERS for prompt in prompts):
-        notes.append(f"{long} prompts are longer than {MAX_CHARACTERS:,} characters and shown up to there.")
+        notes.append(f"{long} prompts are longer than {MAX_CHARACTERS:,} characters and truncated here.")
     return found, notes
 
 
@@ -125,7 +126,7 @@ def _shown(row: Mapping[str, Any], prompts: dict[str, int]) -> dict[str, Any]:
         "credit": [number(value) for value in list(row.get("token_advantages") or [])[:MAX_TOKENS]],
         "whole": whole,
     }
-    if len(set(shown["credit"])) == 1:  # one advantage for the whole trajectory: a flat group's
+    if len(set(shown["credit"])) == 1:  # one advantage for the whole trajectory, as in a flat group
         shown["credit"] = shown["credit"][:1]
     if not tokens or (whole and "".join(tokens) != completion):
         shown["completion"] = completion[:MAX_CHARACTERS]
@@ -139,7 +140,7 @@ def _parts(given: str | None) -> dict[str, float | None]:
 
 
 def number(value: Any, digits: int = 4) -> float | int | None:
-    """Rounded to significant digits; None where there is none: JSON knows no NaN."""
+    """Rounded to significant digits; None if not finite: JSON has no NaN."""
     value = None if isinstance(value, bool) else python_number(value)
     if value is None or not math.isfinite(value):
         return None
@@ -150,7 +151,7 @@ def number(value: Any, digits: int = 4) -> float | int | None:
 
 
 def _spread(items: Sequence[Any], most: int) -> list[Any]:
-    """At most ``most`` of the items, evenly spaced, first and last among them."""
+    """At most ``most`` of the items, evenly spaced, first and last included."""
     if len(items) <= most:
         return list(items)
     return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]

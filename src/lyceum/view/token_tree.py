@@ -1,4 +1,4 @@
-"""The token tree of one task, rebuilt from its trajectories for drawing: shared beginnings once, one run a branch."""
+"""The token tree of one task, rebuilt from its trajectories for drawing: shared prefixes once, one run per branch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass
 class _Piece:
-    """A token in the trie; ``starts_node`` where a node of the run's own tree begins, which a drawing must show.
+    """A token in the trie; ``starts_node`` if a node of the original tree begins there, which the drawing must show.
     ``stats`` are of the nodes that begin there, by their numbers."""
 
     text: str
@@ -22,20 +22,20 @@ class _Piece:
 
 
 def token_tree(rows: Sequence[Mapping[str, Any]], *, most: int = 600) -> list[dict[str, Any]]:
-    """Merge the trajectories of one task by their common beginnings, token by token.
+    """Merge the trajectories of one task by their common prefixes, token by token.
 
-    The trajectories of a flat group are siblings below the prompt; what they share beyond it is only seen token by
-    token. Runs are cut where trajectories part and where a node of the tree begins.
+    The trajectories of a flat group are siblings below the prompt; what they share beyond it shows only token by token.
+    Runs end where trajectories diverge and where a node of the tree begins.
 
     Args:
         rows: trajectories with ``node_texts`` (the prompt's first) and ``token_texts`` (of the completion); with
-            ``nodes`` and ``node_stats`` where a rollout kept something on its nodes.
-        most: tokens of a completion that are looked at; nodes where tokens do not spell the text.
+            ``nodes`` and ``node_stats`` if a rollout stored statistics on its nodes.
+        most: maximum tokens per completion; nodes if the tokens do not spell the text.
     Returns:
-        Runs ``{"text", "parent", "rows", "ends"}``, a parent before its children: a flat list, since nested lists of
-        a long search are deeper than JSON writers go. ``rows`` index the trajectories that pass, ``ends`` those that
-        end there. Prompts (more than one where guidance changed the prompt) have parent -1. ``stats``, where there are
-        any, are of the nodes that begin with the run.
+        Runs ``{"text", "parent", "rows", "ends"}``, a parent before its children: a flat list, since nested lists of a
+        long search are too deep for JSON writers. ``rows`` index the trajectories that pass, ``ends`` those that
+        end there. Prompts (several if guidance changed the prompt) have parent -1. ``stats``, if any, are of the nodes
+        that begin with the run.
     """
     top = _Piece("", True)
     for i, row in enumerate(rows):
@@ -54,14 +54,14 @@ def token_tree(rows: Sequence[Mapping[str, Any]], *, most: int = 600) -> list[di
 
 
 def _pieces(row: Mapping[str, Any]) -> list[tuple[str, list[int]]]:
-    """Each piece of text, with the nodes (their places on the path) that begin in it."""
+    """Each piece of text, with the nodes (their indices on the path) that begin in it."""
     nodes, tokens = (
         list(row.get("node_texts") or [row["prompt"], row["completion"]]),
         list(row.get("token_texts") or []),
     )
     found = [(nodes[0], [0])]
-    # Tokens that hold a part of a character decode to other text than the whole: then nodes are all that can be drawn.
-    # (An end-of-sequence token may be spelled out where the text leaves it out: it comes last and does no harm.)
+    # Tokens that are part of a character decode differently on their own: then only nodes can be drawn.
+    # (An end-of-sequence token may be spelled out although the text omits it: it comes last and does no harm.)
     if not tokens or not "".join(tokens).startswith("".join(nodes[1:])):
         return found + [(text, [n]) for n, text in enumerate(nodes[1:], 1)]
     starts, at = list[int](), 0
@@ -76,7 +76,7 @@ def _pieces(row: Mapping[str, Any]) -> list[tuple[str, list[int]]]:
 
 
 def _runs(top: _Piece) -> list[dict[str, Any]]:
-    """Join chains of pieces to runs, without recursion: a long search is deeper than Python's goes."""
+    """Join chains of pieces into runs, without recursion: a long search exceeds Python's recursion limit."""
     found: list[dict[str, Any]] = []
     waiting = [(child, -1) for child in reversed(top.below.values())]
     while waiting:
