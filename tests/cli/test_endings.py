@@ -199,7 +199,7 @@ def test_rewards_that_tell_nothing_apart_end_a_run_with_3(words, text, said, cap
     assert main(["train", "grpo", *TINY, *words, reward(text)]) == 3
     out, err = capsys.readouterr()
     assert f"error: nothing was learnt: {said}; needed: " in err
-    assert ("runs/grpo/model is the model that it began with" in err) == (words != ["credit=reinforce"])
+    assert ("runs/grpo/model is the unchanged initial model" in err) == (words != ["credit=reinforce"])
     assert "runs/grpo/report.html" in out
 
 

@@ -123,7 +123,8 @@ class RewardSettings(Component, slot="reward"):
     """One summand of a reward."""
 
     after_verdict: ClassVar[bool] = False
-    """Whether this part shapes the other parts' verdicts: it then runs last, as a ``ShapingGrader``."""
+    """Whether it is told which answers are correct: it then runs after the other parts, and its ``build`` returns a
+    ``ShapingGrader``."""
 
     weight: float = 1.0
     """Weight of the part in the outcome (outcome per unit of the part); 0 only logs it."""

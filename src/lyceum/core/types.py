@@ -154,7 +154,11 @@ class TaskSource(Protocol):
         ...
 
     def hinted(self, task: Task, hint: Hint) -> Task:
-        """The same problem with a hint in its prompt, and as its ``hint``; the id stays."""
+        """The same problem with a hint in its prompt, and as its ``hint``; the id stays.
+
+        The one way to put text into a task's prompt: each source writes it in its own form. Datasets append a line
+        ``Hint: TEXT``; sources that build the prompt anew, as ``chain`` does, replace an earlier hint.
+        """
         ...
 
     def solution(self, task: Task) -> Solution | None:
@@ -327,7 +331,7 @@ class Context(Protocol):
 
     @property
     def step(self) -> int:
-        """Steps of this stage that are done."""
+        """Steps of this stage that are done. For a share of the stage compare ``progress``."""
         ...
 
     @property
@@ -366,7 +370,7 @@ class Context(Protocol):
         ...
 
     def returning(self) -> AbstractContextManager[None]:
-        """Entered around what this task may follow with more requests: a rollout that a guide may repeat.
+        """Entered around what this task may follow with more requests: every rollout of a guide but its last one.
 
         A verifier in another process takes a varying time. The engine waits for grades requested while this is
         open, so that the task comes back into the same batches every time.
@@ -401,7 +405,11 @@ class Guidance(Stateful, Protocol):
         ...
 
     def metrics(self) -> dict[str, float]:
-        """Its estimates and what it did in the step just observed, as ``what/of`` -> number."""
+        """Its estimates and what it did in the step just observed, as ``what/of`` -> number.
+
+        They are logged as ``guidance/KIND/what/of``; each ``what`` is a chart of the report, and ``groups/guided``, the
+        groups that were helped, is shown while the run goes on.
+        """
         ...
 
 
@@ -430,7 +438,9 @@ class TrainableValue(ValueModel, Protocol):
 
 
 Grader = Callable[[Task, Sequence["Node"]], Awaitable[list[Grade]]]
-"""Trajectories of one task in, one grade per trajectory out, in order. A reward may depend on all of the set.
+"""Trajectories of one task in, one grade per trajectory out, in order. A reward may depend on all of the set: on the
+whole group where a rollout grades at its end, on the new trajectories alone where a tree search or a guide grades on
+its way.
 
 It must not wait for the run's own engine, which may be waiting for these very grades."""
 
@@ -561,7 +571,8 @@ class Objective(Protocol):
 
 
 ShapingGrader = Callable[[Task, Sequence["Node"], Sequence[bool | None]], Awaitable[list[Grade]]]
-"""A grader that is told which answers the other parts judged correct (None: no verdict)."""
+"""A grader that is told which answers the other parts judged correct: True where every part that judges says so, None
+where none gave a verdict. A part that needs the verdict returns ``Grade.ungraded(...)`` for None."""
 
 
 @dataclass(frozen=True)

@@ -67,9 +67,17 @@ def notes_of(trees: Sequence[Tree], kind: type[Note]) -> list[tuple[Tree, Note]]
 
 
 def failed(tree: Tree) -> bool:
-    """Whether the tree has graded trajectories, and all of them are incorrect."""
+    """Whether the tree has graded trajectories, and all of them are incorrect.
+
+    False also where nothing was graded: whether a tree is solved is asked with ``success``.
+    """
     graded = list(tree.graded_with_outcome())
     return bool(graded) and not any(is_right(leaf) for leaf, _, _ in graded)
+
+
+def success(tree: Tree) -> Node | None:
+    """The first correct trajectory; None where there is none."""
+    return next((leaf for leaf in tree.graded if is_right(leaf)), None)
 
 
 def piecewise_lines(guide: str, stage: Composition, because: str) -> list[str]:
@@ -98,7 +106,11 @@ def fits(task: Task, context: Context) -> bool:
 
 
 def take_over(tree: Tree, helped: Tree) -> None:
-    """Move the prompts of a tree that grew under a hint into another tree. What is trained on is unchanged."""
+    """Move the prompts of a tree that grew under a hint into another tree. What is trained on is unchanged.
+
+    To train on the helped trajectories, set ``tree.chosen`` afterwards; add ``helped.sampled_tokens`` to the tree's own
+    whether they are kept or not.
+    """
     tree.chosen = tree.trajectories
     helped.root.stats["hint"] = helped.task.hint
     tree.roots += helped.roots

@@ -14,7 +14,7 @@ from pydantic import Field
 from lyceum.core.component import require_keys
 from lyceum.core.settings import Composition, GuidanceSettings
 from lyceum.core.solution import ladder_of, levels_of
-from lyceum.core.tree import Node, Tree, is_right
+from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Context, Hint, Rollout, Sampling, Task, TaskSource
 from lyceum.guidance.base import (
     AroundContext,
@@ -23,6 +23,7 @@ from lyceum.guidance.base import (
     failed,
     fits,
     notes_of,
+    success,
     take_over,
 )
 from lyceum.utils.aio import gather
@@ -207,8 +208,3 @@ class WithShare(AroundContext):
         drawn = await super().extend(node, n, sampling, keep=keep)
         self.tokens -= sum(len(child.tokens) for child in drawn)
         return drawn
-
-
-def success(tree: Tree) -> Node | None:
-    """The first correct trajectory; None where there is none."""
-    return next((leaf for leaf in tree.graded if is_right(leaf)), None)

@@ -291,7 +291,10 @@ def _set(into: Any, path: list[str], value: Any) -> None:
 def _item(items: list[Any], part: str, where: list[str]) -> Any:
     # isdigit() alone accepts a superscript two, and int() refuses to read thousands of digits.
     if not part.isascii() or not part.isdigit() or len(part) > 9 or int(part) >= len(items):
+        of_list = ".".join(where[:-1])
         known = f"0 to {len(items) - 1}" if items else "nothing, since the list is empty"
+        if items and part.isidentifier():
+            known = f"an item of the list by its number, such as {of_list}.0.{part}"
         raise RecipeError(f"{'.'.join(where)}: got {quoted(part)}; allowed: {known}")
     return items[int(part)]
 

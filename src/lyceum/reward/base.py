@@ -46,8 +46,8 @@ def combine(parts: Sequence[RewardSettings], source: TaskSource) -> Grader:
     shaping = {name: part.build(source) for name, part in zip(names, parts, strict=True) if part.after_verdict}
     if not judging:
         raise RecipeError(
-            f"reward: got {', '.join(shaping)}, which shape what another part has judged; allowed: together with one "
-            "that judges, for example kind 'task'"
+            f"reward: got {', '.join(shaping)}, which is told what another part has judged; allowed: together with "
+            "one that judges, for example kind 'task'"
         )
 
     async def grade(task: Task, leaves: Sequence[Node]) -> list[Grade]:
@@ -67,7 +67,10 @@ def combine(parts: Sequence[RewardSettings], source: TaskSource) -> Grader:
 
 
 def verdict_of(grades: Sequence[Grade]) -> bool | None:
-    """Correct where every part that judges correctness says so; None where no part does."""
+    """Correct where every part that judges correctness says so; None where no part does.
+
+    Unlike ``Grade.verdict`` it does not read an outcome of 1 or 0 as a verdict: a format part gives those too.
+    """
     verdicts = [grade.correct for grade in grades if grade.correct is not None]
     return all(verdicts) if verdicts else None
 
