@@ -89,7 +89,7 @@ def test_a_run_with_a_python_function_is_resumed_by_handing_it_over_again(monkey
     with pytest.raises(Interrupted):
         lyceum.train("grpo", **given)
     assert len(lyceum.train("grpo", resume=True, **given).metrics) == 2
-    monkeypatch.setattr("lyceum.reward.code.FUNCTIONS", {})  # as in another process
+    monkeypatch.setattr("lyceum.reward._code.FUNCTIONS", {})  # as in another process
     with pytest.raises(RecipeError, match="'reward_length' was passed in from Python, and not in this process"):
         lyceum.train("runs/kept/recipe.yaml", ["trust_code=true"], name="again")
 

@@ -4,9 +4,9 @@ from collections import Counter
 import pytest
 from maths_answers import FAMILIES, Case, cases, sample
 
+from lyceum.reward._mathematics.answer import answer_of, boxes, stated
+from lyceum.reward._mathematics.notation import LONGEST, Unreadable, cleaned, explicit, in_base, items, without_units
 from lyceum.reward.math import FACTORY, checker
-from lyceum.reward.mathematics.answer import answer_of, boxes, stated
-from lyceum.reward.mathematics.notation import LONGEST, Unreadable, cleaned, explicit, in_base, items, without_units
 from lyceum.reward.pool import Pool, WorkerError
 
 check = checker()

@@ -7,7 +7,7 @@ import pytest
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Grade, Origin, Task
 from lyceum.evaluation.held_out import MAX_REASONS
-from lyceum.stages.counts import TO_LEARN, Counts
+from lyceum.stages._counts import TO_LEARN, Counts
 
 
 def tree(*grades: Grade) -> Tree:

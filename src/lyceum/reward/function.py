@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Message, Task, TaskSource
-from lyceum.reward.code import CodePart, abstained, accepted, check_parameters, failed
+from lyceum.reward._code import CodePart, abstained, accepted, check_parameters, failed
 from lyceum.utils.messages import text_parts
 from lyceum.utils.numbers import real
 

@@ -1,8 +1,8 @@
 """Python functions that were passed in directly, registered so that a recipe can name them.
 
 A recipe is plain values; a notebook's function is not. It is kept here under a name, which the recipe writes as
-``lyceum.reward.function_registry:NAME`` (``reward/code.py`` looks there), and lives as long as its process: to resume a
-run that used one, pass it in again.
+``lyceum.reward.function_registry:NAME`` (``reward/_code.py`` looks there), and lives as long as its process: to resume
+a run that used one, pass it in again.
 """
 
 from __future__ import annotations

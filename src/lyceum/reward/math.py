@@ -37,7 +37,7 @@ class Math(RewardSettings):
     ``StringExtractionConfig``: with any of them, boxes near each other make a set, and by default an unreadable box is
     replaced by the last number in it.
 
-    ``lyceum.reward.mathematics`` does the rest: finding the answer, which values it names, units in
+    ``lyceum.reward._mathematics`` does the rest: finding the answer, which values it names, units in
     ``\\text{}``, ``5(3)`` and ``5 3`` (both 8 to the parser), number bases, and a comparison of numbers relative to
     their size (1/2^{99} is 1/2^{98} to ``verify``).
 
@@ -94,7 +94,7 @@ class Math(RewardSettings):
 
 def checker() -> Callable[[dict[str, Any]], bool]:
     """The worker's job function: whether ``found`` gives one of ``answers``; ``boxed`` allows it in a box only."""
-    from lyceum.reward.mathematics.compare import Right
+    from lyceum.reward._mathematics.compare import Right
 
     logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns of limits that are off, which is intended
 

@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Task, TaskSource
-from lyceum.reward.code import CodePart, accepted, check_parameters, failed
+from lyceum.reward._code import CodePart, accepted, check_parameters, failed
 from lyceum.reward.function import prompt_text
 from lyceum.utils.numbers import real
 

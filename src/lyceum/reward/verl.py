@@ -11,7 +11,7 @@ from pydantic import Field
 
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Task, TaskSource
-from lyceum.reward.code import CodePart, abstained, accepted, check_parameters, failed
+from lyceum.reward._code import CodePart, abstained, accepted, check_parameters, failed
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.numbers import real
 

@@ -26,8 +26,8 @@ from lyceum.core.settings import (
 from lyceum.core.tree import Tree
 from lyceum.core.types import Credited, Learner, Stateful, StepMetrics
 from lyceum.stages._metrics import has_gradient, mean_abs_advantage, mean_solved, rollout_metrics
+from lyceum.stages._sampling import Sampler
 from lyceum.stages._stopping import Ending, Until
-from lyceum.stages.sampling import Sampler
 from lyceum.stages.session import Session
 
 

@@ -31,7 +31,7 @@ from lyceum.core.tree import Tree, is_right
 from lyceum.core.types import Task, Trace, Traces, TrainableValue
 from lyceum.models.demonstrations import demonstrated
 from lyceum.stages._metrics import rollout_metrics
-from lyceum.stages.sampling import Sampler
+from lyceum.stages._sampling import Sampler
 from lyceum.stages.session import Session
 from lyceum.utils.aio import gather
 from lyceum.utils.lazy_imports import torch

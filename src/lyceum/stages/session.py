@@ -15,7 +15,7 @@ from lyceum.evaluation.held_out import MAX_REASONS, Evaluator, details_ungraded,
 from lyceum.models.policy import Policy
 from lyceum.run.digests import step_digests
 from lyceum.run.folder import Run
-from lyceum.stages.counts import LEARNS_NOTHING, MAX_NOTHING_GRADED, TO_LEARN, Counts
+from lyceum.stages._counts import LEARNS_NOTHING, MAX_NOTHING_GRADED, TO_LEARN, Counts
 from lyceum.utils.errors import Interrupted, NothingGraded
 from lyceum.utils.lazy_imports import torch
 from lyceum.utils.progress import Progress

@@ -16,10 +16,10 @@ from lyceum.core.settings import RewardSettings, TasksSettings
 from lyceum.core.types import Grader, Message, Split, Task
 from lyceum.reward.base import combine
 from lyceum.reward.extract import after_last
+from lyceum.tasks._rows import Rows, kind_of, read_rows
 from lyceum.tasks._split import check_index, kept_for_evaluation
 from lyceum.tasks.base import Source
 from lyceum.tasks.prompt import fault_of, fields_of, fill, plain_messages
-from lyceum.tasks.rows import Rows, kind_of, read_rows
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.terminal import quoted
 

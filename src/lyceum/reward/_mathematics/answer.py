@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from itertools import chain
 
-from lyceum.reward.mathematics.notation import LONGEST, TEXT, WORD
+from lyceum.reward._mathematics.notation import LONGEST, TEXT, WORD
 
 _BRACE = re.compile(r"\\{1,2}(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)  # escaped backslashes occur in data
 

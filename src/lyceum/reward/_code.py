@@ -87,7 +87,7 @@ class CodePart(RewardSettings):
 
             return function, call_here
         pool = shared_pool(
-            "lyceum.reward.code:serve",
+            "lyceum.reward._code:serve",
             {"place": place, "name": name, "prepare": prepare},
             workers=self.processes,
             timeout_seconds=self.timeout_seconds,

@@ -12,8 +12,8 @@ from math_verify import verify
 from math_verify.grader import is_relation, should_treat_as_complex
 from sympy.core.function import AppliedUndef
 
-from lyceum.reward.mathematics.answer import answer_of, boxes, right_answer_of
-from lyceum.reward.mathematics.notation import (
+from lyceum.reward._mathematics.answer import answer_of, boxes, right_answer_of
+from lyceum.reward._mathematics.notation import (
     TEXT,
     Item,
     Side,
