@@ -119,3 +119,14 @@ def test_whiten_takes_mean_and_std_over_the_mask():
 @given(st.floats(-1000, 1000, width=32), st.integers(1, 40))
 def test_whitened_equal_values_are_exactly_zero(value, n):
     assert (whiten(torch.full((1, n), value), torch.ones(1, n, dtype=torch.bool)) == 0).all()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CREDITS if "kl_in_reward" in kinds("credit")[kind].model_fields])
+def test_a_kl_penalty_in_the_reward_changes_the_advantages(kind, forest_of):
+    forest = forest_of([(0.0, 1), (1.0, 2), (1.0, 1)], **COLUMNS | {"reference_logprob": -3.0})
+    settings = NEEDED.get(kind, {})
+    plain, penalised = (
+        kinds("credit")[kind](**settings, kl_in_reward={"coefficient": coefficient}).build()(forest).advantage
+        for coefficient in (0.0, 10.0)
+    )
+    assert not torch.allclose(plain, penalised)

@@ -74,7 +74,7 @@ def test_what_the_verifier_cannot_judge_is_ungraded_and_no_target():
 
 
 def test_a_part_that_shapes_needs_one_that_judges():
-    with pytest.raises(RecipeError, match="dynamic-length, which shape what another part has judged"):
+    with pytest.raises(RecipeError, match="dynamic-length, which is told what another part has judged"):
         combine([DynamicLength()], Source())
 
 

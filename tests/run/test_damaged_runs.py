@@ -139,6 +139,7 @@ DAMAGE = [
     *(("examples.json", content) for content in [*GARBAGE, b"{}", b'[{"task_id": "a"}]', b"[[]]"]),
     *(("examples.json", content) for content in [b'[{"task_id": "a", "prompt": "p", "before": 3}]']),
     ("examples.json", b'[{"task_id": "a", "prompt": "p", "after": {"completion": "c", "correct": "perhaps"}}]'),
+    ("examples.json", b'[{"task_id": "a", "prompt": "p", "after": {"completion": "c"}}]'),
     ("summary.json", b'{"after": {"reward": 1, "overall": {"mean": 1, "low": 0, "high": 1}}}'),
     ("summary.json", b'{"learnt": false, "nothing_learnt": 3}'),
 ]

@@ -82,7 +82,7 @@ class _Line(_Written):
 
 class _Answer(_Written):
     completion: str
-    correct: bool | None = None
+    correct: bool | None
 
 
 class _Example(_Written):
