@@ -1,4 +1,5 @@
 import errno
+import json
 import math
 import os
 import random
@@ -226,6 +227,24 @@ def test_whatever_a_manifest_holds_the_checkpoint_before_is_found_and_the_messag
     with pytest.warns(UserWarning, match="step-000002"):
         assert load(latest(tmp_path) or "") == {"step": 1}
     save(tmp_path, 3, {"step": 3})
+
+
+@pytest.mark.parametrize("file_goes_too", [False, True])
+def test_a_manifest_that_leaves_out_a_file_is_torn(tmp_path, file_goes_too):
+    for step in (1, 2):
+        save(tmp_path, step, {"weights": torch.ones(step)}, keep=5)
+    manifest = tmp_path / "step-000002" / "manifest.json"
+    written = json.loads(manifest.read_text())
+    del written["files"]["tensors-0000.safetensors"]
+    manifest.write_text(json.dumps(written))
+    if file_goes_too:
+        (tmp_path / "step-000002" / "tensors-0000.safetensors").unlink()
+    said = "names the tensor 'weights', which no file holds" if file_goes_too else "does not name tensors-0000"
+    with pytest.raises(CheckpointError, match=rf"step-000002: .*{said}"):
+        load(tmp_path / "step-000002")
+    if not file_goes_too:
+        with pytest.warns(UserWarning, match="step-000002"):
+            assert torch.equal(load(latest(tmp_path) or "")["weights"], torch.ones(1))
 
 
 def test_what_only_has_a_checkpoints_name_is_neither_read_nor_removed(tmp_path):

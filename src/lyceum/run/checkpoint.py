@@ -125,7 +125,10 @@ def load(path: Path | str) -> dict[str, Any]:
             import safetensors.torch
 
             tensors |= safetensors.torch.load(content)
-    return decode(text, tensors)
+    try:
+        return decode(text, tensors)
+    except KeyError as error:
+        raise CheckpointError(f"{path}: state.json names the tensor {error}, which no file holds") from error
 
 
 def step_of(path: Path | str) -> int:
@@ -231,6 +234,8 @@ def _manifest(path: Path) -> dict[str, Any]:
     if strange or "state.json" not in files:
         said = f"names {strange[0][:100]!r}" if strange else "does not name state.json"
         raise CheckpointError(f"{path}: manifest.json {said}; allowed: state.json, tensors-NNNN.safetensors")
+    if unnamed := sorted({found.name for found in path.glob("tensors-*.safetensors")} - files.keys()):
+        raise CheckpointError(f"{path}: manifest.json does not name {unnamed[0]}, which lies beside it")
     return files
 
 
