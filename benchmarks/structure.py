@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import copy
 import json
 import os
 import subprocess
@@ -25,6 +26,7 @@ DEFINITIONS = {
     "arrows": "pairs (a, b) of entries where a module of a imports one of b, wherever in the module the import stands",
     "backwards": "arrows from a lower layer to a higher one, by the layers of [tool.importlinter]; without layers "
     "mutual pairs, a imports b and b imports a",
+    "backwards_for_types": "those of them that only a type checker follows (below `if TYPE_CHECKING`), not counted there",
     "slots": "fields Annotated[Any, slot(...)]",
     "protocol_any": "Any in the body of classes that are Protocols",
     "files_of_a_step": "modules of lyceum of which a function is called from the beginning of the second training step "
@@ -62,6 +64,7 @@ def source(checkout: Path) -> dict[str, Any]:
     trees = {module: ast.parse(text) for module, text in texts.items()}
     entries = sorted({module.split(".")[1] for module in trees if "." in module})
     pairs = sorted(arrows(trees))
+    running = sorted(arrows(copy.deepcopy(trees), running=True))
     layers = layers_of(checkout)
     nodes = [node for tree in trees.values() for node in ast.walk(tree)]
     calls = [node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
@@ -72,7 +75,8 @@ def source(checkout: Path) -> dict[str, Any]:
         "entries": entries,
         "arrows": [list(pair) for pair in pairs],
         "layers": "import-linter" if layers else "none: mutual pairs",
-        "backwards": [list(pair) for pair in backwards(pairs, layers)],
+        "backwards": [list(pair) for pair in backwards(running, layers)],
+        "backwards_for_types": [list(p) for p in backwards(pairs, layers) if p not in backwards(running, layers)],
         "hasattr": calls.count("hasattr"),
         "getattr": calls.count("getattr"),
         "protocol_any": sum(names_in(node).count("Any") for node in nodes if is_protocol(node)),
@@ -95,15 +99,22 @@ def code_lines(text: str, tree: ast.Module) -> int:
     return len(lines) - len(idle)
 
 
-def arrows(trees: dict[str, ast.Module]) -> set[tuple[str, str]]:
-    """(importing, imported) entries, each pair once, none with itself."""
+def arrows(trees: dict[str, ast.Module], *, running: bool = False) -> set[tuple[str, str]]:
+    """(importing, imported) entries, each pair once, none with itself; ``running`` leaves out those for types alone."""
     found = {
         (module.split(".")[1], target.split(".")[1])
         for module, tree in trees.items()
-        for target in imports(tree, trees)
+        for target in imports(Running().visit(tree) if running else tree, trees)
         if "." in module and "." in target
     }
     return {(a, b) for a, b in found if a != b}
+
+
+class Running(ast.NodeTransformer):
+    """Takes out what stands below ``if TYPE_CHECKING``."""
+
+    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+        return node.orelse if ast.unparse(node.test) == "TYPE_CHECKING" else self.generic_visit(node)
 
 
 def imports(tree: ast.Module, modules: dict[str, ast.Module]) -> Iterator[str]:
