@@ -26,7 +26,7 @@ DEFINITIONS = {
     "arrows": "pairs (a, b) of entries where a module of a imports one of b, wherever in the module the import stands",
     "backwards": "arrows from a lower layer to a higher one, by the layers of [tool.importlinter]; without layers "
     "mutual pairs, a imports b and b imports a",
-    "backwards_for_types": "those of them that only a type checker follows (below `if TYPE_CHECKING`), not counted there",
+    "backwards_for_types": "the same below `if TYPE_CHECKING`, which a type checker alone follows; not counted there",
     "slots": "fields Annotated[Any, slot(...)]",
     "protocol_any": "Any in the body of classes that are Protocols",
     "files_of_a_step": "modules of lyceum of which a function is called from the beginning of the second training step "
