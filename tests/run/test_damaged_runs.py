@@ -66,6 +66,14 @@ def test_a_resumed_run_puts_a_damaged_file_by_and_ends_with_the_same_model(runs,
     assert (cut / "report.html").exists()
 
 
+def test_a_resumed_run_takes_examples_of_a_version_that_wrote_null(runs, cut):
+    examples = json.loads((cut / "examples.json").read_text())
+    (cut / "examples.json").write_text(json.dumps([example | {"before": None} for example in examples]))
+    train(begin(cut.parent, "cut"), resume=True)
+    assert digest(cut / "model") == digest(runs / "whole" / "model")
+    assert all(example["after"] for example in json.loads((cut / "examples.json").read_text()))
+
+
 def lines(path: Path) -> list[str]:
     return (path / "metrics.jsonl").read_text().splitlines(keepends=True)
 

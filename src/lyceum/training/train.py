@@ -227,7 +227,9 @@ async def _evaluate_after(session: Session) -> None:
         known = {example["task_id"]: example for example in run.read_examples()}
         examples = [known.get(tree.task.id, {}) | _example(tree, "after") for tree in after.trees[:EXAMPLES]]
         # First those that show what was learnt: incorrect before, correct after.
-        run.examples(sorted(examples, key=lambda e: e.get("before", {}).get("correct") or not e["after"]["correct"]))
+        run.examples(
+            sorted(examples, key=lambda e: (e.get("before") or {}).get("correct") or not e["after"]["correct"])
+        )
     counts = session.counts
     lesson = {"learnt": counts.learnt, "nothing_learnt": counts.why_nothing_learnt}
     run.summary({"steps": session.first_step, **counts.state_dict(), **lesson, "finished": True})
