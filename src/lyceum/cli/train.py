@@ -22,12 +22,13 @@ def command(
     recipe: str, keys: Sequence[str], *, name: str | None, resume: bool, overwrite: bool, as_json: bool
 ) -> None:
     with printing(as_json) as output:
-        from lyceum import api
         from lyceum.recipe.schema import load_recipe
         from lyceum.utils.errors import Interrupted
 
         loaded = load_recipe(recipe, [*keys, *([("name", name)] if name is not None else [])])
         output.show(*plan(loaded, resume=resume))
+        from lyceum import api  # not before a mistake in a key is answered: it imports what evaluates and compares too
+
         folder = Path(loaded.output) / loaded.name
         try:
             run = api.train(loaded, resume=resume, overwrite=overwrite, progress=output.progress)
