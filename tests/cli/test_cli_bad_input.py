@@ -58,6 +58,8 @@ def rows(path: Path, *found: dict) -> str:
         (["steps=many"], "steps: got 'many'"),
         (["learner.lr=-1"], "learner.lr: got -1"),
         (["credit=grop"], "credit.kind: got 'grop' (did you mean 'group'?)"),
+        (["guidance=[begun]"], "guidance.0.kind: got 'begun', which is called 'prefix' now"),
+        (["objective=guide"], "objective.kind: got 'guide', which is called 'guide-grpo' now"),
         (["rollout.samples=1"], "rollout.samples: got 1, but credit.kind 'group' compares"),
         (["credit=gae"], "objective.value_coefficient: got 0, but credit.kind 'gae'"),
         (["objective.aggregate=constant"], "constant: got None with aggregate 'constant'"),

@@ -28,7 +28,7 @@ from lyceum.recipe.files import described_recipes
 from lyceum.recipe.schema import Overrides, Recipe, load_recipe
 from lyceum.reward.function_registry import reward_settings
 from lyceum.test_time.plan import Plan
-from lyceum.test_time.result import Found
+from lyceum.test_time.result import SearchResult
 from lyceum.training.train import train as run_recipe
 from lyceum.utils import progress
 from lyceum.utils.errors import RecipeError
@@ -147,7 +147,7 @@ def search(
     output: Path | str | None = None,
     progress: progress.Mode = "auto",
     **keys: Any,
-) -> Found:
+) -> SearchResult:
     """Test-time search: a model's accuracy after n trajectories, chosen without the verifier, and the cost.
 
     Args:

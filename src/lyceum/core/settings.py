@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field
@@ -228,13 +228,17 @@ class StageSettings(Component, slot="stages"):
         steps: int = 1
         learner: LearnerSettings
 
-    @abstractmethod
     def composition(self, reward: tuple[RewardSettings, ...] = ()) -> Composition:
-        """The stage's components.
+        """The stage's components and limits: those of its fields that ``Composition`` has too.
 
         Args:
             reward: the recipe's reward, where the stage has none of its own.
         """
+        names = {field.name for field in fields(Composition)} & type(self).model_fields.keys()
+        held: dict[str, Any] = {name: getattr(self, name) for name in names}
+        if "reward" in held:
+            held["reward"] = held["reward"] or reward
+        return Composition(**held)
 
     @abstractmethod
     def in_words(self) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lyceum.core.component import require_keys
 from lyceum.core.tree import Tree
@@ -13,6 +13,11 @@ from lyceum.core.types import Curriculum, Grader, Guidance, ValueModel
 from lyceum.reward.base import allow_code, combine
 from lyceum.runtime.in_process import InProcess
 from lyceum.stages.session import Session
+from lyceum.utils.seeds import SeedKey
+
+if TYPE_CHECKING:
+    from lyceum.stages.online import Online
+    from lyceum.stages.search_and_distil import SearchAndDistil
 
 
 class Sampler:
@@ -22,7 +27,7 @@ class Sampler:
         settings: the stage's: its curriculum, guidance, rollout, reward, value model, engine, steps and limits.
     """
 
-    def __init__(self, settings: Any, session: Session) -> None:
+    def __init__(self, settings: Online | SearchAndDistil, session: Session) -> None:
         self.settings, self.session = settings, session
         seed, policy = session.stage_seed, session.policy
         self.engine = session.build_engine(settings.engine)
@@ -46,7 +51,7 @@ class Sampler:
         with allow_code():  # the user allowed the recipe's code when it was loaded
             return combine(self.settings.reward, self.session.source)
 
-    async def sample(self, tasks: int, *, key: Any, step: int, phase: str = "generating") -> list[Tree]:
+    async def sample(self, tasks: int, *, key: SeedKey, step: int, phase: str = "generating") -> list[Tree]:
         """The trees of the tasks drawn next.
 
         Args:

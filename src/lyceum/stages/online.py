@@ -11,7 +11,6 @@ from pydantic import Field, model_validator
 from lyceum.core.component import Component, Tokens, of_kind, require_keys, slot
 from lyceum.core.forest import Forest, build_forest
 from lyceum.core.settings import (
-    Composition,
     CreditSettings,
     CurriculumSettings,
     EngineSettings,
@@ -99,20 +98,6 @@ class Online(StageSettings):
     """How weights are updated."""
     engine: Annotated[EngineSettings, slot("engine", "embedded")] = of_kind("embedded")
     """What samples."""
-
-    def composition(self, reward: tuple[RewardSettings, ...] = ()) -> Composition:
-        return Composition(
-            steps=self.steps,
-            max_tokens=self.max_tokens,
-            max_tokens_per_task=self.max_tokens_per_task,
-            curriculum=self.curriculum,
-            guidance=self.guidance,
-            rollout=self.rollout,
-            reward=self.reward or reward,
-            value=self.value,
-            credit=self.credit,
-            objective=self.objective,
-        )
 
     def in_words(self) -> list[str]:
         return [f"{self.steps} steps of {self.tasks_per_step} tasks"]

@@ -28,7 +28,7 @@ from lyceum.core.settings import (
     ValueSettings,
 )
 from lyceum.core.tree import Tree, is_right
-from lyceum.core.types import Task, Trace, Traces, TrainableValue
+from lyceum.core.types import Learner, Task, Trace, Traces, TrainableValue
 from lyceum.models.demonstrations import demonstrated
 from lyceum.stages._metrics import rollout_metrics
 from lyceum.stages._sampling import Sampler
@@ -93,19 +93,6 @@ class SearchAndDistil(StageSettings):
             raise ValueError(f"steps: got {self.steps} with rounds {self.rounds}; allowed: at least one step a round")
         return self
 
-    def composition(self, reward: tuple[RewardSettings, ...] = ()) -> Composition:
-        return Composition(
-            steps=self.steps,
-            max_tokens=self.max_tokens,
-            max_tokens_per_task=self.max_tokens_per_task,
-            curriculum=self.curriculum,
-            guidance=self.guidance,
-            rollout=self.rollout,
-            reward=self.reward or reward,
-            value=self.value,
-            objective=self.objective,
-        )
-
     def in_words(self) -> list[str]:
         distilled = f"{self.steps} steps of {self.traces_per_step} traces" if self.traces else "no fine-tuning"
         return [f"{self.rounds} rounds of {self.tasks_per_round} tasks", distilled]
@@ -155,7 +142,7 @@ class SearchAndDistilRun:
     def _trained(self) -> list[torch.nn.Parameter]:
         return [p for p in self.session.policy.module.parameters() if p.requires_grad]
 
-    def _new_learner(self) -> Any:
+    def _new_learner(self) -> Learner:
         steps = self.steps if self.first is None else self.end_of(0)
         return self.settings.learner.build(self.session.policy, total_steps=steps, needs=frozenset())
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lyceum.core.forest import Forest, build_forest
+from lyceum.core.settings import EngineSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Credited, Engine, Grader, Learner, Objective, StageRun, TaskSource
 from lyceum.evaluation.held_out import MAX_REASONS, Evaluator, details_ungraded, reasons_ungraded
@@ -51,7 +52,7 @@ class Session:
         """Random seed of the running stage."""
         return self.seed + 7919 * self.stage
 
-    def build_engine(self, settings: Any) -> Engine:
+    def build_engine(self, settings: EngineSettings) -> Engine:
         """An engine that serves the weights with which the running stage began."""
         engine = settings.build(self.policy)
         engine.version = self.first_step

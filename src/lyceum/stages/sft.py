@@ -14,7 +14,6 @@ from lyceum.core.settings import (
     EngineSettings,
     LearnerSettings,
     ObjectiveSettings,
-    RewardSettings,
     StageSettings,
 )
 from lyceum.core.tree import Tree
@@ -41,9 +40,6 @@ class SupervisedStage(StageSettings):
     """How weights are updated."""
     engine: Annotated[EngineSettings, slot("engine", "embedded")] = of_kind("embedded")
     """What samples in evaluations."""
-
-    def composition(self, reward: tuple[RewardSettings, ...] = ()) -> Composition:
-        return Composition(steps=self.steps, curriculum=self.curriculum, objective=self.objective)
 
     def in_words(self) -> list[str]:
         return [f"{self.steps} steps of {self.tasks_per_step} tasks"]

@@ -16,8 +16,8 @@ from lyceum.models.policy import Policy
 from lyceum.recipe.schema import Overrides
 from lyceum.run.outputs import check_output, input_paths
 from lyceum.test_time.cells import Cell, Folder
-from lyceum.test_time.request import Asked
-from lyceum.test_time.result import Found
+from lyceum.test_time.request import SearchRequest
+from lyceum.test_time.result import SearchResult
 from lyceum.test_time.run import Grown, Valued, grow, measure
 from lyceum.test_time.strategy import Strategy
 from lyceum.utils.aio import run_async
@@ -49,7 +49,7 @@ class Plan:
     """A validated search; made by :meth:`of`."""
 
     measurement: Measurement
-    asked: Asked
+    asked: SearchRequest
     cells: list[Planned]
     folder: Folder | None
 
@@ -69,7 +69,7 @@ class Plan:
         output: Path | str | None,
         loaded: Policy | None = None,
     ) -> Plan:
-        asked, rest = Asked.of(strategies, sizes, value, tokens, overrides)
+        asked, rest = SearchRequest.of(strategies, sizes, value, tokens, overrides)
         measurement = Measurement.of(model, tasks, rest, k=(1,), n=n, samples=1, greedy=False, seed=seed, loaded=loaded)
         composition = Composition(value=asked.value)
         if lines := asked.check(composition):
@@ -107,7 +107,7 @@ class Plan:
             folder.refuse_others(cell.name for cell in cells)
         return cls(measurement, asked, cells, folder)
 
-    def run(self, interrupted: Callable[[], bool]) -> Found:
+    def run(self, interrupted: Callable[[], bool]) -> SearchResult:
         """Measure the missing cells, and report on all.
 
         Args:
@@ -123,7 +123,7 @@ class Plan:
         told = self.measurement.asked | {
             "value": None if self.asked.value is None else self.asked.value.model_dump(mode="json")
         }
-        found = Found.of(told, cells, self.asked.tokens, seconds=time.perf_counter() - at)
+        found = SearchResult.of(told, cells, self.asked.tokens, seconds=time.perf_counter() - at)
         if self.folder is not None:
             found.write(self.folder.path)
         return found

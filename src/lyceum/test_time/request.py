@@ -20,7 +20,7 @@ ALL = "all"
 Given = dict[str, Any]
 
 
-class Asked(Settings):
+class SearchRequest(Settings):
     """Strategies, sizes, value model and budgets of a search."""
 
     strategy: tuple[Strategy, ...]
@@ -36,7 +36,7 @@ class Asked(Settings):
     @classmethod
     def of(
         cls, strategies: Sequence[Any], sizes: Sequence[int], value: Any, tokens: Sequence[float], overrides: Overrides
-    ) -> tuple[Asked, Overrides]:
+    ) -> tuple[SearchRequest, Overrides]:
         """
         Returns:
             The request, and the overrides that do not belong to it.

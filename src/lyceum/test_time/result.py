@@ -14,7 +14,7 @@ from lyceum.utils.numbers import to_json
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """``metrics``: ``cells`` (each strategy at each size), ``at_equal_tokens``, ``notes``, and the request."""
 
     metrics: dict[str, Any]
@@ -26,7 +26,9 @@ class Found:
         return self.metrics
 
     @classmethod
-    def of(cls, asked: Mapping[str, Any], cells: Sequence[Cell], tokens: Sequence[float], *, seconds: float) -> Found:
+    def of(
+        cls, asked: Mapping[str, Any], cells: Sequence[Cell], tokens: Sequence[float], *, seconds: float
+    ) -> SearchResult:
         """
         Args:
             asked: model, tasks, sampling, seed, value.
