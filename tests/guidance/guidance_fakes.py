@@ -1,9 +1,8 @@
 """A context without a model: what each prompt's samples are worth is written down in the test."""
 
-from contextlib import contextmanager
+from fake_task import FakeTask
 
-from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Continuation, Grade, Origin, Sampling, Task
+from lyceum.core.types import Continuation, Grade, Sampling, Task
 from lyceum.rollout.flat import Flat
 from lyceum.tasks import base as tasks
 from lyceum.utils.seeds import counter_seed
@@ -15,24 +14,22 @@ def text_of(messages):
     return "\n".join(str(message["content"]) for message in messages)
 
 
-class FakeContext:
+class FakeContext(FakeTask):
     """Answers by prompt: ``grades[prompt]`` are the grades of its samples in the order in which they are drawn, the
     last of them for all that follow; ``otherwise`` for prompts that are not listed.
 
-    Notes each request as (prompt, n) and whether each grade was asked for where the task may return.
+    Notes each request as (prompt, n).
     """
 
     def __init__(self, grades=None, otherwise=WRONG, *, progress=1.0, step=1000, budget=1 << 62, key="run", limit=1000):
         self.grades, self.otherwise = dict(grades or {}), otherwise
-        self.progress, self.step, self.version, self.budget, self.key = progress, step, 0, budget, key
+        self.progress, self.step, self.budget, self.key = progress, step, budget, key
         self.limit = limit
-        self.asked, self.held = [], []
-        self.drawn, self.sampled, self.open, self.trees = {}, 0, 0, []
+        self.asked, self.drawn = [], {}
 
-    def tree(self, task):
+    def begin(self, task):
         tokens = self.render(task.messages)
-        self.trees.append(Tree(task, [Node(None, tokens, Origin.PROMPT, text=self.decode(tokens))]))
-        return self.trees[-1]
+        super().begin(task, tokens, self.decode(tokens))
 
     def render(self, messages):
         return [ord(character) for character in text_of(messages)]
@@ -41,7 +38,7 @@ class FakeContext:
         return "".join(map(chr, tokens))
 
     async def extend(self, node, n, sampling=None, *, keep=False):
-        prompt = self.decode(node.path()[0].tokens)
+        prompt = node.root.text
         assert self.tokens_left(node), "an engine would refuse it"
         self.asked.append((prompt, n))
         children = []
@@ -49,32 +46,19 @@ class FakeContext:
             number = self.drawn[prompt] = self.drawn.get(prompt, -1) + 1
             # One token a sample, whose log-probability says under which prompt it was drawn.
             logprob = -float(len(prompt))
-            children.append(
-                node.add_drawn(Continuation([number], [logprob], [logprob], [0], "stop"), text=f"s{number}")
-            )
+            drawn = Continuation([number], [logprob], [logprob], [0], "stop")
+            children.append(node.add_drawn(drawn, text=f"s{number}"))
             children[-1].stats["grade"] = self._grade(prompt, number)
-        self.sampled += n
-        tree = next(tree for tree in self.trees if node.path()[0] in tree.roots)
-        tree.sampled_tokens += n
+        self.spend(n)
+        self.tree.sampled_tokens += n
         return children
 
     def _grade(self, prompt, number):
         listed = self.grades.get(prompt)
         return self.otherwise if listed is None else listed[min(number, len(listed) - 1)]
 
-    async def grade(self, leaves):
-        self.held.append(self.open > 0)
-        for leaf in leaves:
-            leaf.grade = leaf.stats["grade"]
-        return [leaf.grade for leaf in leaves]
-
-    @contextmanager
-    def returning(self):
-        self.open += 1
-        try:
-            yield
-        finally:
-            self.open -= 1
+    def judged(self, leaf):
+        return leaf.stats["grade"]
 
     def tokens_left(self, node):
         return max(0, self.limit - len(node.path_tokens()))
@@ -84,7 +68,7 @@ class FakeContext:
 
     @property
     def budget_left(self):
-        return self.budget - self.sampled
+        return self.left(self.budget - self.tree.sampled_tokens)
 
 
 class Source(tasks.Source):

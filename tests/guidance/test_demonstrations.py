@@ -1,14 +1,14 @@
-import asyncio
 from dataclasses import replace
 
 import pytest
+from fake_task import NO_MODEL, FakeTask, roll
 
 from lyceum.core.forest import build_forest
-from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Origin, Task
 from lyceum.credit.group import GroupRelative
 from lyceum.guidance.demonstrations import Demonstrations
 from lyceum.tasks.chain import Chain, grade_leaves, make_task
+from lyceum.utils.aio import run_async
 from lyceum.utils.errors import RecipeError
 
 TASK = make_task("t", 37, [8])  # 37+8=45#45
@@ -16,11 +16,14 @@ RIGHT, WRONG = "37+8=45#45", "37+8=55#55"
 END = 1
 
 
-class Context:
+class Context(FakeTask):
     """Characters are tokens; the verifier is the chain's own."""
 
     def __init__(self, limit=1000):
         self.limit = limit
+
+    def begin(self, task):
+        super().begin(task, [7, 8])
 
     def tokens_left(self, node):
         return self.limit - len(node.path_tokens())
@@ -28,27 +31,22 @@ class Context:
     def encode(self, text):
         return [ord(c) for c in text] + [END]
 
-    async def grade(self, leaves):
-        grades = await grade_leaves(TASK, leaves)
-        for leaf, grade in zip(leaves, grades, strict=True):
-            leaf.grade = grade
-        return grades
+    def judged(self, leaf):
+        return run_async(grade_leaves(TASK, [leaf], NO_MODEL))[0]
 
 
 def guided(*texts, task=TASK, limit=1000, **settings):
     """The tree of rollouts that wrote these texts, guided, and what the guide says of it."""
 
-    async def rollout(task, context):
-        tree = Tree(task, [Node(None, [7, 8], Origin.PROMPT)])
+    async def rollout(context, start, n):
         for text in texts:
             tokens = context.encode(text)
             logprobs = [-0.5] * len(tokens)
-            tree.root.add_drawn(Continuation(tokens, logprobs, logprobs, [0] * len(tokens), "stop"), text)
-        await context.grade(tree.trajectories)
-        return tree
+            start.add_drawn(Continuation(tokens, logprobs, logprobs, [0] * len(tokens), "stop"), text)
+        return list(start.children)
 
     guide = Demonstrations(**settings).build(Chain().build("train", 0), seed=0)
-    tree = asyncio.run(guide(rollout)(task, Context(limit)))
+    tree = roll(guide(rollout), Context(limit), task)
     guide.observe([tree])
     return tree, guide.metrics()
 

@@ -16,6 +16,7 @@ from lyceum.objective.guide_grpo import GuideLoss
 from lyceum.rollout.flat import Flat
 from lyceum.runtime.in_process import InProcess
 from lyceum.tasks.chain import Chain, make_task
+from lyceum.utils.aio import run_async
 from lyceum.utils.errors import RecipeError
 
 SOURCE = Chain().build("train", 0)
@@ -31,13 +32,13 @@ def rolled(right_under, *, samples=2, budget=None, guide=None, task=TASK):
     """One task's tree through the real engine; a trajectory is right by its prompt and its number alone."""
     policy = policy_like(plain_model())
 
-    async def grade(task, leaves):
+    async def grade(task, leaves, context):
         return [Grade(float(right_under(node.path()[0].text, i))) for i, node in enumerate(leaves)]
 
     runtime = InProcess(policy, EmbeddedConfig().build(policy), grade, seed=3, max_tokens_per_task=budget)
     guide = (guide or HintedSamples()).build(SOURCE, seed=0)
     rollout = guide(Flat(samples=samples, sampling=Sampling(max_completion_tokens=4)).build())
-    (tree,) = asyncio.run(runtime.run([task], rollout, key=0))
+    (tree,) = run_async(runtime.run([task], rollout, key=0))
     guide.observe([tree])
     return policy, tree, guide.metrics()
 

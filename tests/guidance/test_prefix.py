@@ -1,9 +1,10 @@
-import asyncio
 import sys
 from pathlib import Path
 
+from fake_task import roll as roll_task
+
 from lyceum.core.types import Origin, Task
-from lyceum.guidance.prefix import Begun
+from lyceum.guidance.prefix import Prefix
 from lyceum.rollout.flat import Flat
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "rollout"))
@@ -12,9 +13,9 @@ from tree_fakes import FakeTreeContext
 
 def roll(**fields):
     context = FakeTreeContext(lambda text: text == "baa")
-    guide = Begun().build(None, seed=0)
+    guide = Prefix().build(None, seed=0)
     rollout = guide(Flat.model_validate({"samples": 2, "sampling": {"max_completion_tokens": 4}}).build())
-    tree = asyncio.run(rollout(Task("t", (), **fields), context))
+    tree = roll_task(rollout, context, Task("t", (), **fields))
     guide.observe([tree])
     return tree, context, guide.metrics()
 
@@ -45,6 +46,6 @@ def test_no_space_is_lost_behind_what_is_given():
 
     context = Words(lambda text: True, length=1000)
     flat = Flat.model_validate({"samples": 1, "sampling": {"max_completion_tokens": 3}})
-    rollout = Begun().build(None, seed=0)(flat.build())
-    tree = asyncio.run(rollout(Task("t", (), prefix=(2,)), context))
+    rollout = Prefix().build(None, seed=0)(flat.build())
+    tree = roll_task(rollout, context, Task("t", (), prefix=(2,)))
     assert tree.trajectories[0].completion == "b a a a"

@@ -1,6 +1,7 @@
 import asyncio
 import math
 
+import fake_task
 import pytest
 from guidance_fakes import RIGHT, FakeContext, Source, ask, flat, prompt_of
 
@@ -17,7 +18,7 @@ CHAIN = make_task("t", 37, [8, -2, 5, 1])  # results 45 43 48 49, the last of th
 
 def roll(context, task=TASK, *, samples=5, source=None, guide=None, **settings):
     guide = guide or RubricScaffold(**settings).build(source or Source(task), seed=0)
-    return asyncio.run(guide(flat(samples))(task, context))
+    return fake_task.roll(guide(flat(samples)), context, task, samples)
 
 
 def test_the_share_falls_along_the_group_and_with_the_steps():
@@ -56,7 +57,7 @@ def test_samples_are_trained_as_if_under_the_tasks_own_prompt_with_their_log_pro
     assert written == sorted(-float(len(prompt)) for prompt, _ in context.asked)
     assert sum(leaf.grafted for leaf in tree.trajectories) == 4, "the last was written where it stands"
     assert all(leaf.grade is RIGHT for leaf in tree.trajectories)
-    assert context.held == [False]
+    assert context.held == 0
 
 
 def test_hinted_trains_each_under_its_own_prompt():
@@ -161,8 +162,10 @@ def test_a_request_that_fails_leaves_none_of_the_others_behind():
 
     async def run():
         guide = RubricScaffold(order="listed").build(Source(TASK), seed=0)
+        context = Failing(progress=0.0)
+        context.begin(TASK)
         with pytest.raises(OSError, match="the engine is gone"):
-            await guide(flat(3))(TASK, Failing(progress=0.0))
+            await guide(flat(3))(context, context.tree.root, 3)
         return len(cancelled)
 
     assert asyncio.run(run()) == 2, "both samples that were shown criteria"

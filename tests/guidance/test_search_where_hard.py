@@ -1,14 +1,13 @@
 """Who is searched, who is sampled directly, and what becomes of the solutions that a search has found."""
 
-import asyncio
 import json
 from typing import cast
 
+import fake_task
 import pytest
 from guidance_fakes import RIGHT, WRONG, FakeContext, Source, ask
 
 from lyceum.core.forest import build_forest
-from lyceum.core.tree import Node
 from lyceum.core.types import Continuation, Grade, Origin, TaskSource
 from lyceum.guidance.search_where_hard import SearchWhereHard
 from lyceum.recipe.schema import load_recipe
@@ -29,33 +28,27 @@ class Found:
     def __init__(self, *grades):
         self.grades, self.calls = grades, 0
 
-    async def __call__(self, task, context):
+    async def __call__(self, context, start, n):
         self.calls += 1
-        tree = context.tree(task)
+        leaves = []
         for i, grade in enumerate(self.grades):
-            step = tree.root.add_drawn(Continuation([50 + i], [-0.25], [-0.5], [3], "length"), "x")
+            step = start.add_drawn(Continuation([50 + i], [-0.25], [-0.5], [3], "length"), "x")
             leaf = step.add_drawn(Continuation([70, 71], [-1.0, -2.0], [-1.5, -2.5], [3, 4], "stop"), "y")
             leaf.grade = grade
-        tree.sampled_tokens += 3 * len(self.grades)
-        return tree
+            leaves.append(leaf)
+        context.tree.sampled_tokens += 3 * len(self.grades)
+        return leaves
 
 
 def roll(of, search, context, task=TASK):
-    tree = asyncio.run(of(search)(task, context))
+    tree = fake_task.roll(of(search), context, task)
     of.observe([tree])
     return tree
 
 
 def restored_grades(context, grade=RIGHT):
     """A context that grades cached solutions too, which it did not draw itself."""
-    own = context.grade
-
-    async def graded(leaves):
-        for leaf in leaves:
-            leaf.stats.setdefault("grade", grade)
-        return await own(leaves)
-
-    context.grade = graded
+    context.judged = lambda leaf: leaf.stats.get("grade", grade)
     return context
 
 
@@ -66,7 +59,7 @@ def test_a_task_that_direct_samples_fail_is_searched():
     assert search.calls == 1
     assert (tree.direct.accuracy, tree.metadata["search-where-hard"].by) == (0.0, "search")
     assert tree.sampled_tokens == 2 + 6, "the test's tokens are counted"
-    assert context.held == [True], "the engine waits for the test's grades: more requests may follow"
+    assert context.held == 1, "the engine waits for the test's grades: more requests may follow"
 
 
 def test_just_at_the_threshold_a_task_is_hard():
@@ -147,15 +140,13 @@ def test_only_what_a_search_solved_rarely_is_kept(grades, kept):
 def test_equal_solutions_are_kept_once_and_foreign_ones_never():
     of = guide(hard=0.5)
 
-    async def search(task, context):
-        tree = await Found(RIGHT, RIGHT, WRONG, WRONG, WRONG, WRONG)(task, context)
-        tree.root.children[1].tokens = [50]  # the same as the first
-        hinted = Node(None, [1], Origin.PROMPT)
-        tree.roots.append(hinted)
-        hinted.add_drawn(Continuation([9], [-1.0], [-1.0], [0], "stop")).grade = RIGHT
-        tree.root.add([8], Origin.TEACHER).grade = RIGHT
-        tree.chosen = [*tree.trajectories, tree.root.children[-1]]
-        return tree
+    async def search(context, start, n):
+        leaves = await Found(RIGHT, RIGHT, WRONG, WRONG, WRONG, WRONG)(context, start, n)
+        start.children[1].tokens = [50]  # the same as the first
+        hinted = context.tree.add_prompt([1]).add_drawn(Continuation([9], [-1.0], [-1.0], [0], "stop"))
+        demonstration = start.add([8], Origin.TEACHER)
+        hinted.grade = demonstration.grade = RIGHT
+        return [*leaves, hinted, demonstration]
 
     roll(of, search, FakeContext({"Q": [WRONG]}))
     assert [one["tokens"] for one in of.solutions[TASK.id]] == [[50, 70, 71]]

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from fake_task import NO_MODEL
+
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Origin, Task
@@ -50,7 +52,7 @@ def grades(
 
 
 async def _grades(grader: Grader, one: Task, leaves: Sequence[Node]) -> list[Grade]:
-    return await grader(one, leaves)
+    return await grader(one, leaves, NO_MODEL)
 
 
 def outcomes(part: RewardSettings, one: Task, *texts: str | Node) -> list[float | None]:

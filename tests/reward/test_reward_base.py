@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 import pytest
+from fake_task import NO_MODEL
 from leaves import Source, grades, leaf, task
 
 from lyceum.core.settings import RewardSettings
@@ -116,7 +117,7 @@ def test_the_task_part_is_the_sources_own_verifier():
     grader = combine([TaskReward(weight=2)], Source(one, each(lambda task, leaf: Grade(0.5, False))))
 
     async def ask() -> list[Grade]:
-        return await grader(one, [leaf("x")])
+        return await grader(one, [leaf("x")], NO_MODEL)
 
     [grade] = asyncio.run(ask())
     assert (grade.outcome, grade.correct, grade.parts) == (1.0, False, {"task": 0.5})

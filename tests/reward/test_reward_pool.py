@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fake_task import NO_MODEL
 from leaves import grades, leaf, task
 
 from lyceum.core.tree import Node
@@ -269,7 +270,7 @@ def test_hundreds_of_concurrent_calls_each_get_their_own_grade():
 
     async def ask(number: int) -> list[Grade]:
         leaves: list[Node] = [leaf(rf"\boxed{{{number}}}"), leaf(r"\boxed{-1}")]
-        return await grader(task(str(number)), leaves)
+        return await grader(task(str(number)), leaves, NO_MODEL)
 
     async def together() -> list[list[Grade]]:
         return await asyncio.gather(*map(ask, range(200)))

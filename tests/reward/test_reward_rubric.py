@@ -1,6 +1,7 @@
 import asyncio
 
 import pytest
+from fake_task import NO_MODEL
 from leaves import leaf
 
 from lyceum.core.rubric import is_met, is_rubric
@@ -48,7 +49,7 @@ def test_points_met_over_points_to_be_had():
     ],
 )
 def test_a_chain_has_a_point_for_each_step_and_as_many_for_the_answer(completion, score):
-    [grade] = asyncio.run(Rubric().build(Chain().build("train", 0))(CHAIN, [leaf(completion)]))
+    [grade] = asyncio.run(Rubric().build(Chain().build("train", 0))(CHAIN, [leaf(completion)], NO_MODEL))
     assert grade.outcome == pytest.approx(score)
     assert grade.correct is None, "a share of points is neither right nor wrong"
 
@@ -56,7 +57,7 @@ def test_a_chain_has_a_point_for_each_step_and_as_many_for_the_answer(completion
 def test_beside_the_tasks_own_verdict_the_outcome_is_the_rubrics():
     source = Chain().build("train", 0)
     grader = combine([TaskReward(weight=0), Rubric()], source)
-    right, half = asyncio.run(grader(CHAIN, [leaf("37+8=45-2=43+5=48#48"), leaf("#48")]))
+    right, half = asyncio.run(grader(CHAIN, [leaf("37+8=45-2=43+5=48#48"), leaf("#48")], NO_MODEL))
     assert (right.outcome, right.correct) == (1.0, True)
     assert (half.outcome, half.correct) == (0.5, True)
 
@@ -81,7 +82,7 @@ def test_what_no_rule_can_check_is_refused_before_a_model_is_loaded():
 def test_a_rubric_without_points_to_be_had_grades_nothing():
     rubric = [{"criterion": "c", "points": -1, "contains": "x"}]
     source = Source(rubric)
-    [grade] = asyncio.run(Rubric().build(source)(source[0], [leaf("abc")]))
+    [grade] = asyncio.run(Rubric().build(source)(source[0], [leaf("abc")], NO_MODEL))
     assert grade.outcome is None
     assert "no criterion with points above 0" in grade.reason
 

@@ -4,14 +4,15 @@ import asyncio
 import math
 from random import Random
 
-from lyceum.core.tree import Node, Tree
+import fake_task
+
 from lyceum.core.types import Continuation, Grade, Origin, Sampling, Task
 
 END = "$"
 """Ends a sequence; decodes to nothing."""
 
 
-class ScriptedContext:
+class ScriptedContext(fake_task.FakeTask):
     """Tokens are characters.
 
     Args:
@@ -21,7 +22,7 @@ class ScriptedContext:
     """
 
     def __init__(self, write, *, budget=10**9, limit=10**9, progress=0.0, seed=0):
-        self.write, self.budget_left, self.limit, self.progress, self.seeded = write, budget, limit, progress, seed
+        self.write, self.budget, self.limit, self.progress, self.seeded = write, budget, limit, progress, seed
         self.asked = []
         """(text below the prompt, continuations, most tokens, keep) of each request."""
         self.rounds = []
@@ -30,8 +31,12 @@ class ScriptedContext:
         self._drawn = {}
         self._waiting = []
 
-    def tree(self, task):
-        return Tree(task, [Node(None, [ord("?")], Origin.PROMPT, text="?")])
+    def begin(self, task):
+        super().begin(task, [ord("?")])
+
+    @property
+    def budget_left(self):
+        return self.budget - self.tree.sampled_tokens
 
     def decode(self, tokens):
         return "".join(map(chr, tokens)).replace(END, "")
@@ -66,19 +71,17 @@ class ScriptedContext:
         finish = "stop" if cut[-1][0] == END else "length"
         tokens, behaviour, model = zip(*cut, strict=True)
         tokens = [ord(token) for token in tokens]
-        self.budget_left -= len(tokens)
+        self.tree.sampled_tokens += len(tokens)
         drawn = Continuation(tokens, list(behaviour), list(model), [0] * len(tokens), finish)
-        return node.add_drawn(drawn, self.decode(tokens))
+        return node.add_drawn(drawn, self.decode([*node.completion_tokens, *tokens])[len(node.completion) :])
 
-    async def grade(self, leaves):
-        self.graded += leaves
-        for leaf in leaves:
-            leaf.grade = Grade(float("right" in leaf.completion))
-        return [leaf.grade for leaf in leaves]
+    def judged(self, leaf):
+        self.graded.append(leaf)
+        return Grade(float("right" in leaf.completion))
 
 
 def roll(rollout, context, samples=None):
-    return asyncio.run(rollout.build()(Task("t", (), samples=samples), context))
+    return fake_task.roll(rollout.build(), context, Task("t", (), samples=samples))
 
 
 def policy(distribution):

@@ -1,10 +1,10 @@
 """Beam search over steps on small trees without a model, with the engine, and in a recipe."""
 
-import asyncio
 import json
 import zlib
 
 import pytest
+from fake_task import roll
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import plain_model, policy_like
@@ -18,6 +18,7 @@ from lyceum.recipe.schema import load_recipe
 from lyceum.rollout.beam import Beam
 from lyceum.runtime.in_process import InProcess
 from lyceum.training.train import train
+from lyceum.utils.aio import run_async
 from lyceum.utils.errors import RecipeError
 from lyceum.value.likelihood import Likelihood, PathLikelihood
 
@@ -54,9 +55,9 @@ class Valuing(FakeTreeContext):
         return [self.worth(path.completion) for path in paths]
 
 
-def search(context, *, task=None, **settings):
+def search(context, *, task=None, start=None, **settings):
     settings = {"beams": 1, "width": 2, "step": Steps(tokens=1), "sampling": LIMIT} | settings
-    return asyncio.run(Beam(**settings).roll(task or Task("t", ()), context))
+    return roll(Beam(**settings).build(), context, task, start=start)
 
 
 def texts(tree):
@@ -211,14 +212,14 @@ def test_searches_share_the_engines_batches_and_the_value_models_calls():
             calls.append(len(paths))
             return super().__call__(paths)
 
-    async def right(task, leaves):
+    async def right(task, leaves, context):
         return [Grade(1.0, True) for _ in leaves]
 
     tasks = [Task(f"t{i}", ({"role": "user", "content": "1+1="},)) for i in range(3)]
     engine = EmbeddedEngine(policy)
     rollout = Beam(beams=2, width=2, step=Steps(tokens=2), sampling=Sampling(max_completion_tokens=6)).build()
     runtime = InProcess(policy, engine, right, seed=0, value=Counting(1.0))
-    trees = asyncio.run(runtime.run(tasks, rollout, key=0))
+    trees = run_async(runtime.run(tasks, rollout, key=0))
     # Three rounds of 4 steps of 2 tokens for each of 3 tasks: as many calls and steps as one task alone would take.
     assert calls == [12, 12, 12]
     assert engine.occupancy.steps == 6

@@ -1,14 +1,14 @@
 """Best-first search on small trees without a model: order of expansions, ends, budgets, failures."""
 
-import asyncio
 import itertools
 import json
 import math
 
 import pytest
+from fake_task import roll
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tree_fakes import ElsewhereContext, FakeTreeContext
+from tree_fakes import FakeTreeContext
 
 from lyceum.core.settings import Composition
 from lyceum.core.steps import Steps
@@ -21,7 +21,7 @@ from lyceum.utils.errors import RecipeError
 LIMIT = Sampling(max_completion_tokens=12)
 
 
-def search(context, *, task=None, **settings):
+def search(context, *, task=None, start=None, **settings):
     settings = {
         "depth": 12,
         "step": Steps(tokens=1),
@@ -29,7 +29,7 @@ def search(context, *, task=None, **settings):
         "trajectories": None,
         "max_nodes": 99,
     } | settings
-    return asyncio.run(BestFirst(**settings).roll(task or Task("t", ()), context))
+    return roll(BestFirst(**settings).build(), context, task, start=start)
 
 
 def expanded(tree):
@@ -220,8 +220,8 @@ def test_impossible_settings_are_refused():
 
 def test_what_was_drawn_twice_is_dropped_from_the_prompt_that_a_guide_chose():
     # Every draw is a, then the end: one of each two goes, wherever it hangs.
-    context = ElsewhereContext(lambda text: True, letters=(1,), length=1)
-    tree = search(context, until_right=False)
+    context = FakeTreeContext(lambda text: True, letters=(1,), length=1)
+    tree = search(context, start=[90, 91], until_right=False)
     assert tree.root.children == []
     assert [node.text for node in tree.roots[1].children] == ["a"]
     assert [leaf.completion for leaf in tree.trajectories] == ["a"]

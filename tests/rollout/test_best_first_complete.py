@@ -1,12 +1,11 @@
 """Best-first search that goes on to its number of trajectories: order of expansions and ends, by hand."""
 
-import asyncio
-
 import pytest
+from fake_task import roll
 from tree_fakes import FakeTreeContext
 
 from lyceum.core.steps import Steps
-from lyceum.core.types import Sampling, Task
+from lyceum.core.types import Sampling
 from lyceum.rollout.best_first import BestFirst
 
 LIMIT = Sampling(max_completion_tokens=12)
@@ -24,7 +23,7 @@ class Valuing(FakeTreeContext):
 
 def search(context, size, **settings):
     usual = {"width": 2, "step": Steps(tokens=1), "sampling": LIMIT, "until_right": False, "complete": True}
-    return asyncio.run(BestFirst(**usual | settings).sized(size).roll(Task("t", ()), context))
+    return roll(BestFirst(**usual | settings).sized(size).build(), context)
 
 
 def test_the_likeliest_path_is_gone_on_with_until_the_size_is_reached():

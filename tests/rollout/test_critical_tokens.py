@@ -1,11 +1,12 @@
+import fake_task
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted_context import ScriptedContext, assert_whole, policy, roll, texts
 
 from lyceum.core.forest import build_forest
-from lyceum.core.types import Origin, Sampling
-from lyceum.guidance.prefix import FromBeginning
+from lyceum.core.types import Origin, Sampling, Task
+from lyceum.guidance.prefix import Prefix
 from lyceum.recipe.schema import load_recipe
 from lyceum.rollout.critical_tokens import CriticalTokens, most_uncertain
 
@@ -145,8 +146,9 @@ def test_what_somebody_else_wrote_is_not_critical():
     # Below the given "gh" the policy wrote "a$", both of them sure; with places for 20 the given h would be among them.
     given, settings = [ord("g"), ord("h")], critical(samples=2, regenerated=1, candidates=20)
     for seed in range(8):
-        context = FromBeginning(ScriptedContext(lambda text, nth, sampling: "a$", seed=seed), given)
-        tree = roll(settings, context)
+        context = ScriptedContext(lambda text, nth, sampling: "a$", seed=seed)
+        rollout = Prefix().build(None, seed=0)(settings.build())
+        tree = fake_task.roll(rollout, context, Task("t", (), prefix=tuple(given)))
         assert tree.metadata["critical_tokens"]["places"] == [2]
 
 

@@ -1,13 +1,13 @@
 """The whole search on small trees without a model: order of expansions, groups, budgets, failures."""
 
-import asyncio
 import itertools
 import json
 
 import pytest
+from fake_task import roll
 from hypothesis import given
 from hypothesis import strategies as st
-from tree_fakes import ElsewhereContext, FakeTreeContext
+from tree_fakes import FakeTreeContext
 
 from lyceum.core.settings import Composition
 from lyceum.core.steps import Steps
@@ -19,9 +19,9 @@ from lyceum.utils.errors import RecipeError
 LIMIT = Sampling(max_completion_tokens=12)
 
 
-def search(context, *, task=None, **settings):
+def search(context, *, task=None, start=None, **settings):
     settings = {"width": 2, "depth": 12, "step": Steps(tokens=1), "sampling": LIMIT} | settings
-    return asyncio.run(MCTS(**settings).roll(task or Task("t", ()), context))
+    return roll(MCTS(**settings).build(), context, task, start=start)
 
 
 def backed_up(tree):
@@ -230,8 +230,8 @@ def test_budgets_smaller_than_one_path_are_refused():
 
 def test_what_was_drawn_twice_is_dropped_from_the_prompt_that_a_guide_chose():
     # Every draw is a, then the end: one of each two goes, wherever it hangs.
-    context = ElsewhereContext(lambda text: True, letters=(1,), length=1)
-    tree = search(context, distinct=True, trajectories=2)
+    context = FakeTreeContext(lambda text: True, letters=(1,), length=1)
+    tree = search(context, start=[90, 91], distinct=True, trajectories=2)
     assert tree.root.children == []
     assert [node.text for node in tree.roots[1].children] == ["a"]
     assert [leaf.completion for leaf in tree.trajectories] == ["a"]

@@ -1,13 +1,12 @@
 """Tree search whose terminals are judged without the verifier: what they are worth, by hand."""
 
-import asyncio
-
 import pytest
+from fake_task import roll
 from tree_fakes import FakeTreeContext
 
 from lyceum.core.settings import Composition
 from lyceum.core.steps import Steps
-from lyceum.core.types import Sampling, Task
+from lyceum.core.types import Sampling
 from lyceum.rollout.mcts import MCTS
 
 LIMIT = Sampling(max_completion_tokens=12)
@@ -28,7 +27,7 @@ class Unjudged(FakeTreeContext):
 
 def search(context, size, **settings):
     rollout = MCTS(width=2, step=Steps(tokens=1), sampling=LIMIT, **settings).sized(size)
-    return asyncio.run(rollout.roll(Task("t", ()), context))
+    return roll(rollout.build(), context)
 
 
 def test_a_terminal_is_worth_the_share_of_answers_that_agree_with_it():

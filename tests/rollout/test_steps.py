@@ -11,10 +11,14 @@ from lyceum.core.types import Continuation, Grade, Origin, Sampling, Task
 
 
 def grown(context, steps, *, n=1, sampling=None, depth_left=9, node=None):
-    tree = context.tree(Task("t", ()))
-    node = node or tree.root
+    node = node or fresh(context)
     sampling = sampling or Sampling(max_completion_tokens=20)
     return asyncio.run(grow(context, node, n, steps, sampling, depth_left=depth_left))
+
+
+def fresh(context):
+    context.begin(Task("t", ()))
+    return context.tree.root
 
 
 def never(text):
@@ -45,7 +49,7 @@ def test_a_separator_or_a_stop_that_a_limit_cut_in_two_is_seen_in_the_next_step(
     # Letters "ba..." below "a" make "ab" across the two steps: the step ends behind its "b", and not two tokens later.
     for stop, terminal in (((), False), (("ab",), True)):
         context = FakeTreeContext(never, letters=(2,), length=9)
-        above = context.tree(Task("t", ())).root.add_drawn(Continuation([1], [], [], [], "length"), "a")
+        above = fresh(context).add_drawn(Continuation([1], [], [], [], "length"), "a")
         sampling = Sampling(stop=stop, max_completion_tokens=9)
         (one,) = grown(context, Steps(by="marker", markers=("ab",), tokens=4), sampling=sampling, node=above)
         assert (one.nodes[-1].text, one.terminal) == ("b", terminal)
@@ -54,7 +58,7 @@ def test_a_separator_or_a_stop_that_a_limit_cut_in_two_is_seen_in_the_next_step(
 
 def test_a_separator_at_the_end_of_the_step_above_does_not_end_the_next_one():
     context = FakeTreeContext(never, letters=(2,), length=9)
-    above = context.tree(Task("t", ())).root.add_drawn(Continuation([1], [], [], [], "stop"), "a")
+    above = fresh(context).add_drawn(Continuation([1], [], [], [], "stop"), "a")
     (one,) = grown(context, Steps(by="marker", markers=("a",), tokens=1), node=above)
     assert (one.nodes[-1].text, one.nodes[-1].finish) == ("b", "length")
 
@@ -102,7 +106,7 @@ def test_a_model_whose_context_is_full_has_no_further_step():
 
 def test_the_limit_of_the_trajectory_is_over_all_steps():
     context = FakeTreeContext(never, length=99)
-    above = context.tree(Task("t", ())).root.add_drawn(Continuation([1] * 6, [], [], [], "length"), "aaaaaa")
+    above = fresh(context).add_drawn(Continuation([1] * 6, [], [], [], "length"), "aaaaaa")
     (one,) = grown(context, Steps(tokens=4), sampling=Sampling(max_completion_tokens=8), node=above)
     assert len(one.nodes[0].tokens) == 2
     assert one.terminal

@@ -1,10 +1,10 @@
 """MCTS* and VM-MCTS on a search whose every number is worked by hand."""
 
-import asyncio
 import math
 
 import pytest
-from tree_fakes import ElsewhereContext, FakeTreeContext
+from fake_task import roll
+from tree_fakes import FakeTreeContext
 
 from lyceum.core.tree import Node
 from lyceum.core.types import Origin, Task
@@ -25,9 +25,9 @@ class Valued(FakeTreeContext):
         return [self.said(path.completion) for path in paths]
 
 
-def search(context, **settings):
+def search(context, *, start=None, **settings):
     how = {"step": {"tokens": 1}, "sampling": {"max_completion_tokens": 4}, "width": 2} | settings
-    return asyncio.run(ValueMCTS.model_validate(how).build()(Task("t", ()), context))
+    return roll(ValueMCTS.model_validate(how).build(), context, start=start)
 
 
 def steps(tree):
@@ -52,7 +52,7 @@ def test_mcts_star_by_hand_over_three_iterations():
     tree = search(context, iterations=3, forward_steps=1)
     found = steps(tree)
     assert found == {"a": (2, 0.6), "b": (1, 0.4), "aa": (0, 0.4), "ab": (1, 0.6), "ba": (1, 0.4), "bb": (0, 0.4)}
-    assert tree.root.stats == {"visits": 3, "value": round((2 * 0.6 + 0.4) / 3, 6)} | {"turn": 1}
+    assert tree.root.stats == {"visits": 3, "value": round((2 * 0.6 + 0.4) / 3, 6)}
     assert context.valued == [["a", "b"], ["aa"], ["ba", "bb"], ["baa"], ["ab", "aa"], ["aba"]]
     # What was drawn ahead is forgotten, but for what the search drew itself.
     assert {node.completion for node in tree.root.walk()} >= set(found)
@@ -213,7 +213,8 @@ def test_backups_are_means_by_visits_and_by_all_that_was_seen():
 def test_selection_goes_by_the_score_and_the_first_of_equals():
     settings = ValueMCTS(exploration=0.0, unvisited=0.0)
     context = Valued(value=None)
-    searching = GreedySearch(settings, context, context.tree(Task("t", ())))
+    context.begin(Task("t", ()))
+    searching = GreedySearch(settings, context, context.tree.root)
     for i, value in enumerate((0.4, 0.7, 0.7)):
         searching.root.add(searching.root.node.add([i], Origin.POLICY), terminal=False).value = value
     assert searching.select() is searching.root.children[1]
@@ -240,8 +241,8 @@ def test_what_cannot_work_is_refused():
 )
 def test_what_was_drawn_twice_is_dropped_from_the_prompt_that_a_guide_chose(settings):
     # Every draw is a, then the end: one of each two goes, wherever it hangs.
-    context = ElsewhereContext(lambda text: True, letters=(1,), length=1)
-    tree = search(context, iterations=3, **settings)
+    context = FakeTreeContext(lambda text: True, letters=(1,), length=1)
+    tree = search(context, start=[90, 91], iterations=3, **settings)
     assert tree.root.children == []
     assert [node.completion for node in tree.roots[1].children] == ["a"]
     assert {leaf.completion for leaf in tree.trajectories} == {"a"}

@@ -1,16 +1,15 @@
 """A context without a model: a few tokens, drawn in turn, and a grader that knows which paths are right."""
 
-from contextlib import contextmanager
+from fake_task import FakeTask
 
-from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Continuation, Grade, Origin, Sampling
+from lyceum.core.types import Continuation, Grade, Sampling
 from lyceum.utils.seeds import counter_seed
 from lyceum.utils.stop_strings import ends_in_new
 
 END = 0
 
 
-class FakeTreeContext:
+class FakeTreeContext(FakeTask):
     """Tokens are letters: 1 is ``a``. Below each node the next child begins with the next letter of ``letters``.
 
     Args:
@@ -22,12 +21,12 @@ class FakeTreeContext:
 
     def __init__(self, right, *, letters=(1, 2), length=3, logprob=lambda text, letter: -0.5, budget=1 << 62):
         self.right, self.letters, self.length, self.logprob, self.budget = right, letters, length, logprob, budget
-        self.asked, self.sampled, self.kept, self.graded = [], 0, [], []
+        self.asked, self.kept, self.graded, self.turns = [], [], [], {}
         self.context_length = 1 << 30
-        self.held = 0
 
-    def tree(self, task):
-        return Tree(task, [Node(None, [90], Origin.PROMPT, text="?")])
+    @property
+    def sampled(self):
+        return self.tree.sampled_tokens
 
     def decode(self, tokens):
         return "".join(chr(96 + token) for token in tokens if token != END)
@@ -41,7 +40,7 @@ class FakeTreeContext:
     def _draw(self, node, sampling):
         before = self.decode(node.completion_tokens)
         tokens, logprob, finish = [], [], "length"
-        turn = node.stats["turn"] = node.stats.get("turn", len(node.children) - 1) + 1
+        turn = self.turns[node] = self.turns.get(node, len(node.children) - 1) + 1
         while len(tokens) < sampling.max_completion_tokens and finish == "length":
             text = before + self.decode(tokens)
             # The first letter goes round the siblings; what follows it is always the first letter.
@@ -50,24 +49,18 @@ class FakeTreeContext:
             logprob.append(-0.1 if tokens[-1] == END else self.logprob(text, letter))
             if tokens[-1] == END or ends_in_new(text, before + self.decode(tokens), sampling.stop):
                 finish = "stop"
-        self.sampled += len(tokens)
+        self.tree.sampled_tokens += len(tokens)
+        self.spend(len(tokens))
         drawn = Continuation(tokens, list(logprob), list(logprob), [0] * len(tokens), finish)
-        return node.add_drawn(drawn, self.decode(tokens))
+        return node.add_drawn(drawn, self.decode([*node.completion_tokens, *tokens])[len(node.completion) :])
 
-    async def grade(self, leaves):
-        self.graded += [leaf.completion for leaf in leaves]
-        for leaf in leaves:
-            verdict = False if leaf.finish == "length" else self.right(leaf.completion)
-            leaf.grade = Grade.ungraded("no verdict") if verdict is None else Grade(float(verdict), verdict)
-        return [leaf.grade for leaf in leaves]
+    def judged(self, leaf):
+        self.graded.append(leaf.completion)
+        verdict = False if leaf.finish == "length" else self.right(leaf.completion)
+        return Grade.ungraded("no verdict") if verdict is None else Grade(float(verdict), verdict)
 
-    @contextmanager
-    def returning(self):
-        self.held += 1
-        try:
-            yield
-        finally:
-            self.held -= 1
+    async def value(self, paths):
+        return [0.5 for _ in paths]
 
     def tokens_left(self, node):
         return self.context_length - len(node.path_tokens())
@@ -77,20 +70,4 @@ class FakeTreeContext:
 
     @property
     def budget_left(self):
-        return self.budget - self.sampled
-
-
-class ElsewhereContext(FakeTreeContext):
-    """As a guide's context: what is drawn below a task's prompt stands below another one, with a hint."""
-
-    def tree(self, task):
-        tree = super().tree(task)
-        self.hinted = tree.add_prompt([90, 91], text="?!")
-        self.prompt = tree.root
-        return tree
-
-    async def extend(self, node, n, sampling=None, *, keep=False):
-        return await super().extend(self.hinted if node is self.prompt else node, n, sampling, keep=keep)
-
-    async def value(self, paths):
-        return [0.5 for _ in paths]
+        return self.left(self.budget - self.sampled)

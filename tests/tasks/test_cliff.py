@@ -1,6 +1,7 @@
 import asyncio
 
 import pytest
+from fake_task import NO_MODEL
 
 from lyceum.core.tree import Node
 from lyceum.core.types import Hint, Origin
@@ -14,7 +15,9 @@ def leaf_of(task, text, finish="stop"):
 
 
 def verdicts(task, *texts, finish="stop"):
-    return [grade.correct for grade in asyncio.run(grade_leaves(task, [leaf_of(task, t, finish) for t in texts]))]
+    return [
+        grade.correct for grade in asyncio.run(grade_leaves(task, [leaf_of(task, t, finish) for t in texts], NO_MODEL))
+    ]
 
 
 def test_a_star_takes_its_operand_off():

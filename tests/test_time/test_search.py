@@ -1,6 +1,5 @@
 """Whole searches with a tiny model: choices without the verifier, costs, failures, going on."""
 
-import asyncio
 import json
 import os
 import signal
@@ -18,6 +17,7 @@ from lyceum.rollout.mcts import MCTS
 from lyceum.test_time.choice import Candidate, best, weighted_majority
 from lyceum.test_time.run import Valued, grow, measure, unique_tokens
 from lyceum.test_time.strategy import NAMED, Strategy
+from lyceum.utils.aio import run_async
 from lyceum.utils.errors import Interrupted
 from lyceum.value.likelihood import PathLikelihood
 
@@ -100,7 +100,7 @@ def test_every_rollout_finds_the_candidates_asked_for_and_is_charged_for_all_it_
         read.append(unique_tokens([path.path_tokens() for path in paths]))
         return value(paths)
 
-    async def graded(task, leaves):
+    async def graded(task, leaves, context):
         happened.append("graded")
         return [Grade(even(leaf.completion)) for leaf in leaves]
 
@@ -119,7 +119,7 @@ def test_every_rollout_finds_the_candidates_asked_for_and_is_charged_for_all_it_
         assert happened == []
         return await measure(strategy, 4, grown, graded, {})
 
-    cell, answers = asyncio.run(searched())
+    cell, answers = run_async(searched())
     assert happened == ["chosen"] * 5 + ["graded"] * 5
     assert cell.tokens_sampled == sum(drawn) / 5
     assert cell.tokens_valued == sum(read) / 5
@@ -165,7 +165,7 @@ def test_a_value_model_is_asked_about_each_path_once_and_charged_for_what_it_rea
             asked.extend(paths)
             return super().__call__(paths)
 
-    async def right(task, leaves):
+    async def right(task, leaves, context):
         return [Grade(1.0, True) for _ in leaves]
 
     async def both():
@@ -175,7 +175,7 @@ def test_a_value_model_is_asked_about_each_path_once_and_charged_for_what_it_rea
         votes, _ = await measure(by_votes, 3, grown, right, {})
         return grown, first, again, votes
 
-    grown, first, again, votes = asyncio.run(both())
+    grown, first, again, votes = run_async(both())
     assert len(asked) == 3
     paths = [leaf.path_tokens() for leaf in grown.trees[0].trajectories]
     read = len({tuple(path[: end + 1]) for path in paths for end in range(len(path))})

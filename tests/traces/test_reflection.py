@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from fake_task import NO_MODEL
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -34,7 +35,7 @@ def grow(*paths, task=TASK, finish="stop"):
             at = below or at.add(encode(text), Origin.POLICY, text)
         at.finish = finish
         at.tokens = POLICY.encode(at.text)
-        (at.grade,) = asyncio.run(grade_leaves(task, [at]))
+        (at.grade,) = asyncio.run(grade_leaves(task, [at], NO_MODEL))
     return tree
 
 
@@ -154,7 +155,7 @@ def test_traces_keep_to_their_numbers_and_are_right_and_read_back(backtracks, se
         assert POLICY.decode(leaf.tokens) == trace.text
         assert POLICY.encode(trace.text) == leaf.tokens
         leaf.finish = "stop"
-        (grade,) = asyncio.run(grade_leaves(TASK, [leaf]))
+        (grade,) = asyncio.run(grade_leaves(TASK, [leaf], NO_MODEL))
         assert grade.correct
 
 

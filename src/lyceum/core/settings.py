@@ -49,8 +49,6 @@ class Size(NamedTuple):
 class RolloutSettings(Component, slot="rollout"):
     """How a task's tree grows."""
 
-    piecewise: ClassVar[bool] = False
-    """Whether it draws parts of trajectories below a prompt: guides that need whole trajectories refuse it."""
     test_time: ClassVar[Mapping[str, Any]] = {}
     """Settings that replace its defaults in test-time search, where no verifier is available."""
 
@@ -125,6 +123,8 @@ class RewardSettings(Component, slot="reward"):
     after_verdict: ClassVar[bool] = False
     """Whether it is told which answers are correct: it then runs after the other parts, and its ``build`` returns a
     ``ShapingGrader``."""
+    asks_model: ClassVar[bool] = False
+    """Whether it asks the run's model for continuations or log-probabilities: the engine then waits for all grades."""
 
     weight: float = 1.0
     """Weight of the part in the outcome (outcome per unit of the part); 0 only logs it."""
@@ -213,6 +213,12 @@ class Composition:
     value: ValueSettings | None = None
     credit: CreditSettings | None = None
     objective: ObjectiveSettings | None = None
+
+    @property
+    def trajectories(self) -> int | None:
+        """The rollout's trajectories per task, where the curriculum sets no number; None: no fixed one."""
+        size = None if self.rollout is None else self.rollout.size
+        return size.number if size is not None and size.setting != "iterations" else None
 
     @property
     def samples(self) -> int | None:

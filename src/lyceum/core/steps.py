@@ -17,6 +17,7 @@ from lyceum.core.component import Settings
 from lyceum.core.settings import Composition
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Context, Sampling
+from lyceum.utils.seeds import counter_seed
 from lyceum.utils.stop_strings import ends_in_new
 
 PARTIAL = "\ufffd"
@@ -110,14 +111,15 @@ class Grown:
 async def grow(
     context: Context, node: Node, n: int, steps: Steps, sampling: Sampling, *, depth_left: int
 ) -> list[Grown]:
-    """``n`` further steps below a node; a whole trajectory has at most ``sampling.max_completion_tokens`` tokens.
+    """``n`` further steps below a node; of a whole trajectory the policy writes at most
+    ``sampling.max_completion_tokens`` tokens.
 
     A trajectory ends at its end of sequence, at one of the sampling's own stops, at its maximum length, and after
     ``depth_left`` nodes. One that runs out of tokens or depth has the finish ``length``, as a whole completion would
     have: a step that ends at a separator there is not a finished answer.
     """
     before, text = node.completion_tokens, node.completion
-    left = min(sampling.max_completion_tokens - len(before), context.tokens_left(node))
+    left = min(sampling.max_completion_tokens - node.written, context.tokens_left(node))
     limit = min(steps.tokens, left)
     separators = tuple(text for text in steps.separators if text not in sampling.stop)
     asked = sampling.model_copy(update={"max_completion_tokens": limit, "stop": (*sampling.stop, *separators)})
@@ -167,6 +169,8 @@ def cut_off(node: Node, tokens: int) -> Node:
         grade=None,
         value=None,
         stats={},
+        address=counter_seed(node.address, "head", len(node.path_tokens()) - len(node.tokens) + tokens),
+        draws=0,
         **{run: getattr(node, run)[:tokens] for run in RUNS},
     )
     above.children[above.children.index(node)] = head

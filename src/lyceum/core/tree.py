@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any
 
 from lyceum.core.types import Continuation, Grade, Origin, Task
+from lyceum.utils.seeds import counter_seed
 
 
 @dataclass(eq=False)
@@ -26,6 +27,9 @@ class Node:
         finish: why the run ended: ``stop``, ``length``, or None where nothing was drawn.
         text: the run decoded.
         grafted: True where the run was sampled off-prompt: written under another prompt than the one above it.
+        address: identifies the node within its task, in every process: a hash of the tokens of a prompt, or of the
+            place below a parent. Random draws are keyed by it.
+        draws: continuations drawn from here so far: the number of the next one.
         value: the rollout's estimate of the run's value, in the rollout's own unit, for credit to read; None without
             one.
         stats: whatever a component stores on nodes (visits, hints) for the rollout table; no other component reads it.
@@ -40,19 +44,33 @@ class Node:
     finish: str | None = None
     text: str = ""
     grafted: bool = False
+    address: int = 0
+    draws: int = 0
     children: list[Node] = field(default_factory=list)
     grade: Grade | None = None
     value: float | None = None
     stats: dict[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def prompt(cls, tokens: Sequence[int], text: str = "") -> Node:
+        """A prompt, to be a tree's root."""
+        return cls(None, list(tokens), Origin.PROMPT, text=text, address=counter_seed("prompt", *tokens))
+
     def add(self, tokens: Sequence[int], origin: Origin, text: str = "") -> Node:
         """A new child that the policy did not write."""
-        child: Node = Node(self, list(tokens), origin, text=text)
+        address = counter_seed(self.address, origin.name, *tokens)
+        child: Node = Node(self, list(tokens), origin, text=text, address=address)
         self.children.append(child)
         return child
 
-    def add_drawn(self, drawn: Continuation, text: str = "") -> Node:
-        """A new child with what the engine drew."""
+    def add_drawn(self, drawn: Continuation, text: str = "", *, number: int | None = None) -> Node:
+        """A new child with what the engine drew.
+
+        Args:
+            number: of the draw, among all from this node; None for the next one.
+        """
+        if number is None:
+            number, self.draws = self.draws, self.draws + 1
         child: Node = Node(
             self,
             drawn.tokens,
@@ -62,6 +80,7 @@ class Node:
             drawn.version,
             drawn.finish,
             text,
+            address=counter_seed(self.address, number),
         )
         self.children.append(child)
         return child
@@ -88,6 +107,24 @@ class Node:
         return list(chain.from_iterable(node.tokens for node in self.path()))
 
     @property
+    def root(self) -> Node:
+        """The prompt above this node; itself for a prompt."""
+        node = self
+        while node.parent is not None:
+            node = node.parent
+        return node
+
+    def below(self, start: Node) -> list[Node]:
+        """The path from below ``start``, a node above this one, down to this node."""
+        path = self.path()
+        return path[path.index(start) + 1 :]
+
+    @property
+    def written(self) -> int:
+        """Number of the policy's own tokens from the prompt to the end of this node: what limits count."""
+        return sum(len(node.tokens) for node in self.path() if node.origin is Origin.POLICY)
+
+    @property
     def completion(self) -> str:
         """The text below the prompt: what graders read."""
         return "".join(node.text for node in self.path()[1:])
@@ -105,6 +142,19 @@ class Node:
             stack.extend(reversed(node.children))
 
 
+def graft(leaf: Node, start: Node, onto: Node) -> Node:
+    """The path from ``start`` down to ``leaf``, copied below ``onto``, under another prompt, to be trained there.
+
+    Behaviour log-probabilities, versions and the grade stay those of the first prompt.
+    """
+    below = onto
+    for node in leaf.below(start):
+        copied = replace(node, parent=below, grafted=True, children=[], stats=dict(node.stats))
+        below.children.append(copied)
+        below = copied
+    return below
+
+
 def is_right(leaf: Node) -> bool:
     """Whether a graded leaf is correct; False for one without an outcome.
 
@@ -113,6 +163,13 @@ def is_right(leaf: Node) -> bool:
     if leaf.grade is None or leaf.grade.outcome is None:
         return False
     return leaf.grade.outcome > 0 if leaf.grade.verdict is None else leaf.grade.verdict
+
+
+def solved(leaves: Iterable[Node]) -> float | None:
+    """Accuracy of the leaves that the grader judges; None where it judges none."""
+    grades = [leaf.grade for leaf in leaves if leaf.grade is not None and leaf.grade.outcome is not None]
+    known = [grade.verdict for grade in grades if grade.verdict is not None]
+    return sum(known) / len(known) if known else None
 
 
 @dataclass(frozen=True)
@@ -178,7 +235,7 @@ class Tree:
     @property
     def solved(self) -> float | None:
         """Accuracy of the graded trajectories; None where no grader says."""
-        return _share(leaf.grade.verdict for leaf in self.graded if leaf.grade is not None)
+        return solved(self.graded)
 
     @property
     def unaided(self) -> list[Node]:
@@ -192,36 +249,23 @@ class Tree:
     @property
     def solved_unaided(self) -> float | None:
         """Accuracy of ``unaided``; None where no grader says, or nothing was written unaided."""
-        return _share(leaf.grade.verdict for leaf in self.unaided if leaf.grade is not None)
+        return solved(self.unaided)
 
     def _was_helped(self, leaf: Node) -> bool:
         root, *written = leaf.path()
         helpers = (Origin.HINT, Origin.TEACHER)
         return root is not self.root or any(node.grafted or node.origin in helpers for node in written)
 
-    def add_prompt(self, tokens: Sequence[int], origin: Origin = Origin.PROMPT, text: str = "") -> Node:
-        """Another prompt of this task (e.g. one with a hint), to be continued like the first."""
-        root = Node(None, list(tokens), origin, text=text)
-        self.roots.append(root)
+    def add_prompt(self, tokens: Sequence[int], text: str = "") -> Node:
+        """Another prompt of this task (e.g. one with a hint), to be continued like the first; the same node for the
+        same tokens."""
+        root = next((root for root in self.roots if root.tokens == tokens), None)
+        if root is None:
+            root = Node.prompt(tokens, text)
+            self.roots.append(root)
         return root
 
-    def graft(self, leaf: Node, root: Node) -> Node:
-        """A path sampled below one prompt, copied below another to be trained there.
-
-        Behaviour log-probabilities, versions and the grade stay those of the first prompt.
-        """
-        below = root
-        for node in leaf.path()[1:]:
-            copied = replace(node, parent=below, grafted=True, children=[], stats=dict(node.stats))
-            below.children.append(copied)
-            below = copied
-        return below
-
-    def replace(self, old: Node, new: Node) -> None:
-        """Train on ``new`` instead of ``old``; ``new`` may be under another prompt of this tree."""
-        self.chosen = [new if leaf is old else leaf for leaf in self.trajectories]
-
-
-def _share(verdicts: Iterable[bool | None]) -> float | None:
-    known = [verdict for verdict in verdicts if verdict is not None]
-    return sum(known) / len(known) if known else None
+    def note(self, name: str, value: object) -> None:
+        """Add to ``metadata``, the second note of a name as ``name#2``."""
+        number = sum(other.partition("#")[0] == name for other in self.metadata) + 1
+        self.metadata[name if number == 1 else f"{name}#{number}"] = value

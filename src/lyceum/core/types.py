@@ -8,7 +8,6 @@ Axis names in tensor annotations, here and everywhere: ``T`` unique tokens of a 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, runtime_checkable
@@ -300,12 +299,12 @@ class Engine(Protocol):
 
     Attributes:
         version: version of the weights that it serves.
-        may_step: set by the runtime; awaited before each step, it holds the engine until callers that it has to wait
-            for are back with their next requests.
+        may_step: awaited before each step, until all callers that will come have sent their next requests: until the
+            event loop is idle, or what a runtime sets.
     """
 
     version: int
-    may_step: Callable[[], Awaitable[None]] | None
+    may_step: Callable[[], Awaitable[None]]
 
     @property
     def tokens_computed(self) -> int:
@@ -323,11 +322,8 @@ class Engine(Protocol):
         ...
 
 
-class Context(Protocol):
-    """What a rollout may use. One per task."""
-
-    @property
-    def version(self) -> int: ...
+class GradingContext(Protocol):
+    """One task in one step, as graders see it: what they may ask of the run's own model."""
 
     @property
     def step(self) -> int:
@@ -339,10 +335,6 @@ class Context(Protocol):
         """Fraction of the stage that is done, 0 to 1: of its steps or of its token budget, whichever is further."""
         ...
 
-    def tree(self, task: Task) -> Tree:
-        """A new tree with the task's rendered prompt as its root."""
-        ...
-
     def render(self, messages: Sequence[Message]) -> list[int]: ...
 
     def decode(self, tokens: Sequence[int]) -> str: ...
@@ -351,14 +343,48 @@ class Context(Protocol):
         """Tokens of a completion that the policy did not write, its end of sequence included."""
         ...
 
-    async def extend(self, node: Node, n: int, sampling: Sampling | None = None, *, keep: bool = False) -> list[Node]:
-        """``n`` new children of ``node``, written by the policy. ``keep``: the children will be extended again."""
+    async def ask(
+        self, prefix: Sequence[int], n: int, sampling: Sampling, *, key: tuple[SeedKey, ...]
+    ) -> list[Continuation]:
+        """``n`` continuations of a prefix, beside the task's tree: they are not trained, and count as sampled.
+
+        Args:
+            key: separates the draws from those of the task's other questions.
+        """
         ...
 
-    async def score(self, path: Sequence[int]) -> list[float]: ...
+    async def score(self, path: Sequence[int]) -> list[float]:
+        """The model's log-probability (nats, temperature 1) of each token given those before it; 0.0 for the first."""
+        ...
+
+
+class Context(GradingContext, Protocol):
+    """One task in one step: its tree, which it owns, and what a rollout may ask for. Counts what is sampled."""
+
+    @property
+    def task(self) -> Task: ...
+
+    @property
+    def tree(self) -> Tree:
+        """The task's tree, whose root is the task's own rendered prompt."""
+        ...
+
+    @property
+    def version(self) -> int: ...
+
+    async def extend(self, node: Node, n: int, sampling: Sampling | None = None, *, keep: bool = False) -> list[Node]:
+        """``n`` new children of ``node``, written by the policy.
+
+        Args:
+            keep: the children will probably be extended, so that their cache is worth keeping; changes no result.
+        """
+        ...
 
     async def grade(self, leaves: Sequence[Node]) -> list[Grade]:
-        """Grade finished trajectories of one task; each grade is also stored on its node."""
+        """The grades of finished trajectories; those without one are graded, together, and keep it.
+
+        For rollouts that go on by them: the engine waits meanwhile. What a rollout returns ungraded is graded after it.
+        """
         ...
 
     async def value(self, paths: Sequence[Node]) -> list[float]:
@@ -369,20 +395,12 @@ class Context(Protocol):
         """
         ...
 
-    def returning(self) -> AbstractContextManager[None]:
-        """Entered around what this task may follow with more requests: every rollout of a guide but its last one.
-
-        A verifier in another process takes a varying time. The engine waits for grades requested while this is
-        open, so that the task comes back into the same batches every time.
-        """
-        ...
-
     def tokens_left(self, node: Node) -> int:
         """Tokens left below a node in the model's context; at 0 it cannot be extended."""
         ...
 
     def seed(self, *key: SeedKey) -> int:
-        """A 63-bit seed from (run seed, task, key): the same whenever and wherever it is computed."""
+        """A 63-bit seed from (run seed, step, task, key): the same whenever and wherever it is computed."""
         ...
 
     @property
@@ -390,9 +408,16 @@ class Context(Protocol):
         """Tokens this task may still sample in this step."""
         ...
 
+    def share(self, tokens: int) -> Context:
+        """The same task with a budget of at most this many tokens, for one of several rollouts at once."""
+        ...
 
-Rollout = Callable[[Task, Context], Awaitable["Tree"]]
-"""One task's whole experience, graded: straight-line async code about one task."""
+
+Rollout = Callable[[Context, "Node", int | None], Awaitable[list["Node"]]]
+"""``async (context, start, n) -> leaves``: straight-line async code about one task. Draws trajectories through
+``start``, a prompt or any node below one, and returns those that are trained.
+
+``n`` is how many are wanted; None leaves it to the rollout. Limits count what the policy wrote (``Node.written``)."""
 
 
 class Guidance(Stateful, Protocol):
@@ -437,12 +462,10 @@ class TrainableValue(ValueModel, Protocol):
         ...
 
 
-Grader = Callable[[Task, Sequence["Node"]], Awaitable[list[Grade]]]
+Grader = Callable[[Task, Sequence["Node"], GradingContext], Awaitable[list[Grade]]]
 """Trajectories of one task in, one grade per trajectory out, in order. A reward may depend on all of the set: on the
 whole group where a rollout grades at its end, on the new trajectories alone where a tree search or a guide grades on
-its way.
-
-It must not wait for the run's own engine, which may be waiting for these very grades."""
+its way. One that asks the run's model declares it (``RewardSettings.asks_model``)."""
 
 
 class Curriculum(Stateful, Protocol):
@@ -570,7 +593,7 @@ class Objective(Protocol):
     def __call__(self, batch: Batch) -> tuple[Tensor, Metrics]: ...
 
 
-ShapingGrader = Callable[[Task, Sequence["Node"], Sequence[bool | None]], Awaitable[list[Grade]]]
+ShapingGrader = Callable[[Task, Sequence["Node"], GradingContext, Sequence[bool | None]], Awaitable[list[Grade]]]
 """A grader that is told which answers the other parts judged correct: True where every part that judges says so, None
 where none gave a verdict. A part that needs the verdict returns ``Grade.ungraded(...)`` for None."""
 

@@ -30,7 +30,7 @@ from lyceum.engine.cpu.decode import Decoder
 from lyceum.engine.cpu.weights import Packs
 from lyceum.models.policy import Policy, token_outputs
 from lyceum.models.tree_attention import Plan, TreePlan
-from lyceum.utils.aio import callers_turn
+from lyceum.utils.aio import idle
 from lyceum.utils.errors import Diverged
 from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.stop_strings import ends_in_new
@@ -77,7 +77,7 @@ class EmbeddedEngine:
         self.policy, self.config = policy, config or EmbeddedConfig.model_validate({})
         self.version = 0
         self.occupancy = Occupancy()
-        self.may_step: Callable[[], Awaitable[None]] | None = None
+        self.may_step: Callable[[], Awaitable[None]] = idle
         self._waiting: list[Job] = []
         self._scoring: list[tuple[Sequence[int], asyncio.Future[list[float]]]] = []
         self._pump: asyncio.Task[None] | None = None
@@ -94,7 +94,6 @@ class EmbeddedEngine:
         self._plan: DecodePlan | None = None  # for the current slots; None once they changed
         self._decoder: Decoder | None = None
         self._packs: Packs = {}
-        self._answered = True  # since callers last had their turn
         self._cancelled = False  # whether some slot's request was cancelled
 
     # For callers ---------------------------------------------------------------------------------------------------
@@ -158,12 +157,8 @@ class EmbeddedEngine:
         try:
             # The model's modules (hooks, replaced layers) may have changed while no request was in progress.
             self._decoder = Decoder.of(self.policy, self._packs if self.config.pack_weights else None)
-            self._answered = True
             while self._waiting or len(self._slots) or self._scoring:
-                await (callers_turn() if self._answered else asyncio.sleep(0))
-                self._answered = False
-                if self.may_step is not None:
-                    await self.may_step()
+                await self.may_step()
                 with torch.inference_mode():
                     self._drop_cancelled()
                     self._score_waiting()
@@ -404,7 +399,6 @@ class EmbeddedEngine:
         job.left -= len(members)
         if job.left == 0 and not job.future.done():
             job.future.set_result([result for result in job.results if result is not None])
-            self._answered = True
 
     def _keep(self, ended: Ints) -> None:
         """Keep the cache of slots in which samples ended: the prefix and all drawn tokens but the last."""
@@ -457,7 +451,7 @@ class EmbeddedEngine:
         hidden = self.policy.hidden(token, position, TreePlan(paths, [0] * len(paths)).to(device))
         logprob = token_outputs(self.policy, hidden[:-1], token[1:]).logprob.tolist()
         self._require(not any(map(math.isnan, logprob)))  # -inf is a valid score: a token that the model rules out
-        self._scoring, self._answered = self._scoring[len(asked) :], True
+        self._scoring = self._scoring[len(asked) :]
         for (_, future), a, b in zip(asked, starts[:-1], starts[1:], strict=True):
             if not future.done():
                 future.set_result([0.0, *logprob[a : b - 1]])

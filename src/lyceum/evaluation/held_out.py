@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lyceum.core.tree import Tree
-from lyceum.core.types import Context, Engine, Grader, Sampling, Task, TaskSource
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Context, Engine, Sampling, Task, TaskSource
 from lyceum.evaluation.statistics import TaskResult, summarise
 from lyceum.models.policy import Policy
+from lyceum.reward.base import Combined
 from lyceum.reward.extract import vote
 from lyceum.runtime.in_process import InProcess
 from lyceum.utils.seeds import SeedKey
@@ -35,10 +36,8 @@ async def sample_tasks(
 ) -> list[Tree]:
     """``samples`` graded completions per task. Seeds do not depend on the step: differences come from the model."""
 
-    async def rollout(task: Task, context: Context) -> Tree:
-        tree = context.tree(task)
-        await context.grade(await context.extend(tree.root, samples, sampling))
-        return tree
+    async def rollout(context: Context, start: Node, n: int | None) -> list[Node]:
+        return await context.extend(start, n or samples, sampling)
 
     return await runtime.run(tasks, rollout, key=key, done=done)
 
@@ -99,7 +98,7 @@ class Evaluator:
     """A fixed set of held-out tasks, and how they are sampled."""
 
     tasks: Sequence[Task]
-    grader: Grader
+    grader: Combined
     sampling: Sampling
     samples: int
     ks: tuple[int, ...]
@@ -109,7 +108,7 @@ class Evaluator:
     async def evaluate(
         self, policy: Policy, engine: Engine, seed: int, done: Callable[[Tree], None] | None = None
     ) -> EvaluationResult:
-        runtime = InProcess(policy, engine, self.grader, seed=seed)
+        runtime = InProcess(policy, engine, self.grader, seed=seed, grader_asks=self.grader.asks_model)
         sampled = await sample_tasks(runtime, self.tasks, samples=self.samples, sampling=self.sampling, done=done)
         greedy = None
         if self.greedy:

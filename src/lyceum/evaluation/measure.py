@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from lyceum.core.component import MOST_SAMPLES, explain, kinds
 from lyceum.core.tree import Tree
-from lyceum.core.types import Grader, Sampling, Task, TaskSource
+from lyceum.core.types import Sampling, Task, TaskSource
 from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.evaluation.held_out import EvaluationResult, Evaluator, first_tasks, results_of, why_nothing_graded
 from lyceum.evaluation.statistics import summarise
@@ -21,7 +21,7 @@ from lyceum.models.load import BASE, SCRATCH, ModelSettings, check_model, load_p
 from lyceum.models.policy import Policy
 from lyceum.models.prompts import check_prompts
 from lyceum.recipe.schema import Overrides, Recipe, apply_overrides, check_code, read_override, tasks_from_text
-from lyceum.reward.base import allow_code, combine
+from lyceum.reward.base import Combined, allow_code, combine
 from lyceum.run.folder import recover
 from lyceum.run.outputs import check_output, input_paths
 from lyceum.run.reader import read_recipe
@@ -169,7 +169,7 @@ class Measurement:
             result = run_async(evaluator.evaluate(policy, EmbeddedEngine(policy), self.recipe.seed, finished))
         return Accuracy(self._metrics(result) | {"seconds": round(time.perf_counter() - began, 3)}, result.trees)
 
-    def opened(self) -> tuple[Policy, Grader, list[Task]]:
+    def opened(self) -> tuple[Policy, Combined, list[Task]]:
         """The loaded model, the grader, and the tasks."""
         policy = self.loaded or load_policy(self.recipe.model)
         with allow_code():

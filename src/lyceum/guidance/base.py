@@ -1,20 +1,17 @@
-"""What guides share: the tasks' ladders of hints and solutions, prompts with a hint, rollouts of a hinted task."""
+"""What guides share: the tasks' ladders of hints and solutions, prompts with a hint, groups that failed."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from lyceum.core.component import kinds, require_keys
-from lyceum.core.settings import Composition, RolloutSettings
+from lyceum.core.component import require_keys
 from lyceum.core.solution import Solution, ladder_of, levels_of
 from lyceum.core.tree import Node, Tree, is_right
-from lyceum.core.types import Context, Grade, Hint, Message, Origin, Rollout, Sampling, Task, TaskSource
+from lyceum.core.types import Context, Hint, Rollout, Task, TaskSource
 from lyceum.utils.errors import RecipeError
-from lyceum.utils.seeds import SeedKey
 
 Note = TypeVar("Note")
 
@@ -48,13 +45,14 @@ class TaskGuide(Guide):
     """A guide that handles one task at a time, in ``roll``."""
 
     def __call__(self, rollout: Rollout) -> Rollout:
-        async def guided(task: Task, context: Context) -> Tree:
-            return await self.roll(rollout, task, context)
+        async def guided(context: Context, start: Node, n: int | None) -> list[Node]:
+            return await self.roll(rollout, context, start, n)
 
         return guided
 
-    async def roll(self, rollout: Rollout, task: Task, context: Context) -> Tree:
-        """One task's guided rollout."""
+    async def roll(self, rollout: Rollout, context: Context, start: Node, n: int | None) -> list[Node]:
+        """The guided rollout of one task: calls ``rollout`` from start nodes that it chooses, and returns what is
+        trained."""
         raise NotImplementedError
 
 
@@ -66,116 +64,48 @@ def notes_of(trees: Sequence[Tree], kind: type[Note]) -> list[tuple[Tree, Note]]
     return [(tree, note) for tree in trees for note in tree.metadata.values() if isinstance(note, kind)]
 
 
-def failed(tree: Tree) -> bool:
-    """Whether the tree has graded trajectories, and all of them are incorrect.
+def graded(leaves: Sequence[Node]) -> list[Node]:
+    """The leaves with an outcome."""
+    return [leaf for leaf in leaves if leaf.grade is not None and leaf.grade.outcome is not None]
 
-    False also where nothing was graded: whether a tree is solved is asked with ``success``.
+
+def failed(leaves: Sequence[Node]) -> bool:
+    """Whether some of the leaves have an outcome, and all of these are incorrect.
+
+    False also where nothing was graded: whether a task is solved is asked with ``success``.
     """
-    graded = list(tree.graded_with_outcome())
-    return bool(graded) and not any(is_right(leaf) for leaf, _, _ in graded)
+    known = graded(leaves)
+    return bool(known) and not any(map(is_right, known))
 
 
-def success(tree: Tree) -> Node | None:
-    """The first correct trajectory; None where there is none."""
-    return next((leaf for leaf in tree.graded if is_right(leaf)), None)
+def success(leaves: Sequence[Node]) -> Node | None:
+    """The first correct leaf; None where there is none."""
+    return next((leaf for leaf in leaves if is_right(leaf)), None)
 
 
-def piecewise_lines(guide: str, stage: Composition, because: str) -> list[str]:
-    """An error line where the stage's rollout is ``piecewise``: its draws below a prompt are not whole trajectories."""
-    if stage.rollout is None or not stage.rollout.piecewise:
-        return []
-    known = kinds("rollout").items()
-    whole = [kind for kind, settings in known if issubclass(settings, RolloutSettings) and not settings.piecewise]
-    return [
-        f"rollout.kind: got {stage.rollout.kind!r}, which draws trajectories piece by piece, with guidance {guide!r}, "
-        f"{because}; allowed: {', '.join(whole)}"
-    ]
+def instead(leaves: Sequence[Node], old: Node, new: Node) -> list[Node]:
+    """The leaves with ``new`` in the place of ``old``."""
+    return [new if leaf is old else leaf for leaf in leaves]
 
 
-def prompt_with(tree: Tree, context: Context, source: TaskSource, hint: Hint) -> Node:
-    """A new prompt of the tree: its task with a hint, as the tasks' source writes it."""
-    tokens = context.render(source.hinted(tree.task, hint).messages)
-    root = tree.add_prompt(tokens, text=context.decode(tokens))
-    root.stats["hint"] = hint
-    return root
+def start_with(hint: Hint, context: Context, source: TaskSource, start: Node) -> Node | None:
+    """The same start under the task's prompt with a hint, as the tasks' source writes it.
 
+    What was given between the prompt and ``start`` (a prefix) is copied below the new prompt.
 
-def fits(task: Task, context: Context) -> bool:
-    """Whether the model's context has tokens left after the task's prompt, which a hint made longer."""
-    return context.tokens_left(Node(None, context.render(task.messages), Origin.PROMPT)) > 0
-
-
-def take_over(tree: Tree, helped: Tree) -> None:
-    """Move the prompts of a tree that grew under a hint into another tree. What is trained on is unchanged.
-
-    To train on the helped trajectories, set ``tree.chosen`` afterwards; add ``helped.sampled_tokens`` to the tree's own
-    whether they are kept or not.
+    Returns:
+        None where the model's context leaves no token after it. The same node for the same hint.
     """
-    tree.chosen = tree.trajectories
-    helped.root.stats["hint"] = helped.task.hint
-    tree.roots += helped.roots
-
-
-class AroundContext:
-    """A context that wraps another one and delegates everything that a guide does not override."""
-
-    def __init__(self, inner: Context) -> None:
-        self.inner = inner
-        self.trees: list[Tree] = []
-
-    @property
-    def version(self) -> int:
-        return self.inner.version
-
-    @property
-    def step(self) -> int:
-        return self.inner.step
-
-    @property
-    def progress(self) -> float:
-        return self.inner.progress
-
-    @property
-    def budget_left(self) -> int:
-        return self.inner.budget_left
-
-    def tree(self, task: Task) -> Tree:
-        self.trees.append(self.inner.tree(task))
-        return self.trees[-1]
-
-    def tree_of(self, node: Node) -> Tree | None:
-        """The tree whose own prompt this node is; None for any other node."""
-        return next((tree for tree in self.trees if tree.root is node), None)
-
-    def render(self, messages: Sequence[Message]) -> list[int]:
-        return self.inner.render(messages)
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        return self.inner.decode(tokens)
-
-    def encode(self, completion: str) -> list[int]:
-        return self.inner.encode(completion)
-
-    async def extend(self, node: Node, n: int, sampling: Sampling | None = None, *, keep: bool = False) -> list[Node]:
-        return await self.inner.extend(node, n, sampling, keep=keep)
-
-    async def score(self, path: Sequence[int]) -> list[float]:
-        return await self.inner.score(path)
-
-    async def grade(self, leaves: Sequence[Node]) -> list[Grade]:
-        return await self.inner.grade(leaves)
-
-    async def value(self, paths: Sequence[Node]) -> list[float]:
-        return await self.inner.value(paths)
-
-    def returning(self) -> AbstractContextManager[None]:
-        return self.inner.returning()
-
-    def tokens_left(self, node: Node) -> int:
-        return self.inner.tokens_left(node)
-
-    def seed(self, *key: SeedKey) -> int:
-        return self.inner.seed(*key)
+    tokens = context.render(source.hinted(context.task, hint).messages)
+    given = start.path()[1:]
+    if not context.tokens_left(Node.prompt([*tokens, *start.completion_tokens])):
+        return None
+    node = context.tree.add_prompt(tokens, context.decode(tokens))
+    node.stats["hint"] = hint
+    for above in given:
+        same = (child for child in node.children if child.origin is above.origin and child.tokens == above.tokens)
+        node = next(same, None) or node.add(above.tokens, above.origin, above.text)
+    return node
 
 
 def solution_to_give(source: TaskSource, task: Task, *, allow_leaks: bool) -> Solution | None:

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree, is_right
-from lyceum.core.types import Context, Guidance, Rollout, Task, TaskSource
+from lyceum.core.types import Context, Guidance, Rollout, TaskSource
 from lyceum.guidance.base import TaskGuide, failed, notes_of
 from lyceum.models.demonstrations import add_demonstration, demonstration_of, needed_demonstration
 
@@ -21,10 +21,9 @@ LEFT_OUT = ("missing", "too long", "wrong", "ungraded")
 
 @dataclass(frozen=True)
 class DemonstrationNote:
-    """Result of a task's demonstration: ``added``, ``not needed`` or why it was left out; accuracy without it."""
+    """Result of a task's demonstration: ``added``, ``not needed`` or why it was left out."""
 
     outcome: str
-    own: float | None
 
 
 class Demonstrations(GuidanceSettings):
@@ -58,36 +57,40 @@ class DemonstrationGuide(TaskGuide):
     def __init__(self, settings: Demonstrations) -> None:
         self.settings = settings
 
-    async def roll(self, rollout: Rollout, task: Task, context: Context) -> Tree:
-        tree = await rollout(task, context)
-        own = tree.solved
-        outcome = await self.help(tree, context) if self.settings.when == "always" or failed(tree) else "not needed"
-        tree.metadata["demonstrations"] = DemonstrationNote(outcome, own)
-        return tree
+    async def roll(self, rollout: Rollout, context: Context, start: Node, n: int | None) -> list[Node]:
+        leaves = await rollout(context, start, n)
+        if self.settings.when == "failed":
+            await context.grade(leaves)
+            if not failed(leaves):
+                context.tree.note("demonstrations", DemonstrationNote("not needed"))
+                return leaves
+        found = await self.demonstration(context, start)
+        if isinstance(found, str):
+            context.tree.note("demonstrations", DemonstrationNote(found))
+            return leaves
+        if self.settings.place == "instead":
+            await context.grade(leaves)
+        context.tree.note("demonstrations", DemonstrationNote("added"))
+        return with_demonstration(leaves, found, self.settings.copies, self.settings.place)
 
-    async def help(self, tree: Tree, context: Context) -> str:
-        """Add the task's demonstration where it is correct; returns ``added`` or the reason why not."""
-        text = demonstration_of(tree.task)
+    async def demonstration(self, context: Context, start: Node) -> Node | str:
+        """The task's demonstration as a graded trajectory, or the reason why there is no correct one."""
+        text = demonstration_of(context.task)
         if text is None:
             return "missing"
         tokens, longest = context.encode(text), self.settings.max_completion_tokens
-        if len(tokens) > min(longest, context.tokens_left(tree.root)):
+        if len(tokens) > min(longest, context.tokens_left(start)):
             return "too long"
-        own = tree.trajectories
-        leaf = add_demonstration(tree.root, tokens, text)
-        tree.chosen = own
+        leaf = add_demonstration(start, tokens, text)
         (grade,) = await context.grade([leaf])
         if grade.outcome is None:
             return "ungraded"
-        if not is_right(leaf):
-            return "wrong"
-        tree.chosen = with_demonstration(own, leaf, self.settings.copies, self.settings.place)
-        return "added"
+        return leaf if is_right(leaf) else "wrong"
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        notes = [note for _, note in notes_of(trees, DemonstrationNote)]
-        outcomes = Counter(note.outcome for note in notes)
-        own = [note.own for note in notes if note.own is not None]
+        notes = notes_of(trees, DemonstrationNote)
+        outcomes = Counter(note.outcome for _, note in notes)
+        own = [tree.solved_unaided for tree, _ in notes if tree.solved_unaided is not None]
         metrics: dict[str, float] = {"groups/guided": outcomes["added"]}
         metrics |= {f"left_out/{why.replace(' ', '_')}": outcomes[why] for why in LEFT_OUT}
         if own:

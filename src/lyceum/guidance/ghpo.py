@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Literal
 
 from pydantic import Field, field_validator
 
 from lyceum.core.settings import GuidanceSettings
-from lyceum.core.tree import Tree
+from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Context, Hint, Rollout, Task, TaskSource
-from lyceum.guidance.base import TaskGuide, check_solutions, failed, fits, notes_of, solution_to_give, take_over
+from lyceum.guidance.base import TaskGuide, check_solutions, failed, graded, notes_of, solution_to_give, start_with
 
 
 @dataclass
@@ -20,20 +19,20 @@ class GHPONote:
     """Hints given to a task's group.
 
     Attributes:
-        failed: whether all samples without help were incorrect.
         cold: whether the stage was in its cold start.
         hints: number of shares that give something.
         asked: shares that were given.
-        too_long: number of hints that exceed the model's context.
+        too_long: number of hints that were tried and exceed the model's context.
         solved_at: the share under which a sample was correct; None where none was.
+        failed: whether all samples without help were incorrect; set by ``observe``.
     """
 
-    failed: bool
     cold: bool
     hints: int
     asked: list[float] = field(default_factory=list)
     too_long: int = 0
     solved_at: float | None = None
+    failed: bool = False
 
 
 class GHPO(GuidanceSettings):
@@ -82,41 +81,47 @@ class GHPOGuide(TaskGuide):
                 given = count
         return hints
 
-    async def roll(self, rollout: Rollout, task: Task, context: Context) -> Tree:
-        cold = context.step < self.settings.cold_start_steps
-        hints = self.hints(task)
-        with context.returning() if hints and not cold else nullcontext():
-            tree = await rollout(task, context)
-        note = tree.metadata["ghpo"] = GHPONote(failed(tree), cold, len(hints))
-        if hints and not cold and note.failed:
-            await self.refine(rollout, tree, hints, context, note)
-        return tree
+    async def roll(self, rollout: Rollout, context: Context, start: Node, n: int | None) -> list[Node]:
+        hints = self.hints(context.task)
+        note = GHPONote(cold=context.step < self.settings.cold_start_steps, hints=len(hints))
+        context.tree.note("ghpo", note)
+        leaves = await rollout(context, start, n)
+        if not hints or note.cold:
+            return leaves
+        await context.grade(leaves)
+        return await self.refine(rollout, context, start, n, hints, note) or leaves if failed(leaves) else leaves
 
     async def refine(
-        self, rollout: Rollout, tree: Tree, hints: Sequence[tuple[float, Hint]], context: Context, note: GHPONote
-    ) -> None:
-        """Roll the group out again with more and more of the solution; the last group is used for the task."""
-        final: Tree | None = None
-        fitting = [(share, hint) for share, hint in hints if fits(self.source.hinted(tree.task, hint), context)]
-        note.too_long = len(hints) - len(fitting)
-        for share, hint in fitting:
+        self,
+        rollout: Rollout,
+        context: Context,
+        start: Node,
+        n: int | None,
+        hints: Sequence[tuple[float, Hint]],
+        note: GHPONote,
+    ) -> list[Node]:
+        """Roll the group out again with more and more of the solution; returns the last graded group."""
+        final: list[Node] = []
+        for share, hint in hints:
+            hinted = start_with(hint, context, self.source, start)
+            if hinted is None:
+                note.too_long += 1
+                continue
             if context.budget_left <= 0:
                 break
-            with nullcontext() if hint is fitting[-1][1] else context.returning():
-                helped = await rollout(self.source.hinted(tree.task, hint), context)
+            helped = await rollout(context, hinted, n)
+            await context.grade(helped)
             note.asked.append(share)
-            tree.sampled_tokens += helped.sampled_tokens
-            if helped.graded:
+            if graded(helped):
                 final = helped
                 note.solved_at = None if failed(helped) else share
             if not failed(helped):
                 break
-        if final is not None:
-            trained = final.trajectories
-            take_over(tree, final)
-            tree.chosen = trained
+        return final
 
     def observe(self, trees: Sequence[Tree]) -> None:
+        for tree, note in notes_of(trees, GHPONote):
+            note.failed = failed(tree.unaided)
         notes = [note for _, note in notes_of(trees, GHPONote)]
         refined = [note for note in notes if note.asked]
         metrics: dict[str, float] = {

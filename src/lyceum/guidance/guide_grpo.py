@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 from typing import ClassVar, Literal
 
@@ -12,9 +12,9 @@ from pydantic import Field
 
 from lyceum.core.settings import GuidanceSettings
 from lyceum.core.solution import ladder_of, levels_of
-from lyceum.core.tree import Node, Tree, is_right
+from lyceum.core.tree import Node, Tree, graft, is_right, solved
 from lyceum.core.types import Context, Guidance, Hint, Rollout, Task, TaskSource
-from lyceum.guidance.base import TaskGuide, check_ladders, failed, fits, notes_of, take_over
+from lyceum.guidance.base import TaskGuide, check_ladders, failed, graded, notes_of, start_with
 
 Keep = Literal["group", "right", "both"]
 
@@ -70,34 +70,34 @@ class GuideGRPO(TaskGuide):
     def __init__(self, settings: HintedSamples, source: TaskSource) -> None:
         self.settings, self.source = settings, source
 
-    async def roll(self, rollout: Rollout, task: Task, context: Context) -> Tree:
-        with context.returning():
-            tree = await rollout(task, context)
-        needed = failed(tree)
-        tree.metadata["guide-grpo"] = (
-            await self.help(tree, rollout, context) if needed else GuideNote("not needed", tree.solved)
-        )
-        return tree
+    async def roll(self, rollout: Rollout, context: Context, start: Node, n: int | None) -> list[Node]:
+        leaves = await rollout(context, start, n)
+        await context.grade(leaves)
+        note = GuideNote("not needed", solved(leaves))
+        if failed(leaves):
+            leaves, note = await self.help(rollout, context, start, n, leaves)
+        context.tree.note("guide-grpo", note)
+        return leaves
 
-    async def help(self, tree: Tree, rollout: Rollout, context: Context) -> GuideNote:
-        """Sample once more under a hint and choose what is trained; returns the result."""
-        unguided = tree.solved
-        hint = self.hint_for(tree.task)
+    async def help(
+        self, rollout: Rollout, context: Context, start: Node, n: int | None, own: list[Node]
+    ) -> tuple[list[Node], GuideNote]:
+        """Sample once more under a hint; returns what is trained, and the result."""
+        unguided = solved(own)
+        hint = self.hint_for(context.task)
         if hint is None:
-            return GuideNote("no hint", unguided)
+            return own, GuideNote("no hint", unguided)
         if context.budget_left <= 0:
-            return GuideNote("no budget", unguided)
-        hinted = replace(self.source.hinted(tree.task, hint), samples=self.settings.samples or tree.task.samples)
-        if not fits(hinted, context):
-            return GuideNote("too long", unguided)
-        helped = await rollout(hinted, context)
-        tree.sampled_tokens += helped.sampled_tokens
-        take_over(tree, helped)
-        own = tree.trajectories
-        grafted = [tree.graft(leaf, tree.root) for leaf in helped.graded]
-        tree.chosen = chosen(own, grafted, self.settings.keep)
+            return own, GuideNote("no budget", unguided)
+        hinted = start_with(hint, context, self.source, start)
+        if hinted is None:
+            return own, GuideNote("too long", unguided)
+        helped = await rollout(context, hinted, self.settings.samples or n)
+        await context.grade(helped)
+        grafted = [graft(leaf, hinted, start) for leaf in graded(helped)]
         right = sum(map(is_right, grafted))
-        return GuideNote("rescued" if right else "failed", unguided, right, len(grafted), hint)
+        note = GuideNote("rescued" if right else "failed", unguided, right, len(grafted), hint)
+        return chosen(own, grafted, self.settings.keep), note
 
     def hint_for(self, task: Task) -> Hint | None:
         levels = levels_of(ladder_of(task), self.settings.tiers)

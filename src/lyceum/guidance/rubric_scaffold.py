@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -13,18 +14,9 @@ from pydantic import Field
 
 from lyceum.core.rubric import Criterion, rubric_of
 from lyceum.core.settings import Composition, GuidanceSettings
-from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Context, Hint, Rollout, Sampling, Task, TaskSource
-from lyceum.guidance.base import (
-    CHECKED,
-    AroundContext,
-    TaskGuide,
-    fits,
-    leaks,
-    notes_of,
-    piecewise_lines,
-    prompt_with,
-)
+from lyceum.core.tree import Node, Tree, graft
+from lyceum.core.types import Context, Rollout, Task, TaskSource
+from lyceum.guidance.base import CHECKED, TaskGuide, leaks, notes_of, start_with
 from lyceum.utils.aio import gather
 from lyceum.utils.errors import RecipeError
 
@@ -61,10 +53,12 @@ class RubricScaffold(GuidanceSettings):
         return RubricScaffoldGuide(self, source)
 
     def check(self, stage: Composition) -> list[str]:
-        if self.treatment == "hinted":
+        if stage.rollout is None or stage.trajectories is not None:
             return []
-        because = "whose treatment 'unhinted' would show the criteria to the first piece alone"
-        return piecewise_lines(self.kind, stage, because)
+        return [
+            f"rollout.kind: got {stage.rollout.kind!r} with guidance 'rubric-scaffold', which shows each trajectory "
+            "other criteria; allowed: a rollout with a number of samples or trajectories"
+        ]
 
     def check_tasks(self, source: TaskSource) -> None:
         key = "guidance.rubric-scaffold"
@@ -86,18 +80,48 @@ class RubricScaffoldGuide(TaskGuide):
     def __init__(self, settings: RubricScaffold, source: TaskSource) -> None:
         self.settings, self.source = settings, source
 
-    async def roll(self, rollout: Rollout, task: Task, context: Context) -> Tree:
-        criteria = criteria_to_show(task, allow_leaks=self.settings.allow_leaks)
-        if not criteria:
-            tree = await rollout(task, context)
-            tree.metadata["rubric-scaffold"] = RubricNote(0)
-            return tree
-        scaffolded = Scaffolded(context, self.settings, self.source, criteria)
-        tree = await rollout(task, scaffolded)
-        if self.settings.treatment == "unhinted" and tree.chosen is None:
-            tree.chosen = [leaf for leaf in tree.trajectories if leaf.path()[0] is tree.root]
-        tree.metadata["rubric-scaffold"] = RubricNote(len(criteria), scaffolded.shown)
-        return tree
+    async def roll(self, rollout: Rollout, context: Context, start: Node, n: int | None) -> list[Node]:
+        criteria = criteria_to_show(context.task, allow_leaks=self.settings.allow_leaks)
+        if not criteria or n is None:
+            context.tree.note("rubric-scaffold", RubricNote(0))
+            return await rollout(context, start, n)
+        shown = [self.choose(i, n, len(criteria), context) for i in range(n)]
+        starts = {chosen: self.start(context, start, criteria, chosen) for chosen in shown}
+        together = Counter(starts[chosen] for chosen in shown)
+        share = context.budget_left // n
+        drawn = await gather(
+            rollout(context.share(share * size), hinted, size) for (_, hinted), size in together.items()
+        )
+        leaves: list[Node] = []
+        for (count, hinted), found in zip(together, drawn, strict=True):
+            if count and self.settings.treatment == "unhinted":
+                found = [graft(leaf, hinted, start) for leaf in found]
+            for leaf in found:
+                leaf.stats["criteria"] = count
+            leaves += found
+        context.tree.note("rubric-scaffold", RubricNote(len(criteria), [starts[chosen][0] for chosen in shown]))
+        return leaves
+
+    def choose(self, i: int, n: int, criteria: int, context: Context) -> tuple[int, ...]:
+        """Indices of the criteria that sample ``i`` of ``n`` is shown."""
+        settings = self.settings
+        share = share_shown(i, n, context.progress, start=settings.start, steepness=settings.steepness)
+        count = round(share * criteria)
+        if settings.order == "listed":
+            return tuple(range(count))
+        return tuple(sorted(random.Random(context.seed("rubric", i)).sample(range(criteria), count)))
+
+    def start(
+        self, context: Context, start: Node, criteria: Sequence[Criterion], chosen: tuple[int, ...]
+    ) -> tuple[int, Node]:
+        """(criteria shown, start with them in its prompt): the chosen ones, or as many as fit in the context."""
+        while chosen:
+            hint = self.source.rubric_hint(context.task, [criteria[number] for number in chosen])
+            hinted = start_with(hint, context, self.source, start)
+            if hinted is not None:
+                return len(chosen), hinted
+            chosen = chosen[:-1]
+        return 0, start
 
     def observe(self, trees: Sequence[Tree]) -> None:
         notes = notes_of(trees, RubricNote)
@@ -111,69 +135,6 @@ class RubricScaffoldGuide(TaskGuide):
                 shown = any(node.stats.get("criteria") for node in leaf.path())
                 outcomes["with_criteria" if shown else "without"].append(outcome)
         self._metrics = metrics | {f"outcome/{name}": fmean(values) for name, values in outcomes.items() if values}
-
-
-class Scaffolded(AroundContext):
-    """Where a rollout requests samples of the task's prompt, draws each under the prompt with its share of criteria."""
-
-    def __init__(
-        self, inner: Context, settings: RubricScaffold, source: TaskSource, criteria: Sequence[Criterion]
-    ) -> None:
-        super().__init__(inner)
-        self.settings, self.source, self.criteria = settings, source, criteria
-        self.shown: list[int] = []
-        self._prompts: dict[tuple[int, ...], Node] = {}
-
-    async def extend(self, node: Node, n: int, sampling: Sampling | None = None, *, keep: bool = False) -> list[Node]:
-        tree = self.tree_of(node)
-        if tree is None:
-            return await self.inner.extend(node, n, sampling, keep=keep)
-        places: dict[tuple[int, ...], list[int]] = {}
-        for i in range(n):
-            places.setdefault(self.fitting(tree.task, self.choose(i, n)), []).append(i)
-        prompts = {chosen: self.prompt(tree, chosen) for chosen in places}
-        drawn = await gather(
-            self.inner.extend(prompts[chosen], len(at), sampling, keep=keep) for chosen, at in places.items()
-        )
-        samples = {
-            i: leaf
-            for at, leaves in zip(places.values(), drawn, strict=True)
-            for i, leaf in zip(at, leaves, strict=True)
-        }
-        for chosen, at in places.items():
-            for i in at:
-                if chosen and self.settings.treatment == "unhinted":
-                    samples[i] = tree.graft(samples[i], tree.root)
-                samples[i].stats["criteria"] = len(chosen)
-        return [samples[i] for i in range(n)]
-
-    def choose(self, i: int, n: int) -> tuple[int, ...]:
-        """Indices of the criteria that sample ``i`` of ``n`` is shown."""
-        settings = self.settings
-        share = share_shown(i, n, self.progress, start=settings.start, steepness=settings.steepness)
-        count = round(share * len(self.criteria))
-        if settings.order == "listed":
-            return tuple(range(count))
-        seed = self.seed("rubric", len(self.shown))
-        return tuple(sorted(random.Random(seed).sample(range(len(self.criteria)), count)))
-
-    def fitting(self, task: Task, chosen: tuple[int, ...]) -> tuple[int, ...]:
-        """The chosen criteria, or the first of them that fit in the model's context."""
-        while chosen and not fits(self.source.hinted(task, self.hint(task, chosen)), self.inner):
-            chosen = chosen[:-1]
-        self.shown.append(len(chosen))
-        return chosen
-
-    def hint(self, task: Task, chosen: tuple[int, ...]) -> Hint:
-        return self.source.rubric_hint(task, [self.criteria[number] for number in chosen])
-
-    def prompt(self, tree: Tree, chosen: tuple[int, ...]) -> Node:
-        """The task's prompt with some criteria; the same node for the same criteria."""
-        if not chosen:
-            return tree.root
-        if chosen not in self._prompts:
-            self._prompts[chosen] = prompt_with(tree, self.inner, self.source, self.hint(tree.task, chosen))
-        return self._prompts[chosen]
 
 
 def criteria_to_show(task: Task, *, allow_leaks: bool) -> list[Criterion]:

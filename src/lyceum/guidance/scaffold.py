@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import Field
@@ -14,17 +13,17 @@ from pydantic import Field
 from lyceum.core.component import require_keys
 from lyceum.core.settings import Composition, GuidanceSettings
 from lyceum.core.solution import ladder_of, levels_of
-from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Context, Hint, Rollout, Sampling, Task, TaskSource
+from lyceum.core.tree import Node, Tree, graft
+from lyceum.core.types import Context, Hint, Rollout, TaskSource
 from lyceum.guidance.base import (
-    AroundContext,
     TaskGuide,
     check_ladders,
     failed,
-    fits,
+    graded,
+    instead,
     notes_of,
+    start_with,
     success,
-    take_over,
 )
 from lyceum.utils.aio import gather
 
@@ -34,22 +33,22 @@ class ScaffoldNote:
     """Hints given to a task's group.
 
     Attributes:
-        failed: whether all samples without help were incorrect.
         exempt: whether the stage was still in its exempt period without hints.
         levels: number of levels of the task's ladder.
         asked: number of samples under a hint of each tier.
-        too_long: number of levels that exceed the model's context.
+        too_long: number of levels that were tried and exceed the model's context.
         solved_by: tier of the lowest level under which a sample was correct; None where none was.
         hints: hint texts of the correct samples that are trained.
+        failed: whether all samples without help were incorrect; set by ``observe``.
     """
 
-    failed: bool
     exempt: bool
     levels: int
     asked: dict[str, int] = field(default_factory=dict)
     too_long: int = 0
     solved_by: str | None = None
     hints: list[str] = field(default_factory=list)
+    failed: bool = False
 
 
 class Scaffold(GuidanceSettings):
@@ -100,71 +99,64 @@ class ScaffoldGuide(TaskGuide):
         self.settings, self.source = settings, source
         self.failures: dict[str, int] = {}
 
-    async def roll(self, rollout: Rollout, task: Task, context: Context) -> Tree:
-        settings = self.settings
+    async def roll(self, rollout: Rollout, context: Context, start: Node, n: int | None) -> list[Node]:
+        task, settings = context.task, self.settings
         levels = levels_of(ladder_of(task), settings.tiers)
-        exempt = context.progress < settings.exempt
-        open_gate = not exempt and self.failures.get(task.id, 0) + 1 >= settings.stalled_after
-        with context.returning() if levels and open_gate else nullcontext():
-            tree = await rollout(task, context)
-        note = tree.metadata["scaffold"] = ScaffoldNote(failed(tree), exempt, len(levels))
-        if levels and open_gate and note.failed:
-            await self.climb(rollout, tree, levels, context, note)
-        return tree
+        note = ScaffoldNote(exempt=context.progress < settings.exempt, levels=len(levels))
+        context.tree.note("scaffold", note)
+        leaves = await rollout(context, start, n)
+        if levels and not note.exempt and self.failures.get(task.id, 0) + 1 >= settings.stalled_after:
+            await context.grade(leaves)
+            if failed(leaves):
+                return await self.climb(Climb(rollout, context, start, levels, note), leaves)
+        return leaves
 
-    async def climb(
-        self, rollout: Rollout, tree: Tree, levels: Sequence[Hint], context: Context, note: ScaffoldNote
-    ) -> None:
+    async def climb(self, climb: Climb, leaves: Sequence[Node]) -> list[Node]:
         """Find the smallest hints that suffice, and replace failed trajectories by their successes."""
-        fitting = [hint for hint in levels if fits(self.source.hinted(tree.task, hint), context)]
-        note.too_long = len(levels) - len(fitting)
         search = self.one_by_one if self.settings.search == "one-by-one" else self.together
-        tried = await search(rollout, tree.task, fitting, context)
-        note.asked = dict(Counter(hint.tier for hint, _ in tried))
-        tree.sampled_tokens += sum(helped.sampled_tokens for _, helped in tried)
-        found = [(hint, helped, leaf) for hint, helped in tried if (leaf := success(helped)) is not None]
-        found = found[: self.settings.replaced]
-        note.solved_by = found[0][0].tier if found else None
-        note.hints = [hint.text for hint, _, _ in found]
-        wrong = tree.graded
-        places = random.Random(context.seed("scaffold", "replaced")).sample(wrong, min(len(found), len(wrong)))
-        for place, (hint, helped, leaf) in zip(places, found, strict=False):
+        tried = await search(climb)
+        note, context, start = climb.note, climb.context, climb.start
+        note.asked = dict(Counter(one.hint.tier for one in tried))
+        found = [(one, leaf) for one in tried if (leaf := success(one.leaves)) is not None][: self.settings.replaced]
+        note.solved_by = found[0][0].hint.tier if found else None
+        note.hints = [one.hint.text for one, _ in found]
+        wrong = graded(leaves)
+        places = random.Random(context.seed("scaffold", start.address)).sample(wrong, min(len(found), len(wrong)))
+        for place, (one, leaf) in zip(places, found, strict=False):
             if self.settings.treatment == "unhinted":
-                tree.chosen = tree.trajectories  # the hinted success replaces a failed one
-                leaf = tree.graft(leaf, tree.root)
-                leaf.stats["hint"] = hint
-            else:
-                take_over(tree, helped)
-            tree.replace(place, leaf)
+                leaf = graft(leaf, one.start, start)
+                leaf.stats["hint"] = one.hint
+            leaves = instead(leaves, place, leaf)
+        return list(leaves)
 
-    async def one_by_one(
-        self, rollout: Rollout, task: Task, levels: Sequence[Hint], context: Context
-    ) -> list[tuple[Hint, Tree]]:
-        tried: list[tuple[Hint, Tree]] = []
+    async def one_by_one(self, climb: Climb) -> list[Attempt]:
+        tried: list[Attempt] = []
         missing = self.settings.replaced
-        for hint in levels:
-            if not missing or context.budget_left <= 0:
+        for hint in climb.levels:
+            if not missing or climb.context.budget_left <= 0:
                 break
-            with nullcontext() if hint is levels[-1] else context.returning():
-                tried.append((hint, await self.attempt(rollout, task, hint, context)))
-            missing -= success(tried[-1][1]) is not None
+            hinted = self.hinted(climb, hint)
+            if hinted is not None:
+                tried.append(await attempt(climb.rollout, climb.context, hint, hinted))
+                missing -= success(tried[-1].leaves) is not None
         return tried
 
-    async def together(
-        self, rollout: Rollout, task: Task, levels: Sequence[Hint], context: Context
-    ) -> list[tuple[Hint, Tree]]:
-        levels = levels[: context.budget_left]
-        if not levels:
-            return []
-        share = context.budget_left // len(levels)
-        helped = await gather(self.attempt(rollout, task, hint, WithShare(context, share)) for hint in levels)
-        return list(zip(levels, helped, strict=True))
+    async def together(self, climb: Climb) -> list[Attempt]:
+        context = climb.context
+        starts = [(hint, start) for hint in climb.levels if (start := self.hinted(climb, hint)) is not None]
+        starts = starts[: context.budget_left]
+        share = context.budget_left // max(1, len(starts))
+        return await gather(attempt(climb.rollout, context.share(share), hint, start) for hint, start in starts)
 
-    async def attempt(self, rollout: Rollout, task: Task, hint: Hint, context: Context) -> Tree:
-        return await rollout(replace(self.source.hinted(task, hint), samples=1), context)
+    def hinted(self, climb: Climb, hint: Hint) -> Node | None:
+        start = start_with(hint, climb.context, self.source, climb.start)
+        climb.note.too_long += start is None
+        return start
 
     def observe(self, trees: Sequence[Tree]) -> None:
         notes = notes_of(trees, ScaffoldNote)
+        for tree, note in notes:
+            note.failed = failed(tree.unaided)
         if self.settings.stalled_after > 1:
             for tree, note in notes:
                 if note.failed:
@@ -193,18 +185,27 @@ class ScaffoldGuide(TaskGuide):
         self.failures = dict(state["failures"])
 
 
-class WithShare(AroundContext):
-    """A context for one of several concurrent rollouts, with its own share of the task's budget."""
+@dataclass(frozen=True)
+class Climb:
+    """What a failed task's search for a hint needs."""
 
-    def __init__(self, inner: Context, tokens: int) -> None:
-        super().__init__(inner)
-        self.tokens = tokens
+    rollout: Rollout
+    context: Context
+    start: Node
+    levels: Sequence[Hint]
+    note: ScaffoldNote
 
-    @property
-    def budget_left(self) -> int:
-        return max(0, min(self.tokens, self.inner.budget_left))
 
-    async def extend(self, node: Node, n: int, sampling: Sampling | None = None, *, keep: bool = False) -> list[Node]:
-        drawn = await super().extend(node, n, sampling, keep=keep)
-        self.tokens -= sum(len(child.tokens) for child in drawn)
-        return drawn
+@dataclass(frozen=True)
+class Attempt:
+    """One graded sample under a hint, from a start with the hint in its prompt."""
+
+    hint: Hint
+    start: Node
+    leaves: list[Node]
+
+
+async def attempt(rollout: Rollout, context: Context, hint: Hint, start: Node) -> Attempt:
+    leaves = await rollout(context, start, 1)
+    await context.grade(leaves)
+    return Attempt(hint, start, leaves)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Annotated, Any, Literal
 
@@ -12,8 +12,9 @@ from pydantic import Field
 
 from lyceum.core.component import of_kind, require_keys, slot
 from lyceum.core.settings import Composition, GuidanceSettings, RolloutSettings
-from lyceum.core.tree import DirectSamples, Node, Tree, is_right
-from lyceum.core.types import Context, Continuation, Origin, Rollout, Task, TaskSource
+from lyceum.core.steps import write_texts
+from lyceum.core.tree import DirectSamples, Node, Tree, is_right, solved
+from lyceum.core.types import Context, Continuation, Origin, Rollout, TaskSource
 from lyceum.guidance.base import TaskGuide, notes_of
 
 Solution = dict[str, Any]
@@ -74,53 +75,40 @@ class SolutionCache(TaskGuide):
         self.direct: Rollout = settings.direct.build()
         self.solutions: dict[str, list[Solution]] = {}
 
-    async def roll(self, rollout: Rollout, task: Task, context: Context) -> Tree:
+    async def roll(self, rollout: Rollout, context: Context, start: Node, n: int | None) -> list[Node]:
         # Read here and changed in ``observe`` alone: results do not depend on which task finishes first.
-        if solutions := self.solutions.get(task.id):
-            return await self.replay(task, solutions, context)
+        if solutions := self.solutions.get(context.task.id):
+            return await self.replay(solutions, context, start, n)
         if not self.settings.tests:
-            return noted(await rollout(task, context), None, "search")
-        with context.returning():
-            test = await self.sample(task, self.settings.tests, context)
-        if test.solved is None or test.solved <= self.settings.hard:
-            tree = await rollout(task, context)
-            tree.sampled_tokens += test.sampled_tokens
-            return noted(tree, test.solved, "search")
+            note(context, None, "search")
+            return await rollout(context, start, n)
+        before = len(start.children)
+        test = await self.direct(context, start, self.settings.tests)
+        await context.grade(test)
+        accuracy = solved(test)
+        if accuracy is None or accuracy <= self.settings.hard:
+            note(context, accuracy, "search")
+            del start.children[before:]  # the tree is the search's
+            return await rollout(context, start, n)
         if self.settings.easy == "drop":
-            solved, test.chosen = test.solved, []
-            return noted(test, solved, "dropped")
-        return noted(await self.made_up(test, context), test.solved, "direct")
-
-    async def made_up(self, test: Tree, context: Context) -> Tree:
-        """The samples of the test, filled up to a group."""
-        missing = self.group(test.task) - self.settings.tests
+            note(context, accuracy, "dropped")
+            return []
+        note(context, accuracy, "direct")
+        missing = self.group(n) - self.settings.tests
         if missing > 0 and context.budget_left > 0:
-            more = await self.sample(test.task, missing, context)
-            # Below the task's own prompt: trajectories below another count as helped, not as solutions of the task.
-            test.chosen = [*test.trajectories, *more.trajectories]
-            for child in list(more.root.children):
-                child.move(test.root)
-            test.roots += more.roots[1:]
-            test.sampled_tokens += more.sampled_tokens
+            test += await self.direct(context, start, missing)
         return test
 
-    async def replay(self, task: Task, solutions: Sequence[Solution], context: Context) -> Tree:
+    async def replay(self, solutions: Sequence[Solution], context: Context, start: Node, n: int | None) -> list[Node]:
         """A group of direct samples, the first of which are replaced by the cached solutions."""
-        with context.returning():
-            tree = await self.sample(task, self.group(task), context)
-        solved, own = tree.solved, tree.trajectories
-        restored = [restore(tree.root, solution, context) for solution in solutions[: len(own)]]
-        await context.grade(restored)
-        tree.chosen = [*restored, *own[len(restored) :]]
-        return noted(tree, solved, "cache", len(restored))
+        own = await self.direct(context, start, self.group(n))
+        await context.grade(own)
+        restored = [restore(start, solution, context) for solution in solutions[: len(own)]]
+        note(context, solved(own), "cache", len(restored))
+        return [*restored, *own[len(restored) :]]
 
-    async def sample(self, task: Task, n: int, context: Context) -> Tree:
-        tree = await self.direct(replace(task, samples=n), context)
-        tree.task = task  # as it was drawn, not as a test of it
-        return tree
-
-    def group(self, task: Task) -> int:
-        return task.samples or Composition(rollout=self.settings.direct).samples or 8
+    def group(self, n: int | None) -> int:
+        return n or Composition(rollout=self.settings.direct).samples or 8
 
     def observe(self, trees: Sequence[Tree]) -> None:
         notes = notes_of(trees, SearchNote)
@@ -154,7 +142,7 @@ class SolutionCache(TaskGuide):
                 found.setdefault(tuple(solution["tokens"]), solution)
         self.solutions.pop(tree.task.id, None)
         if found:
-            self.solutions[tree.task.id] = list(found.values())[: self.group(tree.task)]
+            self.solutions[tree.task.id] = list(found.values())[: self.group(tree.task.samples)]
 
     def state_dict(self) -> dict[str, Any]:
         return {"solutions": {id: [dict(one) for one in found] for id, found in self.solutions.items()}}
@@ -164,12 +152,12 @@ class SolutionCache(TaskGuide):
         self.solutions = {id: [dict(one) for one in found] for id, found in state["solutions"].items()}
 
 
-def noted(
-    tree: Tree, direct: float | None, by: Literal["search", "cache", "direct", "dropped"], cached: int = 0
-) -> Tree:
-    tree.direct = DirectSamples(direct)
-    tree.metadata |= {"direct": direct, "search-where-hard": SearchNote(by, cached)}
-    return tree
+def note(
+    context: Context, direct: float | None, by: Literal["search", "cache", "direct", "dropped"], cached: int = 0
+) -> None:
+    context.tree.direct = DirectSamples(direct)
+    context.tree.note("direct", direct)
+    context.tree.note("search-where-hard", SearchNote(by, cached))
 
 
 def flattened(leaf: Node) -> Solution | None:
@@ -187,10 +175,11 @@ def flattened(leaf: Node) -> Solution | None:
     }
 
 
-def restore(root: Node, solution: Solution, context: Context) -> Node:
-    """A cached solution as a trajectory below a prompt, written by the policy as it was then."""
+def restore(start: Node, solution: Solution, context: Context) -> Node:
+    """A cached solution as a trajectory below ``start``, written by the policy as it was then."""
     runs = (list(solution[name]) for name in ("tokens", "behaviour_logprob", "model_logprob", "version"))
     drawn = Continuation(*runs, finish=solution["finish"])
-    leaf = root.add_drawn(drawn, context.decode(drawn.tokens))
+    leaf = start.add_drawn(drawn)
+    write_texts([leaf], context.decode, terminal=True)
     leaf.stats["cached"] = drawn.version[-1]
     return leaf

@@ -12,17 +12,15 @@ from lyceum.core.component import require_keys
 from lyceum.core.settings import Composition, GuidanceSettings
 from lyceum.core.solution import Solution
 from lyceum.core.tree import Node, Tree, is_right
-from lyceum.core.types import Context, Grade, Rollout, Sampling, Task, TaskSource
+from lyceum.core.types import Context, Rollout, TaskSource
 from lyceum.guidance._item_response import fit
 from lyceum.guidance.base import (
-    AroundContext,
     TaskGuide,
     check_solutions,
-    fits,
+    graded,
     notes_of,
-    piecewise_lines,
-    prompt_with,
     solution_to_give,
+    start_with,
 )
 
 
@@ -58,13 +56,17 @@ class Seele(GuidanceSettings):
         return SeeleGuide(self, source)
 
     def check(self, stage: Composition) -> list[str]:
-        lines = piecewise_lines(self.kind, stage, "which grades a round's trajectories before it draws the next")
-        if stage.samples is None or stage.samples >= self.rounds:
-            return lines
+        wanted = stage.trajectories
+        if wanted is None and stage.rollout is not None:
+            return [
+                f"rollout.kind: got {stage.rollout.kind!r} with guidance 'seele', which shares trajectories out over "
+                "its rounds; allowed: a rollout with a number of samples or trajectories"
+            ]
+        if wanted is None or wanted >= self.rounds:
+            return []
         return [
-            *lines,
-            f"guidance.seele.rounds: got {self.rounds} with rollout.samples {stage.samples}; allowed: at most as many "
-            "rounds as samples (4 of 8 samples each in the paper)",
+            f"guidance.seele.rounds: got {self.rounds} with {wanted} trajectories per task (rollout); allowed: at most "
+            "as many rounds (4 of 8 samples each in the paper)"
         ]
 
     def check_tasks(self, source: TaskSource) -> None:
@@ -78,19 +80,38 @@ class SeeleGuide(TaskGuide):
         self.settings, self.source = settings, source
         self.shares: dict[str, float] = {}
 
-    async def roll(self, rollout: Rollout, task: Task, context: Context) -> Tree:
+    async def roll(self, rollout: Rollout, context: Context, start: Node, n: int | None) -> list[Node]:
+        task = context.task
         solution = solution_to_give(self.source, task, allow_leaks=self.settings.allow_leaks)
-        if solution is None:
-            tree = await rollout(task, context)
-            tree.metadata["seele"] = SeeleNote()
-            return tree
+        if solution is None or n is None:
+            context.tree.note("seele", SeeleNote())
+            return await rollout(context, start, n)
         # The first time everything but the last step is given: the model is assumed to need it.
-        start = self.shares.get(task.id, (solution.total - 1) / solution.total)
-        rounds = Rounds(context, self.settings, self.source, solution, start)
-        tree = await rollout(task, rounds)
-        rounds.close()
-        tree.metadata["seele"] = SeeleNote(rounds.seen, rounds.share)
-        return tree
+        share = self.shares.get(task.id, (solution.total - 1) / solution.total)
+        seen: list[tuple[float, float]] = []
+        leaves: list[Node] = []
+        for size in split(n, self.settings.rounds):
+            given, hinted = self.start(context, start, solution, share)
+            left = context.budget_left * size // (n - len(leaves)) if len(leaves) < n else context.budget_left
+            drawn = await rollout(context.share(left), hinted, size)
+            await context.grade(drawn)
+            leaves += drawn
+            if known := graded(drawn):
+                seen.append((given, sum(map(is_right, known)) / len(known)))
+                curve = fit([share for share, _ in seen], [accuracy for _, accuracy in seen])
+                share = curve.share_at(self.settings.target)
+        context.tree.note("seele", SeeleNote(seen, share))
+        return leaves
+
+    def start(self, context: Context, start: Node, solution: Solution, share: float) -> tuple[float, Node]:
+        """(share that is given, start with it): as many whole steps as the share has and the context holds."""
+        count = solution.count(share)
+        while count:
+            hinted = start_with(solution.hint(count), context, self.source, start)
+            if hinted is not None:
+                return count / solution.total, hinted
+            count -= 1
+        return 0.0, start
 
     def observe(self, trees: Sequence[Tree]) -> None:
         notes = notes_of(trees, SeeleNote)
@@ -109,74 +130,6 @@ class SeeleGuide(TaskGuide):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         require_keys("guidance.seele", given=state, needed=self.state_dict())
         self.shares = dict(state["shares"])
-
-
-class Rounds(AroundContext):
-    """Where a rollout requests samples of the task's prompt, draws them in rounds, each under a prompt with a hint.
-
-    A round is graded before the next one is drawn, so that a reward over a whole set of samples gets one round.
-    """
-
-    def __init__(self, inner: Context, settings: Seele, source: TaskSource, solution: Solution, share: float) -> None:
-        super().__init__(inner)
-        self.settings, self.source, self.solution, self.share = settings, source, solution, share
-        self.seen: list[tuple[float, float]] = []
-        """(actual share given, accuracy) of each round."""
-        self._last: tuple[float, list[Node]] | None = None
-        self._prompts: dict[int, Node] = {}
-
-    async def extend(self, node: Node, n: int, sampling: Sampling | None = None, *, keep: bool = False) -> list[Node]:
-        tree = self.tree_of(node)
-        if tree is None:
-            return await self.inner.extend(node, n, sampling, keep=keep)
-        leaves: list[Node] = []
-        sizes = split(n, self.settings.rounds)
-        for number, size in enumerate(sizes):
-            self.close()
-            count = self.fitting(tree.task, self.solution.count(self.share))
-            drawn = await self.inner.extend(self.prompt(tree, count), size, sampling, keep=keep)
-            leaves += drawn
-            self._last = count / self.solution.total, drawn
-            if number + 1 < len(sizes):
-                with self.inner.returning():
-                    await self.inner.grade(drawn)
-        return leaves
-
-    async def grade(self, leaves: Sequence[Node]) -> list[Grade]:
-        """Grade the leaves of a round that has no grades yet; the others are graded already."""
-        new = [leaf for leaf in leaves if leaf.grade is None]
-        if new:
-            await self.inner.grade(new)
-        return [leaf.grade for leaf in leaves if leaf.grade is not None]
-
-    def close(self) -> None:
-        """Store the last round's accuracy and predict the share that gives the next one the target accuracy.
-
-        A round without graded samples is ignored.
-        """
-        if self._last is None:
-            return
-        share, drawn = self._last
-        self._last = None
-        graded = [leaf for leaf in drawn if leaf.grade is not None and leaf.grade.outcome is not None]
-        if graded:
-            self.seen.append((share, sum(map(is_right, graded)) / len(graded)))
-            curve = fit([share for share, _ in self.seen], [accuracy for _, accuracy in self.seen])
-            self.share = curve.share_at(self.settings.target)
-
-    def fitting(self, task: Task, count: int) -> int:
-        """This many steps, or as many as fit in the model's context."""
-        while count and not fits(self.source.hinted(task, self.solution.hint(count)), self.inner):
-            count -= 1
-        return count
-
-    def prompt(self, tree: Tree, count: int) -> Node:
-        """The task's prompt with the first ``count`` steps of its solution; the same node for the same count."""
-        if not count:
-            return tree.root
-        if count not in self._prompts:
-            self._prompts[count] = prompt_with(tree, self.inner, self.source, self.solution.hint(count))
-        return self._prompts[count]
 
 
 def split(n: int, rounds: int) -> list[int]:

@@ -42,7 +42,7 @@ def add_demonstration(prompt: Node, tokens: Sequence[int], text: str, max_comple
 
 def demonstrated(policy: Policy, trace: Trace, max_completion_tokens: int | None = None) -> Tree:
     """A prompt with one completion to imitate below it, ungraded."""
-    tree = Tree(Task(trace.task, trace.messages), [Node(None, policy.render(trace.messages), Origin.PROMPT)])
+    tree = Tree(Task(trace.task, trace.messages), [Node.prompt(policy.render(trace.messages))])
     tokens = policy.encode(trace.text) if trace.tokens is None else trace.tokens
     tree.chosen = [add_demonstration(tree.root, tokens, trace.text, max_completion_tokens)]
     return tree

@@ -1,6 +1,6 @@
 """Parts of a reward, and how they add up.
 
-A part is a grader (``async (task, leaves) -> list[Grade]``) with a weight. Parts are summed; where one of them
+A part is a grader (``async (task, leaves, context) -> list[Grade]``) with a weight. Parts are summed; where one of them
 abstains, the trajectory is ungraded, and the reason names the part.
 """
 
@@ -11,14 +11,14 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel
 
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, Task, TaskSource
+from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.core.user_files import describe
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.numbers import real
@@ -26,7 +26,7 @@ from lyceum.utils.numbers import real
 _code_allowed: ContextVar[bool] = ContextVar("lyceum_code_allowed", default=False)
 
 
-def combine(parts: Sequence[RewardSettings], source: TaskSource) -> Grader:
+def combine(parts: Sequence[RewardSettings], source: TaskSource) -> Combined:
     """The grader that runs every part concurrently and adds them up.
 
         outcome = sum_p weight_p * part_p
@@ -50,20 +50,40 @@ def combine(parts: Sequence[RewardSettings], source: TaskSource) -> Grader:
             "one that judges, for example kind 'task'"
         )
 
-    async def grade(task: Task, leaves: Sequence[Node]) -> list[Grade]:
+    return Combined(
+        judging,
+        shaping,
+        weights,
+        asks_model=any(part.asks_model for part in parts),
+    )
+
+
+@dataclass(frozen=True)
+class Combined:
+    """A grader of weighted parts.
+
+    Attributes:
+        judging: parts that are asked first, by name.
+        shaping: parts that are told the verdicts of these.
+        weights: of all parts, in the order in which they are logged.
+        asks_model: whether one of them asks the run's model.
+    """
+
+    judging: Mapping[str, Callable[..., Any]]
+    shaping: Mapping[str, Callable[..., Any]]
+    weights: Mapping[str, float]
+    asks_model: bool = False
+
+    async def __call__(self, task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
         async def ask(graders: Mapping[str, Any], *further: Any) -> dict[str, list[Grade]]:
-            found = await asyncio.gather(*(_ask(graders[name], task, leaves, *further) for name in graders))
+            found = await asyncio.gather(*(_ask(graders[name], task, leaves, context, *further) for name in graders))
             return dict(zip(graders, found, strict=True))
 
-        columns = await ask(judging)
-        if shaping:
-            columns |= await ask(shaping, [verdict_of(row) for row in zip(*columns.values(), strict=True)])
-        return [
-            add_up({name: columns[name][i] for name in names}, [weights[name] for name in names])
-            for i in range(len(leaves))
-        ]
-
-    return grade
+        columns = await ask(self.judging)
+        if self.shaping:
+            columns |= await ask(self.shaping, [verdict_of(row) for row in zip(*columns.values(), strict=True)])
+        weights = list(self.weights.values())
+        return [add_up({name: columns[name][i] for name in self.weights}, weights) for i in range(len(leaves))]
 
 
 def verdict_of(grades: Sequence[Grade]) -> bool | None:
@@ -111,10 +131,12 @@ def add_up(grades: Mapping[str, Grade], weights: Sequence[float]) -> Grade:
     return Grade(outcome, right, steps=tuple(sorted(steps.items())), parts=named, reason=reason, answered=answered)
 
 
-async def _ask(grader: Callable[..., Any], task: Task, leaves: Sequence[Node], *further: Any) -> list[Grade]:
+async def _ask(
+    grader: Callable[..., Any], task: Task, leaves: Sequence[Node], context: GradingContext, *further: Any
+) -> list[Grade]:
     """The part's grades, or ungraded with its failure as the reason."""
     try:
-        grades: list[Grade] = await grader(task, leaves, *further)
+        grades: list[Grade] = await grader(task, leaves, context, *further)
     except Exception as error:
         return [Grade.ungraded(describe(error))] * len(leaves)
     if len(grades) != len(leaves):
@@ -136,7 +158,7 @@ def _checked(grade: Grade) -> Grade:
 def each(score: Callable[[Task, Node], Grade]) -> Grader:
     """A grader from a fast function of one trajectory, run in the caller's loop; an exception affects one grade."""
 
-    async def grade(task: Task, leaves: Sequence[Node]) -> list[Grade]:
+    async def grade(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
         grades: list[Grade] = []
         for leaf in leaves:
             try:

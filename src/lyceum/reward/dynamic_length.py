@@ -10,7 +10,7 @@ from pydantic import Field
 
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Origin, ShapingGrader, Task, TaskSource
+from lyceum.core.types import Grade, GradingContext, Origin, ShapingGrader, Task, TaskSource
 
 
 class DynamicLength(RewardSettings):
@@ -30,7 +30,9 @@ class DynamicLength(RewardSettings):
     def build(self, source: TaskSource) -> ShapingGrader:
         return self.score
 
-    async def score(self, task: Task, leaves: Sequence[Node], verdicts: Sequence[bool | None]) -> list[Grade]:
+    async def score(
+        self, task: Task, leaves: Sequence[Node], context: GradingContext, verdicts: Sequence[bool | None]
+    ) -> list[Grade]:
         lengths = [sum(len(n.tokens) for n in leaf.path() if n.origin is Origin.POLICY) for leaf in leaves]
         right = [length for length, verdict in zip(lengths, verdicts, strict=True) if verdict]
         target = None

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, Task, TaskSource
+from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.reward.base import each
 from lyceum.reward.pool import WorkerError, shared_pool
 from lyceum.utils.terminal import quoted
@@ -61,7 +61,7 @@ class Format(RewardSettings):
             except WorkerError as error:
                 return Grade.ungraded(str(error))
 
-        async def grade(task: Task, leaves: Sequence[Node]) -> list[Grade]:
+        async def grade(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
             return list(await asyncio.gather(*map(one, leaves)))
 
         return grade

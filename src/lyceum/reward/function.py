@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, Message, Task, TaskSource
+from lyceum.core.types import Grade, Grader, GradingContext, Message, Task, TaskSource
 from lyceum.reward._code import CodePart, abstained, accepted, check_parameters, failed
 from lyceum.utils.messages import text_parts
 from lyceum.utils.numbers import real
@@ -45,7 +45,7 @@ class Function(CodePart):
             except Exception as error:
                 return failed(error, self.function, task, given)
 
-        async def grade(task: Task, leaves: Sequence[Node]) -> list[Grade]:
+        async def grade(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
             return list(await asyncio.gather(*(one(task, leaf) for leaf in leaves)))
 
         return grade

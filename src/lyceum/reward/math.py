@@ -11,7 +11,7 @@ from pydantic import Field
 
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, Task, TaskSource
+from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.reward.base import right_answers, verdict
 from lyceum.reward.extract import WHOLE, Extract
 from lyceum.reward.pool import WorkerError, shared_pool
@@ -86,7 +86,7 @@ class Math(RewardSettings):
             except WorkerError as error:
                 return Grade.ungraded(str(error))
 
-        async def grade(task: Task, leaves: Sequence[Node]) -> list[Grade]:
+        async def grade(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
             return list(await asyncio.gather(*(one(task, leaf) for leaf in leaves)))
 
         return grade

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, ShapingGrader, Task, TaskSource
+from lyceum.core.types import Grade, GradingContext, ShapingGrader, Task, TaskSource
 
 
 class Repetition(RewardSettings):
@@ -29,7 +29,9 @@ class Repetition(RewardSettings):
     def build(self, source: TaskSource) -> ShapingGrader:
         return self.score
 
-    async def score(self, task: Task, leaves: Sequence[Node], verdicts: Sequence[bool | None]) -> list[Grade]:
+    async def score(
+        self, task: Task, leaves: Sequence[Node], context: GradingContext, verdicts: Sequence[bool | None]
+    ) -> list[Grade]:
         return [
             Grade(0.0 if verdict and self.wrong_only else -repeated_share(self._pieces(leaf), self.ngram))
             for leaf, verdict in zip(leaves, verdicts, strict=True)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, Task, TaskSource
+from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.reward._code import CodePart, accepted, check_parameters, failed
 from lyceum.reward.function import prompt_text
 from lyceum.utils.numbers import real
@@ -79,7 +79,7 @@ class Trl(CodePart):
             _keep_log(leaves, answer)
             return answer["rewards"]
 
-        async def grade(task: Task, leaves: Sequence[Node]) -> list[Grade]:
+        async def grade(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
             asked = (ask(number, task, leaves) for number in range(len(names)))
             columns = await asyncio.gather(*asked, return_exceptions=True)
             for number, (name, column) in enumerate(zip(names, columns, strict=True)):

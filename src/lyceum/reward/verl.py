@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, Task, TaskSource
+from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.reward._code import CodePart, abstained, accepted, check_parameters, failed
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.numbers import real
@@ -56,7 +56,7 @@ class Verl(CodePart):
             correct = self.correctness(answer["reward"], answer["correct"])
             return Grade(answer["reward"], correct, parts=answer["parts"])
 
-        async def grade(task: Task, leaves: Sequence[Node]) -> list[Grade]:
+        async def grade(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
             return list(await asyncio.gather(*(one(task, leaf) for leaf in leaves)))
 
         return grade

@@ -34,11 +34,8 @@ async def extend_all(
 
 
 async def extend_to_end(context: Context, asked: Iterable[tuple[Node, int, Sampling]]) -> list[Node]:
-    """Continue many nodes at once to the ends of their trajectories, and write their texts; requests as above."""
-    ends = [end for ends in await extend_all(context, asked, keep=False) for end in ends]
-    for end in ends:
-        write_texts([end], context.decode, terminal=True)
-    return ends
+    """Continue many nodes at once to the ends of their trajectories; requests as above."""
+    return [end for ends in await extend_all(context, asked, keep=False) for end in ends]
 
 
 def together(asked: Iterable[tuple[Node, int]]) -> list[tuple[Node, int]]:
@@ -62,14 +59,11 @@ def at_most(sampling: Sampling, tokens: int) -> Sampling:
     return sampling.model_copy(update={"max_completion_tokens": tokens})
 
 
-def affordable(sampling: Sampling, samples: int, context: Context) -> int:
-    """Maximum tokens per continuation when ``samples`` of them share what is left of the task's budget equally."""
-    return min(sampling.max_completion_tokens, max(1, context.budget_left // samples))
-
-
-def drawn_below(node: Node) -> int:
-    """Tokens between the prompt and the end of this node."""
-    return sum(len(above.tokens) for above in node.path()[1:])
+def affordable(sampling: Sampling, start: Node, samples: int, context: Context) -> Sampling:
+    """The same distribution, limited to what a trajectory through ``start`` may still write when ``samples`` of them
+    share what is left of the task's budget equally; at least one token."""
+    left = sampling.max_completion_tokens - start.written
+    return at_most(sampling, max(1, min(left, context.budget_left // samples)))
 
 
 def model_logprobs(leaf: Node) -> list[float]:
@@ -99,7 +93,7 @@ def end_before(leaf: Node, place: int, decode: Callable[[Sequence[int]], str]) -
         if at < len(node.tokens):
             return split(node, at, decode)
         at -= len(node.tokens)
-    raise ValueError(f"no token {place} in a completion of {drawn_below(leaf)} tokens")
+    raise ValueError(f"no token {place} in a completion of {len(leaf.completion_tokens)} tokens")
 
 
 def split(node: Node, at: int, decode: Callable[[Sequence[int]], str]) -> Node:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -13,7 +13,7 @@ from lyceum.core.component import kinds
 from lyceum.core.settings import Composition, RolloutSettings, Size
 from lyceum.core.steps import Grown, Steps, grow
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Context, Rollout, Sampling, Task
+from lyceum.core.types import Context, Rollout, Sampling
 from lyceum.utils.aio import gather
 from lyceum.utils.numbers import evenly
 
@@ -27,8 +27,6 @@ class Beam(RolloutSettings):
     tree search, in which each beam continues with the best of its own next steps only. Unlike there, the search ends
     once it has its trajectories, and no unfinished path is repeated to fill the beam.
     """
-
-    piecewise: ClassVar[bool] = True
 
     kind: Literal["beam"] = "beam"
     beams: int = Field(default=4, ge=1)
@@ -86,19 +84,15 @@ class Beam(RolloutSettings):
             )
         return lines + self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth)
 
-    async def roll(self, task: Task, context: Context) -> Tree:
-        tree = context.tree(task)
-        search = Search(self, context, tree, task.samples or self.trajectories or self.beams * self.width)
-        with context.returning():
-            await search.run()
-        tree = search.finish()
-        await context.grade(tree.trajectories)
-        return tree
+    async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
+        search = Search(self, context, start, n or self.trajectories or self.beams * self.width)
+        await search.run()
+        return search.finish()
 
 
 @dataclass(eq=False)
 class Subtree:
-    """One of a tree's independent searches: its open paths, best first, and how many are to be finished."""
+    """One of several independent searches: its open paths, best first, and how many are to be finished."""
 
     open: list[Node]
     wanted: int
@@ -111,12 +105,12 @@ class Subtree:
 
 
 class Search:
-    """One task's search."""
+    """One search."""
 
-    def __init__(self, settings: Beam, context: Context, tree: Tree, wanted: int) -> None:
-        self.settings, self.context, self.tree = settings, context, tree
+    def __init__(self, settings: Beam, context: Context, start: Node, wanted: int) -> None:
+        self.settings, self.context, self.start = settings, context, start
         shares = evenly(wanted, settings.subtrees)
-        self.subtrees = [Subtree([tree.root], share) for share in shares if share]
+        self.subtrees = [Subtree([start], share) for share in shares if share]
         self.finished: list[Node] = []
         self.rounds = self.drawn = self.dropped = 0
         self.ended = "finished"
@@ -133,11 +127,11 @@ class Search:
             self.rounds += 1
 
     def asked(self, going: Sequence[Subtree]) -> list[tuple[Subtree, Node, int]]:
-        """(subtree, path, next steps) of a round; below the prompt one request draws for all."""
+        """(subtree, path, next steps) of a round; below the start one request draws for all."""
         settings = self.settings
         first = settings.beams // settings.subtrees * settings.width
         return [
-            (subtree, node, first if node is self.tree.root else settings.width)
+            (subtree, node, first if node is self.start else settings.width)
             for subtree in going
             for node in subtree.open
         ]
@@ -155,12 +149,12 @@ class Search:
         ]
 
     def left(self, node: Node) -> int:
-        return self.settings.sampling.max_completion_tokens - len(node.completion_tokens)
+        return self.settings.sampling.max_completion_tokens - node.written
 
     async def draw(self, asked: Sequence[tuple[Subtree, Node, int]]) -> None:
         """Next steps of all paths at once, so that they share the engine's batch."""
         settings = self.settings
-        # Subtrees start at the same prompt; the engine computes tokens shared by the samples of one request only once.
+        # Subtrees start at the same node; the engine computes tokens shared by the samples of one request only once.
         together: dict[Node, list[tuple[Subtree, int]]] = {}
         for subtree, node, n in asked:
             together.setdefault(node, []).append((subtree, n))
@@ -171,7 +165,7 @@ class Search:
                 sum(n for _, n in shares),
                 settings.step,
                 settings.sampling,
-                depth_left=settings.depth - (len(node.path()) - 1),
+                depth_left=settings.depth - (len(node.path()) - len(self.start.path())),
             )
             for node, shares in together.items()
         )
@@ -211,18 +205,18 @@ class Search:
         for subtree in going:
             self.ended = "budget"
             for node in subtree.open:
-                if node is not self.tree.root:
+                if node is not self.start:
                     node.finish = "length"
                     self.finished.append(node)
             subtree.open = []
 
-    def finish(self) -> Tree:
-        self.tree.chosen = list(self.finished)
-        self.tree.metadata["beam"] = {
+    def finish(self) -> list[Node]:
+        counts = {
             "ended": self.ended,
             "rounds": self.rounds,
             "drawn": self.drawn,
             "dropped": self.dropped,
             "finished": len(self.finished),
         }
-        return self.tree
+        self.context.tree.note("beam", counts)
+        return self.finished

@@ -12,7 +12,7 @@ from pydantic import Field
 from lyceum.core.settings import Composition, RolloutSettings, Size
 from lyceum.core.steps import Grown, Steps, grow
 from lyceum.core.tree import Node, Tree, is_right
-from lyceum.core.types import Context, Rollout, Sampling, Task
+from lyceum.core.types import Context, Rollout, Sampling
 from lyceum.rollout._growth import at_most, extend_to_end
 from lyceum.utils.aio import gather
 
@@ -24,7 +24,6 @@ class BestFirst(RolloutSettings):
     here steps are text, nothing is refused before the end, and a finished incorrect trajectory is a dead end.
     """
 
-    piecewise: ClassVar[bool] = True
     test_time: ClassVar[Mapping[str, Any]] = {"until_right": False, "complete": True}
 
     kind: Literal["best-first"] = "best-first"
@@ -94,13 +93,11 @@ class BestFirst(RolloutSettings):
             )
         return lines
 
-    async def roll(self, task: Task, context: Context) -> Tree:
-        search = BestFirstSearch(self, context, context.tree(task), task.samples or self.trajectories)
-        with context.returning():
-            await search.run()
-            ends = await search.complete() if self.complete else []
-        if ends:
-            await context.grade(ends)
+    async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
+        search = BestFirstSearch(self, context, start, n or self.trajectories)
+        await search.run()
+        if self.complete:
+            await search.complete()
         return search.finish()
 
 
@@ -109,8 +106,8 @@ class Open:
     """An expandable node.
 
     Attributes:
-        depth: nodes below the prompt, itself included.
-        logprob: sum over all tokens below the prompt, in nats, of the untempered model.
+        depth: nodes below the start, itself included.
+        logprob: sum over all tokens below the start, in nats, of the untempered model.
         tokens: number of these tokens.
     """
 
@@ -124,10 +121,10 @@ class Open:
 
 
 class BestFirstSearch:
-    """One task's search."""
+    """One search."""
 
-    def __init__(self, settings: BestFirst, context: Context, tree: Tree, wanted: int | None) -> None:
-        self.settings, self.context, self.tree, self.wanted = settings, context, tree, wanted
+    def __init__(self, settings: BestFirst, context: Context, start: Node, wanted: int | None) -> None:
+        self.settings, self.context, self.start, self.wanted = settings, context, start, wanted
         self.frontier: list[tuple[float, int, Open]] = []
         self.finished: list[Node] = []
         self.seen: set[tuple[int, ...]] = set()
@@ -135,7 +132,7 @@ class BestFirstSearch:
         self.ended = "exhausted"
 
     async def run(self) -> None:
-        await self.push([Open(self.tree.root)])
+        await self.push([Open(self.start)])
         while not self.is_done() and self.frontier:
             asked = self.affordable()
             if not asked:
@@ -151,19 +148,17 @@ class BestFirstSearch:
                 self.finished += ends
             await self.push(fresh)
 
-    async def complete(self) -> list[Node]:
+    async def complete(self) -> None:
         """Fill up the missing trajectories: the best open paths, each drawn to its end."""
         missing = 0 if self.wanted is None or self.ended == "solved" else self.wanted - len(self.finished)
         best = [heapq.heappop(self.frontier)[-1] for _ in range(min(missing, len(self.frontier)))]
         sampling, share = self.settings.sampling, self.context.budget_left // max(1, len(best))
         left = [
-            min(sampling.max_completion_tokens - place.tokens, self.context.tokens_left(place.node), share)
+            min(sampling.max_completion_tokens - place.node.written, self.context.tokens_left(place.node), share)
             for place in best
         ]
         asked = [(place.node, 1, at_most(sampling, n)) for place, n in zip(best, left, strict=True) if n > 0]
-        ends = await extend_to_end(self.context, asked)
-        self.finished += ends
-        return ends
+        self.finished += await extend_to_end(self.context, asked)
 
     def is_done(self) -> bool:
         if self.settings.until_right and any(is_right(leaf) for leaf in self.finished):
@@ -180,7 +175,7 @@ class BestFirstSearch:
         asked: list[tuple[Open, int]] = []
         while self.frontier and len(asked) < settings.at_once:
             place = self.frontier[0][-1]
-            longest = min(settings.step.tokens, settings.sampling.max_completion_tokens - place.tokens)
+            longest = min(settings.step.tokens, settings.sampling.max_completion_tokens - place.node.written)
             count = min(settings.width, tokens // longest, settings.width if nodes is None else nodes)
             if count <= 0:
                 if not asked:
@@ -242,9 +237,8 @@ class BestFirstSearch:
             for place in places
         ]
 
-    def finish(self) -> Tree:
-        self.tree.chosen = self.finished
-        self.tree.metadata["best-first"] = {
+    def finish(self) -> list[Node]:
+        counts = {
             "ended": self.ended,
             "rounds": self.rounds,
             "expansions": self.expansions,
@@ -252,9 +246,10 @@ class BestFirstSearch:
             "open": len(self.frontier),
             "finished": len(self.finished),
             "right": sum(is_right(leaf) for leaf in self.finished),
-            "ungraded": sum(leaf.grade is None or leaf.grade.outcome is None for leaf in self.finished),
+            "ungraded": sum(leaf.grade is not None and leaf.grade.outcome is None for leaf in self.finished),
         }
-        return self.tree
+        self.context.tree.note("best-first", counts)
+        return self.finished
 
 
 def path_score(logprob: float, length: int, alpha: float) -> float:

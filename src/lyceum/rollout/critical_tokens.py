@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 
 from lyceum.core.settings import RolloutSettings, Size
 from lyceum.core.steps import write_texts
-from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Context, Origin, Rollout, Sampling, Task
+from lyceum.core.tree import Node
+from lyceum.core.types import Context, Origin, Rollout, Sampling
 from lyceum.rollout._growth import affordable, at_most, by_counter, end_before, extend_to_end, model_logprobs, together
 
 
@@ -60,51 +60,53 @@ class CriticalTokens(RolloutSettings):
     def build(self) -> Rollout:
         return self.roll
 
-    async def roll(self, task: Task, context: Context) -> Tree:
-        tree, samples = context.tree(task), task.samples or self.samples
+    async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
+        samples = n or self.samples
         n_first = max(1, samples // (1 + self.regenerated))
-        longest = affordable(self.sampling, samples, context)
-        first = await context.extend(tree.root, n_first, at_most(self.sampling, longest), keep=True)
-        places = [self.critical_place(leaf, i, context) for i, leaf in enumerate(first)]
+        first = await context.extend(start, n_first, affordable(self.sampling, start, samples, context), keep=True)
+        places = [self.critical_place(leaf, start, i, context) for i, leaf in enumerate(first)]
         each, more = divmod(samples - n_first, n_first)
         counts = [each + (i < more) for i in range(n_first)]
         drawn = zip(first, places, counts, strict=True)
-        beginnings = [(self._beginning(leaf, place, context), count) for leaf, place, count in drawn if count]
+        beginnings = [(self._beginning(leaf, start, place, context), count) for leaf, place, count in drawn if count]
         # The second round has the whole length again, as in the authors' code, as far as the context leaves it.
-        longest = affordable(self.sampling, samples - n_first, context) if samples > n_first else 0
+        share = context.budget_left // max(1, samples - n_first)
+        longest = max(1, min(self.sampling.max_completion_tokens, share))
         asked = [
             (node, n, at_most(self.sampling, min(longest, context.tokens_left(node))))
             for node, n in together(beginnings)
         ]
         again = await extend_to_end(context, asked)
-        tree.chosen = [*first, *again]
-        tree.metadata["critical_tokens"] = {"first": n_first, "places": places}
-        await context.grade(tree.chosen)
-        return tree
+        context.tree.note("critical_tokens", {"first": n_first, "places": places})
+        return [*first, *again]
 
-    def critical_place(self, leaf: Node, number: int, context: Context) -> int:
-        """Token of the completion before which a sample is resampled; 0, the prompt, if no token qualifies.
+    def critical_place(self, leaf: Node, start: Node, number: int, context: Context) -> int:
+        """Token of the completion before which a sample is resampled; the first below ``start`` if no token qualifies.
 
         Args:
             number: index of the sample in its group, part of the draw's seed.
         """
+        begin = len(start.completion_tokens)
         surprise = [-logprob for logprob in model_logprobs(leaf)]
-        found = most_uncertain(surprise, self._may_be_critical(leaf, context), self.candidates)
-        return by_counter(context, "critical-token", number).choice(found) if found else 0
+        found = most_uncertain(surprise, self._may_be_critical(leaf, begin, context), self.candidates)
+        return by_counter(context, "critical-token", start.address, number).choice(found) if found else begin
 
-    def _may_be_critical(self, leaf: Node, context: Context) -> list[bool]:
+    def _may_be_critical(self, leaf: Node, begin: int, context: Context) -> list[bool]:
         tokens = leaf.completion_tokens
         long_enough = {token: len(context.decode([token]).strip()) >= self.least_characters for token in set(tokens)}
         # For a prefix that the policy did not write, its uncertainty is unknown.
         own = [node.origin is Origin.POLICY for node in leaf.path()[1:] for _ in node.tokens]
-        return [place > 0 and own[place] and long_enough[token] for place, token in enumerate(tokens)]
+        return [place > begin and own[place] and long_enough[token] for place, token in enumerate(tokens)]
 
-    def _beginning(self, leaf: Node, place: int, context: Context) -> Node:
-        if self.prefix == "trained" or not place:
+    def _beginning(self, leaf: Node, start: Node, place: int, context: Context) -> Node:
+        begin = len(start.completion_tokens)
+        if place == begin:
+            return start
+        if self.prefix == "trained":
             return end_before(leaf, place, context.decode)
         # A copy that the policy did not write: in the context of what follows, in no loss. The sample itself keeps its
         # own tokens, which are trained.
-        copied = leaf.path()[0].add(leaf.completion_tokens[:place], Origin.HINT)
+        copied = start.add(leaf.completion_tokens[begin:place], Origin.HINT)
         write_texts([copied], context.decode, terminal=False)
         return copied
 

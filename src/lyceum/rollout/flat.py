@@ -7,13 +7,13 @@ from typing import Literal
 from pydantic import Field
 
 from lyceum.core.settings import RolloutSettings, Size
-from lyceum.core.tree import Tree
-from lyceum.core.types import Context, Rollout, Sampling, Task
-from lyceum.rollout._growth import affordable, at_most
+from lyceum.core.tree import Node
+from lyceum.core.types import Context, Rollout, Sampling
+from lyceum.rollout._growth import affordable
 
 
 class Flat(RolloutSettings):
-    """Independent samples of one prompt, graded together; shorter if the task's budget is short."""
+    """Independent samples of one prompt; shorter if the task's budget is short."""
 
     kind: Literal["flat"] = "flat"
     samples: int = Field(8, ge=1)
@@ -32,10 +32,6 @@ class Flat(RolloutSettings):
     def build(self) -> Rollout:
         return self.roll
 
-    async def roll(self, task: Task, context: Context) -> Tree:
-        tree = context.tree(task)
-        samples = task.samples or self.samples
-        sampling = at_most(self.sampling, affordable(self.sampling, samples, context))
-        leaves = await context.extend(tree.root, samples, sampling)
-        await context.grade(leaves)
-        return tree
+    async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
+        samples = n or self.samples
+        return await context.extend(start, samples, affordable(self.sampling, start, samples, context))

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from lyceum.core.settings import RolloutSettings, Size
 from lyceum.core.steps import write_texts
-from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Context, Rollout, Sampling, Task
-from lyceum.rollout._growth import at_most, drawn_below, edit_distance, end_before, extend_all, extend_to_end
+from lyceum.core.tree import Node
+from lyceum.core.types import Context, Rollout, Sampling
+from lyceum.rollout._growth import at_most, edit_distance, end_before, extend_all, extend_to_end
 
 MATHEMATICAL = "+-*/\\<>=()[]{}_^&%$0123456789"
 """Symbols at which the authors' code never drops a branch."""
@@ -49,7 +49,7 @@ class Path:
 
     @property
     def tokens(self) -> int:
-        return drawn_below(self.tip)
+        return len(self.tip.completion_tokens)
 
     def ends_by(self, place: int) -> bool:
         return not self.open and self.tokens <= place
@@ -66,8 +66,6 @@ class LookAhead(RolloutSettings):
     not token by token: slots freed by pruning can be used from the next round on. Where the group stays too small, the
     authors repeat its first row; here the missing rows are independent samples.
     """
-
-    piecewise: ClassVar[bool] = True
 
     kind: Literal["look-ahead"] = "look-ahead"
     samples: int = Field(8, ge=1)
@@ -136,22 +134,22 @@ class LookAhead(RolloutSettings):
     def build(self) -> Rollout:
         return self.roll
 
-    async def roll(self, task: Task, context: Context) -> Tree:
-        tree, samples = context.tree(task), task.samples or self.samples
+    async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
+        samples = n or self.samples
         share = [share for begin, share in self.shares if begin <= context.progress][-1]
         wanted = round(samples * share)
-        paths, opened, dropped = await self._branch(tree.root, wanted, context) if wanted else ([], 0, 0)
-        leaves = await self._finish(tree.root, paths, samples, context)
-        tree.chosen = leaves
-        tree.metadata["look_ahead"] = {"wanted": wanted, "grown": len(paths), "opened": opened, "dropped": dropped}
-        await context.grade(leaves)
-        return tree
+        paths, opened, dropped = await self._branch(start, wanted, context) if wanted else ([], 0, 0)
+        counts = {"wanted": wanted, "grown": len(paths), "opened": opened, "dropped": dropped}
+        context.tree.note("look_ahead", counts)
+        return await self._finish(start, paths, samples, context)
 
-    async def _branch(self, root: Node, wanted: int, context: Context) -> tuple[list[Path], int, int]:
+    async def _branch(self, start: Node, wanted: int, context: Context) -> tuple[list[Path], int, int]:
         """The tree's paths once the group is full and all branches are compared, or no more branches may open."""
-        paths = [Path(root, None)]
-        end = min(self.branching_tokens, self.sampling.max_completion_tokens, context.tokens_left(root))
-        opened = dropped = horizon = 0
+        paths = [Path(start, None)]
+        horizon = len(start.completion_tokens)
+        longest = self.sampling.max_completion_tokens - start.written
+        end = horizon + min(self.branching_tokens, longest, context.tokens_left(start))
+        opened = dropped = 0
         # Every path to the next look-ahead, and a runner-up search for every free slot.
         dearest = wanted * (self.look_aheads[0] + self.tries)
         while horizon < end and any(path.open for path in paths) and context.budget_left >= dearest:
@@ -248,8 +246,8 @@ class LookAhead(RolloutSettings):
         symbol = symbol.strip()
         return not symbol or any(character not in self.keep_at for character in symbol)
 
-    async def _finish(self, root: Node, paths: Sequence[Path], samples: int, context: Context) -> list[Node]:
-        """Sample every open path to its end, and the missing trajectories from the prompt.
+    async def _finish(self, start: Node, paths: Sequence[Path], samples: int, context: Context) -> list[Node]:
+        """Sample every open path to its end, and the missing trajectories from the start.
 
         Each has an equal share of what is left of the task's budget; paths for which none is left stay as they are.
         """
@@ -257,14 +255,14 @@ class LookAhead(RolloutSettings):
         asked, done = [], []
         share = context.budget_left // max(samples - sum(not path.open for path in paths), 1)
         for path in paths:
-            left = min(limit - path.tokens, context.tokens_left(path.tip), share)
-            if path.open and left > 0 and path.tip is not root:
+            left = min(limit - path.tip.written, context.tokens_left(path.tip), share)
+            if path.open and left > 0 and path.tip is not start:
                 asked.append((path.tip, 1, at_most(self.sampling, left)))
-            elif path.tip is not root:
+            elif path.tip is not start:
                 done.append(path.tip)
         missing = samples - len(asked) - len(done)
         if missing:
-            asked.append((root, missing, at_most(self.sampling, min(limit, max(1, share)))))
+            asked.append((start, missing, at_most(self.sampling, max(1, min(limit - start.written, share)))))
         return [*done, *await extend_to_end(context, asked)]
 
 

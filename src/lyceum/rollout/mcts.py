@@ -11,7 +11,7 @@ from pydantic import Field
 from lyceum.core.settings import Composition, RolloutSettings, Size
 from lyceum.core.steps import Steps, grow
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Context, Rollout, Sampling, Task
+from lyceum.core.types import Context, Rollout, Sampling
 from lyceum.reward.extract import vote
 from lyceum.rollout._search_tree import (
     INCOMPLETE,
@@ -38,7 +38,6 @@ class MCTS(RolloutSettings):
     ``selection`` says where the search continues.
     """
 
-    piecewise: ClassVar[bool] = True
     test_time: ClassVar[Mapping[str, Any]] = {"judge": "value"}
 
     kind: Literal["mcts"] = "mcts"
@@ -111,22 +110,18 @@ class MCTS(RolloutSettings):
             )
         return lines
 
-    async def roll(self, task: Task, context: Context) -> Tree:
-        search = Search(self, context, context.tree(task), task.samples or self.trajectories)
-        with context.returning():
-            await search.run()
-        tree = search.finish()
-        if self.judge != "verifier" and tree.trajectories:
-            await context.grade(tree.trajectories)
-        return tree
+    async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
+        search = Search(self, context, start, n or self.trajectories)
+        await search.run()
+        return search.finish()
 
 
 class Search:
-    """One task's search."""
+    """One search."""
 
-    def __init__(self, settings: MCTS, context: Context, tree: Tree, wanted: int) -> None:
-        self.settings, self.context, self.tree, self.wanted = settings, context, tree, wanted
-        self.root = SearchNode(tree.root)
+    def __init__(self, settings: MCTS, context: Context, start: Node, wanted: int) -> None:
+        self.settings, self.context, self.wanted = settings, context, wanted
+        self.root = SearchNode(start)
         self.found: list[SearchNode] = []
         self.ungraded: list[SearchNode] = []
         self.nodes = self.expansions = self.failed = 0
@@ -154,7 +149,7 @@ class Search:
     def affordable(self, at: SearchNode) -> int:
         """Number of missing steps that the budgets allow; notes a budget that is spent."""
         settings = self.settings
-        left = settings.sampling.max_completion_tokens - len(at.node.completion_tokens)
+        left = settings.sampling.max_completion_tokens - at.node.written
         tokens = self.context.budget_left // min(settings.step.tokens, left)
         nodes = tokens if settings.max_nodes is None else settings.max_nodes - self.nodes
         if min(tokens, nodes) <= 0:
@@ -205,7 +200,7 @@ class Search:
                 place.outcome, place.order = judged
                 at.waiting.append(place)
         # An expansion none of whose terminals could be graded counts as a trajectory: otherwise a verifier that always
-        # # fails would keep the search running forever.
+        # fails would keep the search running forever.
         self.failed += not at.waiting
 
     async def verdicts(self, leaves: Sequence[Node]) -> list[tuple[float, int] | None]:
@@ -235,7 +230,7 @@ class Search:
         """Back up one of the waiting terminals."""
         number = len(self.found)
         chosen = choose_terminal(
-            at.waiting, self.settings.negative, lambda n: self.context.seed("mcts", "negative", number) % n
+            at.waiting, self.settings.negative, lambda n: self.context.seed("mcts", self.root.node.address, number) % n
         )
         if chosen is not None:
             at.waiting.remove(chosen)
@@ -285,16 +280,15 @@ class Search:
                     self.take(place)
             left = [place for place in left if place.waiting]
 
-    def finish(self) -> Tree:
-        """The tree with its values, statistics and trajectories."""
+    def finish(self) -> list[Node]:
+        """The trajectories, and the tree with its values and statistics."""
         for place in self.root.walk():
             place.node.stats |= {"visits": place.visits, "q": round(place.q, 6)}
             if place.above is not None:
                 place.node.value = place.q if place.outcome is None else place.outcome
         for number, place in enumerate(self.found):
             place.node.stats["backed_up"] = number
-        self.tree.chosen = [place.node for place in (*self.found, *self.ungraded)]
-        self.tree.metadata["mcts"] = {
+        counts: dict[str, Any] = {
             "ended": self.ended,
             "expansions": self.expansions,
             "nodes": self.nodes,
@@ -303,4 +297,5 @@ class Search:
             **({"right": sum(place.outcome == 1 for place in self.found)} if self.settings.judge == "verifier" else {}),
             "ungraded": len(self.ungraded),
         }
-        return self.tree
+        self.context.tree.note("mcts", counts)
+        return [place.node for place in (*self.found, *self.ungraded)]

@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from lyceum.core.settings import RolloutSettings, Size
 from lyceum.core.steps import PARTIAL, write_texts
-from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Context, Rollout, Sampling, Task
+from lyceum.core.tree import Node
+from lyceum.core.types import Context, Rollout, Sampling
 from lyceum.rollout._growth import (
     at_most,
     by_counter,
-    drawn_below,
     end_before,
     extend_all,
     model_logprobs,
@@ -37,8 +36,6 @@ class Segments(RolloutSettings):
     really drawn between two bounds, which the released script sets where the worker does not read them; and open paths
     with the same text are merged into one node with the shares of all, so that no token is computed twice.
     """
-
-    piecewise: ClassVar[bool] = True
 
     kind: Literal["segments"] = "segments"
     samples: int = Field(16, ge=1)
@@ -88,10 +85,10 @@ class Segments(RolloutSettings):
     def build(self) -> Rollout:
         return self.roll
 
-    async def roll(self, task: Task, context: Context) -> Tree:
-        tree, width = context.tree(task), task.samples or self.samples
-        first = min(width, by_counter(context, "segments", "first").randint(*self.first_branches))
-        asked = [(tree.root, first)]
+    async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
+        width = n or self.samples
+        first = min(width, by_counter(context, "segments", start.address, "first").randint(*self.first_branches))
+        asked = [(start, first)]
         finished: list[Node] = []
         still: list[Node] = []
         rounds = fallbacks = 0
@@ -112,17 +109,14 @@ class Segments(RolloutSettings):
                 total = next_budget(missing, len(still), len(ended), self.branches)
                 asked = list(zip(still, self._spread(still, total), strict=True))
             else:
-                asked = self._fall_back(context, tree, finished, missing, fallbacks)
+                asked = self._fall_back(context, start, finished, missing, fallbacks)
                 fallbacks += bool(asked)
-        tree.chosen = finished
         reasons = Counter(node.stats["finished"] for node in finished)
-        tree.metadata["segments"] = {"rounds": rounds, "fallbacks": fallbacks, "finished": dict(reasons)}
-        await context.grade(finished)
-        return tree
+        context.tree.note("segments", {"rounds": rounds, "fallbacks": fallbacks, "finished": dict(reasons)})
+        return finished
 
     def _finished(self, node: Node, context: Context) -> bool:
         """Whether a path ends with this segment, and if so the reason noted on it."""
-        write_texts([node], context.decode, terminal=True)
         reason = self.why_finished(node, context)
         if reason is not None:
             node.stats["finished"] = reason
@@ -155,10 +149,10 @@ class Segments(RolloutSettings):
         return sampling.max_completion_tokens < self._left(node)
 
     def _depth(self, node: Node) -> int:
-        return math.ceil(drawn_below(node) / self.segment_tokens)
+        return math.ceil(node.written / self.segment_tokens)
 
     def _left(self, node: Node) -> int:
-        return max(0, self.sampling.max_completion_tokens - drawn_below(node))
+        return max(0, self.sampling.max_completion_tokens - node.written)
 
     def _limit(self, context: Context, paths: int, *, begun: bool) -> int:
         """Tokens of the next segments: fewer if the task's budget is short, 0 if it is spent."""
@@ -185,30 +179,31 @@ class Segments(RolloutSettings):
         return total if self.spread_by == "path-sum" else total / max(1, len(logprobs))
 
     def _fall_back(
-        self, context: Context, tree: Tree, finished: Sequence[Node], missing: int, number: int
+        self, context: Context, start: Node, finished: Sequence[Node], missing: int, number: int
     ) -> list[tuple[Node, int]]:
         """Nodes to decode from again, ``branches`` times each, until as many paths are open as are missing."""
         if self.fallback == "none" or missing <= 0:
             return []
         again: list[tuple[Node, int]] = []
         candidates = [node for node in finished if node.stats["finished"] in COMPLETE]
-        rng = by_counter(context, "segments", "fallback", number)
+        rng = by_counter(context, "segments", start.address, "fallback", number)
         rng.shuffle(candidates)
-        for node in candidates or [tree.root]:
+        for node in candidates or [start]:
             if missing <= 0:
                 break
-            again.append((self._cut(node, rng, context), min(self.branches, missing)))
+            again.append((self._cut(node, start, rng, context), min(self.branches, missing)))
             missing -= self.branches
         return again
 
-    def _cut(self, node: Node, rng: Any, context: Context) -> Node:
-        above = node.path()[:-1]
-        if not above:
-            return node
+    def _cut(self, node: Node, start: Node, rng: Any, context: Context) -> Node:
+        below = node.below(start) if node is not start else []
+        if not below:
+            return start
         if self.fallback == "random":
-            return rng.choice(above)
-        logprobs = model_logprobs(node)
-        return end_before(node, logprobs.index(min(logprobs)), context.decode)
+            return rng.choice([start, *below[:-1]])
+        begin = len(start.completion_tokens)
+        logprobs = model_logprobs(node)[begin:]
+        return end_before(node, begin + logprobs.index(min(logprobs)), context.decode)
 
 
 def next_budget(room: int, still: int, ended: int, branches: int) -> int:

@@ -11,7 +11,7 @@ from lyceum.core.settings import Composition, RolloutSettings, Size
 from lyceum.core.step_ends import step_ends
 from lyceum.core.steps import Steps, grow, split, write_texts
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Context, Rollout, Sampling, Task
+from lyceum.core.types import Context, Rollout, Sampling
 from lyceum.rollout._growth import at_most, extend_to_end
 from lyceum.rollout._value_tree import Place, back_up_children, back_up_sum, hide, move, outcomes, smoothed_uct, ucb
 from lyceum.rollout.beam import evenly
@@ -27,7 +27,6 @@ class ValueMCTS(RolloutSettings):
     all.
     """
 
-    piecewise: ClassVar[bool] = True
     test_time: ClassVar[Mapping[str, Any]] = {"believe": "value"}
 
     kind: Literal["value-mcts"] = "value-mcts"
@@ -117,20 +116,19 @@ class ValueMCTS(RolloutSettings):
             )
         return lines + self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth)
 
-    async def roll(self, task: Task, context: Context) -> Tree:
+    async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
         by = CompletionSearch if self.simulate == "completions" else GreedySearch
-        search = by(self, context, context.tree(task))
-        with context.returning():
-            await search.run()
-            return await search.finish()
+        search = by(self, context, start)
+        await search.run()
+        return await search.finish()
 
 
 class ValueSearch:
     """What both searches share: selection, budgets, and the end of the search."""
 
-    def __init__(self, settings: ValueMCTS, context: Context, tree: Tree) -> None:
-        self.settings, self.context, self.tree = settings, context, tree
-        self.root = Place(tree.root)
+    def __init__(self, settings: ValueMCTS, context: Context, start: Node) -> None:
+        self.settings, self.context = settings, context
+        self.root = Place(start)
         self.ends: list[Node] = []
         self.iterations, self.ended = 0, "iterations"
 
@@ -156,7 +154,7 @@ class ValueSearch:
         raise NotImplementedError
 
     def select(self) -> Place:
-        """Descend from the prompt along the best steps to one that was not expanded."""
+        """Descend from the start along the best steps to one that was not expanded."""
         place = self.root
         while place.children:
             place = self.best(place)
@@ -174,7 +172,7 @@ class ValueSearch:
 
     def left(self, node: Node) -> int:
         """Tokens left for a trajectory through the node."""
-        left = self.settings.sampling.max_completion_tokens - len(node.completion_tokens)
+        left = self.settings.sampling.max_completion_tokens - node.written
         return min(left, self.context.tokens_left(node))
 
     def affordable(self, place: Place, wanted: int) -> int:
@@ -184,27 +182,23 @@ class ValueSearch:
             longest = min(longest, self.settings.step.tokens)
         return min(wanted, self.context.budget_left // longest)
 
-    async def finish(self) -> Tree:
-        """The tree with its values and its graded trajectories."""
+    async def finish(self) -> list[Node]:
+        """The trajectories, and the tree with its values."""
         missing = (self.settings.trajectories or 1) - len(self.ends)
         if missing > 0:
             await self.complete(missing)
-        waiting = [leaf for leaf in self.ends if leaf.grade is None]
-        if waiting:
-            await self.context.grade(waiting)
         for place in self.root.walk():
             place.node.stats |= {"visits": place.visits, "value": round(place.value, 6)}
             if place.above is not None:
                 place.node.value = place.value
-        self.tree.chosen = self.ends
-        places = self.root.walk()
-        self.tree.metadata["value-mcts"] = {
+        counts = {
             "ended": self.ended,
             "iterations": self.iterations,
-            "steps": len(places) - 1,
+            "steps": len(self.root.walk()) - 1,
             "ends": len(self.ends),
         }
-        return self.tree
+        self.context.tree.note("value-mcts", counts)
+        return self.ends
 
     async def complete(self, missing: int) -> None:
         """Draw the unfinished paths of highest value to their ends, each once if there are enough."""

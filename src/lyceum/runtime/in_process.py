@@ -1,20 +1,24 @@
 """The in-process runtime: rollouts, graders and engine as coroutines of one event loop, in a fixed order.
 
-Random draws are counter-based (run seed, step, task, sample), and the engine's batches form in an order that does not
-depend on time, so that a resumed run is the same run.
+Random draws are keyed by what is drawn (run seed, step, task, node, number of the draw), and the engine's batches form
+in an order that does not depend on time, so that a resumed run is the same run.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from contextvars import ContextVar
+from copy import copy
+from dataclasses import dataclass
 
+from lyceum.core.steps import write_texts
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Engine, Grade, Grader, Message, Origin, Request, Rollout, Sampling, Task, ValueModel
+from lyceum.core.types import Continuation, Engine, Grade, Grader, Message, Request, Rollout, Sampling, Task, ValueModel
 from lyceum.models.policy import Policy
-from lyceum.utils.aio import callers_turn, gather
+from lyceum.utils.aio import IdleLoop, gather, idle
 from lyceum.utils.seeds import SeedKey, counter_seed
 
 
@@ -26,6 +30,7 @@ class InProcess:
         seed: random seed of the run.
         max_tokens_per_task: maximum tokens sampled per task and step, over all its rollouts; None for no limit.
         value: value model behind ``Context.value``; None without one.
+        grader_asks: whether the grader asks the model, so that its further questions follow from what it waits for.
     """
 
     def __init__(
@@ -37,12 +42,13 @@ class InProcess:
         seed: int,
         max_tokens_per_task: int | None = None,
         value: ValueModel | None = None,
+        grader_asks: bool = False,
     ) -> None:
         self.policy, self.engine, self.grader, self.seed = policy, engine, grader, seed
-        self.max_tokens_per_task, self.value_model = max_tokens_per_task, value
+        self.max_tokens_per_task, self.value_model, self.grader_asks = max_tokens_per_task, value, grader_asks
         self._valuing: list[tuple[Sequence[Node], asyncio.Future[list[float]]]] = []
         self._valuer: asyncio.Future[None] | None = None
-        self._outside, self._returned = 0, False
+        self._holds: set[Hold] = set()
         self._back = asyncio.Event()
 
     async def run(
@@ -51,38 +57,50 @@ class InProcess:
         rollout: Rollout,
         *,
         key: SeedKey,
+        samples: int | None = None,
         step: int = 0,
         progress: float = 0.0,
         done: Callable[[Tree], None] | None = None,
     ) -> list[Tree]:
-        """Every task's tree, in the order of the tasks.
+        """Every task's tree, graded, in the order of the tasks.
 
         Args:
             key: separates this call's random draws from those of other calls (the step).
+            samples: trajectories of a task that does not say how many; None leaves it to the rollout.
             step, progress: how far the stage is, for rollouts that change over training.
             done: called with each finished tree, for the progress display.
+        Raises:
+            RuntimeError: the event loop is not ``run_async``'s: nobody knows when all requests of a batch are sent.
         """
-
+        if not isinstance(asyncio.get_running_loop(), IdleLoop):
+            raise RuntimeError("rollouts run in the loop of lyceum.utils.aio.run_async, not in another one")
         # Here, not when it was built: an evaluation between two steps has its own runtime over the same engine.
         self.engine.may_step = self._all_back
+        drawn: Counter[str] = Counter()
 
-        async def one(task: Task, place: int) -> Tree:
-            context = TaskContext(self, task, (self.seed, key, place, task.id), step=step, progress=progress)
-            tree = await rollout(task, context)
+        def context_of(task: Task, place: int) -> TaskContext:
+            number, drawn[task.id] = drawn[task.id], drawn[task.id] + 1
+            return TaskContext(self, task, (self.seed, key, task.id, number), place, step=step, progress=progress)
+
+        async def one(context: TaskContext) -> Tree:
+            tree = context.tree
+            tree.chosen = await rollout(context, tree.root, context.task.samples or samples)
+            # Who rolled out does not go on by these grades: the engine need not wait for them.
+            await context.finish(tree.chosen, wait=self.grader_asks)
             if done is not None:
                 done(tree)
             return tree
 
-        return await gather(one(task, place) for place, task in enumerate(tasks))
+        return await gather([one(context_of(task, place)) for place, task in enumerate(tasks)])
 
-    async def grade_outside(self, task: Task, leaves: Sequence[Node], *, hold: bool) -> list[Grade]:
-        """Grade; with ``hold``, the engine waits meanwhile.
+    async def grade(self, task: Task, leaves: Sequence[Node], *, key: SeedKey) -> None:
+        """Grade trajectories of a task that were not rolled out here.
 
-        A task that sends more requests after a verifier in another process would do so at a varying time, into batches
-        that differ in their last bits. Tasks that only wait for their grades do not hold the engine.
+        Args:
+            key: as for ``run``.
         """
-        with self._held() if hold else nullcontext():
-            return await self.grader(task, leaves)
+        self.engine.may_step = self._all_back
+        await TaskContext(self, task, (self.seed, key, task.id, 0), 0).finish(leaves, wait=True)
 
     async def value(self, paths: Sequence[Node]) -> list[float]:
         """Values of paths. Tasks that ask at the same time share one call of the model, for which the engine waits."""
@@ -92,11 +110,11 @@ class InProcess:
         self._valuing.append((paths, answer))
         if len(self._valuing) == 1:
             self._valuer = asyncio.ensure_future(self._value_waiting(self.value_model))
-        with self._held():
+        with self.holding():
             return await answer
 
     async def _value_waiting(self, model: ValueModel) -> None:
-        await callers_turn()
+        await idle()
         asked, self._valuing = self._valuing, []
         try:
             values = model([node for paths, _ in asked for node in paths])
@@ -111,47 +129,113 @@ class InProcess:
                 answer.set_result(found)
 
     @contextmanager
-    def _held(self) -> Iterator[None]:
-        """Hold the engine for tasks in this context, and then until they have sent their next requests."""
-        self._outside += 1
+    def holding(self) -> Iterator[None]:
+        """Hold the engine: what is awaited here takes a varying time, and its result leads to further requests.
+
+        They would join batches that differ from run to run, and in the last bits so would all in them.
+        """
+        hold = Hold()
+        self._holds.add(hold)
+        token = _hold.set(hold)
         try:
             yield
         finally:
-            self._outside -= 1
-            self._returned = True
-            if not self._outside:
-                self._back.set()
+            _hold.reset(token)
+            self._holds.remove(hold)
+            self._back.set()
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Let the engine go on where who holds it asks it something."""
+        hold = _hold.get()
+        if hold is None:
+            yield
+            return
+        hold.asking += 1
+        self._back.set()
+        try:
+            yield
+        finally:
+            hold.asking -= 1
 
     async def _all_back(self) -> None:
-        while self._outside or self._returned:
-            if self._outside:
-                self._back.clear()
-                await self._back.wait()
-            # The task that returned last, even during the callers' turn, has not sent its next request yet.
-            self._returned = False
-            await callers_turn()
+        """Until nobody holds the engine, and everyone has sent the next requests."""
+        await idle()
+        while any(not hold.asking for hold in self._holds):
+            self._back.clear()
+            await self._back.wait()
+            await idle()
+
+
+@dataclass(eq=False)
+class Hold:
+    """Something for which the engine waits, while it does not itself wait for the engine.
+
+    Attributes:
+        asking: its requests that the engine has.
+    """
+
+    asking: int = 0
+
+
+_hold: ContextVar[Hold | None] = ContextVar("lyceum_hold", default=None)
+"""The hold within which a coroutine runs."""
+
+
+@dataclass
+class Budget:
+    """Tokens that may be sampled, within a larger budget.
+
+    Attributes:
+        left: None for no limit of its own.
+    """
+
+    left: int | None
+    within: Budget | None = None
+
+    @property
+    def tokens(self) -> int:
+        limits = [1 << 62] if self.left is None else [max(0, self.left)]
+        return min(limits if self.within is None else [*limits, self.within.tokens])
+
+    def spend(self, tokens: int) -> None:
+        self.left = None if self.left is None else self.left - tokens
+        if self.within is not None:
+            self.within.spend(tokens)
 
 
 class TaskContext:
-    """Implements :class:`lyceum.core.types.Context` for one task."""
+    """Implements :class:`lyceum.core.types.Context` for one task.
+
+    Args:
+        key: what the task's random draws are keyed by.
+        place: of the task in the step: requests that wait together are answered in this order.
+    """
 
     def __init__(
-        self, runtime: InProcess, task: Task, key: tuple[Any, ...], *, step: int = 0, progress: float = 0.0
+        self,
+        runtime: InProcess,
+        task: Task,
+        key: tuple[object, ...],
+        place: int,
+        *,
+        step: int = 0,
+        progress: float = 0.0,
     ) -> None:
-        self._runtime, self._task, self._key = runtime, task, key
-        self._requests = 0
-        self._sampled = 0
-        self._trees: list[Tree] = []
-        self._returns = False
-        self._returning = 0
-        self.version = runtime.engine.version
-        self.step, self.progress = step, progress
-
-    def tree(self, task: Task) -> Tree:
+        self.task, self.step, self.progress = task, step, progress
+        self._runtime, self._key, self._place = runtime, key, place
+        self._budget = Budget(runtime.max_tokens_per_task)
         tokens = self.render(task.messages)
-        tree = Tree(task, [Node(None, tokens, Origin.PROMPT, text=self.decode(tokens))])
-        self._trees.append(tree)
-        return tree
+        self.tree = Tree(task, [Node.prompt(tokens, self.decode(tokens))])
+
+    @property
+    def version(self) -> int:
+        return self._runtime.engine.version
+
+    def share(self, tokens: int) -> TaskContext:
+        shared = copy(self)
+        shared._budget = Budget(tokens, self._budget)
+        return shared
 
     def render(self, messages: Sequence[Message]) -> list[int]:
         return self._runtime.policy.render(messages)
@@ -163,44 +247,60 @@ class TaskContext:
         return self._runtime.policy.encode(completion)
 
     async def extend(self, node: Node, n: int, sampling: Sampling | None = None, *, keep: bool = False) -> list[Node]:
-        number, self._requests = self._requests, self._requests + 1
-        self._returns = keep
-        seeds = [self.seed("sample", number, i) for i in range(n)]
+        first, node.draws = node.draws, node.draws + n
+        seeds = [self.seed(node.address, number) for number in range(first, node.draws)]
         sampling = sampling or Sampling()
         written = len(node.completion_tokens) if sampling.stop else 0
-        request = Request(node.path_tokens(), seeds, sampling, keep, order=(self._key[2], number), written=written)
+        order = (self._place, node.address, first)
+        request = Request(node.path_tokens(), seeds, sampling, keep, order=order, written=written)
         drawn = await self._runtime.engine.extend(request)
-        self.version = self._runtime.engine.version
         sampled = sum(len(continuation.tokens) for continuation in drawn)
-        self._sampled += sampled
+        self._budget.spend(sampled)
+        self.tree.sampled_tokens += sampled
         # Samples that drew the same tokens are decoded once.
         texts = {tuple(c.tokens): "" for c in drawn}
-        for tokens in texts:
-            texts[tokens] = self.decode(tokens)
-        tree = next((tree for tree in self._trees if node.path()[0] in tree.roots), self._trees[-1])
-        tree.sampled_tokens += sampled
-        return [node.add_drawn(continuation, texts[tuple(continuation.tokens)]) for continuation in drawn]
+        if node.parent is None:
+            for tokens in texts:
+                texts[tokens] = self.decode(tokens)
+        children = [node.add_drawn(c, texts[tuple(c.tokens)], number=first + i) for i, c in enumerate(drawn)]
+        if node.parent is not None:  # decoded alone they may lack a space, or begin inside a character
+            for child in children:
+                write_texts([child], self.decode, terminal=True)
+        return children
+
+    async def ask(
+        self, prefix: Sequence[int], n: int, sampling: Sampling, *, key: tuple[SeedKey, ...]
+    ) -> list[Continuation]:
+        seeds = [self.seed("ask", *key, i) for i in range(n)]
+        with self._runtime.asking():
+            drawn = await self._runtime.engine.extend(Request(prefix, seeds, sampling, order=(self._place, *seeds[:1])))
+        self.tree.sampled_tokens += sum(len(continuation.tokens) for continuation in drawn)
+        return drawn
 
     async def score(self, path: Sequence[int]) -> list[float]:
-        return await self._runtime.engine.score(path)
+        with self._runtime.asking():
+            return await self._runtime.engine.score(path)
 
     async def grade(self, leaves: Sequence[Node]) -> list[Grade]:
-        hold = self._returns or self._returning > 0
-        grades = await self._runtime.grade_outside(self._task, leaves, hold=hold)
-        for leaf, grade in zip(leaves, grades, strict=True):
+        await self.finish(leaves, wait=True)
+        return [leaf.grade for leaf in leaves if leaf.grade is not None]
+
+    async def finish(self, leaves: Sequence[Node], *, wait: bool) -> None:
+        """Grade, together, the leaves that have no grade yet.
+
+        Args:
+            wait: whether the engine waits for them.
+        """
+        new = list(dict.fromkeys(leaf for leaf in leaves if leaf.grade is None))
+        if not new:
+            return
+        with self._runtime.holding() if wait else nullcontext():
+            grades = await self._runtime.grader(self.task, new, self)
+        for leaf, grade in zip(new, grades, strict=True):
             leaf.grade = grade
-        return grades
 
     async def value(self, paths: Sequence[Node]) -> list[float]:
         return await self._runtime.value(paths)
-
-    @contextmanager
-    def returning(self) -> Iterator[None]:
-        self._returning += 1  # a count, since guides may be nested
-        try:
-            yield
-        finally:
-            self._returning -= 1
 
     def tokens_left(self, node: Node) -> int:
         return max(0, self._runtime.policy.context_length - sum(len(above.tokens) for above in node.path()))
@@ -210,5 +310,4 @@ class TaskContext:
 
     @property
     def budget_left(self) -> int:
-        limit = self._runtime.max_tokens_per_task
-        return (1 << 62) if limit is None else max(0, limit - self._sampled)
+        return self._budget.tokens

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from lyceum.core.component import require_keys
 from lyceum.core.tree import Tree
-from lyceum.core.types import Curriculum, Grader, Guidance, ValueModel
-from lyceum.reward.base import allow_code, combine
+from lyceum.core.types import Curriculum, Guidance, ValueModel
+from lyceum.reward.base import Combined, allow_code, combine
 from lyceum.runtime.in_process import InProcess
 from lyceum.stages.session import Session
 from lyceum.utils.seeds import SeedKey
@@ -35,17 +35,23 @@ class Sampler:
         self.guidance: list[Guidance] = [guide.build(session.source, seed=seed) for guide in settings.guidance]
         self.rollout = reduce(lambda rollout, guide: guide(rollout), self.guidance, settings.rollout.build())
         self.value: ValueModel | None = None if settings.value is None else settings.value.build(policy, seed=seed)
-        self.grader = self._grader()
-        limit = settings.max_tokens_per_task
+        limit, grader = settings.max_tokens_per_task, self._grader()
         self.runtime = InProcess(
-            policy, self.engine, self.grader, seed=seed, max_tokens_per_task=limit, value=self.value
+            policy,
+            self.engine,
+            grader,
+            seed=seed,
+            max_tokens_per_task=limit,
+            value=self.value,
+            grader_asks=grader.asks_model,
         )
+        self.samples = settings.composition().trajectories
         self.sampled_before = session.counts.tokens_sampled
         """Tokens that the run had sampled when the stage began."""
         self.computed = 0
         """Tokens computed by the model for the current step."""
 
-    def _grader(self) -> Grader:
+    def _grader(self) -> Combined:
         if self.settings.reward is None:
             return self.session.grader
         with allow_code():  # the user allowed the recipe's code when it was loaded
@@ -63,7 +69,9 @@ class Sampler:
         before = self.engine.tokens_computed
         done, progress = self.session.counter(phase, len(drawn)), self.progress(step)
         with self.session.run.timed("generate"):
-            trees = await self.runtime.run(drawn, self.rollout, key=key, step=step, progress=progress, done=done)
+            trees = await self.runtime.run(
+                drawn, self.rollout, key=key, samples=self.samples, step=step, progress=progress, done=done
+            )
         self.computed += self.engine.tokens_computed - before
         return trees
 

@@ -14,9 +14,10 @@ from pydantic import Field
 from lyceum.core.component import Component, of_kind, require_keys, slot
 from lyceum.core.settings import Composition, LearnerSettings, ObjectiveSettings
 from lyceum.core.tree import Tree, is_right
-from lyceum.core.types import Grader, Task, TaskSource, Trace
+from lyceum.core.types import Task, TaskSource, Trace
 from lyceum.guidance.base import failed
 from lyceum.models.demonstrations import demonstrated, demonstration_of, needed_demonstration
+from lyceum.runtime.in_process import InProcess
 from lyceum.stages.online import Online, OnlineRun
 from lyceum.stages.session import Session
 
@@ -58,7 +59,7 @@ class Interleaved(Online):
 
     def build(self, session: Session) -> OnlineRun:
         run = OnlineRun(self, session)
-        run.between = [FineTuner(self.fine_tuning, session, run.sampler.grader, total_steps=self.steps)]
+        run.between = [FineTuner(self.fine_tuning, session, run.sampler.runtime, total_steps=self.steps)]
         return run
 
 
@@ -66,12 +67,12 @@ class FineTuner:
     """Buffers the demonstrations of failed tasks, newest first, and fine-tunes on them as soon as enough are waiting.
 
     Args:
-        grader: of the stage's tasks.
+        runtime: grades demonstrations, by the stage's own grader.
         total_steps: of the stage.
     """
 
-    def __init__(self, settings: FineTuning, session: Session, grader: Grader, *, total_steps: int) -> None:
-        self.settings, self.session, self.grader = settings, session, grader
+    def __init__(self, settings: FineTuning, session: Session, runtime: InProcess, *, total_steps: int) -> None:
+        self.settings, self.session, self.runtime = settings, session, runtime
         self.objective = settings.objective.build()
         self.learner = settings.learner.build(session.policy, total_steps=total_steps, needs=frozenset())
         self.buffer: list[Trace] = []
@@ -79,7 +80,7 @@ class FineTuner:
         self.updated = False
 
     async def __call__(self, trees: Sequence[Tree], metrics: dict[str, Any]) -> dict[str, Any]:
-        collected = Counter([await self.put_aside(tree.task) for tree in trees if failed(tree)])
+        collected = Counter([await self.put_aside(tree.task) for tree in trees if failed(tree.trajectories)])
         steps = 0
         while len(self.buffer) >= self.settings.batch:
             metrics = together(metrics, self.fine_tune())
@@ -103,7 +104,7 @@ class FineTuner:
         if leaf.finish == "length":
             return "too_long"
         if self.settings.verified:
-            (leaf.grade,) = await self.grader(task, [leaf])
+            await self.runtime.grade(task, [leaf], key="demonstration")
             if not is_right(leaf):
                 return "not_right"
         self.buffer = [trace, *(other for other in self.buffer if other.task != task.id)]

@@ -203,7 +203,7 @@ class SearchAndDistilRun:
         if trace.tokens is not None or not self.settings.verified:
             return True
         (leaf,) = demonstrated(self.session.policy, trace).trajectories
-        (leaf.grade,) = await self.sampler.grader(task, [leaf])
+        await self.sampler.runtime.grade(task, [leaf], key="trace")
         return is_right(leaf)
 
     def examples(self, tree: Tree) -> Examples:

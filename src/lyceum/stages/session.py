@@ -11,9 +11,10 @@ from typing import Any
 from lyceum.core.forest import Forest, build_forest
 from lyceum.core.settings import EngineSettings
 from lyceum.core.tree import Tree
-from lyceum.core.types import Credited, Engine, Grader, Learner, Objective, StageRun, TaskSource
+from lyceum.core.types import Credited, Engine, Learner, Objective, StageRun, TaskSource
 from lyceum.evaluation.held_out import MAX_REASONS, Evaluator, details_ungraded, reasons_ungraded
 from lyceum.models.policy import Policy
+from lyceum.reward.base import Combined
 from lyceum.run.digests import step_digests
 from lyceum.run.folder import Run
 from lyceum.stages._counts import LEARNS_NOTHING, MAX_NOTHING_GRADED, TO_LEARN, Counts
@@ -30,7 +31,7 @@ class Session:
     run: Run
     progress: Progress
     source: TaskSource
-    grader: Grader
+    grader: Combined
     evaluator: Evaluator | None
     seed: int
     interrupted: Callable[[], bool]

@@ -22,7 +22,7 @@ from lyceum.core.rubric import Criterion
 from lyceum.core.settings import TasksSettings
 from lyceum.core.solution import Solution
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, Hint, Task
+from lyceum.core.types import Grade, Grader, GradingContext, Hint, Task
 from lyceum.tasks._split import check_index, check_levels, rounded
 from lyceum.tasks.base import Source
 
@@ -209,7 +209,7 @@ def retried(task: Task, attempt: str, wrong_step: int | None = None) -> Task:
     return task.with_messages((*task.messages, *turns))
 
 
-async def grade_leaves(task: Task, leaves: Sequence[Node]) -> list[Grade]:
+async def grade_leaves(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
     return [grade(task, leaf) for leaf in leaves]
 
 

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, Hint, Split, Task
+from lyceum.core.types import Grade, Grader, GradingContext, Hint, Split, Task
 from lyceum.tasks._split import check_index, kept_for_evaluation
 from lyceum.tasks.base import Source
 from lyceum.tasks.chain import HELDOUT_ONE_IN, LARGEST_OPERAND, MODULUS
@@ -176,7 +176,7 @@ def hinted(task: Task, hint: Hint) -> Task:
     return task.with_messages([{"role": "user", "content": content}], hint=hint)
 
 
-async def grade_leaves(task: Task, leaves: Sequence[Node]) -> list[Grade]:
+async def grade_leaves(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
     """1 where everything after ``#`` is the answer, else 0; truncated completions are never correct."""
     answers = [leaf.completion.partition("#")[2].strip() for leaf in leaves]
     verdicts = [leaf.finish != "length" and answer == task.answer for leaf, answer in zip(leaves, answers, strict=True)]

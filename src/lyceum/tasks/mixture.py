@@ -13,7 +13,7 @@ from lyceum.core.rubric import Criterion
 from lyceum.core.settings import TasksSettings
 from lyceum.core.solution import Solution
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, Hint, Split, Task, TaskSource
+from lyceum.core.types import Grade, Grader, GradingContext, Hint, Split, Task, TaskSource
 from lyceum.tasks._split import check_index
 from lyceum.tasks.base import Source
 from lyceum.utils.errors import RecipeError
@@ -72,9 +72,9 @@ class MixtureSource(Source):
     def grader(self) -> Grader:
         graders = [source.grader() for source in self.sources]
 
-        async def grade(task: Task, leaves: Sequence[Node]) -> list[Grade]:
+        async def grade(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
             number, own = self._own(task)
-            return await graders[number](own, leaves)
+            return await graders[number](own, leaves, context)
 
         return grade
 

@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 
 from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, Split, Task
+from lyceum.core.types import Grade, Grader, GradingContext, Split, Task
 from lyceum.reward.extract import Extract
 from lyceum.reward.pool import Pool, WorkerError
 from lyceum.tasks._split import check_index, kept_for_evaluation
@@ -179,7 +179,7 @@ class ReasoningGymSource(Source):
                 return Grade.ungraded(str(error))
             return Grade(score, score >= settings.correct_at)
 
-        async def grade(task: Task, leaves: Sequence[Node]) -> list[Grade]:
+        async def grade(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
             number, index = task.columns["entry"]
             try:
                 # A replaced process has to make the entry again: that does not count as an answer's time.

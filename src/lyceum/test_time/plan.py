@@ -15,6 +15,7 @@ from lyceum.evaluation.measure import Measurement
 from lyceum.models.policy import Policy
 from lyceum.recipe.schema import Overrides
 from lyceum.run.outputs import check_output, input_paths
+from lyceum.run.reader import is_run
 from lyceum.test_time.cells import Cell, Folder
 from lyceum.test_time.request import SearchRequest
 from lyceum.test_time.result import SearchResult
@@ -83,7 +84,10 @@ class Plan:
                 "value": None if asked.value is None else asked.value.model_dump(mode="json"),
             }
             inputs = input_paths(measurement.recipe) | input_paths(asked.value, "value")
-            folder = Folder(check_output("output", Path(output).expanduser(), folder=True, inputs=inputs), told)
+            place = check_output("output", Path(output).expanduser(), folder=True, inputs=inputs)
+            if is_run(place):
+                raise RecipeError(f"output: got {str(output)!r}, which is the folder of a run; allowed: another folder")
+            folder = Folder(place, told)
         cells: list[Planned] = []
         for size, strategy in [
             (size, strategy)

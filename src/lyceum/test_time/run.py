@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Grade, Grader, Task, ValueModel
+from lyceum.core.types import Grade, Grader, GradingContext, Task, ValueModel
 from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.models.policy import Policy
 from lyceum.reward.extract import vote
@@ -32,6 +32,7 @@ class Grown:
     value: Valued
     tokens_valued: int
     """Tokens that the value model read during growth; ``value`` also counts those read for the choice."""
+    runtime: InProcess
     choosing_seconds: float | None = None
     """Time to compute values for the choice; None before that."""
     graded: bool = False
@@ -77,7 +78,7 @@ def unique_tokens(paths: Sequence[Sequence[int]]) -> int:
     return count
 
 
-async def unseen(task: Task, leaves: Sequence[Node]) -> list[Grade]:
+async def unseen(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
     """The grader during a search: every grade is withheld."""
     return [Grade.ungraded(UNSEEN)] * len(leaves)
 
@@ -100,7 +101,7 @@ async def grow(
     runtime = InProcess(policy, engine, unseen, seed=seed, value=value)
     began = time.perf_counter()
     trees = await runtime.run(tasks, rollout.build(), key="search", done=done)
-    return Grown(trees, engine.tokens_computed, time.perf_counter() - began, value, tokens_valued=value.tokens)
+    return Grown(trees, engine.tokens_computed, time.perf_counter() - began, value, value.tokens, runtime)
 
 
 async def measure(
@@ -117,7 +118,7 @@ async def measure(
         grown.choosing_seconds = time.perf_counter() - began
     chosen = [CHOICES[strategy.choose](of) if len(of) > 1 else 0 if of else None for of in candidates]
     if not grown.graded:
-        await grade(grown.trees, grader)
+        await grade(grown, grader)
         grown.graded = True
     n = len(grown.trees)
     verdicts = [[_verdict(leaf) for leaf in tree.trajectories] for tree in grown.trees]
@@ -151,15 +152,12 @@ def candidates_of(trees: Sequence[Tree], value: ValueModel | None) -> list[list[
     return [[Candidate(vote(leaf.completion), found.get(leaf)) for leaf in tree.trajectories] for tree in trees]
 
 
-async def grade(trees: Sequence[Tree], grader: Grader) -> None:
+async def grade(grown: Grown, grader: Grader) -> None:
     """Grade all trajectories, those of a task together."""
-
-    async def one(tree: Tree) -> None:
-        leaves = tree.trajectories
-        for leaf, found in zip(leaves, await grader(tree.task, leaves) if leaves else [], strict=True):
-            leaf.grade = found
-
-    await gather(one(tree) for tree in trees)
+    runtime = InProcess(grown.runtime.policy, grown.runtime.engine, grader, seed=grown.runtime.seed)
+    for leaf in (leaf for tree in grown.trees for leaf in tree.trajectories):
+        leaf.grade = None  # that of ``unseen``
+    await gather(runtime.grade(tree.task, tree.trajectories, key="chosen") for tree in grown.trees)
 
 
 def answer(tree: Tree, candidates: Sequence[Candidate], chosen: int | None) -> dict[str, Any]:

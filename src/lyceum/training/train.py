@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lyceum.core.tree import Tree
-from lyceum.core.types import Grader, StageRun, TaskSource
+from lyceum.core.types import StageRun, TaskSource
 from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.evaluation.held_out import EvaluationResult, Evaluator, first_tasks
 from lyceum.models.limits import context_of
 from lyceum.models.load import load_policy, load_tokenizer, save_policy
 from lyceum.models.prompts import check_prompts
 from lyceum.recipe.schema import Recipe, parse
-from lyceum.reward.base import allow_code, combine
+from lyceum.reward.base import Combined, allow_code, combine
 from lyceum.run.folder import Run
 from lyceum.run.outputs import check_output, input_paths
 from lyceum.stages.session import Session
@@ -171,7 +171,7 @@ async def _stages(recipe: Recipe, session: Session, state: dict[str, Any] | None
         session.stage += 1
 
 
-def _evaluator(recipe: Recipe, source: TaskSource, grader: Grader) -> Evaluator | None:
+def _evaluator(recipe: Recipe, source: TaskSource, grader: Combined) -> Evaluator | None:
     settings = recipe.evaluate
     if not settings.n:
         return None
