@@ -1,0 +1,272 @@
+"""A step's trees as one file, written and read again whole: parquet, a row per tree, its nodes a list in the row.
+
+Tokens and log-probabilities are arrays; what tasks, graders and components say of them is JSON. Everything comes back
+equal, log-probabilities bit for bit; a component's own objects (metadata, stats, columns) come back as plain values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
+
+from lyceum.core.tree import DirectSamples, Node, Tree
+from lyceum.core.types import Grade, Hint, Origin, Task
+from lyceum.core.user_files import user_file
+from lyceum.run.codec import decode, encode
+from lyceum.utils.numbers import plain, python_number
+
+FOLDER = "trees"
+_KEYS = (bool, int, float, str, bytes, type(None))
+_ADVICE = "allowed: the file as the run wrote it"
+_FORMAT = {b"lyceum.trees": b"1"}
+"""What a file says about itself."""
+
+
+@dataclass(frozen=True)
+class Heading:
+    """Which step a file's trees are of.
+
+    Attributes:
+        step: of the run, from 1.
+        stage: index of the stage.
+        first_step: the run's step at which that stage began.
+    """
+
+    step: int
+    stage: int
+    first_step: int
+
+
+@dataclass(frozen=True)
+class StepTrees:
+    """All trees of one step.
+
+    Attributes:
+        trees: those trained on, in the order the forest is built from.
+        weights: what the curriculum multiplies each one's advantages by.
+        dropped: those that were sampled and not trained on.
+    """
+
+    heading: Heading
+    trees: Sequence[Tree]
+    weights: Sequence[float]
+    dropped: Sequence[Tree] = ()
+
+
+@dataclass(frozen=True)
+class _Column:
+    """How a field stands in the file."""
+
+    type: pa.DataType
+    write: Callable[[Any], Any] = lambda value: value
+    read: Callable[[Any], Any] = lambda value: value
+
+
+def _json(read: Callable[[Any], Any] = lambda value: value) -> _Column:
+    """A column of JSON; null for None.
+
+    Args:
+        read: makes the object from its plain value.
+    """
+    return _Column(
+        pa.string(),
+        lambda value: None if value is None else encode(_plain(value))[0],
+        lambda text: None if text is None else read(decode(text, {})),
+    )
+
+
+def _task(value: Mapping[str, Any]) -> Task:
+    hint = value["hint"]
+    return Task(**{**value, "hint": None if hint is None else Hint(**hint)})
+
+
+_TEXT = _Column(  # bytes: a dataset's text may hold halves of surrogate pairs, which a text column cannot
+    pa.binary(), lambda text: text.encode("utf-8", "surrogatepass"), lambda text: text.decode("utf-8", "surrogatepass")
+)
+
+TREE: Mapping[str, _Column] = {
+    "task": _json(_task),
+    "metadata": _json(),
+    "direct": _json(lambda value: DirectSamples(**value)),
+    "sampled_tokens": _Column(pa.int64()),
+    "mean_abs_advantage": _Column(pa.float64()),
+}
+"""Fields of a Tree. Beside them stand ``chosen``, numbers of nodes, and ``nodes``."""
+
+
+def _node(logprob: pa.DataType) -> dict[str, _Column]:
+    """Fields of a Node. Beside them stand ``parent``, its number, and ``attached``.
+
+    Args:
+        logprob: type of a log-probability.
+    """
+    return {
+        "tokens": _Column(pa.list_(pa.int32())),
+        "origin": _Column(pa.int8(), int, Origin),
+        "behaviour_logprob": _Column(pa.list_(logprob)),
+        "model_logprob": _Column(pa.list_(logprob)),  # null: the same as behaviour_logprob
+        "version": _Column(pa.list_(pa.int32())),
+        "finish": _Column(pa.string()),
+        "text": _TEXT,
+        "grafted": _Column(pa.bool_()),
+        "grade": _json(lambda value: Grade(**value)),
+        "value": _Column(pa.float64()),
+        "stats": _json(),
+    }
+
+
+NODE = _node(pa.float32())
+"""Fields of a Node; log-probabilities are float64 in a file that has some which float32 cannot hold."""
+
+
+def write_trees(step: StepTrees) -> bytes:
+    """At least one tree as the content of a file."""
+    heading = _fields(step.heading)
+    rows = [
+        {**heading, "weight": weight, "dropped": False, **_row(tree)}
+        for tree, weight in zip(step.trees, step.weights, strict=True)
+    ]
+    rows += [{**heading, "weight": 1.0, "dropped": True, **_row(tree)} for tree in step.dropped]
+    nodes = [node for row in rows for node in row["nodes"]]
+    logprobs = [node[name] or () for node in nodes for name in ("behaviour_logprob", "model_logprob")]
+    schema = _schema(pa.float32() if _float32_holds(logprobs) else pa.float64())
+    table = pa.Table.from_pylist(rows, schema=schema)
+    content = BytesIO()
+    parquet.write_table(
+        table, content, compression="zstd", use_dictionary=False, write_statistics=False, write_page_checksum=True
+    )
+    return content.getvalue()
+
+
+def read_trees(file: Path) -> StepTrees:
+    """The trees that a file holds.
+
+    Raises:
+        RecipeError: it cannot be read, or is not what a run wrote.
+    """
+    with user_file("trees", file, _ADVICE):
+        rows = _rows(file)
+        trees = [_tree(row) for row in rows]
+        kept = [i for i, row in enumerate(rows) if not row["dropped"]]
+        dropped = [tree for tree, row in zip(trees, rows, strict=True) if row["dropped"]]
+        return StepTrees(_heading(rows), [trees[i] for i in kept], [rows[i]["weight"] for i in kept], dropped)
+
+
+def read_heading(file: Path) -> Heading:
+    """Which step a file's trees are of, without reading them.
+
+    Raises:
+        RecipeError: it cannot be read, or is not what a run wrote.
+    """
+    with user_file("trees", file, _ADVICE):
+        return _heading(_rows(file, [field.name for field in fields(Heading)]))
+
+
+def _rows(file: Path, columns: list[str] | None = None) -> list[dict[str, Any]]:
+    schema = parquet.read_schema(file)
+    if schema.metadata != _FORMAT:
+        raise ValueError(f"not trees of format {_FORMAT[b'lyceum.trees'].decode()}")
+    if not any(schema.equals(_schema(logprob)) for logprob in (pa.float32(), pa.float64())):
+        raise ValueError("its columns are not those of trees")
+    return parquet.read_table(file, columns=columns, page_checksum_verification=True).to_pylist()
+
+
+def _heading(rows: Sequence[Mapping[str, Any]]) -> Heading:
+    return Heading(**{field.name: rows[0][field.name] for field in fields(Heading)})
+
+
+def _schema(logprob: pa.DataType) -> pa.Schema:
+    of_node = {"parent": pa.int32(), "attached": pa.bool_()} | {n: c.type for n, c in _node(logprob).items()}
+    of_tree = {field.name: pa.int64() for field in fields(Heading)}
+    of_tree |= {"weight": pa.float64(), "dropped": pa.bool_()} | {n: c.type for n, c in TREE.items()}
+    nodes = pa.list_(pa.struct(list(of_node.items())))
+    return pa.schema([*of_tree.items(), ("chosen", pa.list_(pa.int32())), ("nodes", nodes)], metadata=_FORMAT)
+
+
+def _row(tree: Tree) -> dict[str, Any]:
+    nodes = _nodes(tree)
+    number = {id(node): i for i, node in enumerate(nodes)}
+    attached = {id(node) for node in (*tree.roots, *(child for node in nodes for child in node.children))}
+    return {
+        **{name: column.write(getattr(tree, name)) for name, column in TREE.items()},
+        "chosen": None if tree.chosen is None else [number[id(leaf)] for leaf in tree.chosen],
+        "nodes": [
+            {
+                "parent": None if node.parent is None else number[id(node.parent)],
+                "attached": id(node) in attached,
+                **{name: column.write(getattr(node, name)) for name, column in NODE.items()},
+                "model_logprob": None if _same_bits(node.model_logprob, node.behaviour_logprob) else node.model_logprob,
+            }
+            for node in nodes
+        ],
+    }
+
+
+def _nodes(tree: Tree) -> list[Node]:
+    """All nodes, parents first: those below the roots, then those that only a chosen trajectory leads to."""
+    nodes = list(tree.nodes())
+    known = {id(node) for node in nodes}
+    for leaf in tree.chosen or ():
+        for above in leaf.path():
+            if id(above) not in known:
+                nodes += (further := list(above.walk()))
+                known |= {id(node) for node in further}
+    return nodes
+
+
+def _tree(row: Mapping[str, Any]) -> Tree:
+    tree = Tree(roots=[], **{name: column.read(row[name]) for name, column in TREE.items()})
+    nodes: list[Node] = []
+    for of_node in row["nodes"]:
+        parent = of_node["parent"]
+        if parent is not None and not 0 <= parent < len(nodes):
+            raise ValueError(f"node {len(nodes)} stands before its parent {parent}")
+        above = None if parent is None else nodes[parent]
+        node = Node(above, **{name: column.read(of_node[name]) for name, column in NODE.items()})
+        if of_node["model_logprob"] is None:
+            node.model_logprob = list(node.behaviour_logprob)
+        if of_node["attached"]:
+            (tree.roots if above is None else above.children).append(node)
+        nodes.append(node)
+    if row["chosen"] is not None:
+        tree.chosen = [nodes[i] for i in row["chosen"]]
+    return tree
+
+
+def _float32_holds(columns: Iterable[Sequence[float]]) -> bool:
+    """Whether every number comes back from float32 to the same bits."""
+    exact = np.array([value for column in columns for value in column], np.float64)
+    with np.errstate(over="ignore"):
+        return np.array_equal(exact.astype(np.float32).astype(np.float64), exact, equal_nan=True)
+
+
+def _same_bits(a: Sequence[float], b: Sequence[float]) -> bool:
+    return a is b or np.array(a, np.float64).tobytes() == np.array(b, np.float64).tobytes()  # 0 is not -0 here
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def _plain(value: Any) -> Any:
+    """What the codec can hold: numbers, texts, bytes, lists, tuples and mappings as they are, a dataclass as the
+    mapping of its fields, an array as a list, anything else as its text."""
+    if value is None or type(value) in (bool, int, float, bytes):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key if type(key) in _KEYS else str(key): _plain(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(_plain, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain(_fields(value))
+    number = python_number(value)
+    return plain(value, other=str) if number is None else number

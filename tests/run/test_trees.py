@@ -1,0 +1,192 @@
+"""Trees on the disk: what is read is what was written."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from random_trees import random_tree, random_trees
+
+from lyceum.core.tree import DirectSamples, Node, Tree
+from lyceum.core.types import Continuation, Grade, Hint, Origin, Task
+from lyceum.run.trees import NODE, TREE, Heading, StepTrees, read_heading, read_trees, write_trees
+from lyceum.utils.errors import RecipeError
+
+HEADING = Heading(step=7, stage=1, first_step=4)
+
+
+@dataclass(frozen=True)
+class Note:
+    """A guide's own note, as one stores it in a tree's metadata."""
+
+    tiers: tuple[str, ...]
+    share: float
+
+
+def decorated(rng: Random, tree: Tree) -> Tree:
+    """The tree with what graders, guides and curricula may leave on it."""
+    odd = rng.choice((math.inf, -0.0, 1e-45, 0.1, -(2.0**-149), 1 / 3))
+    tree.task = Task(
+        f"täsk \ud800 {rng.random()}",
+        ({"role": "user", "content": [{"type": "text", "text": "a\nb"}]},),
+        answer=rng.choice((None, 7, 7.5, "7", (1, [2]), {"x": {3: odd}})),
+        columns={"level": 2, "hints": ["a", ("b", None)], "nan": math.nan, "bytes": b"\xff"},
+        samples=rng.choice((None, 3)),
+        prefix=(1, 2),
+        parameters={"length": odd},
+        hint=rng.choice((None, Hint("planning", "first add"))),
+    )
+    tree.direct = rng.choice((None, DirectSamples(None), DirectSamples(0.25)))
+    tree.metadata = {"search": {"rounds": 2, "opened": (1, 2)}}
+    tree.sampled_tokens, tree.mean_abs_advantage = rng.randrange(100), rng.choice((None, odd))
+    for node in tree.nodes():
+        node.text, node.grafted = rng.choice(("", "x", "\ud83d half", "☃\0")), rng.random() < 0.2
+        node.value = rng.choice((None, odd))
+        node.stats = {"visits": 3, "q": odd} if rng.random() < 0.3 else {}
+        if node.behaviour_logprob and rng.random() < 0.3:
+            node.model_logprob = [-odd for _ in node.behaviour_logprob]
+        if node.grade is not None and rng.random() < 0.3:
+            node.grade = Grade(node.grade.outcome, parts={"task": odd}, details="line\nline", answered=True)
+    return tree
+
+
+def flat(value):
+    """A value whose equality is that of its bits and types."""
+    if isinstance(value, float):
+        return ("float", value.hex())
+    if isinstance(value, dict):
+        return {flat(key): flat(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return (type(value).__name__, *map(flat, value))
+    if isinstance(value, Task | Grade | Hint | DirectSamples):
+        return {field.name: flat(getattr(value, field.name)) for field in fields(value)}
+    return value
+
+
+def content(tree: Tree):
+    """Everything of a tree, without any identity; nodes that only ``chosen`` leads to by their paths."""
+
+    def of(node: Node):
+        own = {f.name: flat(getattr(node, f.name)) for f in fields(node) if f.name not in ("parent", "children")}
+        return own, [of(child) for child in node.children]
+
+    number = {id(node): i for i, node in enumerate(tree.nodes())}
+    chosen = [
+        [number.get(id(node)) if id(node) in number else of(node) for node in leaf.path()] for leaf in tree.chosen or ()
+    ]
+    own = {f.name: flat(getattr(tree, f.name)) for f in fields(tree) if f.name not in ("roots", "chosen")}
+    return own, [of(root) for root in tree.roots], tree.chosen is None, chosen
+
+
+def again(tmp_path, step: StepTrees) -> StepTrees:
+    file = tmp_path / "trees.parquet"
+    file.write_bytes(write_trees(step))
+    assert read_heading(file) == step.heading
+    return read_trees(file)
+
+
+@given(st.integers(0, 10**9))
+def test_what_is_read_equals_what_was_written(tmp_path_factory, seed):
+    rng = Random(seed)
+    trees = [decorated(rng, tree) for tree in random_trees(seed)]
+    step = StepTrees(HEADING, trees, [rng.choice((1.0, 0.5)) for _ in trees], [random_tree(rng)])
+    found = again(tmp_path_factory.mktemp("trees"), step)
+    assert (found.heading, list(found.weights)) == (HEADING, list(step.weights))
+    for one, other in zip([*step.trees, *step.dropped], [*found.trees, *found.dropped], strict=True):
+        assert content(one) == content(other)
+        assert all(child.parent is node for node in other.nodes() for child in node.children)
+
+
+@pytest.mark.parametrize(
+    ("written", "beside", "of"),
+    [
+        (NODE, {"parent", "children"}, Node),
+        (TREE, {"roots", "chosen"}, Tree),
+    ],
+)
+def test_no_field_is_forgotten(written, beside, of):
+    # A new field of Node or Tree has to be given a column, or be rebuilt like these.
+    assert set(written) | beside == {field.name for field in fields(of)}
+
+
+def test_a_trajectory_that_only_chosen_leads_to_is_kept_with_its_own_subtree(tmp_path):
+    tree = Tree(Task("t", ()), [Node(None, [1], Origin.PROMPT)])
+    drawn = tree.root.add_drawn(Continuation([2], [-1.0], [-1.0], [0], "stop"))
+    below = drawn.add([3], Origin.TOOL)
+    drawn.detach()
+    tree.chosen = [below]
+    (found,) = again(tmp_path, StepTrees(HEADING, [tree], [1.0])).trees
+    assert found.root.children == []
+    assert [node.tokens for node in found.trajectories[0].path()] == [[1], [2], [3]]
+    assert found.trajectories[0].parent.children == found.trajectories
+
+
+def test_components_own_objects_come_back_as_plain_values(tmp_path):
+    tree = Tree(Task("t", (), columns={"when": Origin.TOOL, "many": np.arange(2)}), [Node(None, [1], Origin.PROMPT)])
+    tree.metadata["ghpo"] = Note(("a", "b"), np.float32(0.5))
+    tree.root.stats["hint"] = Hint("planning", "first add")
+    (found,) = again(tmp_path, StepTrees(HEADING, [tree], [1.0])).trees
+    assert found.metadata == {"ghpo": {"tiers": ("a", "b"), "share": 0.5}}
+    assert found.root.stats == {"hint": {"tier": "planning", "text": "first add"}}
+    assert found.task.columns == {"when": 4, "many": [0, 1]}
+
+
+@pytest.mark.parametrize("logprob", [-0.1, float(np.float32(-0.1))])
+def test_log_probabilities_take_four_bytes_where_these_hold_them(tmp_path, logprob):
+    tree = Tree(Task("t", ()), [Node(None, [1], Origin.PROMPT)])
+    tree.root.add_drawn(Continuation([2], [logprob], [logprob], [0], "stop"))
+    (found,) = again(tmp_path, StepTrees(HEADING, [tree], [1.0])).trees
+    assert found.root.children[0].behaviour_logprob == [logprob]
+    assert found.root.children[0].model_logprob == [logprob]
+    of_node = parquet.read_schema(tmp_path / "trees.parquet").field("nodes").type.value_type
+    narrow = float(np.float32(logprob)) == logprob
+    assert of_node.field("behaviour_logprob").type.value_type == (pa.float32() if narrow else pa.float64())
+
+
+def test_a_damaged_file_is_refused_by_its_name_or_changes_nothing(tmp_path):
+    rng = Random(3)
+    step = StepTrees(HEADING, [decorated(rng, tree) for tree in random_trees(3)], [1.0] * len(random_trees(3)))
+    whole = write_trees(step)
+    file = tmp_path / "step-000007.parquet"
+    refused = 0
+    for place in range(0, len(whole), 7):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ (1 << rng.randrange(8))]) + whole[place + 1 :])
+        said, found = "", None
+        try:
+            found = read_trees(file)
+        except RecipeError as error:
+            refused, said = refused + 1, str(error)
+        if found is None:
+            assert said.startswith(f"trees: {file}: ")
+        else:
+            assert [content(tree) for tree in found.trees] == [content(tree) for tree in step.trees]
+            assert found.heading == HEADING
+    assert refused > len(whole) / 7 / 2
+
+
+@pytest.mark.parametrize("given", [b"", b"PAR1", b"garbage" * 99])
+def test_what_is_no_file_of_trees_is_refused(tmp_path, given):
+    file = tmp_path / "step-000001.parquet"
+    file.write_bytes(given)
+    for read in (read_trees, read_heading):
+        with pytest.raises(RecipeError, match=r"step-000001\.parquet"):
+            read(file)
+
+
+def test_another_table_another_format_and_a_missing_file_are_refused(tmp_path):
+    file = tmp_path / "step-000001.parquet"
+    with pytest.raises(RecipeError, match="No such file"):
+        read_trees(file)
+    parquet.write_table(pa.table({"a": [1]}), file)
+    with pytest.raises(RecipeError, match="not trees of format 1"):
+        read_trees(file)
+    parquet.write_table(pa.table({"a": [1]}).replace_schema_metadata({"lyceum.trees": "1"}), file)
+    with pytest.raises(RecipeError, match="its columns are not those of trees"):
+        read_trees(file)
