@@ -61,7 +61,8 @@ def random_tree(rng: Random, number: int = 0, *, vocabulary: int = 3, longest: i
             node.grade = Grade(outcome, rng.choice((True, False, None)), judged, reason=reason)
     if rng.random() < 0.3 and tree.trajectories:
         new = rng.choice([node for node in grown if node.path_tokens()] or tree.trajectories)
-        tree.replace(rng.choice(tree.trajectories), new)
+        old = rng.choice(tree.trajectories)
+        tree.chosen = [new if leaf is old else leaf for leaf in tree.trajectories]
     return tree
 
 

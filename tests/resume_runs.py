@@ -96,6 +96,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "grpo": _RUN | {"stages": [_GRPO]},
     "curriculum": _RUN | {"stages": [_GRPO | {"steps": 4, "curriculum": _CURRICULUM}]},
     "deepsearch": _RUN | {"stages": [_DEEPSEARCH], "reward": "test-begins"},
+    "partial": _RUN | {"stages": [_GRPO | {"rollout": _GRPO["rollout"] | {"tokens_per_step": 2}}]},
     "ppo": _RUN | {"stages": [_PPO], "checkpoint_every": 2},
     "sft": _RUN | {"stages": [_SFT]},
     "sft-then-grpo": _RUN

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from random_trees import Written, random_trees, written
 
 from lyceum.core.forest import Forest, build_forest
-from lyceum.core.tree import Node, Tree
+from lyceum.core.tree import Node, Tree, graft
 from lyceum.core.types import Continuation, Grade, Origin, Task
 
 seeds = st.integers(0, 2**32)
@@ -74,7 +74,7 @@ def alike_trees(seed: int) -> list[Tree]:
             steps = rng.sample(range(1, 99), 3)
             node.grade = Grade(1.0, steps=tuple((end, rng.choice((0.25, 2.0))) for end in steps))
             if rng.random() < 0.3:
-                tree.graft(node, tree.root)
+                graft(node, node.root, tree.root)
         trees.append(tree)
     return trees
 

@@ -18,8 +18,24 @@ from resume_runs import SCENARIOS, run
 from lyceum.run import checkpoint
 
 SEED = 20240607
-KILLS_AT_RANDOM_TIMES = {"grpo": 6, "curriculum": 2, "deepsearch": 2, "ppo": 5, "sft": 4, "sft-then-grpo": 6}
-KILLS_IN_CHECKPOINTS = {"grpo": 2, "curriculum": 1, "deepsearch": 1, "ppo": 2, "sft": 1, "sft-then-grpo": 3}
+KILLS_AT_RANDOM_TIMES = {
+    "grpo": 6,
+    "curriculum": 2,
+    "deepsearch": 2,
+    "partial": 3,
+    "ppo": 5,
+    "sft": 4,
+    "sft-then-grpo": 6,
+}
+KILLS_IN_CHECKPOINTS = {
+    "grpo": 2,
+    "curriculum": 1,
+    "deepsearch": 1,
+    "partial": 1,
+    "ppo": 2,
+    "sft": 1,
+    "sft-then-grpo": 3,
+}
 
 
 @pytest.fixture(scope="module")

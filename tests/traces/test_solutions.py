@@ -2,7 +2,7 @@ import pytest
 from tiny_models import plain_model, policy_like
 
 from lyceum.core.forest import build_forest
-from lyceum.core.tree import Node, Tree
+from lyceum.core.tree import Node, Tree, graft
 from lyceum.core.types import Grade, Origin, Task, Trace
 from lyceum.models.demonstrations import demonstrated
 from lyceum.traces.solutions import Solutions
@@ -55,10 +55,11 @@ def test_a_draw_is_of_all_and_the_same_every_time():
 
 def test_what_stands_under_a_hint_alone_is_left_out():
     tree = tree_of(("ab", 1.0, None))
-    hinted = tree.add_prompt([9]).add([ord("x")], Origin.POLICY, "x")
+    prompt = tree.add_prompt([9])
+    hinted = prompt.add([ord("x")], Origin.POLICY, "x")
     hinted.finish, hinted.grade = "stop", Grade(1.0)
     assert texts(Solutions(), tree) == ["ab"]
-    tree.graft(hinted, tree.root)
+    graft(hinted, prompt, tree.root)
     assert texts(Solutions(), tree) == ["x", "ab"]
 
 

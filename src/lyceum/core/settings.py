@@ -64,6 +64,11 @@ class RolloutSettings(Component, slot="rollout"):
         return None
 
     @property
+    def spans_steps(self) -> bool:
+        """Whether it leaves trajectories unfinished that go on in the next step."""
+        return False
+
+    @property
     def led_by(self) -> tuple[Literal["verifier", "value"], ...]:
         """What guides its search: the verifier, the value model, or both."""
         return ()

@@ -24,7 +24,8 @@ class Node:
         behaviour_logprob: nats, per token, of the distribution drawn from; empty where the policy did not write.
         model_logprob: nats, per token, of the untempered model; empty where the policy did not write.
         version: of the weights each token was drawn under; empty where the policy did not write.
-        finish: why the run ended: ``stop``, ``length``, or None where nothing was drawn.
+        finish: why the run ended: ``stop``, ``length``, or None where nothing was drawn, or where a trajectory goes on
+            in a later step.
         text: the run decoded.
         grafted: True where the run was sampled off-prompt: written under another prompt than the one above it.
         address: identifies the node within its task, in every process: a hash of the tokens of a prompt, or of the
@@ -221,6 +222,11 @@ class Tree:
         if self.chosen is not None:
             return self.chosen
         return [node for node in self.nodes() if not node.children and node.finish is not None]
+
+    @property
+    def unfinished(self) -> list[Node]:
+        """Trajectories that go on in a later step: a tree with some is not trained yet."""
+        return [leaf for leaf in self.chosen or () if leaf.finish is None]
 
     @property
     def graded(self) -> list[Node]:

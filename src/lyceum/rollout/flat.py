@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.core.settings import RolloutSettings, Size
+from lyceum.core.settings import Composition, RolloutSettings, Size
 from lyceum.core.tree import Node
 from lyceum.core.types import Context, Rollout, Sampling
-from lyceum.rollout._growth import affordable
+from lyceum.rollout._growth import affordable, at_most
 
 
 class Flat(RolloutSettings):
     """Independent samples of one prompt; shorter if the task's budget is short."""
+
+    test_time: ClassVar[Mapping[str, Any]] = {"tokens_per_step": None}
 
     kind: Literal["flat"] = "flat"
     samples: int = Field(8, ge=1)
     """Completions per task, unless the curriculum sets the number."""
     sampling: Sampling = Sampling()
     """How tokens are sampled."""
+    tokens_per_step: int | None = Field(None, ge=1)
+    """Maximum tokens that a completion gets in one step; null: all of them. What is unfinished then goes on in the
+    next step, under the newer weights, and its group is trained once it is finished (partial rollouts: Kimi k1.5,
+    arXiv:2501.12599, section 2.6.2)."""
 
     @property
     def size(self) -> Size:
         return Size("samples", self.samples)
+
+    @property
+    def spans_steps(self) -> bool:
+        return self.tokens_per_step is not None
 
     def sized(self, n: int) -> Flat:
         """The same rollout with ``n`` trajectories."""
@@ -34,4 +45,19 @@ class Flat(RolloutSettings):
 
     async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
         samples = n or self.samples
-        return await context.extend(start, samples, affordable(self.sampling, start, samples, context))
+        sampling, limit = affordable(self.sampling, start, samples, context), self.tokens_per_step
+        if limit is None or limit >= sampling.max_completion_tokens:
+            return await context.extend(start, samples, sampling)
+        leaves = await context.extend(start, samples, at_most(sampling, limit))
+        for leaf in leaves:
+            if leaf.finish == "length" and context.tokens_left(leaf):
+                leaf.finish = None
+        return leaves
+
+    def check(self, stage: Composition) -> list[str]:
+        if self.tokens_per_step is None or not stage.guidance:
+            return []
+        return [
+            f"rollout.tokens_per_step: got {self.tokens_per_step} with guidance '{stage.guidance[0].kind}', which needs "
+            "whole completions in one step; allowed: null"
+        ]

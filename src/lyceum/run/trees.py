@@ -116,6 +116,8 @@ def _node(logprob: pa.DataType) -> dict[str, _Column]:
         "finish": _Column(pa.string()),
         "text": _TEXT,
         "grafted": _Column(pa.bool_()),
+        "address": _Column(pa.int64()),
+        "draws": _Column(pa.int32()),
         "grade": _json(lambda value: Grade(**value)),
         "value": _Column(pa.float64()),
         "stats": _json(),
@@ -152,11 +154,23 @@ def read_trees(file: Path) -> StepTrees:
         RecipeError: it cannot be read, or is not what a run wrote.
     """
     with user_file("trees", file, _ADVICE):
-        rows = _rows(file)
-        trees = [_tree(row) for row in rows]
-        kept = [i for i, row in enumerate(rows) if not row["dropped"]]
-        dropped = [tree for tree, row in zip(trees, rows, strict=True) if row["dropped"]]
-        return StepTrees(_heading(rows), [trees[i] for i in kept], [rows[i]["weight"] for i in kept], dropped)
+        return _read(_rows(file))
+
+
+def _read(rows: Sequence[Mapping[str, Any]]) -> StepTrees:
+    trees = [_tree(row) for row in rows]
+    kept = [i for i, row in enumerate(rows) if not row["dropped"]]
+    dropped = [tree for tree, row in zip(trees, rows, strict=True) if row["dropped"]]
+    return StepTrees(_heading(rows), [trees[i] for i in kept], [rows[i]["weight"] for i in kept], dropped)
+
+
+def dump_trees(trees: Sequence[Tree]) -> bytes | None:
+    """Trees for a checkpoint, which ``load_trees`` reads; None for none."""
+    return write_trees(StepTrees(Heading(0, 0, 0), trees, [1.0] * len(trees))) if trees else None
+
+
+def load_trees(content: bytes | None) -> list[Tree]:
+    return [] if content is None else list(_read(_rows(BytesIO(content))).trees)
 
 
 def read_heading(file: Path) -> Heading:
@@ -169,7 +183,7 @@ def read_heading(file: Path) -> Heading:
         return _heading(_rows(file, [field.name for field in fields(Heading)]))
 
 
-def _rows(file: Path, columns: list[str] | None = None) -> list[dict[str, Any]]:
+def _rows(file: Path | BytesIO, columns: list[str] | None = None) -> list[dict[str, Any]]:
     schema = parquet.read_schema(file)
     if schema.metadata != _FORMAT:
         raise ValueError(f"not trees of format {_FORMAT[b'lyceum.trees'].decode()}")

@@ -58,15 +58,17 @@ class InProcess:
         *,
         key: SeedKey,
         samples: int | None = None,
+        under_way: Sequence[Tree] = (),
         step: int = 0,
         progress: float = 0.0,
         done: Callable[[Tree], None] | None = None,
     ) -> list[Tree]:
-        """Every task's tree, graded, in the order of the tasks.
+        """Every task's tree, in the order of the tasks, after those under way; finished ones are graded.
 
         Args:
             key: separates this call's random draws from those of other calls (the step).
             samples: trajectories of a task that does not say how many; None leaves it to the rollout.
+            under_way: trees of earlier calls, whose unfinished trajectories go on.
             step, progress: how far the stage is, for rollouts that change over training.
             done: called with each finished tree, for the progress display.
         Raises:
@@ -78,20 +80,30 @@ class InProcess:
         self.engine.may_step = self._all_back
         drawn: Counter[str] = Counter()
 
-        def context_of(task: Task, place: int) -> TaskContext:
+        def context_of(task: Task, place: int, tree: Tree | None = None) -> TaskContext:
             number, drawn[task.id] = drawn[task.id], drawn[task.id] + 1
-            return TaskContext(self, task, (self.seed, key, task.id, number), place, step=step, progress=progress)
+            key_of_task = (self.seed, key, task.id, number)
+            return TaskContext(self, task, key_of_task, place, tree=tree, step=step, progress=progress)
 
         async def one(context: TaskContext) -> Tree:
             tree = context.tree
-            tree.chosen = await rollout(context, tree.root, context.task.samples or samples)
-            # Who rolled out does not go on by these grades: the engine need not wait for them.
-            await context.finish(tree.chosen, wait=self.grader_asks)
+            if tree.chosen is None:
+                tree.chosen = await rollout(context, tree.root, context.task.samples or samples)
+            else:
+                shared = context.share(context.budget_left // len(tree.unfinished))
+                ways = [(leaf, rollout(shared, leaf, 1) if leaf.finish is None else None) for leaf in tree.chosen]
+                further = iter(await gather(way for _, way in ways if way is not None))
+                tree.chosen = [end for leaf, way in ways for end in ([leaf] if way is None else next(further))]
+            if not tree.unfinished:
+                # Who rolled out does not go on by these grades: the engine need not wait for them.
+                await context.finish(tree.chosen, wait=self.grader_asks)
             if done is not None:
                 done(tree)
             return tree
 
-        return await gather([one(context_of(task, place)) for place, task in enumerate(tasks)])
+        contexts = [context_of(tree.task, place, tree) for place, tree in enumerate(under_way)]
+        contexts += [context_of(task, place) for place, task in enumerate(tasks, len(contexts))]
+        return await gather([one(context) for context in contexts])
 
     async def grade(self, task: Task, leaves: Sequence[Node], *, key: SeedKey) -> None:
         """Grade trajectories of a task that were not rolled out here.
@@ -210,6 +222,7 @@ class TaskContext:
     Args:
         key: what the task's random draws are keyed by.
         place: of the task in the step: requests that wait together are answered in this order.
+        tree: one that is under way; None begins a new one.
     """
 
     def __init__(
@@ -219,14 +232,18 @@ class TaskContext:
         key: tuple[object, ...],
         place: int,
         *,
+        tree: Tree | None = None,
         step: int = 0,
         progress: float = 0.0,
     ) -> None:
         self.task, self.step, self.progress = task, step, progress
         self._runtime, self._key, self._place = runtime, key, place
         self._budget = Budget(runtime.max_tokens_per_task)
-        tokens = self.render(task.messages)
-        self.tree = Tree(task, [Node.prompt(tokens, self.decode(tokens))])
+        self.tree = self._begun() if tree is None else tree
+
+    def _begun(self) -> Tree:
+        tokens = self.render(self.task.messages)
+        return Tree(self.task, [Node.prompt(tokens, self.decode(tokens))])
 
     @property
     def version(self) -> int:

@@ -11,6 +11,7 @@ from lyceum.core.component import require_keys
 from lyceum.core.tree import Tree
 from lyceum.core.types import Curriculum, Guidance, ValueModel
 from lyceum.reward.base import Combined, allow_code, combine
+from lyceum.run.trees import dump_trees, load_trees
 from lyceum.runtime.in_process import InProcess
 from lyceum.stages.session import Session
 from lyceum.utils.seeds import SeedKey
@@ -50,6 +51,11 @@ class Sampler:
         """Tokens that the run had sampled when the stage began."""
         self.computed = 0
         """Tokens computed by the model for the current step."""
+        self.under_way: list[Tree] = []
+        """Trees with trajectories that go on in the next step; those of this step are in ``unfinished``."""
+        self.unfinished: list[Tree] = []
+        self.continued = 0
+        """Trajectories of earlier steps that went on in the current one."""
 
     def _grader(self) -> Combined:
         if self.settings.reward is None:
@@ -65,18 +71,33 @@ class Sampler:
             step: steps of the stage that are done.
             phase: what the terminal shows.
         """
-        drawn = self.curriculum.draw(tasks)
+        further, self.under_way = self.under_way[:tasks], self.under_way[tasks:]
+        drawn = self.curriculum.draw(tasks - len(further))
         before = self.engine.tokens_computed
-        done, progress = self.session.counter(phase, len(drawn)), self.progress(step)
+        done, progress = self.session.counter(phase, tasks), self.progress(step)
+        self.continued += sum(len(tree.unfinished) for tree in further)
         with self.session.run.timed("generate"):
             trees = await self.runtime.run(
-                drawn, self.rollout, key=key, samples=self.samples, step=step, progress=progress, done=done
+                drawn,
+                self.rollout,
+                key=key,
+                samples=self.samples,
+                under_way=further,
+                step=step,
+                progress=progress,
+                done=done,
             )
         self.computed += self.engine.tokens_computed - before
-        return trees
+        for tree in trees:
+            if tree.unfinished:  # its tokens are of this step, whatever becomes of it
+                self.session.counts.tokens_sampled += tree.sampled_tokens
+                tree.sampled_tokens = 0
+                self.unfinished.append(tree)
+        return [tree for tree in trees if not tree.unfinished]
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        """Give a step's results to curriculum and guidance."""
+        """Give a step's results to curriculum and guidance; what is unfinished goes on from the next step on."""
+        self.under_way, self.unfinished = [*self.under_way, *self.unfinished], []
         for room in (self.curriculum, *self.guidance):
             room.observe(trees)
 
@@ -92,6 +113,9 @@ class Sampler:
         for settings, guide in zip(self.settings.guidance, self.guidance, strict=True):
             metrics |= {f"guidance/{settings.kind}/{name}": value for name, value in guide.metrics().items()}
         metrics["tokens_computed/step"], self.computed = self.computed, 0
+        if self.settings.rollout.spans_steps:
+            metrics["continued/trajectories"], self.continued = self.continued, 0
+            metrics["under_way/trees"] = len(self.under_way)
         return metrics
 
     @property
@@ -121,6 +145,7 @@ class Sampler:
             "curriculum": self.curriculum.state_dict(),
             "guidance": [guide.state_dict() for guide in self.guidance],
             "value": None if self.value is None else self.value.state_dict(),
+            "under_way": dump_trees(self.under_way),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -131,3 +156,4 @@ class Sampler:
             guide.load_state_dict(saved)
         if self.value is not None:
             self.value.load_state_dict(state["value"])
+        self.under_way = load_trees(state["under_way"])
