@@ -157,6 +157,11 @@ def test_a_sample_does_not_depend_on_the_batch_nor_on_the_order_of_arrival_nor_o
         assert_same(extend(engine(name), last)[0], expected[-1:])
 
 
+def test_a_prompt_of_one_token_has_nothing_to_share():
+    # That token is fed by the first step, and no other is before it.
+    assert_same(one(engine(share_prompt_tokens=1), [5], 9), one(engine(), [5], 9))
+
+
 def test_slots_hold_no_room_for_a_prompt_that_they_share():
     # 16 samples of a prompt of 70 tokens draw 12 each: the cache would be three times as wide with the prompt in it.
     served = engine()

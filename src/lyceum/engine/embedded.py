@@ -222,7 +222,7 @@ class EmbeddedEngine:
         for j, job in enumerate(jobs):
             length, sampling = len(job.request.prefix), job.request.sampling
             shared, cached = -1, length - 1
-            if may_share and length * (job.left - 1) >= 7 * self.config.share_prompt_tokens:
+            if may_share and length > 1 and length * (job.left - 1) >= 7 * self.config.share_prompt_tokens:
                 shared, cached = self._prompts.add(plan.whole(j)), 0
             else:
                 own.append(j)
