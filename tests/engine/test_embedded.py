@@ -6,6 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tiny_models import plain_model, policy_like
 from transformers import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
@@ -50,6 +52,11 @@ def assert_same(got, expected):
         assert g.finish == e.finish
         torch.testing.assert_close(torch.tensor(g.behaviour_logprob), torch.tensor(e.behaviour_logprob))
         torch.testing.assert_close(torch.tensor(g.model_logprob), torch.tensor(e.model_logprob))
+
+
+def assert_empty(served):
+    assert not served._waiting
+    assert len(served._slots) == len(served._prompts) == 0
 
 
 def logits_of(name, prefix, drawn):
@@ -155,6 +162,68 @@ def test_a_sample_does_not_depend_on_the_batch_nor_on_the_order_of_arrival_nor_o
     for request, expected in zip(requests, alone, strict=True):
         last = replace(request, seeds=request.seeds[-1:])
         assert_same(extend(engine(name), last)[0], expected[-1:])
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.sampled_from(("llama-gqa", "mistral-window")),
+    st.lists(
+        st.tuples(st.sampled_from(([5], [6, 7, 8], LONG, LONG[:55])), st.integers(1, 9), st.booleans()),
+        min_size=1,
+        max_size=4,
+    ),
+    st.integers(1, 7),
+    st.sampled_from(({}, {"share_prompt_tokens": 1}, {"prefill_tokens": 60}, {"keep_tokens": 0})),
+)
+def test_a_group_starts_as_places_become_free_and_draws_what_it_draws_all_at_once(name, groups, places, config):
+    requests = [
+        Request(p, [100 * i + s for s in range(n)], Sampling(max_completion_tokens=4 + 5 * i), keep=keep, order=(i,))
+        for i, (p, n, keep) in enumerate(groups)
+    ]
+    served = engine(name, max_sequences=places, **config)
+    step = served._step
+
+    def checked():
+        waits = any(job.waits for job in served._waiting)
+        assert served._slots.members == places if waits else served._slots.members <= places
+        step()
+
+    served._step = checked
+    for got, expected in zip(extend(served, *requests), extend(engine(name), *requests), strict=True):
+        assert_same(got, expected)
+    assert_empty(served)
+    # No prompt is computed twice.
+    assert served.occupancy.prefilled <= sum(len(request.prefix) - 1 for request in requests)
+
+
+@NAMES
+@pytest.mark.parametrize("prefix", [[5, 6, 7], LONG], ids=["short", "long"])
+@pytest.mark.parametrize("places", [1, 3])
+def test_samples_that_wait_find_their_prompt_computed(name, prefix, places):
+    served, stored = engine(name, max_sequences=places, keep_tokens=0), []
+    step = served._step
+    served._step = lambda: (stored.append(len(served._prompts)), step())
+    one(served, prefix, 8)
+    assert served.occupancy.prefilled == len(prefix) - 1
+    assert max(stored) == 1
+
+
+def test_a_request_that_has_started_is_not_overtaken():
+    # A later one of a lower order would otherwise leave two prompts stored for samples that wait, then three, ...
+    served, sampling, starts = engine(max_sequences=2), Sampling(max_completion_tokens=6), []
+    join = served._join
+    served._join = lambda places: (starts.append([job.request.order for job in places]), join(places))
+
+    async def both():
+        first = asyncio.ensure_future(served.extend(Request(LONG, range(5), sampling, order=(1,))))
+        while not starts:
+            await asyncio.sleep(0)
+        await asyncio.gather(first, served.extend(Request([5, 6], [7], sampling, order=(0,))))
+
+    asyncio.run(both())
+    order = [one for together in starts for one in together]
+    assert order == sorted(order, reverse=True)
+    assert order.count((1,)) > 1
 
 
 def test_a_prompt_of_one_token_has_nothing_to_share():
@@ -458,8 +527,10 @@ def test_no_more_samples_are_drawn_at_once_than_allowed():
         served, *(Request([5 + i], [2 * i, 2 * i + 1], Sampling(max_completion_tokens=4), order=(i,)) for i in range(6))
     )
     assert max(live) <= 5
-    # A request of more samples than that is not refused: it runs alone.
-    assert len(one(engine(max_sequences=2), [5], 5)) == 5
+    # A request of more samples than that is not refused: they take turns.
+    live.clear()
+    assert len(one(served, [5], 8)) == 8
+    assert max(live) == 5
 
 
 # When things go wrong ----------------------------------------------------------------------------------------------
@@ -484,13 +555,50 @@ def test_a_cancelled_request_leaves_and_the_others_go_on(prefix):
         return answer
 
     assert_same(asyncio.run(cancel_one()), one(engine(), [8, 9], 2, sampling, first_seed=1))
-    assert len(served._slots) == 0
-    assert len(served._prompts) == 0
+    assert_empty(served)
+
+
+@pytest.mark.parametrize("name", ["llama-gqa", "mistral-window"])
+@pytest.mark.parametrize("prefix", [[5, 6], LONG], ids=["short", "long"])
+@pytest.mark.parametrize("after", [1, 8, 9, 20])
+def test_a_cancelled_request_frees_all_it_had_while_some_of_its_samples_wait(name, prefix, after):
+    # Eight samples of eight tokens take turns in two places, in 32 steps. After eight steps the first two have finished
+    # and the next ones have not started: nothing but the stored prompt is left to be freed.
+    served, sampling, steps = engine(name, max_sequences=2), Sampling(max_completion_tokens=8), []
+    step = served._step
+
+    async def cancel_one(*behind):
+        gone = asyncio.ensure_future(served.extend(Request(prefix, range(8), sampling, order=(0,))))
+
+        def cancelling():
+            step()
+            steps.append(1)
+            if len(steps) == after:
+                job = served._waiting[0]
+                assert job.started > 1
+                assert job.waits
+                assert len(served._slots) or after == 8
+                assert any(job.results) == (after >= 8)
+                gone.cancel()
+
+        served._step = cancelling
+        answers = await asyncio.gather(gone, *(served.extend(request) for request in behind), return_exceptions=True)
+        await served._pump
+        assert_empty(served)
+        assert isinstance(answers[0], asyncio.CancelledError)
+        return answers[1:]
+
+    asyncio.run(cancel_one())
+    assert len(steps) == after
+    steps.clear()
+    another = Request([8, 9], [11, 12, 13], sampling, order=(1,))
+    assert_same(asyncio.run(cancel_one(another))[0], extend(engine(name), another)[0])
 
 
 @pytest.mark.parametrize("fails_at", [1, 2, 4], ids=["prefill", "first step", "later"])
 def test_an_error_reaches_every_caller_and_the_engine_can_be_used_again(fails_at):
-    served, calls = EmbeddedEngine(policy_like(plain_model())), []
+    # Of four places the last one is for the second request, whose other samples wait, as the third one does.
+    served, calls = EmbeddedEngine(policy_like(plain_model()), EmbeddedConfig(max_sequences=4)), []
     hidden = served._hidden
 
     def failing(*args, **more):
@@ -502,10 +610,11 @@ def test_an_error_reaches_every_caller_and_the_engine_can_be_used_again(fails_at
     served._hidden = failing
 
     async def all_of_them():
-        callers = [served.extend(Request([5, 6, i], [i], Sampling(), order=(i,))) for i in (10, 11, 12)]
+        callers = [served.extend(Request([5, 6, i], range(3), Sampling(), order=(i,))) for i in (10, 11, 12)]
         return await asyncio.wait_for(asyncio.gather(*callers, return_exceptions=True), timeout=20)
 
     assert [type(e) for e in asyncio.run(all_of_them())] == [MemoryError] * 3
+    assert_empty(served)
     assert len(one(served, [5, 6], 2)) == 2
 
 

@@ -11,8 +11,11 @@ from lyceum.engine._slots import Job, Joining, Slots
 
 
 def joining(prefix, seeds, loop):
-    job = Job(Request(prefix, seeds, Sampling()), loop.create_future(), frozenset(), [None] * len(seeds), len(seeds))
-    return Joining(job, len(prefix) - 1, -1, 64, 0)
+    """The first half of a request's samples, and the others after them: each is a slot."""
+    n = len(seeds)
+    job = Job(Request(prefix, seeds, Sampling()), loop.create_future(), frozenset(), [None] * n, n)
+    halves = (range(n // 2), range(n // 2, n))
+    return [Joining(job, members, len(prefix) - 1, -1, 64, 0) for members in halves if members]
 
 
 @given(
@@ -26,8 +29,9 @@ def test_every_sample_finds_what_it_drew_and_its_cache(sizes, steps):
     drawn = {}
 
     def join(number, n):
-        slots.join([joining([10 + number, 7], [100 * number + i for i in range(n)], loop)])
-        cache.append([("prefix", number)])
+        samples = joining([10 + number, 7], [100 * number + i for i in range(n)], loop)
+        slots.join(samples)
+        cache.extend([("prefix", number)] for _ in samples)
         drawn.update({100 * number + i: [] for i in range(n)})
 
     for number, n in enumerate(sizes):

@@ -28,13 +28,23 @@ class Job:
     stop_ids: frozenset[int]
     results: list[Continuation | None]
     left: int
+    """Samples that are not finished."""
+    started: int = 0
+    """Samples that have had a place; they get one in their order."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether some of its samples still need a place."""
+        return self.started < len(self.request.seeds) and not self.future.done()
 
 
 @dataclass(frozen=True)
 class Joining:
-    """A request that becomes a slot."""
+    """Samples of a request that become a slot."""
 
     job: Job
+    members: range
+    """Their indices in the request."""
     cached: int
     """Tokens of its prefix in the slot's own cache."""
     shared: int
@@ -117,11 +127,12 @@ class Slots:
         self.job += [j.job for j in joining]
         self._set_columns(np.concatenate([self._columns, np.array(rows, np.int64).T], 1))
         self._reserve(len(self), 1)
-        left = [j.job.left for j in joining]
+        count = [len(j.members) for j in joining]
+        seeds = [j.job.request.seeds[j.members.start : j.members.stop] for j in joining]
         self._set_members(
-            np.concatenate([self.member_slot, np.repeat(np.arange(have, len(self)), left)]),
-            np.concatenate([self.member, *(np.arange(n) for n in left)]),
-            np.concatenate([self.seed, *(np.array(j.job.request.seeds, np.uint64) for j in joining)]),
+            np.concatenate([self.member_slot, np.repeat(np.arange(have, len(self)), count)]),
+            np.concatenate([self.member, *(np.array(j.members) for j in joining)]),
+            np.concatenate([self.seed, *(np.array(part, np.uint64) for part in seeds)]),
         )
 
     # What was drawn ------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ class EmbeddedConfig(EngineSettings):
 
     kind: Literal["embedded"] = "embedded"
     max_sequences: int = Field(512, ge=1)
-    """Maximum samples drawn at the same time; further requests wait."""
+    """Maximum samples drawn at the same time; further ones wait and start one by one as places become free."""
     prefill_tokens: BatchTokens = 16384
     """Maximum tokens of prompts, or of scored texts, per forward pass; at least one request is computed."""
     share_prompt_tokens: int = Field(48, ge=1)
@@ -179,38 +179,39 @@ class EmbeddedEngine:
         self._reset()
 
     def _drop_cancelled(self) -> None:
-        self._waiting = [job for job in self._waiting if not job.future.cancelled()]
         if self._cancelled:
             self._cancelled = False
+            self._waiting = [job for job in self._waiting if job.waits]
             slots = self._slots
             live = np.array([not job.future.cancelled() for job in slots.job], bool)
-            if not live.all():
-                self._regroup(Groups(slots.first, slots.member_slot[slots.first], slots.member_slot), live)
+            # Even where no slot leaves: the prompt of samples that waited does.
+            self._regroup(Groups(slots.first, slots.member_slot[slots.first], slots.member_slot), live)
 
     # Joining -------------------------------------------------------------------------------------------------------
 
     def _admit(self) -> None:
-        """Prefill waiting requests, in their order, while there is capacity."""
-        self._waiting.sort(key=lambda job: job.request.order)
-        while self._waiting:
-            live = self._slots.members
-            joining: list[Job] = []
+        """Give free places to waiting samples, in the order of their requests."""
+        while self._waiting and (free := self.config.max_sequences - self._slots.members) > 0:
+            # A request that has started goes first: so only one prompt at a time is stored for samples that wait.
+            self._waiting.sort(key=lambda job: (not job.started, job.request.order))
+            places: dict[Job, range] = {}
             tokens = 0
             for job in self._waiting:
-                live += job.left
-                tokens += len(job.request.prefix)
-                full = live > self.config.max_sequences or tokens > self.config.prefill_tokens
-                if full and (joining or (len(self._slots) and live > self.config.max_sequences)):
+                tokens += 0 if job.started else len(job.request.prefix)
+                if not free or (places and tokens > self.config.prefill_tokens):
                     break
-                joining.append(job)
-            if not joining:
-                return
-            self._prefill(joining)
-            self._waiting = self._waiting[len(joining) :]  # only now: on an error they must still be there
+                places[job] = range(job.started, min(job.started + free, len(job.request.seeds)))
+                free -= len(places[job])
+            self._join(places)
+            self._waiting = [job for job in self._waiting if job.waits]  # only now: on an error all must still be there
 
-    def _prefill(self, jobs: list[Job]) -> None:
-        """Compute the prefixes of these requests except their last token, which the next step feeds."""
-        plan = PrefillPlan([job.request.prefix[:-1] for job in jobs], self._keeper)
+    def _join(self, places: Mapping[Job, range]) -> None:
+        """Start these samples of each request.
+
+        The prefix is computed with a request's first ones, except for its last token, which the next step feeds.
+        """
+        jobs = list(places)
+        plan = PrefillPlan([() if job.started else job.request.prefix[:-1] for job in jobs], self._keeper)
         if len(plan.tokens):
             device = self.policy.device
             tokens, position = torch.tensor(plan.tokens, device=device), torch.tensor(plan.position, device=device)
@@ -219,27 +220,33 @@ class EmbeddedEngine:
         joining: list[Joining] = []
         own: list[int] = []
         may_share = self._may_share()
-        for j, job in enumerate(jobs):
-            length, sampling = len(job.request.prefix), job.request.sampling
-            shared, cached = -1, length - 1
-            if may_share and length > 1 and length * (job.left - 1) >= 7 * self.config.share_prompt_tokens:
-                shared, cached = self._prompts.add(plan.whole(j)), 0
-            else:
+        for j, (job, members) in enumerate(places.items()):
+            length, samples, sampling = len(job.request.prefix), len(job.request.seeds), job.request.sampling
+            shares = may_share and length > 1 and length * (samples - 1) >= 7 * self.config.share_prompt_tokens
+            if not job.started and (shares or members.stop < samples):
+                self._prompts.add(job, plan.whole(j))
+            shared, cached = (self._prompts.entry(job), 0) if shares else (-1, length - 1)
+            if not shares:
                 own.append(j)
             limit = min(sampling.max_completion_tokens, self.policy.context_length - length)
-            joining.append(Joining(job, cached, shared, limit, self._distribution(sampling)))
+            joining.append(Joining(job, members, cached, shared, limit, self._distribution(sampling)))
         have = len(self._slots)
         # As wide as the slots' own tokens: a shared prompt is stored elsewhere.
         self._store.reserve(have + len(jobs), max((len(jobs[j].request.prefix) for j in own), default=1))
-        entry, there = self._entries(jobs, own)
-        plan.fill(self._store, [(entry[j], j) for j in own if j not in there])
+        entry, missing = self._entries(jobs, own)
+        plan.fill(self._store, [(entry[j], j) for j in missing if not jobs[j].started])
+        for j in missing:
+            if jobs[j].started:
+                self._store.put(entry[j], self._prompts.read(jobs[j]))
         plan.keep([j for j, job in enumerate(jobs) if job.request.keep])
         self._slots.join([joining[j] for j in sorted(range(len(jobs)), key=entry.__getitem__)])
+        for job, members in places.items():
+            job.started = members.stop
         self._forget_left()
         self._plan = None
 
-    def _entries(self, jobs: list[Job], own: list[int]) -> tuple[list[int], set[int]]:
-        """Entries of the store after the live slots, one per request, and which requests' prefixes are already there.
+    def _entries(self, jobs: list[Job], own: list[int]) -> tuple[list[int], list[int]]:
+        """Entries of the store after the live slots, one per request, and which own prefixes are not there yet.
 
         Args:
             own: the requests whose slots hold their whole prefix.
@@ -252,9 +259,9 @@ class EmbeddedEngine:
             if left in free:
                 entry[j] = left
                 del free[left]
-        there = {j for j in own if entry[j] >= 0}
+        missing = [j for j in own if entry[j] < 0]
         rest = iter(free)
-        return [next(rest) if at < 0 else at for at in entry], there
+        return [next(rest) if at < 0 else at for at in entry], missing
 
     def _forget_left(self) -> None:
         """Forget entries that live slots have taken."""
