@@ -111,6 +111,10 @@ class Recipe(Settings):
     """Steps between checkpoints; 0 writes one only when interrupted."""
     rollouts_every: int = Field(default=10, ge=1)
     """Steps between steps whose trajectories are written."""
+    trees_every: int = Field(default=0, ge=0)
+    """Steps between steps whose trees are written whole, for ``lyceum replay``: the first step of a stage and every so
+    many after it, so that each begins from a checkpoint where ``checkpoint_every`` is the same; of a stage that
+    searches, those of every round. 0 writes none."""
     digests: bool = False
     """Write digests of each step for ``lyceum same``, which says where two runs first differ."""
     track: tuple[Tracker, ...] = ("tensorboard",)

@@ -3,7 +3,7 @@
 ::
 
     runs/NAME/recipe.yaml  summary.json  metrics.jsonl  examples.json  report.html
-              rollouts/  checkpoints/  model/  value/  tensorboard/  digests/
+              rollouts/  checkpoints/  model/  value/  tensorboard/  digests/  trees/
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fnmatch import fnmatchcase
 from io import BytesIO
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from jaxtyping import Float
 
@@ -35,6 +35,12 @@ from lyceum.utils.documents import read_yaml, write_yaml
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor
 from lyceum.utils.numbers import plain, to_json
+
+if TYPE_CHECKING:
+    from lyceum.run.trees import StepTrees
+
+_OF_STEPS = ("rollouts", "digests", "trees")
+"""Folders with one file per step, which a resumed run drops after its checkpoint."""
 
 _NAMES = (*FILES, *(name + DAMAGED for name in FILES))
 WAYS = "another name, or overwrite=true (--overwrite) to replace it"
@@ -217,8 +223,9 @@ class Run:
         """Write the recipe, repair what a resumed run needs, and set aside a run that is to be replaced."""
         path = self.path
         self._begun = True
-        for leftover in (*path.glob(".partial-*"), *path.glob("rollouts/.partial-*")):  # from killed writes
-            remove(leftover)
+        for folder in (".", *_OF_STEPS):
+            for leftover in path.glob(f"{folder}/.partial-*"):  # from killed writes
+                remove(leftover)
         if self.resumed:
             self._summary, self._examples = self._read_summary(), self._read_examples()
         elif any(os.path.lexists(path / name) for name in _NAMES):
@@ -281,7 +288,7 @@ class Run:
             state = {"last_step": None, "lines": 0} if saved is None else saved["run"]
             self._metrics.go_back(state["last_step"], state["lines"])
             last = -1 if state["last_step"] is None else state["last_step"]
-            for file in (*self.path.glob("rollouts/step-*.parquet"), *self.path.glob("digests/step-*.json")):
+            for file in (file for folder in _OF_STEPS for file in self.path.glob(f"{folder}/step-*")):
                 if (step := re.fullmatch(r"step-([0-9]+)", file.stem)) and int(step[1]) > last:
                     remove(file)
         self._restored = True
@@ -358,6 +365,16 @@ class Run:
         target = self.path / "digests" / f"step-{step:06d}.json"
         target.parent.mkdir(exist_ok=True)
         atomic_write(target, to_json(by_room, indent=1) + "\n", durable=False)
+
+    def trees(self, step: StepTrees) -> Path:
+        """Write a step's trees whole (see :mod:`lyceum.run.trees`)."""
+        self._require_restored()
+        from lyceum.run.trees import write_trees  # here: imports pyarrow
+
+        target = self.path / "trees" / f"step-{step.heading.step:06d}.parquet"
+        target.parent.mkdir(exist_ok=True)
+        atomic_write(target, write_trees(step), durable=False)
+        return target
 
     def summary(self, update: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Merge metrics into summary.json, with ``seconds`` by phase; returns all of them. Without any, only reads."""

@@ -213,6 +213,7 @@ class OnlineRun:
         await session.finish_step(self, metrics, expected_steps=self.sampler.expected_steps(self.step))
         advantage = None if credited is None else credited.advantage
         session.run.rollouts(step, trees, advantage, session.policy.decode, always=self.over)
+        session.trees(self.step, trees, dropped, forest=forest)
 
     def has_signal(self, forest: Forest, credited: Credited | None) -> bool:
         """Whether the step had a learning signal: a non-zero advantage on a trained token.

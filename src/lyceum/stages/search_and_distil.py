@@ -243,6 +243,7 @@ class SearchAndDistilRun:
         await session.finish_step(self, {**of_round, **metrics}, expected_steps=self.sampler.expected_steps(self.step))
         if trees:
             session.run.rollouts(step, trees, None, session.policy.decode, always=True)
+            session.trees(self.step, trees, always=True)
 
     # The round follows from the step alone; its search is done once one of its steps is. ---
 

@@ -38,6 +38,8 @@ class Session:
     checkpoint_every: int
     digests: bool = False
     """Whether the run leaves digests of its steps."""
+    trees_every: int = 0
+    """Steps between steps whose trees are written whole; 0 writes none."""
     stage: int = 0
     """Index of the running stage."""
     first_step: int = 0
@@ -71,6 +73,35 @@ class Session:
         """Write the digests of a step, if the run does so (see :func:`lyceum.run.digests.step_digests`)."""
         if self.digests:
             self.run.digests(step, step_digests(trees, forest, credited, metrics, self.policy.module))
+
+    def trees(
+        self,
+        done: int,
+        trees: Sequence[Tree],
+        dropped: Sequence[Tree] = (),
+        *,
+        forest: Forest | None = None,
+        always: bool = False,
+    ) -> None:
+        """Write a step's trees whole, if the run does so and they are due.
+
+        Args:
+            done: steps of the stage that are done, this one included.
+            trees: those that were trained on, in the order of the forest.
+            dropped: those that were sampled beside them.
+            forest: has the curriculum's weights; None without.
+            always: write them on steps that ``trees_every`` skips too.
+        """
+        if not self.trees_every or not (trees or dropped) or ((done - 1) % self.trees_every and not always):
+            return
+        from lyceum.run.trees import Heading, StepTrees  # here: imports pyarrow
+
+        weights = [1.0] * len(trees)
+        if forest is not None:
+            for tree, weight in zip(forest.tree[forest.leaf].tolist(), forest.weight.tolist(), strict=True):
+                weights[tree] = weight
+        heading = Heading(self.first_step + done, self.stage, self.first_step)
+        self.run.trees(StepTrees(heading, trees, weights, dropped))
 
     async def evaluate(self, engine: Engine, metrics: dict[str, Any]) -> None:
         """Add held-out accuracy to a step's metrics."""

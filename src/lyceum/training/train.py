@@ -25,7 +25,7 @@ from lyceum.utils.progress import Progress
 
 MAY_DIFFER = (
     *("title", "paper", "summary", "name", "label", "output"),
-    *("checkpoint_every", "rollouts_every", "digests", "track*", "trust_code", "model.device"),
+    *("checkpoint_every", "rollouts_every", "trees_every", "digests", "track*", "trust_code", "model.device"),
 )
 """Keys in which a resumed run's recipe may differ from the original: none of them changes a result."""
 
@@ -139,6 +139,7 @@ async def _train(
             interrupted,
             recipe.checkpoint_every,
             digests=recipe.digests,
+            trees_every=recipe.trees_every,
         )
         if "recipe" not in run.summary():
             await _evaluate_before(recipe, session)
