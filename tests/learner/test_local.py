@@ -16,6 +16,7 @@ from lyceum.learner.local import Diverged, LocalConfig, LocalLearner, clip_gradi
 from lyceum.models.load import LoraSettings, ModelSettings, _with_adapters, save_policy
 from lyceum.models.policy import Policy
 from lyceum.objective.base import aggregate_weights
+from lyceum.objective.kl import KLPenalty
 from lyceum.objective.ppo_clip import PPOClip
 from lyceum.objective.sft import SFT
 from lyceum.run import checkpoint
@@ -89,6 +90,26 @@ def test_the_gradient_is_the_whole_steps_whatever_the_micro_batches(aggregate, l
         trained = learner(micro_batch_tokens=budget, layout=layout, **UNCLIPPED)
         (got,) = gradients_of_step(trained, PPOClip(aggregate=aggregate).build())
         assert_close(got, expected)
+
+
+@pytest.mark.parametrize("tokens", [1, 10_000])
+def test_gradients_of_a_forest_are_those_of_its_step_and_change_nothing(tokens):
+    needs = frozenset({"reference_logprob"})
+    objective = PPOClip(kl=KLPenalty(coefficient=0.1)).build()
+    trained = learner(needs=needs, micro_batch_tokens=tokens, max_grad_norm=1e9)
+    annotated = trained.annotate(forest(), needs)
+    before = weights(trained)
+    found = trained.gradients(annotated, credited(), objective)
+    assert same_bits(weights(trained), before)
+    assert trained.updates == 0
+    assert all(p.grad is None for p in trained.parameters)
+    (of_step,) = gradients_of_step(trained, objective, of=annotated)
+    assert same_bits(found.weights, of_step)
+    # The ratio is 1 and the policy its own reference, where k3 is flat: -advantage times the token's weight alone.
+    mask = annotated.trainable(annotated.rows())
+    by_hand = -credited().advantage * aggregate_weights(mask, "token")
+    torch.testing.assert_close(found.coefficient, by_hand)
+    assert found.metrics["kl/reference"] == pytest.approx(0, abs=1e-9)
 
 
 def test_tokens_trained_counts_what_went_through_the_model():

@@ -553,6 +553,25 @@ Metrics = dict[str, tuple["Tensor", "Tensor"]]
 """name -> (sum, weight), both detached scalars: micro-batches add up, the step's metric is sum / weight."""
 
 
+@dataclass(frozen=True)
+class Gradients:
+    """What one batch of a whole forest says that the weights should become, before any optimiser.
+
+    Attributes:
+        loss: in the objective's unit.
+        coefficient: d loss / d log-probability of each row's tokens, laid out as ``forest.rows()``, in loss units per
+            nat: negative where the loss asks for a likelier token; 0 where nothing is trained. What a loss draws from
+            entropies, values or whole distributions is not in it.
+        weights: d loss / d weight of each trained tensor of the policy, in its own order; a value head's is left out.
+        metrics: the objective's, by name.
+    """
+
+    loss: float
+    coefficient: Float[Tensor, "R L"]
+    weights: list[Tensor]
+    metrics: dict[str, float]
+
+
 class Learner(Stateful, Protocol):
     """Updates the policy's weights."""
 
@@ -567,8 +586,17 @@ class Learner(Stateful, Protocol):
         """The updates of a step; returns its metrics."""
         ...
 
+    def gradients(self, forest: Forest, credited: Credited, objective: Objective) -> Gradients:
+        """Those of the whole forest in one batch, at the current weights, which stay as they are."""
+        ...
+
     def weights(self) -> nn.Module:
         """What the engine serves from now on."""
+        ...
+
+    def load_weights(self, state: State) -> None:
+        """The weights of a checkpoint alone, perhaps of a learner that needed less: a value head or a reference that it
+        lacks stays as it was made."""
         ...
 
     def require_learnt(self) -> None:

@@ -16,7 +16,7 @@ from pydantic import Field
 from lyceum.core.component import BatchTokens, require_keys
 from lyceum.core.forest import Forest
 from lyceum.core.settings import LearnerSettings
-from lyceum.core.types import Batch, Credited, Objective, Origin
+from lyceum.core.types import Batch, Credited, Gradients, Objective, Origin
 from lyceum.learner._forward import Layout, choose_layout, micro_batches, row_outputs
 from lyceum.models.policy import Policy
 from lyceum.models.weights import largest_weight
@@ -246,22 +246,11 @@ class LocalLearner:
     def _update(
         self, forest: Forest, rows: Int[Tensor, " r"], credited: Credited, objective: Objective, total: _Sums
     ) -> None:
-        mask = forest.trainable(forest.rows(), objective.origins)
-        weight = torch.zeros(mask.shape)
-        weight[rows] = aggregate_weights(mask[rows], objective.aggregate, objective.constant)
-        learnt = rows
-        if objective.zero_advantage_is_zero:
-            learnt = rows[(credited.advantage[rows] != 0).any(1)]
         lr = learning_rate(self.updates, self.config, self.total_steps)
         for parameter_group in self.optimizer.param_groups:
             parameter_group["lr"] = lr
-        self.optimizer.zero_grad(set_to_none=True)
-        loss = 0.0
-        self._train_mode(True)
-        for chosen in micro_batches(forest, learnt, self.config.micro_batch_tokens):
-            loss += self._micro_batch(forest, chosen, weight, credited, objective, total)
-        self._train_mode(False)
-        norm = clip_gradients(self.parameters, self.config.max_grad_norm) if len(learnt) else 0.0
+        loss, learnt = self._backward(forest, rows, credited, objective, total)
+        norm = clip_gradients(self.parameters, self.config.max_grad_norm) if learnt else 0.0
         if math.isfinite(loss) and math.isfinite(norm):
             self.optimizer.step()
             self.bad_steps = 0
@@ -271,7 +260,40 @@ class LocalLearner:
         self.updates += 1
         total.add("loss", loss, 1)
         total.add("grad_norm", norm, 1)
-        total.add("rows_without_gradient", 1 - len(learnt) / max(1, len(rows)), 1)
+        total.add("rows_without_gradient", 1 - learnt / max(1, len(rows)), 1)
+
+    def gradients(self, forest: Forest, credited: Credited, objective: Objective) -> Gradients:
+        """Those of the whole forest in one batch, at the current weights, which stay as they are."""
+        total = _Sums(torch.zeros(credited.advantage.shape))
+        loss, _ = self._backward(forest, torch.arange(forest.n_rows), credited, objective, total)
+        trained = [p for p in self.policy.module.parameters() if p.requires_grad]
+        weights = [torch.zeros_like(p) if p.grad is None else p.grad for p in trained]
+        self.optimizer.zero_grad(set_to_none=True)
+        assert total.coefficient is not None
+        return Gradients(loss, total.coefficient, weights, total.means())
+
+    def _backward(
+        self,
+        forest: Forest,
+        rows: Int[Tensor, " r"],
+        credited: Credited,
+        objective: Objective,
+        total: _Sums,
+    ) -> tuple[float, int]:
+        """Leave an update's gradients on the parameters; returns its loss and the number of rows that have one."""
+        mask = forest.trainable(forest.rows(), objective.origins)
+        weight = torch.zeros(mask.shape)
+        weight[rows] = aggregate_weights(mask[rows], objective.aggregate, objective.constant)
+        learnt = rows
+        if objective.zero_advantage_is_zero:
+            learnt = rows[(credited.advantage[rows] != 0).any(1)]
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = 0.0
+        self._train_mode(True)
+        for chosen in micro_batches(forest, learnt, self.config.micro_batch_tokens):
+            loss += self._micro_batch(forest, chosen, weight, credited, objective, total)
+        self._train_mode(False)
+        return loss, len(learnt)
 
     def _micro_batch(
         self,
@@ -317,7 +339,11 @@ class LocalLearner:
             grafted=column("grafted"),
         )
         loss, metrics = objective(batch)
+        if total.coefficient is not None:
+            out.logprob.retain_grad()
         loss.backward()
+        if total.coefficient is not None and out.logprob.grad is not None:  # None where the loss does not depend on it
+            total.coefficient[chosen, :width] = torch.where(wanted, out.logprob.grad.float().cpu(), 0)
         for name, (value, share) in metrics.items():
             total.add(name, float(value), float(share))
         total.count("tokens_trained", part.n_tokens if layout == "tree" else rows.index.numel())
@@ -391,10 +417,18 @@ class LocalLearner:
         require_keys("learner", given=state, needed=self.state_dict())
         if len(state["parameters"]) != len(self.parameters):
             raise ValueError(f"learner: {len(state['parameters'])} tensors saved, {len(self.parameters)} are trained")
-        _copy(state["parameters"], self.parameters)
+        self.load_weights(state)
         self.optimizer.load_state_dict(dict(state["optimizer"]))
         self.updates = int(state["updates"])
         self.bad_steps, self.skipped_steps = int(state["bad_steps"]), int(state["skipped_steps"])
+
+    def load_weights(self, state: Mapping[str, Any]) -> None:
+        """The weights of a checkpoint alone, perhaps of a learner that needed less: a value head or a reference that it
+        lacks stays as it was made."""
+        for parameter, saved in zip(self.parameters, state["parameters"], strict=False):  # a value head's are the last
+            _copy([saved], [parameter])
+        if state["reference"] is None:
+            return
         if self.reference is not None:
             self.reference.module.load_state_dict(state["reference"])
         elif self.reference_adapters is not None:
@@ -429,9 +463,10 @@ def _copy(values: Sequence[Tensor], into: Sequence[Tensor]) -> None:
 
 
 class _Sums:
-    """Metrics that add up over micro-batches and updates."""
+    """What micro-batches leave: metrics, which add up, and each token's coefficient where those are collected."""
 
-    def __init__(self) -> None:
+    def __init__(self, coefficient: Float[Tensor, "R L"] | None = None) -> None:
+        self.coefficient = coefficient
         self.sums: dict[str, float] = {}
         self.shares: dict[str, float] = {}
 
