@@ -29,6 +29,8 @@ from lyceum.recipe.schema import Overrides, Recipe, load_recipe
 from lyceum.reward.function_registry import reward_settings
 from lyceum.test_time.plan import Plan
 from lyceum.test_time.result import SearchResult
+from lyceum.training.replay import Replayed
+from lyceum.training.replay import replay as run_replay
 from lyceum.training.train import train as run_recipe
 from lyceum.utils import progress
 from lyceum.utils.errors import RecipeError
@@ -228,6 +230,34 @@ def run_plan(
     """Run the missing runs of a comparison, and compare."""
     with _displayed(progress), Interrupts() as interrupts:
         return planned.run(interrupts.interrupted, began)
+
+
+def replay(
+    run: Trained | Path | str,
+    step: int,
+    overrides: Overrides = (),
+    *,
+    output: Path | str | None = None,
+    progress: progress.Mode = "auto",
+    **keys: Any,
+) -> Replayed:
+    """Another credit or objective on the trees that a run recorded (``trees_every``), beside the run's own.
+
+    Args:
+        run: the finished run, or its folder.
+        step: step of the run, from 1: one whose trees and starting weights it has kept.
+        overrides: ``key=value`` as on the command line; applied before the keywords.
+        output: a parquet file for each token's coefficients on both sides.
+        keys: further keys of credit and objective: ``credit="leave-one-out"``, ``objective__clip_high=0.3``.
+    Returns:
+        Both sides and what differs: ``sign_flips``, ``correlation``, ``cosine``, ``tokens()``.
+    Raises:
+        RecipeError: invalid settings, or a step that cannot be replayed; no model was loaded.
+    """
+    folder = run.path if isinstance(run, Trained) else Path(run)
+    given = [*overrides, *_overrides(keys, None, None, None, None)]
+    with _displayed(progress):
+        return run_replay(folder, step, given, output=None if output is None else Path(output))
 
 
 def recipes() -> dict[str, dict[str, str]]:

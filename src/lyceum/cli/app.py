@@ -332,6 +332,43 @@ def same(
 
 
 @app.command()
+def replay(
+    run: Annotated[Path, typer.Argument(help="A run's folder (trained with trees_every=STEPS).")],
+    step: Annotated[
+        int,
+        typer.Option(
+            help="Step of the run to replay: the first, or one that follows a checkpoint; its trees must be written."
+        ),
+    ],
+    keys: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...",
+            help="Keys of credit and objective to change, such as credit=leave-one-out objective.clip_high=0.28; "
+            "none compares the run with itself.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Write each token's coefficients on both sides to this file, as parquet.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Compare another credit or objective with a run's own, on the trees of a step that the run recorded.
+
+    For example: lyceum train grpo trees_every=20 checkpoint_every=20 --name a, then:
+    lyceum replay runs/a --step 21 credit=leave-one-out
+
+    Both are computed on the same trees under the weights that the step began with; nothing is sampled or changed.
+    A token's coefficient is d loss / d log-probability: negative where the update makes the token likelier. A sign
+    flip is a token that one side makes likelier and the other less likely; the cosine is that of the gradients of
+    all weights.
+    """
+    from lyceum.cli.replay import command
+
+    command(run, step, keys or [], output=output, as_json=json)
+
+
+@app.command()
 def view(
     run: Annotated[Path, typer.Argument(help="A run's folder.")],
     open: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
