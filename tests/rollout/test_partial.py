@@ -46,7 +46,7 @@ def test_a_completion_goes_on_where_it_was_cut_and_its_tokens_keep_their_version
     assert graded == [[10, 10]], "the whole group at once"
     for leaf in tree.chosen:
         assert [version for node in leaf.path()[1:] for version in node.version] == [0] * 4 + [1] * 4 + [2] * 2
-        assert leaf.written == 10
+        assert leaf.policy_tokens == 10
 
 
 def test_a_group_waits_for_its_longest_completion():

@@ -119,7 +119,7 @@ async def grow(
     have: a step that ends at a separator there is not a finished answer.
     """
     before, text = node.completion_tokens, node.completion
-    left = min(sampling.max_completion_tokens - node.written, context.tokens_left(node))
+    left = min(sampling.max_completion_tokens - node.policy_tokens, context.tokens_left(node))
     limit = min(steps.tokens, left)
     separators = tuple(text for text in steps.separators if text not in sampling.stop)
     asked = sampling.model_copy(update={"max_completion_tokens": limit, "stop": (*sampling.stop, *separators)})

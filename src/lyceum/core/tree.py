@@ -121,8 +121,8 @@ class Node:
         return path[path.index(start) + 1 :]
 
     @property
-    def written(self) -> int:
-        """Number of the policy's own tokens from the prompt to the end of this node: what limits count."""
+    def policy_tokens(self) -> int:
+        """How many of the path's tokens the policy wrote: what counts against limits."""
         return sum(len(node.tokens) for node in self.path() if node.origin is Origin.POLICY)
 
     @property

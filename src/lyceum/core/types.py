@@ -417,7 +417,7 @@ Rollout = Callable[[Context, "Node", int | None], Awaitable[list["Node"]]]
 """``async (context, start, n) -> leaves``: straight-line async code about one task. Draws trajectories through
 ``start``, a prompt or any node below one, and returns those that are trained.
 
-``n`` is how many are wanted; None leaves it to the rollout. Limits count what the policy wrote (``Node.written``).
+``n`` is how many are wanted; None leaves it to the rollout. Limits count what the policy wrote (``Node.policy_tokens``).
 A leaf without a ``finish`` goes on in the next step, where the rollout is called with it as start; its tree is trained
 when all of its leaves are finished."""
 

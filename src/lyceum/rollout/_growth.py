@@ -62,7 +62,7 @@ def at_most(sampling: Sampling, tokens: int) -> Sampling:
 def affordable(sampling: Sampling, start: Node, samples: int, context: Context) -> Sampling:
     """The same distribution, limited to what a trajectory through ``start`` may still write when ``samples`` of them
     share what is left of the task's budget equally; at least one token."""
-    left = sampling.max_completion_tokens - start.written
+    left = sampling.max_completion_tokens - start.policy_tokens
     return at_most(sampling, max(1, min(left, context.budget_left // samples)))
 
 

@@ -149,7 +149,7 @@ class Search:
         ]
 
     def left(self, node: Node) -> int:
-        return self.settings.sampling.max_completion_tokens - node.written
+        return self.settings.sampling.max_completion_tokens - node.policy_tokens
 
     async def draw(self, asked: Sequence[tuple[Subtree, Node, int]]) -> None:
         """Next steps of all paths at once, so that they share the engine's batch."""

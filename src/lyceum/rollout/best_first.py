@@ -154,7 +154,7 @@ class BestFirstSearch:
         best = [heapq.heappop(self.frontier)[-1] for _ in range(min(missing, len(self.frontier)))]
         sampling, share = self.settings.sampling, self.context.budget_left // max(1, len(best))
         left = [
-            min(sampling.max_completion_tokens - place.node.written, self.context.tokens_left(place.node), share)
+            min(sampling.max_completion_tokens - place.node.policy_tokens, self.context.tokens_left(place.node), share)
             for place in best
         ]
         asked = [(place.node, 1, at_most(sampling, n)) for place, n in zip(best, left, strict=True) if n > 0]
@@ -175,7 +175,7 @@ class BestFirstSearch:
         asked: list[tuple[Open, int]] = []
         while self.frontier and len(asked) < settings.at_once:
             place = self.frontier[0][-1]
-            longest = min(settings.step.tokens, settings.sampling.max_completion_tokens - place.node.written)
+            longest = min(settings.step.tokens, settings.sampling.max_completion_tokens - place.node.policy_tokens)
             count = min(settings.width, tokens // longest, settings.width if nodes is None else nodes)
             if count <= 0:
                 if not asked:

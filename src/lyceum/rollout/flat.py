@@ -57,7 +57,8 @@ class Flat(RolloutSettings):
     def check(self, stage: Composition) -> list[str]:
         if self.tokens_per_step is None or not stage.guidance:
             return []
+        guide = stage.guidance[0].kind
         return [
-            f"rollout.tokens_per_step: got {self.tokens_per_step} with guidance '{stage.guidance[0].kind}', which needs "
+            f"rollout.tokens_per_step: got {self.tokens_per_step} with guidance {guide!r}, which needs "
             "whole completions in one step; allowed: null"
         ]

@@ -147,7 +147,7 @@ class LookAhead(RolloutSettings):
         """The tree's paths once the group is full and all branches are compared, or no more branches may open."""
         paths = [Path(start, None)]
         horizon = len(start.completion_tokens)
-        longest = self.sampling.max_completion_tokens - start.written
+        longest = self.sampling.max_completion_tokens - start.policy_tokens
         end = horizon + min(self.branching_tokens, longest, context.tokens_left(start))
         opened = dropped = 0
         # Every path to the next look-ahead, and a runner-up search for every free slot.
@@ -255,14 +255,14 @@ class LookAhead(RolloutSettings):
         asked, done = [], []
         share = context.budget_left // max(samples - sum(not path.open for path in paths), 1)
         for path in paths:
-            left = min(limit - path.tip.written, context.tokens_left(path.tip), share)
+            left = min(limit - path.tip.policy_tokens, context.tokens_left(path.tip), share)
             if path.open and left > 0 and path.tip is not start:
                 asked.append((path.tip, 1, at_most(self.sampling, left)))
             elif path.tip is not start:
                 done.append(path.tip)
         missing = samples - len(asked) - len(done)
         if missing:
-            asked.append((start, missing, at_most(self.sampling, max(1, min(limit - start.written, share)))))
+            asked.append((start, missing, at_most(self.sampling, max(1, min(limit - start.policy_tokens, share)))))
         return [*done, *await extend_to_end(context, asked)]
 
 

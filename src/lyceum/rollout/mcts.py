@@ -149,7 +149,7 @@ class Search:
     def affordable(self, at: SearchNode) -> int:
         """Number of missing steps that the budgets allow; notes a budget that is spent."""
         settings = self.settings
-        left = settings.sampling.max_completion_tokens - at.node.written
+        left = settings.sampling.max_completion_tokens - at.node.policy_tokens
         tokens = self.context.budget_left // min(settings.step.tokens, left)
         nodes = tokens if settings.max_nodes is None else settings.max_nodes - self.nodes
         if min(tokens, nodes) <= 0:

@@ -149,10 +149,10 @@ class Segments(RolloutSettings):
         return sampling.max_completion_tokens < self._left(node)
 
     def _depth(self, node: Node) -> int:
-        return math.ceil(node.written / self.segment_tokens)
+        return math.ceil(node.policy_tokens / self.segment_tokens)
 
     def _left(self, node: Node) -> int:
-        return max(0, self.sampling.max_completion_tokens - node.written)
+        return max(0, self.sampling.max_completion_tokens - node.policy_tokens)
 
     def _limit(self, context: Context, paths: int, *, begun: bool) -> int:
         """Tokens of the next segments: fewer if the task's budget is short, 0 if it is spent."""

@@ -172,7 +172,7 @@ class ValueSearch:
 
     def left(self, node: Node) -> int:
         """Tokens left for a trajectory through the node."""
-        left = self.settings.sampling.max_completion_tokens - node.written
+        left = self.settings.sampling.max_completion_tokens - node.policy_tokens
         return min(left, self.context.tokens_left(node))
 
     def affordable(self, place: Place, wanted: int) -> int:
