@@ -1,10 +1,11 @@
 """Random token trees with everything in them that a rollout may grow, and the plain reading of their trajectories."""
 
+from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
 
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Continuation, Grade, Origin, Task
+from lyceum.core.types import Continuation, Grade, JudgedStep, Origin, Task
 
 
 class Written(NamedTuple):
@@ -27,8 +28,13 @@ def written(leaf: Node) -> list[Written]:
     return tokens
 
 
+def letters(tokens: Sequence[int]) -> str:
+    """The text of these trees' tokens: a letter for each, none for token 0."""
+    return "".join(chr(97 + token % 26) for token in tokens if token)
+
+
 def random_tree(rng: Random, number: int = 0, *, vocabulary: int = 3, longest: int = 4, nodes: int = 12) -> Tree:
-    """Up to two prompts, now and then an empty one; hints, tools, teachers, chat turns, empty runs.
+    """Up to two prompts, now and then an empty one; hints, tools, teachers, chat turns, empty runs, judged steps.
 
     Few different tokens, so that paths often coincide; log-probabilities that now and then differ for the same tokens;
     leaves without a grade or without an outcome.
@@ -46,18 +52,21 @@ def random_tree(rng: Random, number: int = 0, *, vocabulary: int = 3, longest: i
             run = tokens(rng.choice((0, 1)))
             logprob = [rng.choice((-0.5, -0.5, -0.5, -1.25)) for _ in run]
             version = [rng.choice((3, 3, 3, 4)) for _ in run]
-            grown.append(above.add_drawn(Continuation(run, logprob, logprob, version, rng.choice(("stop", "length")))))
+            drawn = Continuation(run, logprob, logprob, version, rng.choice(("stop", "length")))
+            grown.append(above.add_drawn(drawn, letters(run)))
         else:
-            grown.append(above.add(tokens(), origin))
+            run = tokens()
+            grown.append(above.add(run, origin, letters(run)))
     tree = Tree(Task(f"task-{number}", ()), roots)
     for node in grown:
         if rng.random() < 0.8 and node.path_tokens():
-            steps = (
-                sorted(rng.sample(range(1, 1 + max(1, len(node.completion_tokens))), 1)) if rng.random() < 0.5 else []
-            )
+            most = max(1, len(node.completion_tokens))
+            last = rng.randint(1, most) if rng.random() < 0.5 else 0  # token with which a step ends
+            stop = len(letters(node.completion_tokens[:last]))
             outcome = rng.choice((0.0, 1.0, 0.25, None))
             reason = "no verdict" if outcome is None else None
-            judged = tuple((end, rng.choice((0.5, -1.0))) for end in steps)
+            steps = [JudgedStep(stop // 2, stop, rng.choice((0.5, -1.0)))] if last else []
+            judged = tuple(step for step in steps if step.stop)
             node.grade = Grade(outcome, rng.choice((True, False, None)), judged, reason=reason)
     if rng.random() < 0.3 and tree.trajectories:
         new = rng.choice([node for node in grown if node.path_tokens()] or tree.trajectories)

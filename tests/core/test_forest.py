@@ -6,11 +6,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from random_trees import Written, random_trees, written
+from random_trees import Written, letters, random_trees, written
 
 from lyceum.core.forest import Forest, build_forest
 from lyceum.core.tree import Node, Tree, graft
-from lyceum.core.types import Continuation, Grade, Origin, Task
+from lyceum.core.types import Continuation, Grade, JudgedStep, Origin, Task
 
 seeds = st.integers(0, 2**32)
 
@@ -21,7 +21,7 @@ def token_by_token(trees) -> dict[str, list]:
     unique, leaves, segments, number = [], [], [], {}
     for t, leaf, grade in trajectories(trees):
         parent, position, path = -1, 0, leaf.path()
-        steps = {len(path[0].tokens) + end: reward for end, reward in grade.steps}
+        steps = marks(leaf, grade)
         for node in path:
             n, start = number.setdefault(id(node), len(number)), position
             for i, token in enumerate(node.tokens):
@@ -40,6 +40,20 @@ def token_by_token(trees) -> dict[str, list]:
     names = ("tree", "parent", "position", "token", "origin", "behaviour_logprob", "version", "grafted")
     columns = dict(zip(names, map(list, zip(*unique, strict=True)), strict=True)) if unique else {n: [] for n in names}
     return columns | {"leaf": leaves, "segments": segments}
+
+
+def marks(leaf: Node, grade: Grade) -> dict[int, float]:
+    """Positions of a row where a step begins (9) or ends (its reward), found character by character."""
+    tokens = [token for node in leaf.path()[1:] for token in node.tokens]
+    prompt, found = len(leaf.path()[0].tokens), {}
+    ends = [len(letters(tokens[: k + 1])) if letters([token]) else None for k, token in enumerate(tokens)]
+    for start, stop, reward in grade.steps:
+        before = [k + 1 for k, end in enumerate(ends) if end is not None and end <= start]
+        inside = [k + 1 for k, end in enumerate(ends) if end is not None and start < end <= stop]
+        found.setdefault(prompt + max(before, default=0), 9)
+        last = prompt + inside[-1]
+        found[last] = (0 if found.get(last, 9) == 9 else found[last]) + reward
+    return found
 
 
 def as_lists(forest: Forest) -> dict[str, list]:
@@ -69,10 +83,12 @@ def alike_trees(seed: int) -> list[Tree]:
             made.append(sample)
             node, cuts = rng.choice(tree.roots), sorted(rng.choices(range(len(sample[0]) + 1), k=rng.randint(0, 4)))
             for a, b in pairwise([0, *cuts, len(sample[0])]):
-                node = node.add_drawn(Continuation(*(run[a:b] for run in (*sample[:2], *sample[1:])), "stop"))
+                drawn = Continuation(*(run[a:b] for run in (*sample[:2], *sample[1:])), "stop")
+                node = node.add_drawn(drawn, letters(drawn.tokens))
                 node.value, node.grafted = rng.choice((None, 0.5)), rng.random() < 0.2
-            steps = rng.sample(range(1, 99), 3)
-            node.grade = Grade(1.0, steps=tuple((end, rng.choice((0.25, 2.0))) for end in steps))
+            stops = rng.sample(range(1, 1 + len(node.completion)), min(3, len(node.completion)))
+            steps = [JudgedStep(rng.randrange(stop), stop, rng.choice((0.25, 2.0))) for stop in stops]
+            node.grade = Grade(1.0, steps=tuple(steps))
             if rng.random() < 0.3:
                 graft(node, node.root, tree.root)
         trees.append(tree)
@@ -82,7 +98,7 @@ def alike_trees(seed: int) -> list[Tree]:
 @given(seeds)
 def test_a_forest_is_what_a_walk_token_by_token_finds(seed):
     for trees in (random_trees(seed), random_trees(seed, vocabulary=2, longest=30), alike_trees(seed)):
-        assert as_lists(build_forest(trees)) == token_by_token(trees)
+        assert as_lists(build_forest(trees, decode=letters)) == token_by_token(trees)
 
 
 def trajectories(trees):
@@ -130,7 +146,7 @@ def segments(forest: Forest) -> list[list[tuple]]:
 @given(seeds)
 def test_rows_are_the_trajectories_that_were_graded(seed):
     trees = random_trees(seed)
-    forest, expected = build_forest(trees), trajectories(trees)
+    forest, expected = build_forest(trees, decode=letters), trajectories(trees)
     assert read(forest) == [written(leaf) for _, leaf, _ in expected]
     assert forest.group.tolist() == [t for t, _, _ in expected]
     assert forest.reward.tolist() == [grade.outcome for _, _, grade in expected]
@@ -148,12 +164,12 @@ def test_each_shared_beginning_is_stored_once(seed):
         for path in [written(leaf)]
         for i in range(len(path))
     }
-    assert build_forest(trees).n_tokens == len(beginnings)
+    assert build_forest(trees, decode=letters).n_tokens == len(beginnings)
 
 
 @given(seeds)
 def test_parents_stand_before_their_children_and_positions_count_tokens_above(seed):
-    forest = build_forest(random_trees(seed))
+    forest = build_forest(random_trees(seed), decode=letters)
     first = forest.parent == Forest.ROOT
     child, parent = (~first).nonzero().squeeze(1), forest.parent[~first]
     assert (parent < child).all()
@@ -167,7 +183,7 @@ def test_parents_stand_before_their_children_and_positions_count_tokens_above(se
 
 @given(seeds)
 def test_a_token_is_an_ancestor_exactly_where_it_stands_on_the_path(seed):
-    forest = build_forest(random_trees(seed, most=2))
+    forest = build_forest(random_trees(seed, most=2), decode=letters)
     above_of = []  # of each token: itself and all above
     for t, parent in enumerate(forest.parent.tolist()):
         above_of.append({t} | (above_of[parent] if parent >= 0 else set()))
@@ -179,7 +195,7 @@ def test_a_token_is_an_ancestor_exactly_where_it_stands_on_the_path(seed):
 
 @given(seeds, st.data())
 def test_selected_rows_are_the_same_rows(seed, data):
-    forest = build_forest(random_trees(seed), weights=None)
+    forest = build_forest(random_trees(seed), decode=letters, weights=None)
     forest = forest.with_columns(place=torch.arange(forest.n_tokens).float())
     chosen = data.draw(st.permutations(range(forest.n_rows)))
     chosen = chosen[: data.draw(st.integers(0, len(chosen)))]
@@ -204,7 +220,7 @@ def test_selected_rows_are_the_same_rows(seed, data):
 @given(seeds)
 def test_segments_cut_each_row_at_its_nodes_and_judged_steps(seed):
     trees = random_trees(seed)
-    forest = build_forest(trees)
+    forest = build_forest(trees, decode=letters)
     for (_, leaf, grade), row in zip(trajectories(trees), segments(forest), strict=True):
         assert [row[0][1], *(end for _, _, end, _ in row)] == [*(start for _, start, _, _ in row), len(written(leaf))]
         lengths: dict[int, int] = {}
@@ -212,16 +228,14 @@ def test_segments_cut_each_row_at_its_nodes_and_judged_steps(seed):
             lengths[node] = lengths.get(node, 0) + end - start
         assert list(lengths.values()) == [len(node.tokens) for node in leaf.path()]
         assert [int(forest.node_parent[node]) for node in lengths] == [Forest.ROOT, *list(lengths)[:-1]]
-        prompt = len(leaf.path()[0].tokens)
-        judged = [(end - prompt, reward) for _, _, end, reward in row if reward is not None]
-        inside = [(end, reward) for end, reward in grade.steps if end <= len(leaf.completion_tokens)]
-        assert judged == inside
+        judged = {end: reward for _, _, end, reward in row if reward is not None}
+        assert judged == {at: reward for at, reward in marks(leaf, grade).items() if reward != 9}
 
 
 @given(seeds)
 def test_what_a_row_owns_is_the_end_of_its_path(seed):
     # The attention plan and the micro-batches rest on it: rows before a row cover a beginning of it.
-    forest = build_forest(random_trees(seed))
+    forest = build_forest(random_trees(seed), decode=letters)
     rows, seen = forest.rows(), set()
     for r in range(forest.n_rows):
         path = rows.index[r][rows.present[r]].tolist()
@@ -234,7 +248,7 @@ def test_what_a_row_owns_is_the_end_of_its_path(seed):
 
 @given(seeds)
 def test_only_what_the_policy_wrote_is_trained_and_never_a_rows_first_token(seed):
-    forest = build_forest(random_trees(seed))
+    forest = build_forest(random_trees(seed), decode=letters)
     mask = forest.trainable(forest.rows())
     for row, path in zip(mask.tolist(), read(forest), strict=True):
         assert row[: len(path)] == [i > 0 and w.origin == Origin.POLICY for i, w in enumerate(path)]
@@ -289,7 +303,7 @@ def test_the_same_prompt_in_two_trees_is_two():
         root = Node(None, [1, 2], Origin.PROMPT)
         drawn(root, [3]).grade = Grade(1.0)
         trees.append(Tree(Task(str(t), ()), [root]))
-    forest = build_forest(trees)
+    forest = build_forest(trees, decode=letters)
     assert forest.n_tokens == 6
     assert forest.tree.tolist() == [0, 0, 0, 1, 1, 1]
 
@@ -320,6 +334,13 @@ def test_a_drawn_node_without_a_version_of_each_token_is_refused():
     root = Node(None, [1], Origin.PROMPT)
     root.add_drawn(Continuation([2, 3], [-1.0, -1.0], [-1.0, -1.0], [0], "stop")).grade = Grade(1.0)
     with pytest.raises(ValueError, match="a node of 2 tokens has 2 log-probabilities and 1 versions"):
+        build_forest([Tree(Task("t", ()), [root])])
+
+
+def test_judged_steps_without_their_texts_tokenizer_are_refused():
+    root = Node(None, [1], Origin.PROMPT)
+    drawn(root, [2]).grade = Grade(1.0, steps=(JudgedStep(0, 1, 1.0),))
+    with pytest.raises(ValueError, match="task 't': judged steps without the decode function"):
         build_forest([Tree(Task("t", ()), [root])])
 
 

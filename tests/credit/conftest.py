@@ -1,14 +1,15 @@
 import pytest
 import torch
+from random_trees import letters
 
 from lyceum.core.forest import Forest, build_forest
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Continuation, Grade, Origin, Task
+from lyceum.core.types import Continuation, Grade, JudgedStep, Origin, Task
 
 
 def drawn(node: Node, tokens: list[int]) -> Node:
     n = len(tokens)
-    return node.add_drawn(Continuation(tokens, [-1.0] * n, [-1.0] * n, [0] * n, "stop"))
+    return node.add_drawn(Continuation(tokens, [-1.0] * n, [-1.0] * n, [0] * n, "stop"), letters(tokens))
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def forest_of():
 def forest_with_tool():
     """One row: prompt, two tokens written, a tool's two, two written; judged after one token, and at the end."""
     root = Node(None, [1], Origin.PROMPT)
-    answer = drawn(root, [10, 11]).add([20, 21], Origin.TOOL)
+    answer = drawn(root, [10, 11]).add([20, 21], Origin.TOOL, letters([20, 21]))
     leaf = drawn(answer, [12, 13])
-    leaf.grade = Grade(1.0, steps=((1, 0.25), (4, 0.5), (6, -0.5)))
-    return build_forest([Tree(Task("t", ()), [root])])
+    leaf.grade = Grade(1.0, steps=(JudgedStep(0, 1, 0.25), JudgedStep(1, 4, 0.5), JudgedStep(4, 6, -0.5)))
+    return build_forest([Tree(Task("t", ()), [root])], decode=letters)

@@ -5,12 +5,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_trees import random_trees
+from random_trees import letters, random_trees
 from tiny_models import plain_model, policy_like
 
 from lyceum.core.forest import build_forest
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Continuation, Grade, Origin, Task
+from lyceum.core.types import Continuation, Grade, JudgedStep, Origin, Task
 from lyceum.credit.node_value import NodeValue, soft_clip, terminal_values
 from lyceum.learner._forward import row_outputs
 from lyceum.recipe.schema import load_recipe
@@ -19,7 +19,7 @@ from lyceum.utils.errors import RecipeError
 
 def drawn(above, tokens, value=None, grade=None):
     n = len(tokens)
-    node = above.add_drawn(Continuation(tokens, [-1.0] * n, [-1.0] * n, [0] * n, "stop"))
+    node = above.add_drawn(Continuation(tokens, [-1.0] * n, [-1.0] * n, [0] * n, "stop"), letters(tokens))
     node.value, node.grade = value, grade
     return node
 
@@ -31,7 +31,7 @@ def searched(penalty=0.0, steps=()):
     drawn(inner, [12, 13], 1.0, Grade(1.0, True, steps=steps))
     drawn(inner, [14], -1.0, Grade(0.0 + penalty, False))
     drawn(root, [15], -1.0, Grade(0.0, False))
-    return build_forest([Tree(Task("t", ()), [root])])
+    return build_forest([Tree(Task("t", ()), [root])], decode=letters)
 
 
 def test_a_tokens_advantage_is_its_nodes_value_less_the_mean_outcome():
@@ -65,7 +65,7 @@ def test_soft_clipping_by_hand_and_without():
 
 
 def test_judged_steps_inside_the_last_node_do_not_make_its_first_part_an_inner_one():
-    plain, judged = searched(), searched(steps=((3, 0.5), (4, 0.5)))
+    plain, judged = searched(), searched(steps=(JudgedStep(0, 3, 0.5), JudgedStep(3, 4, 0.5)))
     assert len(judged.segment_row) == len(plain.segment_row) + 1
     torch.testing.assert_close(NodeValue().build()(judged).advantage, NodeValue().build()(plain).advantage)
 
@@ -135,7 +135,7 @@ def plain_values(trees):
 @given(st.integers(0, 2**32), st.data())
 def test_segments_carry_the_values_of_their_nodes_through_selection(seed, data):
     trees = with_values(seed)
-    forest = build_forest(trees)
+    forest = build_forest(trees, decode=letters)
     forest = forest.with_columns(place=torch.arange(forest.n_tokens).float())
     expected = plain_values(trees)
     chosen = data.draw(st.permutations(range(forest.n_rows)))
@@ -162,7 +162,7 @@ POLICY = policy_like(plain_model("llama"))
 @given(st.integers(0, 2**32))
 def test_both_layouts_give_the_same_gradient_of_a_searched_tree(seed):
     # A token through which several trajectories pass counts once for each of them, in either layout.
-    forest = build_forest(with_values(seed))
+    forest = build_forest(with_values(seed), decode=letters)
     mask = forest.trainable(forest.rows())
     advantage = NodeValue().build()(forest).advantage
     assert (advantage[~forest.rows().present] == 0).all()

@@ -1,14 +1,16 @@
+from itertools import pairwise
 from random import Random
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from random_trees import letters
 from tree_forests import forest_of, random_nested
 
 from lyceum.core.forest import build_forest
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Continuation, Grade, Origin, Task
+from lyceum.core.types import Continuation, Grade, JudgedStep, Origin, Task
 from lyceum.credit.group import GroupRelative
 from lyceum.credit.salt import Salt, merged_advantages
 from lyceum.utils.errors import RecipeError
@@ -55,9 +57,10 @@ def rows_of(*rows, steps=()):
     root = Node(None, [1], Origin.PROMPT)
     for tokens, reward in rows:
         n = len(tokens)
-        leaf = root.add_drawn(Continuation(tokens, [-1.0] * n, [-1.0] * n, [0] * n, "stop"))
-        leaf.grade = Grade(reward, steps=tuple((end, 1.0) for end in steps if end <= n))
-    return build_forest([Tree(Task("t", ()), [root])])
+        leaf = root.add_drawn(Continuation(tokens, [-1.0] * n, [-1.0] * n, [0] * n, "stop"), letters(tokens))
+        judged = [JudgedStep(start, end, 1.0) for start, end in pairwise((0, *steps)) if end <= n]
+        leaf.grade = Grade(reward, steps=tuple(judged))
+    return build_forest([Tree(Task("t", ()), [root])], decode=letters)
 
 
 def test_steps_are_where_the_grader_judged_or_of_a_length_or_behind_separators():

@@ -5,11 +5,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from random_trees import letters
 from tree_forests import forest_of, random_nested
 
 from lyceum.core.forest import build_forest
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Continuation, Grade, Origin, Task
+from lyceum.core.types import Continuation, Grade, JudgedStep, Origin, Task
 from lyceum.credit.group import GroupRelative
 from lyceum.credit.step_value import StepValue
 
@@ -42,10 +43,11 @@ def test_the_root_of_the_leaves_divides_as_in_the_paper():
 def test_a_judged_step_cuts_no_node():
     # Two segments of one node are one pass: its leaves are not counted twice, its parent is not itself.
     root = Node(None, [1], Origin.PROMPT)
-    for tokens, reward, steps in (([2, 3], 1.0, ((1, 0.5), (2, 0.5))), ([4, 5], 0.0, ())):
-        leaf = root.add_drawn(Continuation(tokens, [-1.0] * 2, [-1.0] * 2, [0] * 2, "stop"))
+    judged = (JudgedStep(0, 1, 0.5), JudgedStep(1, 2, 0.5))
+    for tokens, reward, steps in (([2, 3], 1.0, judged), ([4, 5], 0.0, ())):
+        leaf = root.add_drawn(Continuation(tokens, [-1.0] * 2, [-1.0] * 2, [0] * 2, "stop"), letters(tokens))
         leaf.grade = Grade(reward, steps=steps)
-    forest = build_forest([Tree(Task("t", ()), [root])])
+    forest = build_forest([Tree(Task("t", ()), [root])], decode=letters)
     assert len(forest.segment_row) == 5
     expected = torch.tensor([[0.0, 0.5, 0.5], [0.0, -0.5, -0.5]])
     for against in ("root", "parent"):

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from random_trees import random_trees
+from random_trees import letters, random_trees
 from tiny_models import plain_model, policy_like
 
 from lyceum.core.forest import build_forest
@@ -21,7 +21,7 @@ CREDITS += [Salt(), Salt(steps="tokens", step_tokens=2, history=0)]
 @pytest.mark.parametrize("credit", CREDITS, ids=repr)
 def test_gradients_are_the_same_in_both_layouts(credit):
     # Two prompts, tools, hints, grafts: everything that a rollout may grow.
-    forest = build_forest([tree for seed in (13, 19, 25, 26) for tree in random_trees(seed)])
+    forest = build_forest([tree for seed in (13, 19, 25, 26) for tree in random_trees(seed)], decode=letters)
     credited, model = credit.build()(forest), plain_model()
     assert (credited.advantage != 0).any()
     gradients = []

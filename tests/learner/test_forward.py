@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from random_trees import random_trees
+from random_trees import letters, random_trees
 from tiny_models import CONFIGS, plain_model, policy_like
 from torch import nn
 
@@ -73,7 +73,7 @@ def head(width):
 @settings(max_examples=12)
 @given(seeds, st.sampled_from([1.0, 0.7]), st.integers(1, 60), st.data())
 def test_loss_and_gradients_equal_padded_rows_in_plain_transformers(name, seed, temperature, budget, data):
-    forest = build_forest(random_trees(seed, most=2, longest=3), temperature=temperature)
+    forest = build_forest(random_trees(seed, most=2, longest=3), decode=letters, temperature=temperature)
     chosen = data.draw(st.permutations(range(forest.n_rows)))
     chosen = chosen[: data.draw(st.integers(1, max(1, len(chosen))))]
     forest = forest.select(torch.tensor(chosen, dtype=torch.long))
@@ -123,7 +123,7 @@ def test_loss_and_gradients_equal_padded_rows_in_plain_transformers(name, seed, 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_logits_of_the_whole_vocabulary_equal_plain_transformers(name):
     # Where a model changes its logits behind the output layer (caps, multiplies, divides), so do we.
-    forest = build_forest(random_trees(13, most=2), temperature=0.5)
+    forest = build_forest(random_trees(13, most=2), decode=letters, temperature=0.5)
     mask = forest.trainable(forest.rows())
     assert mask.sum() > 30
     policy = POLICIES[name]
@@ -137,7 +137,7 @@ def test_logits_of_the_whole_vocabulary_equal_plain_transformers(name):
 
 @given(seeds, st.integers(1, 60))
 def test_micro_batches_deal_every_row_out_once_within_the_budget(seed, budget):
-    forest = build_forest(random_trees(seed))
+    forest = build_forest(random_trees(seed), decode=letters)
     order = torch.randperm(forest.n_rows, generator=torch.Generator().manual_seed(seed))
     parts = list(micro_batches(forest, order, budget))
     assert torch.cat([*parts, order[:0]]).tolist() == order.tolist()
@@ -201,7 +201,7 @@ def test_the_cheaper_layout_is_chosen():
 
 
 def test_values_without_a_value_head_are_refused():
-    forest = build_forest(random_trees(3))
+    forest = build_forest(random_trees(3), decode=letters)
     with pytest.raises(ValueError, match="no value head"):
         row_outputs(
             POLICIES["llama"],
@@ -213,7 +213,7 @@ def test_values_without_a_value_head_are_refused():
 
 
 def test_log_probabilities_are_at_the_forests_temperature():
-    forest = build_forest(random_trees(13))
+    forest = build_forest(random_trees(13), decode=letters)
     mask = forest.trainable(forest.rows())
     policy = POLICIES["llama"]
     hot, plain = (

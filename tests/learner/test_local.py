@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 import torch
 from pydantic import ValidationError
-from random_trees import random_trees
+from random_trees import letters, random_trees
 from tiny_models import plain_model, policy_like
 from transformers import AutoModelForCausalLM
 
@@ -25,7 +25,7 @@ from lyceum.run import checkpoint
 @cache
 def forest():
     """Trees of rows with everything in them: tools, hints, teachers, rows that no policy wrote."""
-    return build_forest([tree for seed in (13, 19, 25, 26) for tree in random_trees(seed)])
+    return build_forest([tree for seed in (13, 19, 25, 26) for tree in random_trees(seed)], decode=letters)
 
 
 def credited(seed=0, forest=None, *, zero_rows=()):

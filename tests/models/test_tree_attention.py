@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from random_trees import random_trees
+from random_trees import letters, random_trees
 from tiny_models import UNFIT, plain_model, policy_like
 
 from lyceum.core.forest import build_forest
@@ -32,7 +32,7 @@ def naive(query, key, value, path, scale, window):
 
 @given(st.integers(0, 2**32), st.sampled_from([(4, 4), (4, 2), (6, 1)]), st.sampled_from([None, 1, 2, 5]))
 def test_each_token_attends_to_its_own_path(seed, heads, window):
-    forest = build_forest(random_trees(seed))
+    forest = build_forest(random_trees(seed), decode=letters)
     if not forest.n_tokens:
         return
     generator = torch.Generator().manual_seed(seed)
@@ -68,7 +68,7 @@ def test_chains_of_very_different_lengths_are_padded_apart_and_put_back_in_place
 def test_nothing_flows_between_trees_or_branches():
     # Changing one branch's tokens must leave the bits of every other path's hidden states as they were.
     policy = policy_like(plain_model())
-    forest = build_forest(random_trees(13))
+    forest = build_forest(random_trees(13), decode=letters)
     with torch.no_grad():
         before = policy.forest_hidden(forest)
         at = int(forest.rows().index[1, 2])
@@ -83,7 +83,7 @@ def test_nothing_flows_between_trees_or_branches():
 def test_capped_attention_scores_are_refused_clearly():
     policy = policy_like(UNFIT["capped attention scores"]())
     with pytest.raises(NotImplementedError, match=r"Gemma2Attention.*soft-capping"):
-        policy.forest_hidden(build_forest(random_trees(13)))
+        policy.forest_hidden(build_forest(random_trees(13), decode=letters))
 
 
 def test_layers_that_carry_a_state_along_the_sequence_are_refused_clearly():
@@ -95,7 +95,7 @@ def test_layers_that_carry_a_state_along_the_sequence_are_refused_clearly():
 def test_values_of_another_width_than_keys_are_refused_clearly():
     policy = policy_like(UNFIT["values of another width than keys"]())
     with pytest.raises(NotImplementedError, match="keys of width 16 and values of width 8"):
-        policy.forest_hidden(build_forest(random_trees(13)))
+        policy.forest_hidden(build_forest(random_trees(13), decode=letters))
 
 
 def test_a_model_called_past_the_policy_says_how_to_call_it():

@@ -9,7 +9,7 @@ from leaves import Source, grades, leaf, task
 
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, Task, TaskSource
+from lyceum.core.types import Grade, Grader, JudgedStep, Task, TaskSource
 from lyceum.reward.base import add_up, allow_code, code_allowed, combine, each
 from lyceum.reward.exact import Exact
 from lyceum.reward.overlong import Overlong
@@ -71,11 +71,11 @@ def test_an_outcome_that_is_no_finite_number_is_ungraded_and_never_zero(value: f
 
 
 def test_finite_parts_that_weights_carry_past_every_float_are_ungraded():
-    both = {"a": Grade(1e308), "b": Grade(1e308, steps=((1, 1e308),))}
+    both = {"a": Grade(1e308), "b": Grade(1e308, steps=(JudgedStep(0, 1, 1e308),))}
     assert add_up(both, [0.5, 0.5]).outcome == 1e308
     assert add_up(both, [1.0, 1.0]).reason == "the weighted sum of the parts is not a finite number"
     assert add_up(both, [1.0, -10.0]).outcome is None
-    assert add_up({"b": Grade(0.0, steps=((1, 1e308),))}, [10.0]).outcome is None
+    assert add_up({"b": Grade(0.0, steps=(JudgedStep(0, 1, 1e308),))}, [10.0]).outcome is None
 
 
 def test_there_is_an_answer_where_one_of_the_parts_that_say_found_one():
@@ -95,10 +95,11 @@ def test_two_parts_of_a_kind_have_different_names():
     assert grade.parts == {"exact": 1.0, "exact#2": 1.0, "exact#3": 1.0}
 
 
-def test_judged_steps_are_weighted_and_added_where_they_end_together():
-    parts = [Says(grade=Grade(1.0, steps=((3, 1.0), (5, 0.0)))), Says(grade=Grade(1.0, steps=((3, 1.0),)), weight=0.5)]
+def test_judged_steps_are_weighted_and_added_where_they_are_the_same():
+    first, second = JudgedStep(0, 3, 1.0), JudgedStep(3, 5, 0.0)
+    parts = [Says(grade=Grade(1.0, steps=(first, second))), Says(grade=Grade(1.0, steps=(first,)), weight=0.5)]
     [grade] = grades(parts, task(), "12345")
-    assert grade.steps == ((3, 1.5), (5, 0.0))
+    assert grade.steps == ((0, 3, 1.5), (3, 5, 0.0))
 
 
 def test_a_grader_that_loses_a_trajectory_is_ungraded_and_not_misaligned():

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Grade, Origin, Task
+from lyceum.core.types import Grade, JudgedStep, Origin, Task
 from lyceum.evaluation.held_out import MAX_REASONS
 from lyceum.stages._counts import TO_LEARN, Counts
 
@@ -39,7 +39,7 @@ def test_one_step_is_enough():
         ([Grade(0.25), Grade(0.25)], "every reward was 0.25"),
         ([Grade(-1.0), Grade(2.0)], "rewards were -1 to 2, but the same within each group"),
         # A judged step's reward tells apart what outcomes do not.
-        ([Grade(0.0, steps=((1, 0.5),))], "rewards were 0 to 0.5, but the same within each group"),
+        ([Grade(0.0, steps=(JudgedStep(0, 1, 0.5),))], "rewards were 0 to 0.5, but the same within each group"),
         ([], "no reward was given"),
     ],
 )

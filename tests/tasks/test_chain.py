@@ -65,7 +65,7 @@ def test_the_demonstration_of_any_chain_is_right_in_every_step(chain):
     assert result.correct
     assert result.outcome == 1.0
     # one judgement a result, and one for the answer
-    assert [good for _, good in result.steps] == [1.0] * (len(chain[1]) + 1)
+    assert [step.reward for step in result.steps] == [1.0] * (len(chain[1]) + 1)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_answers_and_steps_are_judged_apart(text, correct, judged):
     result = grade(TASK, leaf(text))
     assert result.correct is correct
     assert result.outcome == float(correct)
-    assert [good for _, good in result.steps] == judged
+    assert [step.reward for step in result.steps] == judged
 
 
 @pytest.mark.parametrize("answer", ["48 or 49", "4", "048", "48#48", "#48", "forty-eight", "-52"])
@@ -132,23 +132,12 @@ def test_a_stop_string_after_the_answer_does_not_make_it_wrong():
     assert grade(TASK, leaf(RIGHT + "\n")).correct
 
 
-def test_step_ends_count_tokens_over_all_nodes_of_the_path():
+def test_steps_are_spans_of_the_text_one_after_another_whatever_its_tokens_are():
     # "37+8=45" is 7 characters; "-2=43" ends at 12, "+5=48" at 17, "#48" at 20. A cut inside a step moves nothing.
-    ends = [7, 12, 17, 20]
-    assert [end for end, _ in grade(TASK, leaf(RIGHT)).steps] == ends
-    assert [end for end, _ in grade(TASK, leaf("37+8=45-", "2=43+5=48#48")).steps] == ends
-
-
-def test_the_end_of_sequence_has_a_token_and_no_text():
-    result = grade(TASK, leaf(RIGHT, tokens_of=lambda text: len(text) + 1))
-    assert [end for end, _ in result.steps] == [7, 12, 17, 20]
-
-
-def test_tokens_that_are_not_characters_leave_the_steps_out():
-    # With 10 tokens for 20 characters nobody can say where a step ends, and a guess would put credit elsewhere.
-    result = grade(TASK, leaf(RIGHT, tokens_of=lambda text: len(text) // 2))
-    assert result.correct
-    assert result.steps == ()
+    spans = [(0, 7, 1.0), (7, 12, 1.0), (12, 17, 1.0), (17, 20, 1.0)]
+    assert list(grade(TASK, leaf(RIGHT)).steps) == spans
+    assert list(grade(TASK, leaf("37+8=45-", "2=43+5=48#48")).steps) == spans
+    assert list(grade(TASK, leaf(RIGHT, tokens_of=lambda text: len(text) // 2)).steps) == spans
 
 
 def test_a_number_of_thousands_of_digits_is_wrong_and_no_error():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import nan
+from math import isnan, nan
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,8 +18,9 @@ from jaxtyping import Bool, Float, Int, Shaped
 from numpy.typing import NDArray
 
 from lyceum.core._token_trie import NO_VERSION, ROOT, TokenTrie
+from lyceum.core.spans import Decode, TokenEnds, earned_at, token_span
 from lyceum.core.tree import Tree
-from lyceum.core.types import Grade, Origin
+from lyceum.core.types import Grade, JudgedStep, Origin
 from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.numbers import LARGE
 
@@ -206,20 +207,27 @@ class Forest:
 
 
 def build_forest(
-    trees: Sequence[Tree], *, weights: Sequence[float] | None = None, temperature: float = 1.0, graded: bool = True
+    trees: Sequence[Tree],
+    *,
+    decode: Decode | None = None,
+    weights: Sequence[float] | None = None,
+    temperature: float = 1.0,
+    graded: bool = True,
 ) -> Forest:
     """Lay finished trees flat. Rows are the trees' graded trajectories, in order; ungraded ones are left out.
 
     Args:
         trees: in the order the curriculum drew them.
+        decode: of the texts' tokenizer, to find the tokens of judged steps; needed where there are any.
         weights: what the curriculum multiplies each tree's advantages by; 1 when None.
         temperature: sampling temperature of the trees.
         graded: False for demonstrations, which are not graded: every trajectory is a row, its reward nan.
     Returns:
         A forest on the CPU whose groups are the trees.
     Raises:
-        ValueError: a trajectory has no tokens.
+        ValueError: a trajectory has no tokens, or judged steps without ``decode``.
     """
+    token_ends = None if decode is None else TokenEnds(decode)
     trie = TokenTrie()
     number: dict[int, int] = {}
     node_parent: list[int] = []
@@ -251,9 +259,11 @@ def build_forest(
                 passed.append(n)
             if place == Forest.ROOT:
                 raise ValueError(f"task {tree.task.id!r}: a trajectory without tokens")
-            prompt = len(path[0].tokens)
-            ends = {prompt + end: value for end, value in grade.steps if 0 < prompt + end <= length}
-            judged += [(len(leaf), end, value) for end, value in sorted(ends.items())]
+            if grade.steps:
+                if token_ends is None:
+                    raise ValueError(f"task {tree.task.id!r}: judged steps without the decode function of their text")
+                marks = _marks(grade.steps, token_ends.of(trajectory), len(path[0].tokens))
+                judged += [(len(leaf), position, value) for position, value in sorted(marks.items())]
             passes.append(len(path))
             leaf.append(place)
             group.append(t)
@@ -279,6 +289,22 @@ def build_forest(
     )
 
 
+def _marks(steps: Sequence[JudgedStep], ends: Sequence[int], prompt: int) -> dict[int, float]:
+    """Positions of a row where its judged steps begin (nan) or end (reward; of those that end together, the sum).
+
+    Args:
+        ends: of :class:`~lyceum.core.spans.TokenEnds`.
+        prompt: tokens of the row's prompt.
+    """
+    marks: dict[int, float] = {}
+    for start, stop, reward in steps:
+        marks.setdefault(prompt + token_span(ends, start, stop).start, nan)
+        end = prompt + earned_at(ends, start, stop)
+        marks[end] = reward if isnan(marks.get(end, nan)) else marks[end] + reward
+    marks.pop(0, None)  # without a prompt a step may begin where the row does
+    return marks
+
+
 def _segments(
     row: NDArray[Any],
     node: NDArray[Any],
@@ -288,11 +314,12 @@ def _segments(
 ) -> dict[str, Tensor]:
     """The (S,) tensors of a forest's segments, by name.
 
-    Where a judged step ends inside a node its segment is split there, so that a segment has one reward.
+    Where a judged step begins or ends inside a node its segment is split there, so that a segment has one reward.
 
     Args:
         row, node, end, value: of each pass of a row through a node, in order; nan where the node has no value.
-        judged: (row, position, reward) of each judged step's end, in order; no position is past its row's end.
+        judged: (row, position, reward) of each end of a judged step, nan for beginnings, in order; no position is past
+            its row's end.
     """
     reward = np.full(len(row), np.nan)
     if judged:

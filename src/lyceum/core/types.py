@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Bool, Float, Int
 from pydantic import Field, field_validator
@@ -192,6 +192,14 @@ class ParametricSource(Protocol):
         ...
 
 
+class JudgedStep(NamedTuple):
+    """A step of a completion, ``completion[start:stop]`` in characters, and its reward in the verifier's unit."""
+
+    start: int
+    stop: int
+    reward: float
+
+
 @dataclass(frozen=True)
 class Grade:
     """A grader's verdict on one trajectory.
@@ -199,7 +207,7 @@ class Grade:
     Attributes:
         outcome: the scalar reward that credit starts from, in the verifier's unit; None where it could not be graded.
         correct: whether the answer is correct, apart from any shaping; None where correctness is not defined.
-        steps: (end, reward) of each judged step; ``end`` counts the completion's tokens up to the step's end.
+        steps: the judged steps, as spans of the completion's text; ``core/spans.py`` says which tokens they are.
         parts: the named summands of ``outcome``, before weighting, for logging.
         reason: why there is no outcome, or why a part of weight 0, which is only logged, gave none. A task that
             cannot be graded is counted, never scored 0.
@@ -209,7 +217,7 @@ class Grade:
 
     outcome: float | None
     correct: bool | None = None
-    steps: tuple[tuple[int, float], ...] = ()
+    steps: tuple[JudgedStep, ...] = ()
     parts: Mapping[str, float] = field(default_factory=dict)
     reason: str | None = None
     details: str | None = None

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
+from lyceum.core.types import Grade, Grader, GradingContext, JudgedStep, Task, TaskSource
 from lyceum.core.user_files import describe
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.numbers import real
@@ -114,21 +114,22 @@ def add_up(grades: Mapping[str, Grade], weights: Sequence[float]) -> Grade:
         return Grade.ungraded(reason, details)
     outcome = 0.0
     named: dict[str, float] = {}
-    steps: dict[int, float] = {}
+    steps: dict[tuple[int, int], float] = {}
     for (name, grade), weight in zip(grades.items(), weights, strict=True):
         if grade.outcome is None:
             continue
         outcome += weight * grade.outcome
         named[name] = grade.outcome
         named.update({f"{name}/{inner}": value for inner, value in grade.parts.items()})
-        for end, reward in grade.steps:
-            steps[end] = steps.get(end, 0.0) + weight * reward
+        for start, stop, reward in grade.steps:
+            steps[start, stop] = steps.get((start, stop), 0.0) + weight * reward
     if not all(map(math.isfinite, (outcome, *steps.values()))):
         return Grade.ungraded("the weighted sum of the parts is not a finite number")
     right = verdict_of(list(grades.values()))
     said = [grade.answered for grade in grades.values() if grade.answered is not None]
     answered = any(said) if said else None
-    return Grade(outcome, right, steps=tuple(sorted(steps.items())), parts=named, reason=reason, answered=answered)
+    judged = tuple(JudgedStep(*span, reward) for span, reward in sorted(steps.items()))
+    return Grade(outcome, right, steps=judged, parts=named, reason=reason, answered=answered)
 
 
 async def _ask(

@@ -17,7 +17,7 @@ from typing import Any
 
 from lyceum.core.forest import Forest
 from lyceum.core.tree import Tree
-from lyceum.core.types import Credited
+from lyceum.core.types import Credited, Grade
 from lyceum.core.user_files import user_file
 from lyceum.utils.documents import DATA, read_json
 from lyceum.utils.errors import RecipeError
@@ -63,7 +63,7 @@ def step_digests(
         },
         "grades": {
             "outcomes": digest([None if grade is None else grade.outcome for grade in grades]),
-            "parts": digest([None if grade is None else (dict(grade.parts), grade.steps) for grade in grades]),
+            "parts": digest([None if grade is None else _parts(grade) for grade in grades]),
             "graded": len(outcomes),
             "sum": sum(outcomes),
         },
@@ -72,6 +72,11 @@ def step_digests(
         "loss": plain({name: value for name, value in metrics.items() if not name.startswith(_TIMES)}),
         "weights": {name: digest(tensor) for name, tensor in weights.state_dict().items()},
     }
+
+
+def _parts(grade: Grade) -> tuple[dict[str, float], list[tuple[int, float]]]:
+    """Parts and steps; where a step begins shows in the forest's segments."""
+    return dict(grade.parts), [(step.stop, step.reward) for step in grade.steps]
 
 
 def _of_fields(value: Any) -> dict[str, Any]:

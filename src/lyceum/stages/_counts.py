@@ -62,7 +62,7 @@ class Counts:
         self.nothing_graded = self.nothing_graded + 1 if graded_none else 0
         for tree in trees:
             for _, grade, outcome in tree.graded_with_outcome():
-                for reward in (outcome, *(of_step for _, of_step in grade.steps)):
+                for reward in (outcome, *(step.reward for step in grade.steps)):
                     self.lowest_reward = min(reward, reward if self.lowest_reward is None else self.lowest_reward)
                     self.highest_reward = max(reward, reward if self.highest_reward is None else self.highest_reward)
 

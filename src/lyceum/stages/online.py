@@ -179,7 +179,8 @@ class OnlineRun:
 
     def flatten(self, trees: list[Tree]) -> Forest:
         weights = [self.sampler.curriculum.weight(tree) for tree in trees]
-        return build_forest(trees, weights=weights, temperature=self.settings.sampling.temperature or 1.0)
+        temperature = self.settings.sampling.temperature or 1.0
+        return build_forest(trees, decode=self.session.policy.decode, weights=weights, temperature=temperature)
 
     def learn(self, forest: Forest) -> tuple[Credited | None, dict[str, Any]]:
         if not forest.n_rows:

@@ -166,7 +166,8 @@ class SearchAndDistilRun:
         key = ("round", self.round)
         trees = await self.sampler.sample(self.settings.tasks_per_round, key=key, step=self.step, phase="searching")
         session.progress.phase("training")
-        metrics = rollout_metrics(trees, (), build_forest(trees)) | await self.take(trees)
+        forest = build_forest(trees, decode=session.policy.decode)
+        metrics = rollout_metrics(trees, (), forest) | await self.take(trees)
         with session.run.timed("train"):
             fitted = self.fit([example for tree in trees for example in self.examples(tree)])
         for tree in trees:

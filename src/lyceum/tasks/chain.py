@@ -22,7 +22,7 @@ from lyceum.core.rubric import Criterion
 from lyceum.core.settings import TasksSettings
 from lyceum.core.solution import Solution
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, GradingContext, Hint, Task
+from lyceum.core.types import Grade, Grader, GradingContext, Hint, JudgedStep, Task
 from lyceum.tasks._split import check_index, check_levels, rounded
 from lyceum.tasks.base import Source
 
@@ -218,16 +218,17 @@ def grade(task: Task, leaf: Node) -> Grade:
 
     ``steps`` judges each written result, and the answer, by itself: 1 where the chain's next operation was applied
     correctly to the number before it, so that a slip counts once and does not make later steps incorrect. The
-    answer is correct where every operation was done and it repeats the last result. Ends are given in tokens where the
-    tokens are characters; with other tokenizers a grader cannot know them, and ``steps`` is empty.
+    answer is correct where every operation was done and it repeats the last result. A step begins where the one before
+    it ends.
     """
     text = leaf.completion
     answer = text.partition("#")[2].strip()
     correct = leaf.finish != "length" and answer == task.answer
-    ends = _token_ends(leaf)
-    judged = () if ends is None else tuple((ends[at], good) for at, good in judge_steps(task, text))
+    judged = judge_steps(task, text)
+    starts = (0, *(end for end, _ in judged))
+    steps = tuple(JudgedStep(start, end, good) for start, (end, good) in zip(starts, judged, strict=False))
     outcome = float(correct)
-    return Grade(outcome, correct, steps=judged, parts={"answer": outcome}, answered=bool(answer))
+    return Grade(outcome, correct, steps=steps, parts={"answer": outcome}, answered=bool(answer))
 
 
 def judge_steps(task: Task, text: str) -> list[tuple[int, float]]:
@@ -275,18 +276,3 @@ def judge_steps(task: Task, text: str) -> list[tuple[int, float]]:
 def _number(digits: str) -> int:
     # Python refuses to read some thousands of digits; no result has more than two.
     return int(digits[:LONGEST_NUMBER])
-
-
-def _token_ends(leaf: Node) -> list[int] | None:
-    """Tokens of the completion up to each character's end, where each node has one token per character; else None.
-
-    A token of printable text has at least one character, so equal counts mean one token per character. One token more
-    is the end of sequence, which has no text.
-    """
-    ends, tokens = [0], 0
-    for node in leaf.path()[1:]:
-        if len(node.tokens) - len(node.text) not in (0, 1):
-            return None
-        ends += range(tokens + 1, tokens + len(node.text) + 1)
-        tokens += len(node.tokens)
-    return ends

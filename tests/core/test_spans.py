@@ -1,0 +1,191 @@
+"""Spans of text as tokens, against whole beginnings decoded anew, over tokenizers of several kinds."""
+
+import functools
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from lyceum.core.spans import TokenEnds, earned_at, text_ends, token_span
+from lyceum.core.steps import split, write_texts
+from lyceum.core.tree import Node
+from lyceum.core.types import Origin
+from lyceum.models.scratch import character_tokenizer
+
+SMOLLM2 = Path(__file__).parents[2] / "models" / "smollm2-135m-instruct" / "tokenizer.json"
+CORPUS = [
+    "37+8=45 so the answer is 45.\nNext line: 8*3=24, twenty-four. ",
+    "Grüße, 東京 und naïve café — ok 😀!\n",
+] * 40
+SPECIAL = ["<eos>"]
+
+
+def byte_level() -> Tokenizer:
+    """As GPT-2, Qwen and SmolLM2: merges of bytes, a space in front of a word is part of its token."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=330, special_tokens=SPECIAL, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    return tokenizer
+
+
+def sentencepiece_like() -> Tokenizer:
+    """As Llama 2: the space is a letter, decoding drops the first one, unknown characters are bytes."""
+    letters = sorted({"▁", *("".join(CORPUS[:1]).replace(" ", "▁"))})
+    pieces = ["▁the", "▁answer", "▁is", "45", "▁so", "=4", "ne", "▁twenty"]
+    vocabulary = {piece: i for i, piece in enumerate([*SPECIAL, *(f"<0x{b:02X}>" for b in range(256)), *letters])}
+    merges = []
+    for piece in pieces:
+        for k in range(2, len(piece) + 1):
+            if piece[:k] not in vocabulary:
+                vocabulary[piece[:k]] = len(vocabulary)
+                merges.append((piece[: k - 1], piece[k - 1]))
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges, byte_fallback=True, fuse_unk=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    tokenizer.add_special_tokens(SPECIAL)
+    return tokenizer
+
+
+def word_pieces() -> Tokenizer:
+    """As BERT: spaces come from the decoder, which also takes them out again before a full stop."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.decoder = decoders.WordPiece(cleanup=True)
+    tokenizer.train_from_iterator(CORPUS, trainers.WordPieceTrainer(vocab_size=150, special_tokens=["[UNK]", *SPECIAL]))
+    return tokenizer
+
+
+@functools.cache
+def tokenizer_of(name: str) -> Tokenizer:
+    match name:
+        case "characters":
+            return character_tokenizer().backend_tokenizer
+        case "smollm2":
+            return Tokenizer.from_file(str(SMOLLM2))
+    return {"byte level": byte_level, "sentencepiece": sentencepiece_like, "word pieces": word_pieces}[name]()
+
+
+def decode_of(name: str):
+    return lambda tokens: tokenizer_of(name).decode(list(tokens), skip_special_tokens=True)
+
+
+NAMES = [
+    "characters",
+    "byte level",
+    "sentencepiece",
+    "word pieces",
+    pytest.param("smollm2", marks=pytest.mark.skipif(not SMOLLM2.is_file(), reason="make smollm2 was not run")),
+]
+TEXTS = st.text(st.sampled_from("37+8=45-2#\n .,the answer is café東😀é"), max_size=40)
+
+
+def encoded(name: str, text: str) -> list[int]:
+    return tokenizer_of(name).encode(text, add_special_tokens=False).ids
+
+
+def slowly(tokens, text, decode) -> list[int]:
+    """The oracle: how much of the text each whole beginning has, decoded anew; nothing that a later token changes."""
+    ends, most = [], 0
+    for k in range(1, len(tokens) + 1):
+        now = decode(tokens[:k])
+        shared = next((i for i, (a, b) in enumerate(zip(now, text, strict=False)) if a != b), min(len(now), len(text)))
+        most = max(most, shared)
+        ends.append(most)
+    return ends
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(deadline=None)
+@given(text=TEXTS, eos=st.booleans())
+def test_tokens_end_where_whole_beginnings_say(name, text, eos):
+    decode = decode_of(name)
+    tokens = [*encoded(name, text), *([0] if eos else [])]
+    got = text_ends(tokens, decode(tokens), decode)
+    assert got == slowly(tokens, decode(tokens), decode)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(deadline=None)
+@given(data=st.data())
+def test_any_tokens_have_ends_up_to_the_whole_text(name, data):
+    # What a model samples is no text's encoding: half characters, special tokens in between.
+    tokens = data.draw(st.lists(st.integers(0, tokenizer_of(name).get_vocab_size() - 1), max_size=30))
+    text = decode_of(name)(tokens)
+    ends = text_ends(tokens, text, decode_of(name))
+    assert len(ends) == len(tokens)
+    assert ends == sorted(ends)
+    assert not ends or ends[-1] == len(text)
+
+
+def completion(tokens, cuts, decode) -> Node:
+    """A prompt, and below it the tokens in nodes that are cut anywhere."""
+    leaf = Node(None, [1, 2], Origin.PROMPT).add(tokens, Origin.POLICY)
+    chain = split(leaf, cuts)
+    write_texts(chain, decode, terminal=True)
+    return leaf
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(deadline=None)
+@given(data=st.data())
+def test_where_nodes_are_cut_moves_no_token(name, data):
+    decode, text = decode_of(name), data.draw(TEXTS)
+    tokens = encoded(name, text)
+    cuts = data.draw(st.lists(st.integers(1, max(1, len(tokens) - 1)), unique=True, max_size=3).map(sorted))
+    leaf = completion(tokens, [cut for cut in cuts if cut < len(tokens)], decode)
+    assert leaf.completion == decode(tokens)
+    if name != "word pieces":  # its nodes' texts are no pieces of one text: later tokens change earlier ones
+        assert TokenEnds(decode).of(leaf) == [0, *slowly(tokens, leaf.completion, decode)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(deadline=None)
+@given(data=st.data())
+def test_steps_that_tile_a_text_share_out_its_tokens_by_where_they_end(name, data):
+    decode, text = decode_of(name), data.draw(TEXTS.filter(bool))
+    leaf = completion(encoded(name, text), [], decode)
+    written, ends = leaf.completion, TokenEnds(decode).of(leaf)
+    marks = sorted({0, len(written), *data.draw(st.lists(st.integers(0, len(written)), max_size=4))})
+    spans = [token_span(ends, start, stop) for start, stop in pairwise(marks)]
+    assert all(a.stop == b.start for a, b in pairwise(spans))
+    for (start, stop), span in zip(pairwise(marks), spans, strict=True):
+        own = range(span.start, span.stop)
+        assert all(start < ends[k + 1] <= stop for k in own if ends[k + 1] > ends[k])
+        ending_here = [k for k in range(len(ends) - 1) if start < ends[k + 1] <= stop and ends[k + 1] > ends[k]]
+        assert set(ending_here) <= set(own)
+        # Its reward is never before its own last token, nor before it is written where it has none.
+        assert earned_at(ends, start, stop) == (span.stop if own else next(k for k, e in enumerate(ends) if e >= stop))
+
+
+def test_by_hand_a_token_over_the_end_of_a_step_belongs_to_the_next():
+    # Tokens "3", "+5", "=8-", "2", <eos>; steps "3+5=8" and "-2": "=8-" ends in the second.
+    pieces = {1: "3", 2: "+5", 3: "=8-", 4: "2", 5: ""}
+    leaf = Node(None, [9], Origin.PROMPT).add([1, 2, 3, 4, 5], Origin.POLICY, "3+5=8-2")
+    ends = TokenEnds(lambda tokens: "".join(pieces[token] for token in tokens)).of(leaf)
+    assert ends == [0, 1, 3, 6, 7, 7]
+    assert (token_span(ends, 0, 5), token_span(ends, 5, 7)) == (slice(0, 2), slice(2, 4))
+    assert (earned_at(ends, 0, 5), earned_at(ends, 5, 7)) == (2, 4)
+    # "8" is inside a token that ends later: it has none, and is judged with that one.
+    assert token_span(ends, 4, 5) == slice(2, 2)
+    assert earned_at(ends, 4, 5) == 3
+
+
+def test_by_hand_the_bytes_of_a_character_belong_to_it():
+    # é is two bytes. The first is written after "a", and is part of what follows.
+    parts = {1: b"a", 2: b"\xc3", 3: b"\xa9"}
+
+    def decode(tokens):
+        return b"".join(parts[token] for token in tokens).decode(errors="replace")
+
+    assert text_ends([1, 2, 3], "aé", decode) == [1, 1, 2]
+    ends = [0, *text_ends([1, 2, 3], "aé", decode)]
+    assert (token_span(ends, 0, 1), token_span(ends, 1, 2)) == (slice(0, 1), slice(1, 3))
