@@ -165,6 +165,15 @@ class TaskSource(Protocol):
         ...
 
     @property
+    def judges_steps(self) -> bool:
+        """Whether ``judged_steps`` finds any: a rule of these tasks says which steps of a completion are correct."""
+        ...
+
+    def judged_steps(self, task: Task, completion: str) -> tuple[JudgedStep, ...]:
+        """The steps that the rule finds in a completion's text, in order: 1 correct, 0 incorrect."""
+        ...
+
+    @property
     def rubric_in_order(self) -> bool:
         """Whether ``rubric_hint`` only words a prefix of the criteria, whichever it is given."""
         ...

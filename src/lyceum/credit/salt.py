@@ -36,8 +36,8 @@ class Salt(CreditWithKL):
     kind: Literal["salt"] = "salt"
     steps: Literal["judged", "tokens", "separator"] = "judged"
     """Where a completion is cut into steps: where its grader judged one or a node of the tree ends, every
-    ``step_tokens`` tokens, or after each separator token. ``judged`` needs a grader that judges steps (``chain``, with
-    a character tokenizer) or a rollout that grows trees: a run with neither fails at its first step with non-zero
+    ``step_tokens`` tokens, or after each separator token. ``judged`` needs a grader that judges steps (``chain``'s, or
+    the reward ``steps``) or a rollout that grows trees: a run with neither fails at its first step with non-zero
     advantages."""
     step_tokens: int = Field(16, ge=1)
     """Tokens per step, for ``tokens``."""
@@ -111,14 +111,14 @@ class Salt(CreditWithKL):
 def refuse_without_steps(forest: Forest, steps: Sequence[Sequence[Step]]) -> None:
     """Raise RecipeError where every completion is one unjudged step: this would be plain ``group`` credit.
 
-    Whether a grader judges steps is only known from its grades: it may depend on the tokenizer.
+    Whether a grader judges steps is only known from its grades.
     """
     if all(len(of) < 2 for of in steps) and bool(forest.segment_reward.isnan().all()):
         raise RecipeError(
             f"credit.steps: got 'judged', but in {len(steps)} completions the grader judged no step and the rollout "
             "made none, so that this would be credit.kind 'group'; allowed: 'tokens' with credit.step_tokens, "
-            "'separator' with credit.separator_ids, tasks whose grader judges steps (chain, with a tokenizer of "
-            "characters), or a rollout of trees"
+            "'separator' with credit.separator_ids, tasks whose grader judges steps (chain), reward.kind 'steps', or a "
+            "rollout of trees"
         )
 
 

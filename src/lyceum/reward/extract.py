@@ -49,6 +49,12 @@ class Extract(Settings):
             case "tags":
                 return inside_last_tags(text, self.mark)
 
+    def before(self, text: str) -> str:
+        """The text in front of the answer's mark; all of it where there is no mark."""
+        mark = {"whole": "", "boxed": "\\boxed{", "after": self.mark, "tags": f"<{self.mark}>"}[self.form]
+        before, found, _ = text.rpartition(mark) if mark else ("", "", "")
+        return before if found else text
+
     def answered(self, text: str) -> bool | None:
         """Whether there is an answer in that place; None for ``whole``, where any text is one."""
         return None if self.form == "whole" else self(text) is not None

@@ -7,7 +7,7 @@ from typing import Any
 
 from lyceum.core.rubric import Criterion, listed
 from lyceum.core.solution import Solution, written_solution
-from lyceum.core.types import Hint, Task
+from lyceum.core.types import Hint, JudgedStep, Task
 from lyceum.tasks.prompt import with_hint_below
 
 
@@ -16,6 +16,7 @@ class Source:
 
     conversational: bool = False
     rubric_in_order: bool = False
+    judges_steps: bool = False
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -31,6 +32,9 @@ class Source:
 
     def solution(self, task: Task) -> Solution | None:
         return written_solution(task)
+
+    def judged_steps(self, task: Task, completion: str) -> tuple[JudgedStep, ...]:
+        return ()
 
     def rubric_hint(self, task: Task, criteria: Sequence[Criterion]) -> Hint:
         return listed(criteria)

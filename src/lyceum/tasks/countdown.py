@@ -6,9 +6,7 @@ operations on two of the remaining numbers: ``8-3=5`` replaces 8 and 3 by 5.
 
 from __future__ import annotations
 
-import ast
 import random
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,19 +19,13 @@ from lyceum.core.rubric import step_rubric
 from lyceum.core.settings import TasksSettings
 from lyceum.core.solution import Solution
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, Split, Task
+from lyceum.core.types import Grade, Grader, JudgedStep, Split, Task
 from lyceum.reward.base import each, verdict
 from lyceum.reward.extract import Extract
+from lyceum.tasks._arithmetic import equations, evaluate
 from lyceum.tasks._split import check_index, check_levels, draw, rounded
 from lyceum.tasks.base import Source
 from lyceum.tasks.prompt import fields_of, fill
-
-LONGEST_EXPRESSION = 200
-"""Maximum characters of an expression; a solution with eight numbers of four digits has about 60."""
-
-# ASCII digits: "²" is a digit to str.isdigit, and the parser warns about words before it rejects them.
-_CHARACTERS = re.compile(r"[0-9+\-*/() ]*")
-_OPERATORS: Mapping[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 
 
 class Countdown(TasksSettings):
@@ -81,6 +73,8 @@ class Countdown(TasksSettings):
 class CountdownSource(Source):
     """``source[i]`` depends on (seed, split, i) alone. A problem always belongs to one split, whatever the seed."""
 
+    judges_steps = True
+
     def __init__(self, settings: Countdown, split: Split, seed: int) -> None:
         self.settings = settings
         self.split: Split = split
@@ -122,6 +116,12 @@ class CountdownSource(Source):
 
     def grader(self) -> Grader:
         return each(lambda task, leaf: grade(task, leaf, self.settings.answer))
+
+    def judged_steps(self, task: Task, completion: str) -> tuple[JudgedStep, ...]:
+        """Every equation before the answer: a correct step is true, and on two numbers that are left."""
+        found = equations(self.settings.answer.before(completion))
+        right = check_steps(task.columns["numbers"], [completion[start:stop] for start, stop in found])
+        return tuple(JudgedStep(*span, float(good)) for span, good in zip(found, right, strict=True))
 
     def solution(self, task: Task) -> Solution:
         """Its steps, all but the last."""
@@ -196,8 +196,8 @@ def check_steps(numbers: Sequence[int], steps: Sequence[str]) -> list[bool]:
     right: list[bool] = []
     for step in steps:
         expression, _, result = step.partition("=")
-        value, used = _evaluate(expression)
-        given, _ = _evaluate(result)
+        value, used = evaluate(expression)
+        given, _ = evaluate(result)
         right.append(value is not None and value == given and used.total() == 2 and used <= left)
         if right[-1] and value is not None:
             left -= used
@@ -215,41 +215,7 @@ def grade(task: Task, leaf: Node, answer: Extract) -> Grade:
 def solves(expression: str, numbers: Sequence[int], target: int) -> bool:
     """Whether an expression, which may state its value (``2*3=6``), reaches the target with the given numbers."""
     expression, equals, said = expression.partition("=")
-    value, used = _evaluate(expression)
+    value, used = evaluate(expression)
     if value is None or value != target or not used <= Counter(Fraction(number) for number in numbers):
         return False
     return not equals or said.strip() == str(target)
-
-
-def _evaluate(expression: str) -> tuple[Fraction | None, Counter[Fraction]]:
-    """Value of an expression of whole numbers, + - * / and brackets, and the numbers in it; None if it is not one.
-
-    The text is from a model: it is parsed, never evaluated by Python, and only these nodes are walked.
-    """
-    if len(expression) > LONGEST_EXPRESSION or not _CHARACTERS.fullmatch(expression):
-        return None, Counter()
-    used: Counter[Fraction] = Counter()
-
-    def value_of(node: ast.expr) -> Fraction:
-        match node:
-            case ast.Constant(value=value) if type(value) is int:
-                used[Fraction(value)] += 1
-                return Fraction(value)
-            case ast.BinOp(left=left, op=operator, right=right) if type(operator) in _OPERATORS:
-                a, b = value_of(left), value_of(right)
-                match _OPERATORS[type(operator)]:
-                    case "+":
-                        return a + b
-                    case "-":
-                        return a - b
-                    case "*":
-                        return a * b
-                    case _:
-                        return a / b
-        raise ValueError("not an expression of whole numbers and + - * /")
-
-    try:
-        return value_of(ast.parse(expression.strip(), mode="eval").body), used
-    # The parser raises RecursionError or MemoryError on too many brackets.
-    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
-        return None, Counter()

@@ -18,7 +18,7 @@ from lyceum.core.rubric import step_rubric
 from lyceum.core.settings import TasksSettings
 from lyceum.core.solution import Solution
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, Split, Task
+from lyceum.core.types import Grade, Grader, JudgedStep, Split, Task
 from lyceum.reward.base import each, verdict
 from lyceum.reward.extract import Extract
 from lyceum.tasks._split import check_index, check_levels, draw
@@ -31,6 +31,7 @@ FACTS = 2
 NEVER = 4
 """Letters that are never true: rules that need one of them never apply."""
 
+_RULE = re.compile(r"\b[A-Z](?: ?& ?[A-Z]){0,25} ?-> ?[A-Z]\b")
 _STEP = re.compile(r"\s*([A-Z](?:\s*&\s*[A-Z])*)\s*->\s*([A-Z])\s*")
 
 
@@ -60,6 +61,8 @@ class Logic(TasksSettings):
 class LogicSource(Source):
     """``source[i]`` depends on (seed, split, i) alone. A problem always belongs to one split, whatever the seed."""
 
+    judges_steps = True
+
     def __init__(self, settings: Logic, split: Split, seed: int) -> None:
         self.settings = settings
         self.split: Split = split
@@ -83,6 +86,13 @@ class LogicSource(Source):
 
     def grader(self) -> Grader:
         return each(lambda task, leaf: grade(task, leaf, self.settings.answer))
+
+    def judged_steps(self, task: Task, completion: str) -> tuple[JudgedStep, ...]:
+        """Every rule before the answer: a correct step is one of the task's, and its premises are known by then."""
+        found = [match.span() for match in _RULE.finditer(self.settings.answer.before(completion))]
+        steps = [completion[start:stop] for start, stop in found]
+        right = check_steps(task.columns["facts"], task.columns["rules"], steps)
+        return tuple(JudgedStep(*span, float(good)) for span, good in zip(found, right, strict=True))
 
     def solution(self, task: Task) -> Solution:
         """Its steps, all but the last."""

@@ -13,7 +13,7 @@ from lyceum.core.rubric import Criterion
 from lyceum.core.settings import TasksSettings
 from lyceum.core.solution import Solution
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, GradingContext, Hint, Split, Task, TaskSource
+from lyceum.core.types import Grade, Grader, GradingContext, Hint, JudgedStep, Split, Task, TaskSource
 from lyceum.tasks._split import check_index
 from lyceum.tasks.base import Source
 from lyceum.utils.errors import RecipeError
@@ -57,6 +57,7 @@ class MixtureSource(Source):
         self._rank = [self.pattern[:at].count(source) for at, source in enumerate(self.pattern)]
         self.conversational = all(source.conversational for source in sources)
         self.rubric_in_order = any(source.rubric_in_order for source in sources)
+        self.judges_steps = all(source.judges_steps for source in sources)
 
     def __len__(self) -> int:
         return self.size
@@ -86,6 +87,10 @@ class MixtureSource(Source):
     def solution(self, task: Task) -> Solution | None:
         number, own = self._own(task)
         return self.sources[number].solution(own)
+
+    def judged_steps(self, task: Task, completion: str) -> tuple[JudgedStep, ...]:
+        number, own = self._own(task)
+        return self.sources[number].judged_steps(own, completion)
 
     def rubric_hint(self, task: Task, criteria: Sequence[Criterion]) -> Hint:
         number, own = self._own(task)

@@ -18,9 +18,10 @@ from pydantic import Field, model_validator
 
 from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, GradingContext, Split, Task
+from lyceum.core.types import Grade, Grader, GradingContext, JudgedStep, Split, Task
 from lyceum.reward.extract import Extract
 from lyceum.reward.pool import Pool, WorkerError
+from lyceum.tasks._arithmetic import equations, is_true
 from lyceum.tasks._split import check_index, kept_for_evaluation
 from lyceum.tasks.base import Source
 from lyceum.utils.errors import RecipeError, nearest
@@ -108,6 +109,8 @@ def process() -> Pool:
 class ReasoningGymSource(Source):
     """``source[i]`` depends on (seed, split, i) alone. A question belongs to one split whatever the seed."""
 
+    judges_steps = True
+
     def __init__(self, settings: ReasoningGym, split: Split, seed: int) -> None:
         self.settings, self.split, self.seed = settings, split, seed
         self.key = f"{settings.dataset}/{split}/{seed}"
@@ -134,6 +137,16 @@ class ReasoningGymSource(Source):
             f"tasks.config: no {self.split} question of {self.settings.dataset!r} in {MOST_TRIES} draws; "
             "the settings allow too few: widen them"
         )
+
+    def judged_steps(self, task: Task, completion: str) -> tuple[JudgedStep, ...]:
+        """Every equation before the answer: correct where it is true. Datasets without arithmetic have none.
+
+        The rule knows nothing of the question, so that repeating a true equation earns more each time; ``clip-delta``
+        puts a bound to it.
+        """
+        found = equations(self.settings.answer.before(completion))
+        judged = [(span, is_true(completion[slice(*span)])) for span in found]
+        return tuple(JudgedStep(*span, float(right)) for span, right in judged if right is not None)
 
     def _entry(self, number: int, index: int) -> dict[str, Any]:
         """Question, answer and metadata. Each try is a separate dataset: some end at their size."""
