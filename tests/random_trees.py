@@ -60,9 +60,9 @@ def random_tree(rng: Random, number: int = 0, *, vocabulary: int = 3, longest: i
     tree = Tree(Task(f"task-{number}", ()), roots)
     for node in grown:
         if rng.random() < 0.8 and node.path_tokens():
-            most = max(1, len(node.completion_tokens))
-            last = rng.randint(1, most) if rng.random() < 0.5 else 0  # token with which a step ends
-            stop = len(letters(node.completion_tokens[:last]))
+            below = [token if above in node.written else 0 for above in node.path()[1:] for token in above.tokens]
+            last = rng.randint(1, max(1, len(below))) if rng.random() < 0.5 else 0  # token with which a step ends
+            stop = len(letters(below[:last]))
             outcome = rng.choice((0.0, 1.0, 0.25, None))
             reason = "no verdict" if outcome is None else None
             steps = [JudgedStep(stop // 2, stop, rng.choice((0.5, -1.0)))] if last else []

@@ -10,7 +10,7 @@ from random_trees import Written, letters, random_trees, written
 
 from lyceum.core.forest import Forest, build_forest
 from lyceum.core.tree import Node, Tree, graft
-from lyceum.core.types import Continuation, Grade, JudgedStep, Origin, Task
+from lyceum.core.types import ASSISTANT, Continuation, Grade, JudgedStep, Origin, Task
 
 seeds = st.integers(0, 2**32)
 
@@ -44,7 +44,8 @@ def token_by_token(trees) -> dict[str, list]:
 
 def marks(leaf: Node, grade: Grade) -> dict[int, float]:
     """Positions of a row where a step begins (9) or ends (its reward), found character by character."""
-    tokens = [token for node in leaf.path()[1:] for token in node.tokens]
+    # Token 0 has no text, and what is not the assistant's is in no completion.
+    tokens = [token if node.origin in ASSISTANT else 0 for node in leaf.path()[1:] for token in node.tokens]
     prompt, found = len(leaf.path()[0].tokens), {}
     ends = [len(letters(tokens[: k + 1])) if letters([token]) else None for k, token in enumerate(tokens)]
     for start, stop, reward in grade.steps:

@@ -32,9 +32,9 @@ def forest_of():
 
 @pytest.fixture
 def forest_with_tool():
-    """One row: prompt, two tokens written, a tool's two, two written; judged after one token, and at the end."""
+    """One row: prompt, two tokens written, a tool's two, two written; judged after one token, two, and at the end."""
     root = Node(None, [1], Origin.PROMPT)
     answer = drawn(root, [10, 11]).add([20, 21], Origin.TOOL, letters([20, 21]))
     leaf = drawn(answer, [12, 13])
-    leaf.grade = Grade(1.0, steps=(JudgedStep(0, 1, 0.25), JudgedStep(1, 4, 0.5), JudgedStep(4, 6, -0.5)))
+    leaf.grade = Grade(1.0, steps=(JudgedStep(0, 1, 0.25), JudgedStep(1, 2, 0.5), JudgedStep(2, 4, -0.5)))
     return build_forest([Tree(Task("t", ()), [root])], decode=letters)

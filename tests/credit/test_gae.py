@@ -57,16 +57,16 @@ def test_value_target_is_the_advantage_before_whitening_plus_the_value(forest_of
 
 
 def test_process_rewards_fall_on_the_last_written_token_of_their_segment(forest_with_tool):
-    # Judged: the first written token (1/4), the tool's answer (1/2: the policy did not write it), the end (-1/2).
+    # Judged: the first written token (1/4), the second (1/2), and what is written after the tool's answer (-1/2).
     reward = process_reward(forest_with_tool, forest_with_tool.rows())
-    torch.testing.assert_close(reward, torch.tensor([[0, 0.25, 0, 0, 0, 0, -0.5]]))
+    torch.testing.assert_close(reward, torch.tensor([[0, 0.25, 0.5, 0, 0, 0, -0.5]]))
 
 
 def test_process_and_outcome_rewards_add_up(forest_with_tool):
     forest = forest_with_tool.with_columns(old_value=torch.zeros(7))
-    # values 0, lambda 1: each token's advantage is what is still to come: 1/4 + (1 - 1/2), then 1/2
+    # values 0, lambda 1: each token's advantage is what is still to come: 1/4 + 1/2 + (1 - 1/2), 1/2 + 1/2, then 1/2
     target = GAE(lam=1.0, whiten=False, process_coefficient=1.0).build()(forest).advantage
-    torch.testing.assert_close(target, torch.tensor([[0, 0.75, 0.5, 0, 0, 0.5, 0.5]]))
+    torch.testing.assert_close(target, torch.tensor([[0, 1.25, 1, 0, 0, 0.5, 0.5]]))
     # Unasked, steps that a task happens to judge change nothing: PPO and GRPO are paid for the same.
     without = GAE(lam=1.0, whiten=False).build()(forest).advantage
     torch.testing.assert_close(without, torch.tensor([[0.0, 1, 1, 0, 0, 1, 1]]))

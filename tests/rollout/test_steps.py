@@ -7,7 +7,7 @@ from tree_fakes import END, FakeTreeContext
 
 from lyceum.core.steps import Steps, cut_off, grow, split, write_texts
 from lyceum.core.tree import Node
-from lyceum.core.types import Continuation, Grade, Origin, Sampling, Task
+from lyceum.core.types import ASSISTANT, Continuation, Grade, Origin, Sampling, Task
 
 
 def grown(context, steps, *, n=1, sampling=None, depth_left=9, node=None):
@@ -192,3 +192,11 @@ def test_paths_of_fixed_steps_have_a_known_number_of_nodes():
     assert Steps(tokens=8).longest_path(sampling, 64) == 3
     assert Steps(tokens=8).longest_path(sampling, 2) == 2
     assert Steps(by="lines", tokens=8).longest_path(sampling, 64) == 64
+
+
+@pytest.mark.parametrize("origin", [Origin.TOOL, Origin.PREFIX, Origin.TEACHER, Origin.PROMPT])
+def test_a_limit_counts_what_the_policy_wrote(origin):
+    context, limit = FakeTreeContext(lambda text: True, length=9), Sampling(max_completion_tokens=4)
+    given_to_it = context.tree(Task("t", ())).root.add([1] * 7, origin, "a" * 7 if origin in ASSISTANT else "")
+    [step] = asyncio.run(grow(context, given_to_it, 1, Steps(tokens=9), limit, depth_left=9))
+    assert len(step.nodes[-1].tokens) == min(4, 10 - len(given_to_it.completion))

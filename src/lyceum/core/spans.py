@@ -12,6 +12,7 @@ from itertools import accumulate, takewhile
 from operator import eq
 
 from lyceum.core.tree import Node
+from lyceum.core.types import ASSISTANT
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -40,7 +41,8 @@ class TokenEnds:
         ends, before = [0], []
         for node in leaf.path()[1:]:
             done = ends[-1]
-            ends += [done + end for end in self._below(node, before)]
+            own = self._below(node, before) if node.origin in ASSISTANT else [0] * len(node.tokens)
+            ends += [done + end for end in own]
             before = [*before, *node.tokens][-NEAR:]
         return ends
 

@@ -111,8 +111,7 @@ class Grown:
 async def grow(
     context: Context, node: Node, n: int, steps: Steps, sampling: Sampling, *, depth_left: int
 ) -> list[Grown]:
-    """``n`` further steps below a node; of a whole trajectory the policy writes at most
-    ``sampling.max_completion_tokens`` tokens.
+    """``n`` further steps below a node; the policy writes at most ``sampling.max_completion_tokens`` tokens of a path.
 
     A trajectory ends at its end of sequence, at one of the sampling's own stops, at its maximum length, and after
     ``depth_left`` nodes. One that runs out of tokens or depth has the finish ``length``, as a whole completion would

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
-from lyceum.core.types import Continuation, Grade, Origin, Task
+from lyceum.core.types import ASSISTANT, Continuation, Grade, Origin, Task
 from lyceum.utils.seeds import counter_seed
 
 
@@ -121,18 +121,23 @@ class Node:
         return path[path.index(start) + 1 :]
 
     @property
-    def policy_tokens(self) -> int:
-        """How many of the path's tokens the policy wrote: what counts against limits."""
-        return sum(len(node.tokens) for node in self.path() if node.origin is Origin.POLICY)
+    def written(self) -> list[Node]:
+        """The nodes below the prompt on the assistant's side: of the policy, a prefix, or a demonstration."""
+        return [node for node in self.path()[1:] if node.origin in ASSISTANT]
 
     @property
     def completion(self) -> str:
-        """The text below the prompt: what graders read."""
-        return "".join(node.text for node in self.path()[1:])
+        """The assistant's text: what graders read. What a user, an environment or a tool wrote is not in it."""
+        return "".join(node.text for node in self.written)
 
     @property
     def completion_tokens(self) -> list[int]:
-        return list(chain.from_iterable(node.tokens for node in self.path()[1:]))
+        return list(chain.from_iterable(node.tokens for node in self.written))
+
+    @property
+    def policy_tokens(self) -> int:
+        """How many of the path's tokens the policy wrote: what counts against limits."""
+        return sum(len(node.tokens) for node in self.path() if node.origin is Origin.POLICY)
 
     def walk(self) -> Iterator[Node]:
         """This node and its subtree, parents first, in the order they were added."""
@@ -259,7 +264,7 @@ class Tree:
 
     def _was_helped(self, leaf: Node) -> bool:
         root, *written = leaf.path()
-        helpers = (Origin.HINT, Origin.TEACHER)
+        helpers = (Origin.HINT, Origin.PREFIX, Origin.TEACHER)
         return root is not self.root or any(node.grafted or node.origin in helpers for node in written)
 
     def add_prompt(self, tokens: Sequence[int], text: str = "") -> Node:

@@ -53,13 +53,29 @@ class Stateful(Protocol):
 
 
 class Origin(IntEnum):
-    """Who wrote a token. Only what the policy wrote is trained as policy."""
+    """Author of a node's tokens: who wrote them.
+
+    The policy alone is trained as policy, and its tokens alone count against limits. Verifiers read the assistant's
+    side (``ASSISTANT``): what a user, an environment or a tool wrote can earn nothing.
+    """
 
     PROMPT = 0
+    """The task's prompt, and below it the messages of a user or an environment."""
     POLICY = 1
+    """A model of the run."""
     HINT = 2
+    """Help that stands below a prompt."""
     TEACHER = 3
+    """A demonstration."""
     TOOL = 4
+    """What a tool returned."""
+    PREFIX = 5
+    """The beginning of a completion, given to the policy to continue."""
+
+
+ASSISTANT = (Origin.POLICY, Origin.PREFIX, Origin.TEACHER, Origin.HINT)
+"""Authors of a completion: what verifiers read. HINT is among them for the guide ``prefix`` and the rollout
+``critical-tokens``, whose prefixes have that author."""
 
 
 @dataclass(frozen=True)

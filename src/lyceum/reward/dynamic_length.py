@@ -10,7 +10,7 @@ from pydantic import Field
 
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, GradingContext, Origin, ShapingGrader, Task, TaskSource
+from lyceum.core.types import Grade, GradingContext, ShapingGrader, Task, TaskSource
 
 
 class DynamicLength(RewardSettings):
@@ -33,7 +33,7 @@ class DynamicLength(RewardSettings):
     async def score(
         self, task: Task, leaves: Sequence[Node], context: GradingContext, verdicts: Sequence[bool | None]
     ) -> list[Grade]:
-        lengths = [sum(len(n.tokens) for n in leaf.path() if n.origin is Origin.POLICY) for leaf in leaves]
+        lengths = [leaf.policy_tokens for leaf in leaves]
         right = [length for length, verdict in zip(lengths, verdicts, strict=True) if verdict]
         target = None
         if right and self.target != "fixed":

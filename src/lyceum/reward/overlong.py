@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from lyceum.core.settings import Composition, RewardSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, Origin, Task, TaskSource
+from lyceum.core.types import Grade, Grader, Task, TaskSource
 from lyceum.reward.base import each
 
 
@@ -49,8 +49,7 @@ class Overlong(RewardSettings):
         return each(self.score)
 
     def score(self, task: Task, leaf: Node) -> Grade:
-        # A hint or a tool's answer is in the completion, but the policy did not write it.
-        length = sum(len(node.tokens) for node in leaf.path() if node.origin is Origin.POLICY)
+        length = leaf.policy_tokens
         return Grade(soft_overlong(length, max_tokens=self.max_tokens, buffer_tokens=self.buffer_tokens))
 
 

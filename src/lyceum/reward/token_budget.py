@@ -8,7 +8,7 @@ from pydantic import Field
 
 from lyceum.core.settings import Composition, RewardSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, Origin, Task, TaskSource
+from lyceum.core.types import Grade, Grader, Task, TaskSource
 from lyceum.reward.base import each
 
 
@@ -40,8 +40,7 @@ class TokenBudget(RewardSettings):
         budget = self.budget_tokens or task.token_budget
         if budget is None:
             return Grade.ungraded("the task has no token_budget")
-        # A hint or a tool's answer is in the completion, but the policy did not write it.
-        length = sum(len(node.tokens) for node in leaf.path() if node.origin is Origin.POLICY)
+        length = leaf.policy_tokens
         return Grade(length_reward(length, budget=budget, band=self.shape == "band"))
 
 
