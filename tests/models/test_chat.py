@@ -4,9 +4,14 @@ from lyceum.core.types import Task
 from lyceum.models import chat
 from lyceum.models.load import ModelSettings, load_policy, load_tokenizer
 from lyceum.models.prompts import check_prompt
+from lyceum.models.renderer import Renderer
 from lyceum.utils.errors import RecipeError
 
 USER = [{"role": "user", "content": "1+1="}]
+
+
+def render(tokenizer, messages):
+    return Renderer(tokenizer).render(messages).tokens
 
 
 @pytest.fixture
@@ -23,9 +28,9 @@ def test_what_a_template_raises_over_a_prompt_is_a_line(with_template):
         "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
         "{{ messages[0].content }}"
     )
-    assert tokenizer.decode(chat.render(tokenizer, USER)) == "1+1="
+    assert tokenizer.decode(render(tokenizer, USER)) == "1+1="
     with pytest.raises(RecipeError, match=r"model.chat_template: .* System role not supported; give another template"):
-        chat.render(tokenizer, [{"role": "system", "content": "Be brief."}, *USER])
+        render(tokenizer, [{"role": "system", "content": "Be brief."}, *USER])
 
 
 def test_the_task_whose_prompt_cannot_be_rendered_is_named(with_template):
@@ -42,7 +47,7 @@ def test_a_template_may_ask_for_a_system_message(with_template):
     tokenizer = with_template(
         "{% if messages[0].role != 'system' %}{{ raise_exception('no system') }}{% endif %}{{ messages[1].content }}"
     )
-    assert tokenizer.decode(chat.render(tokenizer, [{"role": "system", "content": ""}, *USER])) == "1+1="
+    assert tokenizer.decode(render(tokenizer, [{"role": "system", "content": ""}, *USER])) == "1+1="
 
 
 @pytest.mark.parametrize(
@@ -85,9 +90,9 @@ def test_a_template_file_that_is_no_text_is_refused(tmp_path):
 def test_content_in_parts_is_what_it_is_in_one(with_template):
     parts = [{"role": "user", "content": [{"type": "text", "text": "1+"}, {"type": "text", "text": "1="}]}]
     plain = with_template("{{ messages[0].content }}")  # of a list this would print Python's notation
-    assert chat.render(plain, parts) == chat.render(plain, USER)
+    assert render(plain, parts) == render(plain, USER)
     with pytest.raises(RecipeError, match=r"has the part \{'type': 'image'\}; allowed: \{type: text"):
-        chat.render(plain, [{"role": "user", "content": [{"type": "image"}]}])
+        render(plain, [{"role": "user", "content": [{"type": "image"}]}])
 
 
 def test_half_of_a_character_is_named():
@@ -101,4 +106,4 @@ def test_half_of_a_character_is_named():
 def test_a_prompt_of_no_tokens_is_refused(with_template):
     tokenizer = with_template("{{ messages[0].content }}")
     with pytest.raises(RecipeError, match="the template renders nothing for"):
-        chat.render(tokenizer, [{"role": "user", "content": ""}])
+        render(tokenizer, [{"role": "user", "content": ""}])

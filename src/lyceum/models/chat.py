@@ -1,15 +1,14 @@
-"""Chat messages as tokens, by the model's chat template: the one place where templates run."""
+"""Chat messages and templates from outside: what is checked before ``renderer.py`` renders one with the other."""
 
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import jinja2
 
-from lyceum.core.user_files import user_file
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import transformers
 from lyceum.utils.messages import text_of
@@ -21,23 +20,6 @@ TRIAL_SECONDS, TRIAL_BYTES, TRIAL_CHARACTERS = 20.0, 1 << 30, 1_000_000
 WORD = "nightingale"
 
 ADVICE = "give another template by model.chat_template, or other messages"
-
-
-def render(tokenizer: transformers.PreTrainedTokenizerBase, messages: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Prompt tokens of chat messages, up to where the model's answer begins.
-
-    Raises:
-        RecipeError: the template refuses the messages or renders nothing, or a message is not text.
-    """
-    chat = [plain(message) for message in messages]
-    for message in chat:
-        check_text(message.get("content"))
-    with user_file(KEY, f"the template used with {tokenizer.name_or_path or 'the model'}", ADVICE):
-        rendered = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=True, return_dict=True)
-    tokens = list(cast(Any, rendered)["input_ids"])
-    if not tokens:
-        raise RecipeError(f"{KEY}: the template renders nothing for {quoted(chat)}; {ADVICE}")
-    return tokens
 
 
 def plain(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from typing import Any, cast
 from jaxtyping import Float, Int
 
 from lyceum.core.forest import Forest
-from lyceum.models.chat import check_text, render
+from lyceum.models.chat import check_text
+from lyceum.models.renderer import Renderer
 from lyceum.models.tree_attention import Plan, TreePlan, take_over
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, nn, peft, torch, transformers
@@ -36,6 +37,7 @@ class Policy:
     def __init__(self, module: nn.Module, tokenizer: transformers.PreTrainedTokenizerBase) -> None:
         self.module = module
         self.tokenizer = tokenizer
+        self.renderer = Renderer(tokenizer)
         causal = module.get_base_model() if isinstance(module, peft.PeftModel) else module
         self.causal = cast(transformers.PreTrainedModel, causal)
         redirect_attention(self.causal)
@@ -45,8 +47,6 @@ class Policy:
         self.context_length = int(getattr(self.causal.config.get_text_config(), "max_position_embeddings", 1 << 30))
         """Maximum sequence length of the model, in tokens."""
         self._scale_logits = _logit_transform(self.causal)
-        plain = type(tokenizer) is transformers.TokenizersBackend
-        self._plain_decoding = plain and not tokenizer.clean_up_tokenization_spaces
 
     @property
     def device(self) -> torch.device:
@@ -89,7 +89,7 @@ class Policy:
         Raises:
             RecipeError: the template refuses them.
         """
-        return render(self.tokenizer, messages)
+        return list(self.renderer.render(messages).tokens)
 
     def encode(self, completion: str) -> list[int]:
         """Tokens of a completion that the policy did not write, its end of sequence included."""
@@ -98,11 +98,7 @@ class Policy:
         return [*cast(Any, tokens), cast(int, self.tokenizer.eos_token_id)]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        # Directly with the tokenizer's own library where transformers would only triple the time: rollouts that branch
-        # decode every node.
-        if self._plain_decoding:
-            return cast(Any, self.tokenizer).backend_tokenizer.decode(list(tokens), skip_special_tokens=True)
-        return cast(str, self.tokenizer.decode(list(tokens), skip_special_tokens=True))
+        return self.renderer.decode(tokens)
 
 
 def redirect_attention(model: transformers.PreTrainedModel) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import nlargest
 
 from lyceum.core.types import Task, TaskSource
-from lyceum.models.chat import render
+from lyceum.models.renderer import Renderer
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import transformers
 from lyceum.utils.messages import text_of
@@ -33,7 +33,7 @@ def check_prompt(key: str, task: Task, tokenizer: transformers.PreTrainedTokeniz
     """Refuse a prompt that the model cannot read."""
     refuse_too_long(key, task, tokenizer, limit)
     try:
-        ids = render(tokenizer, task.messages)
+        ids = Renderer(tokenizer).render(task.messages).tokens
     except RecipeError as error:
         raise RecipeError([f"{key}: the prompt of task {task.id!r} cannot be rendered", *error.lines]) from error
     if len(ids) >= limit:

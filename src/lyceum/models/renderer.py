@@ -1,0 +1,183 @@
+"""Messages to tokens and back: prompts, follow-up turns, spans of text, by the tokenizer and its chat template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+from lyceum.core.spans import TokenEnds, text_ends, token_span
+from lyceum.core.tree import Node
+from lyceum.core.types import Message
+from lyceum.core.user_files import user_file
+from lyceum.models.chat import ADVICE, KEY, check_text, plain
+from lyceum.utils.errors import RecipeError
+from lyceum.utils.lazy_imports import transformers
+from lyceum.utils.terminal import quoted
+
+ANSWER = "nightingale"
+"""Stands for an answer, to see what a template writes after one."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What an answer is sampled after.
+
+    Attributes:
+        messages: the conversation so far, earlier answers included.
+        tools: the tools that the model may call, as JSON schemas.
+        text: the tokens' text, special tokens included.
+    """
+
+    messages: tuple[Message, ...]
+    tools: tuple[Mapping[str, Any], ...]
+    text: str
+    tokens: tuple[int, ...]
+
+
+class FollowUp(NamedTuple):
+    """How a conversation goes on after an answer.
+
+    Attributes:
+        keep: how many tokens of prompt and answer stand. Fewer than all where the template rewrites history (it takes
+            earlier thoughts out, say): the path branches there.
+        tokens: what comes after them, up to where the next answer begins.
+        prompt: both together.
+    """
+
+    keep: int
+    tokens: tuple[int, ...]
+    prompt: Prompt
+
+
+class Renderer:
+    """The tokenizer's chat template and text functions."""
+
+    def __init__(self, tokenizer: transformers.PreTrainedTokenizerBase) -> None:
+        self.tokenizer = tokenizer
+        fast = type(tokenizer) is transformers.TokenizersBackend
+        self._plain_decoding = fast and not tokenizer.clean_up_tokenization_spaces
+
+    def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> Prompt:
+        """Chat messages up to where the model's answer begins.
+
+        Raises:
+            RecipeError: the template refuses the messages or renders nothing, or a message is not text.
+        """
+        text = self._template(messages, tools)
+        with self._errors_named():
+            tokens = self._encode(text)
+        if not tokens:
+            chat = [plain(message) for message in messages]
+            raise RecipeError(f"{KEY}: the template renders nothing for {quoted(chat)}; {ADVICE}")
+        return Prompt(tuple(messages), tuple(tools), text, tuple(tokens))
+
+    def follow(self, prompt: Prompt, answer: Sequence[int], messages: Sequence[Message]) -> FollowUp:
+        """The conversation after an answer and further messages: a tool's results, or a user's next question.
+
+        What stands is never tokenised again, even where the template would write it a little differently (trimmed).
+        Only where the new messages make the template write earlier turns differently than before, what stands is
+        kept up to there, and the rest is new.
+
+        Args:
+            answer: sampled tokens, with their end-of-sequence token where there is one.
+            messages: what comes after the answer; at least one.
+        Raises:
+            RecipeError: the template refuses the messages.
+        """
+        said: Message = {"role": "assistant", "content": self.decode(answer)}
+        conversation = (*prompt.messages, said, *messages)
+        standing, path = prompt.text + self._text(answer), (*prompt.tokens, *answer)
+        before = self._template((*prompt.messages, said), prompt.tools, answering=False)
+        now = self._template(conversation, prompt.tools)
+        if now.startswith(standing):
+            keep, text = len(path), now[len(standing) :]
+        elif now.startswith(before):
+            keep, closing = self._closed(prompt, answer)
+            text = closing + now[len(before) :]
+        else:
+            keep = self._shared(prompt, answer, now)
+            text = now[len(self._path_text(prompt, answer, keep)) :]
+        kept = path[:keep]
+        tokens = self._encode(text, after=kept)
+        whole = self._path_text(prompt, answer, keep) + text
+        return FollowUp(keep, tokens, Prompt(conversation, prompt.tools, whole, (*kept, *tokens)))
+
+    def tokens(self, leaf: Node, start: int, stop: int) -> slice:
+        """The tokens of a path, its prompt's counted, that end in ``leaf.completion[start:stop]``."""
+        span = token_span(TokenEnds(self.decode).of(leaf), start, stop)
+        prompt = len(leaf.path()[0].tokens)
+        return slice(prompt + span.start, prompt + span.stop)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Text without special tokens: what graders read."""
+        # Directly with the tokenizer's own library where transformers would only triple the time: rollouts that branch
+        # decode every node.
+        if self._plain_decoding:
+            return cast(Any, self.tokenizer).backend_tokenizer.decode(list(tokens), skip_special_tokens=True)
+        return cast(str, self.tokenizer.decode(list(tokens), skip_special_tokens=True))
+
+    def _closed(self, prompt: Prompt, answer: Sequence[int]) -> tuple[int, str]:
+        """How many tokens of prompt and answer stay, and what the template writes after an answer that is not there."""
+        dummy: Message = {"role": "assistant", "content": ANSWER}
+        closing = self._template((*prompt.messages, dummy), prompt.tools, answering=False).rpartition(ANSWER)[2]
+        length = len(prompt.tokens) + len(answer)
+        last = self._text(answer[-1:]) if answer and answer[-1] in self.tokenizer.all_special_ids else ""
+        if last and closing.startswith(last):
+            return length, closing[len(last) :]
+        # Another end of sequence than the template's, which no earlier turn has: the path is left before it.
+        return length - (bool(last) and answer[-1] == self.tokenizer.eos_token_id), closing
+
+    def _shared(self, prompt: Prompt, answer: Sequence[int], now: str) -> int:
+        """How many tokens of prompt and answer lie in what their text shares with ``now``."""
+        standing = prompt.text + self._text(answer)
+        shared = next((i for i, (a, b) in enumerate(zip(standing, now, strict=False)) if a != b), len(standing))
+        ends = text_ends(prompt.tokens, prompt.text, self._text)
+        if shared >= len(prompt.text):
+            own = text_ends(answer, standing[len(prompt.text) :], self._text, prompt.tokens)
+            ends += [len(prompt.text) + end for end in own]
+        return token_span([0, *ends], 0, shared).stop
+
+    def _path_text(self, prompt: Prompt, answer: Sequence[int], keep: int) -> str:
+        """The text of the first tokens of prompt and answer."""
+        if keep >= len(prompt.tokens):
+            return prompt.text + self._text(answer[: keep - len(prompt.tokens)])
+        return prompt.text[: [0, *text_ends(prompt.tokens, prompt.text, self._text)][keep]]
+
+    def _template(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), *, answering: bool = True
+    ) -> str:
+        chat = [plain(message) for message in messages]
+        for message in chat:
+            check_text(message.get("content"))
+        with self._errors_named():
+            rendered = self.tokenizer.apply_chat_template(
+                chat,
+                tools=cast(Any, [dict(tool) for tool in tools] or None),
+                add_generation_prompt=answering,
+                tokenize=False,
+            )
+        return cast(str, rendered)
+
+    def _errors_named(self) -> AbstractContextManager[None]:
+        return user_file(KEY, f"the template used with {self.tokenizer.name_or_path or 'the model'}", ADVICE)
+
+    def _encode(self, text: str, after: Sequence[int] = ()) -> tuple[int, ...]:
+        """Tokens of a part of a conversation.
+
+        Args:
+            after: the tokens before it. Where they end in a special token it is encoded after that one, as within the
+                whole text: some tokenizers put a space before what they take for the beginning.
+        """
+        last = list(after[-1:]) if after and after[-1] in self.tokenizer.all_special_ids else []
+        encoded = self.tokenizer(self._text(last) + text, add_special_tokens=False)["input_ids"]
+        tokens = cast(list[int], encoded)
+        if tokens[: len(last)] != last:
+            return tuple(cast(list[int], self.tokenizer(text, add_special_tokens=False)["input_ids"]))
+        return tuple(tokens[len(last) :])
+
+    def _text(self, tokens: Sequence[int]) -> str:
+        """Text with special tokens, as a template writes it."""
+        text = self.tokenizer.decode(list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return cast(str, text)
