@@ -65,14 +65,9 @@ def test_the_ratio_has_the_unhinted_policy_above_and_the_hinted_one_below():
     forest = build_forest([tree])
     learner = LocalConfig().build(policy, total_steps=1, needs=frozenset())
     objective, seen = GuideLoss(shaping="none").build(), []
-
-    def noted(batch):
-        seen.append(batch)
-        return objective(batch)
-
-    noted.needs, noted.aggregate, noted.constant = objective.needs, objective.aggregate, objective.constant
-    noted.origins, noted.zero_advantage_is_zero = objective.origins, objective.zero_advantage_is_zero
-    learner.step(forest, GroupRelative().build()(forest), noted)
+    surrogate = objective.surrogate
+    objective.surrogate = lambda batch: (seen.append(batch), surrogate(batch))[1]
+    learner.step(forest, GroupRelative().build()(forest), objective)
     (batch,) = seen
     engine = EmbeddedConfig().build(policy_like(plain_model()))
     for row, node in enumerate(tree.trajectories):

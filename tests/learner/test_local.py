@@ -15,7 +15,7 @@ from lyceum.core.types import Credited, Origin
 from lyceum.learner.local import Diverged, LocalConfig, LocalLearner, clip_gradients, learning_rate
 from lyceum.models.load import LoraSettings, ModelSettings, _with_adapters, save_policy
 from lyceum.models.policy import Policy
-from lyceum.objective.base import aggregate_weights
+from lyceum.objective.base import BaseObjective, aggregate_weights, clean
 from lyceum.objective.kl import KLPenalty
 from lyceum.objective.ppo_clip import PPOClip
 from lyceum.objective.sft import SFT
@@ -70,7 +70,7 @@ def assert_close(got, expected, rtol=1e-5):
 
 
 EVERY_ROW = PPOClip().build()
-EVERY_ROW.zero_advantage_is_zero = False  # rows without advantage are computed all the same
+EVERY_ROW.skips = False  # rows without advantage are computed all the same
 UNCLIPPED = {"max_grad_norm": 1e9, "lr": 1e-4}
 
 
@@ -216,11 +216,11 @@ def test_a_loss_that_is_not_finite_changes_nothing_and_is_counted():
     # A good step in between starts the count anew, and its gradient has nothing of the bad ones.
     trained.step(forest(), credited(1), objective)
     assert (trained.skipped_steps, trained.bad_steps) == (2, 0)
-    clean = learner()
-    clean.step(forest(), credited(), objective)
-    clean.updates += 2
-    clean.step(forest(), credited(1), objective)
-    assert same_bits(weights(trained), weights(clean))
+    fresh = learner()
+    fresh.step(forest(), credited(), objective)
+    fresh.updates += 2
+    fresh.step(forest(), credited(1), objective)
+    assert same_bits(weights(trained), weights(fresh))
     for _ in range(2):
         trained.step(forest(), bad_credit(), objective)
     with pytest.raises(Diverged, match=r"at step 7: .* not finite in 3 updates in a row; lower learner\.lr"):
@@ -445,12 +445,49 @@ def test_decay_rates_that_adamw_cannot_take_are_refused_with_the_recipe(betas):
         LocalConfig(betas=betas)
 
 
-@pytest.mark.parametrize("updates", [1, 2, 3, 4, 5, 9])
-def test_a_step_has_as_many_updates_as_asked_for_or_as_there_are_groups(updates):
-    some = replace(forest(), group=torch.arange(forest().n_rows) % 5)
+@pytest.mark.parametrize("updates", [1, 2, 3, 4, 9, 12])
+def test_a_step_has_as_many_updates_as_asked_for_or_as_there_are_trees(updates):
+    some = replace(forest(), group=torch.arange(forest().n_rows))  # whatever is compared with whatever
     dealt = learner(updates_per_step=updates)._update_rows(some, 0)
-    assert len(dealt) == min(updates, 5), "torch.chunk makes 3 parts of 5 groups where 4 are asked for"
+    assert len(dealt) == min(updates, 9), "torch.chunk makes 3 parts of 9 trees where 4 are asked for"
     assert torch.cat(dealt).sort().values.tolist() == list(range(some.n_rows))
+    tree = some.tree[some.leaf]
+    assert sum(len(tree[rows].unique()) for rows in dealt) == 9, "no tree is in two updates"
+
+
+class Coupled(BaseObjective):
+    """-weight * tanh(mean log-probability and entropy of the couple): nothing that is a sum over rows."""
+
+    def plan(self, forest, credited, updates):
+        plan = super().plan(forest, credited, updates)
+        return replace(plan, couple=forest.tree[forest.leaf], label=forest.leaf.float(), thresholds={"slope": 0.5})
+
+    def __call__(self, batch):
+        batch = clean(batch)
+        loss = 0
+        for couple in batch.couple.unique():
+            of = batch.couple == couple
+            level = ((batch.logprob + batch.entropy) * batch.label[:, None].cos())[of].sum() / batch.mask[of].sum()
+            loss = loss - batch.weight[of].sum() * torch.tanh(batch.thresholds["slope"] * level)
+        return loss, {"couples": (batch.couple.unique().numel() * torch.ones(()), torch.ones(()))}
+
+
+def test_a_couple_larger_than_a_micro_batch_has_the_gradient_of_one_pass():
+    def gradient(budget, layout):
+        objective = Coupled(PPOClip(), needs=frozenset({"entropy"}), skips=True)
+        trained = learner(micro_batch_tokens=budget, layout=layout, **UNCLIPPED)
+        credit = credited(zero_rows=(0, 3))
+        (got,) = gradients_of_step(trained, objective, credit)
+        metrics = learner(micro_batch_tokens=budget, layout=layout).step(forest(), credit, objective)
+        return got, metrics
+
+    expected, metrics = gradient(10**6, "tree")
+    assert "rows_in_two_passes" not in metrics
+    for budget in (60, 17, 1):  # whole couples fit into 60
+        for layout in ("tree", "rows"):
+            got, metrics = gradient(budget, layout)
+            assert_close(got, expected, 1e-6)
+            assert ("rows_in_two_passes" in metrics) == (budget < 60)
 
 
 def test_each_epoch_deals_whole_groups_out_to_its_updates():

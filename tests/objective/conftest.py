@@ -30,6 +30,6 @@ def some_rows():
 
     def take(batch: Batch, rows: torch.Tensor) -> Batch:
         columns = {f.name: getattr(batch, f.name) for f in fields(batch)}
-        return replace(batch, **{name: None if x is None else x[rows] for name, x in columns.items()})
+        return replace(batch, **{name: x[rows] if isinstance(x, torch.Tensor) else x for name, x in columns.items()})
 
     return take

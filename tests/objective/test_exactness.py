@@ -42,8 +42,8 @@ def random_batch(batch_of, objective, mask, seed):
     noise = {name: torch.randn(len(mask), len(mask[0]), generator=generator).double() * 0.5 for name in COLUMNS}
     return batch_of(
         mask,
-        objective.aggregate,
-        objective.constant,
+        objective.aggregation.aggregate,
+        objective.aggregation.constant,
         logprob=-1 + 0.3 * torch.randn(len(mask), len(mask[0]), generator=generator).double(),
         value_target=noise["value"].flip(0),
         **{name: x - 1 if "logprob" in name else x for name, x in noise.items()},

@@ -106,5 +106,5 @@ def test_sft_is_the_mean_cross_entropy_whatever_the_advantage(batch_of):
     loss, metrics = objective(batch)
     assert loss.item() == 2.5
     assert metrics["nll"] == (5.0, 2.0)
-    assert not objective.zero_advantage_is_zero  # a learner that skipped those rows would learn nothing
+    assert not objective.skips  # a learner that skipped those rows would learn nothing
     assert objective.origins == (Origin.TEACHER,)

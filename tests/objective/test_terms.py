@@ -49,7 +49,7 @@ def test_only_what_is_used_is_asked_for(kind):
     settings = kinds("objective")[kind]
     plain = settings().build()
     assert plain.needs <= {"old_logprob"}
-    assert plain.zero_advantage_is_zero
+    assert plain.skips
     for term, setting, columns, needed in [
         ("kl", {"coefficient": 0.1}, {"reference_logprob"}, set()),
         ("entropy_coefficient", -0.1, set(), {"entropy"}),
@@ -57,7 +57,7 @@ def test_only_what_is_used_is_asked_for(kind):
     ]:
         objective = settings(**{term: setting}).build()
         assert (objective.columns, objective.needs) == (columns, plain.needs | needed)
-        assert not objective.zero_advantage_is_zero  # the term pulls on rows without an advantage too
+        assert not objective.skips  # the term pulls on rows without an advantage too
 
 
 @pytest.mark.parametrize("kind", POLICY_KINDS)

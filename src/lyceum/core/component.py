@@ -344,6 +344,16 @@ def _fields_at(model: type[BaseModel], loc: tuple[Any, ...]) -> Iterable[str]:
     return model.model_fields
 
 
+class Stateless:
+    """What components without state say: they observe nothing, and a checkpoint holds nothing of them."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        require_keys(type(self).__name__, given=state, needed=())
+
+
 def require_keys(what: str, *, given: Mapping[str, Any], needed: Iterable[str]) -> None:
     """Raise ValueError where a saved state lacks a key or has one too many: a silent half-resume is a wrong run."""
     missing, extra = set(needed) - set(given), set(given) - set(needed)

@@ -542,6 +542,28 @@ class Credit(Protocol):
 
 
 @dataclass(frozen=True)
+class StepPlan:
+    """What an objective decides of a step before its first update.
+
+    Attributes:
+        weight: each token's weight in the loss of its update, laid out as ``forest.rows()``.
+        trained: the rows that are computed; the others add neither loss nor gradient.
+        couple: rows of one number are in one batch, however many tokens they have; a couple lies within one tree. None:
+            any rows may be in any batch.
+        label: what the objective wants to know of each row in its loss (chosen or rejected, correct or not).
+        thresholds: numbers that its loss reads, from its state.
+        counts: what it decided how often, for the step's metrics.
+    """
+
+    weight: Float[Tensor, "R L"]
+    trained: Bool[Tensor, " R"]
+    couple: Int[Tensor, " R"] | None = None
+    label: Float[Tensor, " R"] | None = None
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    counts: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Batch:
     """What an objective sees: some rows of a forest, in the layout of ``forest.rows()``; ``V`` is the vocabulary.
 
@@ -550,8 +572,8 @@ class Batch:
 
     Attributes:
         mask: True on tokens to train on (written by the policy, or a demonstration in fine-tuning).
-        weight: each token's weight in the loss, from the aggregation over the *whole* step; sums to 1 over the step,
-            so that losses of micro-batches add up to the full batch's, whatever the split.
+        weight: each token's weight in the loss, from the aggregation over the *whole* update, so that losses of
+            micro-batches add up to the full batch's, whatever the split.
         logprob: nats, of the current weights, with gradient.
         old_logprob: nats, of the weights at the start of the step. ``logprob`` detached in the first update.
         behaviour_logprob: nats, of the distribution the engine drew from; nan where the policy did not write.
@@ -563,6 +585,7 @@ class Batch:
         origin: :class:`Origin` of each token, for objectives that treat a teacher's tokens apart from the policy's.
         grafted: True where the policy wrote off-prompt, under another prompt than the row's (a hint that training
             leaves out), whose distribution ``behaviour_logprob`` is of; None where no token was.
+        couple, label, thresholds: of the :class:`StepPlan`; whole couples.
     """
 
     mask: Bool[Tensor, "R L"]
@@ -580,6 +603,9 @@ class Batch:
     value_target: Float[Tensor, "R L"] | None = None
     logits: Float[Tensor, "R L V"] | None = None
     grafted: Bool[Tensor, "R L"] | None = None
+    couple: Int[Tensor, " R"] | None = None
+    label: Float[Tensor, " R"] | None = None
+    thresholds: Mapping[str, float] = field(default_factory=dict)
 
 
 Metrics = dict[str, tuple["Tensor", "Tensor"]]
@@ -637,23 +663,37 @@ class Learner(Stateful, Protocol):
         ...
 
 
-class Objective(Protocol):
+class Objective(Stateful, Protocol):
+    """A loss. ``lyceum.objective.base.BaseObjective`` is a base class."""
+
     columns: frozenset[str]
     """Token columns that the learner adds to the forest before credit: ``reference_logprob``, ``old_value``."""
     needs: frozenset[str]
     """What is computed in an update: any of ``entropy``, ``value``, ``logits``, ``old_logprob``; nothing else is.
     Where ``old_logprob`` is not needed it is the detached current one, which is equal when each batch gets one update.
     """
-    aggregate: Literal["token", "sequence", "constant"]
-    """``token``, ``sequence`` or ``constant``: how ``Batch.weight`` aggregates the loss."""
-    constant: int | None
-    """Tokens a row is divided by where ``aggregate`` is ``constant``."""
     origins: tuple[Origin, ...]
     """Whose tokens are trained: the policy's own, or a teacher's in fine-tuning."""
-    zero_advantage_is_zero: bool
-    """True where a row whose advantages are all 0 adds neither loss nor gradient: the learner then skips it."""
 
-    def __call__(self, batch: Batch) -> tuple[Tensor, Metrics]: ...
+    def plan(self, forest: Forest, credited: Credited, updates: Sequence[Int[Tensor, " r"]]) -> StepPlan:
+        """Plan one pass over a step, without changing state.
+
+        Args:
+            updates: the rows of each update, which together are all rows once; whole trees.
+        """
+        ...
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Metrics]:
+        """The loss of some rows, without changing state.
+
+        A loss that reads several rows together, a couple, must depend on their log-probabilities, entropies and values
+        alone: those of a couple larger than a micro-batch come without the graph that they were computed by.
+        """
+        ...
+
+    def observe(self, metrics: Mapping[str, float]) -> None:
+        """The step's metrics, once, after its last update: the only place where state changes."""
+        ...
 
 
 ShapingGrader = Callable[[Task, Sequence["Node"], GradingContext, Sequence[bool | None]], Awaitable[list[Grade]]]

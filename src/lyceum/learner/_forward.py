@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from jaxtyping import Bool, Int
@@ -99,6 +99,35 @@ def row_outputs(
     return RowOutputs(logprob, rows_of(out.entropy), rows_of(value), rows_of(out.logits))
 
 
+def joined(pieces: Iterable[RowOutputs]) -> RowOutputs:
+    """The outputs of several pieces as one, padded on the right: leaves, whose gradient is that of the loss."""
+    parts = list(pieces)
+    width = max(part.logprob.shape[1] for part in parts)
+
+    def of(name: str) -> Tensor | None:
+        found = [getattr(part, name) for part in parts]
+        if found[0] is None:
+            return None
+        ends = ((0, 0) * (x.dim() - 2) + (0, width - x.shape[1]) for x in found)
+        return torch.cat([F.pad(x, end) for x, end in zip(found, ends, strict=True)]).requires_grad_()
+
+    logprob = of("logprob")
+    assert logprob is not None
+    return RowOutputs(logprob, of("entropy"), of("value"), of("logits"))
+
+
+def send_back(out: RowOutputs, whole: RowOutputs, first: int) -> None:
+    """Send the gradient that a loss left on ``whole`` back through a piece, whose rows begin there with ``first``."""
+    outputs: list[Tensor] = []
+    gradients: list[Tensor] = []
+    for each in fields(RowOutputs):
+        output, leaf = getattr(out, each.name), getattr(whole, each.name)
+        if output is not None and leaf.grad is not None:
+            outputs.append(output)
+            gradients.append(leaf.grad[first : first + output.shape[0], : output.shape[1]])
+    torch.autograd.backward(outputs, gradients)
+
+
 Places = tuple[Int[Tensor, "R L"], Int[Tensor, " k"], Int[Tensor, " k"]]
 """(index of the computed token (of k) at each position of the rows; their ids; packed index of the token before)."""
 
@@ -140,20 +169,42 @@ def micro_batches(forest: Forest, rows: Int[Tensor, " r"], max_tokens: int) -> I
 
     Rows of one tree stay together where they fit, so that shared tokens are computed once.
     """
+    for run in _runs(forest, [[row] for row in rows.tolist()], max_tokens):
+        yield torch.tensor(run)
+
+
+def coupled_micro_batches(
+    forest: Forest, rows: Int[Tensor, " r"], couple: Int[Tensor, " R"], max_tokens: int
+) -> Iterator[list[Int[Tensor, " m"]]]:
+    """Split rows into runs of whole couples, each in pieces that fit a budget: one, or more where a couple is larger.
+
+    Args:
+        couple: rows of one number stay in one run.
+    """
+    of_couple: dict[int, list[int]] = {}
+    for row, number in zip(rows.tolist(), couple[rows].tolist(), strict=True):
+        of_couple.setdefault(number, []).append(row)
+    for run in _runs(forest, of_couple.values(), max_tokens):
+        yield list(micro_batches(forest, torch.tensor(run), max_tokens))
+
+
+def _runs(forest: Forest, units: Iterable[Sequence[int]], max_tokens: int) -> Iterator[list[int]]:
+    """Rows of whole units, in runs whose unique tokens fit a budget; a larger unit goes alone."""
     # Counted again in each run: what a row shares with rows of other runs, or with rows left out, is not shared here.
     index, length = forest.rows().index, forest.row_length.tolist()
     there = torch.zeros(forest.n_tokens, dtype=torch.bool)
-    group: list[int] = []
+    run: list[int] = []
     tokens = 0
-    for r in rows.tolist():
-        path = index[r, : length[r]]
-        adds = length[r] - int(there[path].sum())
-        if group and tokens + adds > max_tokens:
-            yield torch.tensor(group)
-            group, tokens, adds = [], 0, length[r]
+    for unit in units:
+        paths = [index[row, : length[row]] for row in unit]
+        path = paths[0] if len(paths) == 1 else torch.cat(paths).unique()
+        adds = len(path) - int(there[path].sum())
+        if run and tokens + adds > max_tokens:
+            yield run
+            run, tokens, adds = [], 0, len(path)
             there.zero_()
         there[path] = True
-        group.append(r)
+        run += unit
         tokens += adds
-    if group:
-        yield torch.tensor(group)
+    if run:
+        yield run

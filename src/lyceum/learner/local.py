@@ -10,17 +10,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Annotated, Any, Literal
 
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from pydantic import Field
 
 from lyceum.core.component import BatchTokens, require_keys
 from lyceum.core.forest import Forest
 from lyceum.core.settings import LearnerSettings
-from lyceum.core.types import Batch, Credited, Gradients, Objective, Origin
-from lyceum.learner._forward import Layout, choose_layout, micro_batches, row_outputs
+from lyceum.core.types import Batch, Credited, Gradients, Objective, Origin, StepPlan
+from lyceum.learner._forward import (
+    Layout,
+    RowOutputs,
+    choose_layout,
+    coupled_micro_batches,
+    joined,
+    micro_batches,
+    row_outputs,
+    send_back,
+)
 from lyceum.models.policy import Policy
 from lyceum.models.weights import largest_weight
-from lyceum.objective.base import aggregate_weights
 from lyceum.utils.errors import Diverged
 from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
 
@@ -51,7 +59,7 @@ class LocalConfig(LearnerSettings):
     max_grad_norm: float = Field(default=1.0, gt=0)
     """Maximum gradient norm; larger gradients are scaled down to it."""
     updates_per_step: int = Field(default=1, ge=1)
-    """Optimiser updates per step: its forest is split by whole groups, into at most one update per group. 1 is
+    """Optimiser updates per step: its forest is split by whole trees, into at most one update per tree. 1 is
     on-policy."""
     epochs: int = Field(default=1, ge=1)
     """Number of passes over each step's forest."""
@@ -226,30 +234,41 @@ class LocalLearner:
             forest = self.annotate(forest, frozenset({"old_logprob"}) - set(forest.columns))
         total = _Sums()
         for epoch in range(self.config.epochs):
-            for rows in self._update_rows(forest, epoch):
-                self._update(forest, rows, credited, objective, total)
+            updates = self._update_rows(forest, epoch)
+            plan = objective.plan(forest, credited, updates)
+            for rows in updates:
+                self._update(forest, rows, plan, credited, objective, total)
+            for name, count in plan.counts.items() if epoch == 0 else ():
+                total.count(name, count)
         metrics = total.means()
         metrics["lr"] = self.optimizer.param_groups[0]["lr"]
         metrics["seconds/train"] = time.perf_counter() - started
         return metrics
 
     def _update_rows(self, forest: Forest, epoch: int) -> list[Int[Tensor, " r"]]:
-        """The rows of each update: whole groups, in a counter-based random order where there are several updates."""
+        """The rows of each update: whole trees, in a counter-based random order where there are several updates."""
         if self.config.updates_per_step == 1:
             return [torch.arange(forest.n_rows)]
-        groups = forest.group.unique()
-        order = groups[torch.randperm(len(groups), generator=torch.Generator().manual_seed(self.updates + epoch))]
-        # tensor_split, not chunk, which splits 5 groups into 3 parts where 4 are requested.
+        tree = forest.tree[forest.leaf]
+        trees = tree.unique()
+        order = trees[torch.randperm(len(trees), generator=torch.Generator().manual_seed(self.updates + epoch))]
+        # tensor_split, not chunk, which splits 5 trees into 3 parts where 4 are requested.
         parts = order.tensor_split(self.config.updates_per_step)
-        return [torch.isin(forest.group, part).nonzero().squeeze(1) for part in parts if len(part)]
+        return [torch.isin(tree, part).nonzero().squeeze(1) for part in parts if len(part)]
 
     def _update(
-        self, forest: Forest, rows: Int[Tensor, " r"], credited: Credited, objective: Objective, total: _Sums
+        self,
+        forest: Forest,
+        rows: Int[Tensor, " r"],
+        plan: StepPlan,
+        credited: Credited,
+        objective: Objective,
+        total: _Sums,
     ) -> None:
         lr = learning_rate(self.updates, self.config, self.total_steps)
         for parameter_group in self.optimizer.param_groups:
             parameter_group["lr"] = lr
-        loss, learnt = self._backward(forest, rows, credited, objective, total)
+        loss, learnt = self._backward(forest, rows, plan, credited, objective, total)
         norm = clip_gradients(self.parameters, self.config.max_grad_norm) if learnt else 0.0
         if math.isfinite(loss) and math.isfinite(norm):
             self.optimizer.step()
@@ -265,7 +284,9 @@ class LocalLearner:
     def gradients(self, forest: Forest, credited: Credited, objective: Objective) -> Gradients:
         """Those of the whole forest in one batch, at the current weights, which stay as they are."""
         total = _Sums(torch.zeros(credited.advantage.shape))
-        loss, _ = self._backward(forest, torch.arange(forest.n_rows), credited, objective, total)
+        rows = torch.arange(forest.n_rows)
+        plan = objective.plan(forest, credited, [rows])
+        loss, _ = self._backward(forest, rows, plan, credited, objective, total)
         trained = [p for p in self.policy.module.parameters() if p.requires_grad]
         weights = [torch.zeros_like(p) if p.grad is None else p.grad for p in trained]
         self.optimizer.zero_grad(set_to_none=True)
@@ -276,39 +297,93 @@ class LocalLearner:
         self,
         forest: Forest,
         rows: Int[Tensor, " r"],
+        plan: StepPlan,
         credited: Credited,
         objective: Objective,
         total: _Sums,
     ) -> tuple[float, int]:
         """Leave an update's gradients on the parameters; returns its loss and the number of rows that have one."""
-        mask = forest.trainable(forest.rows(), objective.origins)
-        weight = torch.zeros(mask.shape)
-        weight[rows] = aggregate_weights(mask[rows], objective.aggregate, objective.constant)
-        learnt = rows
-        if objective.zero_advantage_is_zero:
-            learnt = rows[(credited.advantage[rows] != 0).any(1)]
+        learnt = rows[plan.trained[rows]]
         self.optimizer.zero_grad(set_to_none=True)
         loss = 0.0
         self._train_mode(True)
-        for chosen in micro_batches(forest, learnt, self.config.micro_batch_tokens):
-            loss += self._micro_batch(forest, chosen, weight, credited, objective, total)
+        for pieces in self._micro_batches(forest, learnt, plan):
+            loss += self._micro_batch(forest, pieces, plan, credited, objective, total)
         self._train_mode(False)
         return loss, len(learnt)
+
+    def _micro_batches(
+        self, forest: Forest, rows: Int[Tensor, " r"], plan: StepPlan
+    ) -> Iterator[list[Int[Tensor, " m"]]]:
+        # Of the plan alone, not of what was computed: every process of several then makes as many.
+        if plan.couple is not None:
+            return coupled_micro_batches(forest, rows, plan.couple, self.config.micro_batch_tokens)
+        return ([chosen] for chosen in micro_batches(forest, rows, self.config.micro_batch_tokens))
 
     def _micro_batch(
         self,
         forest: Forest,
-        chosen: Int[Tensor, " m"],
-        weight: Float[Tensor, "R L"],
+        pieces: Sequence[Int[Tensor, " m"]],
+        plan: StepPlan,
         credited: Credited,
         objective: Objective,
         total: _Sums,
     ) -> float:
-        part = forest.select(chosen)
+        """Add the gradient of a micro-batch; returns its loss.
+
+        One of several pieces, a couple that is too large, takes two passes: the loss's gradient by the outputs of all
+        pieces, computed without their graph, then goes back through one piece after another.
+        """
+        chosen = torch.cat(list(pieces))
+        whole = forest.select(chosen)
+        if len(pieces) == 1:
+            out, parts = self._outputs(whole, objective, total), []
+        else:
+            parts = [forest.select(piece) for piece in pieces]
+            with torch.no_grad():
+                out = joined(self._outputs(part, objective) for part in parts)
+            total.count("rows_in_two_passes", len(chosen))
+        batch = self._batch(whole, chosen, out, plan, credited, objective)
+        loss, metrics = objective(batch)
+        if total.coefficient is not None:
+            out.logprob.retain_grad()
+        loss.backward()
+        if total.coefficient is not None and out.logprob.grad is not None:  # None where the loss does not depend on it
+            gradient = torch.where(batch.mask, out.logprob.grad.float(), 0)
+            total.coefficient[chosen, : gradient.shape[1]] = gradient.cpu()
+        first = 0
+        for part in parts:
+            send_back(self._outputs(part, objective, total), out, first)
+            first += part.n_rows
+        for name, (value, share) in metrics.items():
+            total.add(name, float(value), float(share))
+        return float(loss.detach())
+
+    def _outputs(self, part: Forest, objective: Objective, total: _Sums | None = None) -> RowOutputs:
+        """Forward some rows; ``total`` counts their tokens as trained."""
+        rows, layout = part.rows(), self._layout(part)
+        if total is not None:
+            total.count("tokens_trained", part.n_tokens if layout == "tree" else rows.index.numel())
+            total.count("row_tokens_trained", int(part.row_length.sum()))
+        wanted = part.trainable(rows, objective.origins)
+        with self._autocast():
+            return row_outputs(
+                self.policy, part, wanted, layout=layout, needs=objective.needs, value_head=self.value_head
+            )
+
+    def _batch(
+        self,
+        part: Forest,
+        chosen: Int[Tensor, " m"],
+        out: RowOutputs,
+        plan: StepPlan,
+        credited: Credited,
+        objective: Objective,
+    ) -> Batch:
+        """Rows ``chosen`` of the step, which ``part`` holds, as the objective sees them."""
         rows, device = part.rows(), self.policy.device
         wanted = part.trainable(rows, objective.origins)
         width = wanted.shape[1]
-        layout = self._layout(part)
 
         def cut(x: Tensor) -> Tensor:
             return x[chosen][:, :width].to(device)
@@ -316,14 +391,13 @@ class LocalLearner:
         def column(name: str) -> Tensor | None:
             return rows.gather(part.columns[name]).to(device) if name in part.columns else None
 
-        with self._autocast():
-            out = row_outputs(
-                self.policy, part, wanted, layout=layout, needs=objective.needs, value_head=self.value_head
-            )
+        def of_rows(x: Tensor | None) -> Tensor | None:
+            return None if x is None else x[chosen].to(device)
+
         old_logprob = column("old_logprob")
-        batch = Batch(
+        return Batch(
             mask=wanted.to(device),
-            weight=cut(weight),
+            weight=cut(plan.weight),
             advantage=cut(credited.advantage),
             logprob=out.logprob,
             old_logprob=out.logprob.detach() if old_logprob is None else old_logprob,
@@ -337,18 +411,10 @@ class LocalLearner:
             value_target=None if credited.value_target is None else cut(credited.value_target),
             logits=out.logits,
             grafted=column("grafted"),
+            couple=of_rows(plan.couple),
+            label=of_rows(plan.label),
+            thresholds=plan.thresholds,
         )
-        loss, metrics = objective(batch)
-        if total.coefficient is not None:
-            out.logprob.retain_grad()
-        loss.backward()
-        if total.coefficient is not None and out.logprob.grad is not None:  # None where the loss does not depend on it
-            total.coefficient[chosen, :width] = torch.where(wanted, out.logprob.grad.float().cpu(), 0)
-        for name, (value, share) in metrics.items():
-            total.add(name, float(value), float(share))
-        total.count("tokens_trained", part.n_tokens if layout == "tree" else rows.index.numel())
-        total.count("row_tokens_trained", int(part.row_length.sum()))
-        return float(loss.detach())
 
     @property
     def _step(self) -> int:

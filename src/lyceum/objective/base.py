@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from pydantic import Field, model_validator
 
+from lyceum.core.component import Stateless
+from lyceum.core.forest import Forest
 from lyceum.core.settings import Composition, ObjectiveSettings
-from lyceum.core.types import Batch, Metrics, Objective, Origin
+from lyceum.core.types import Batch, Credited, Metrics, Objective, Origin, StepPlan
 from lyceum.objective._importance import ImportanceCorrection, importance_weight
 from lyceum.objective._value import value_loss
 from lyceum.objective.kl import LOG_RATIO_LIMIT, KLPenalty, kl_estimate
@@ -84,8 +86,43 @@ class Terms(Aggregation):
         ]
 
 
-class PolicyObjective:
-    """A surrogate for the policy plus the terms beside it, summed with the step's weights."""
+class BaseObjective(Stateless):
+    """An objective without state, whose weights aggregate its loss over tokens.
+
+    Args:
+        skips: a row whose advantages are all 0 adds neither loss nor gradient, and is not computed.
+    """
+
+    def __init__(
+        self,
+        aggregation: Aggregation,
+        *,
+        columns: frozenset[str] = frozenset(),
+        needs: frozenset[str] = frozenset(),
+        origins: tuple[Origin, ...] = (Origin.POLICY,),
+        skips: bool,
+    ) -> None:
+        self.aggregation, self.columns, self.needs, self.origins = aggregation, columns, needs, origins
+        self.skips = skips
+
+    def plan(self, forest: Forest, credited: Credited, updates: Sequence[Int[Tensor, " r"]]) -> StepPlan:
+        mask = forest.trainable(forest.rows(), self.origins)
+        trained = (credited.advantage != 0).any(1) if self.skips else torch.ones(forest.n_rows, dtype=torch.bool)
+        return StepPlan(self.weights(mask, updates), trained)
+
+    def weights(self, mask: Bool[Tensor, "R L"], updates: Sequence[Int[Tensor, " r"]]) -> Float[Tensor, "R L"]:
+        """Each token's weight in the loss of its update: see :func:`aggregate_weights`."""
+        weight = torch.zeros(mask.shape)
+        for rows in updates:
+            weight[rows] = aggregate_weights(mask[rows], self.aggregation.aggregate, self.aggregation.constant)
+        return weight
+
+    def observe(self, metrics: Mapping[str, float]) -> None:
+        """There is no state to change."""
+
+
+class PolicyObjective(BaseObjective):
+    """A surrogate for the policy plus the terms beside it, summed with the update's weights."""
 
     def __init__(
         self,
@@ -98,13 +135,14 @@ class PolicyObjective:
         self.terms = terms
         self.surrogate = surrogate
         corrected = terms.importance.mode != "none"
-        self.columns = terms.columns
-        self.needs = terms.needs | needs | ({"old_logprob"} if corrected else frozenset())
-        self.aggregate: Aggregate = terms.aggregate
-        self.constant = terms.constant
-        self.origins = origins
-        # Those terms have a gradient whatever the row's advantage is, so that no row may be skipped.
-        self.zero_advantage_is_zero = not (terms.columns | terms.needs)
+        super().__init__(
+            terms,
+            columns=terms.columns,
+            needs=terms.needs | needs | ({"old_logprob"} if corrected else frozenset()),
+            origins=origins,
+            # Those terms have a gradient whatever the row's advantage is, so that no row may be skipped.
+            skips=not (terms.columns | terms.needs),
+        )
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Metrics]:
         batch = clean(batch)
@@ -195,14 +233,14 @@ def clean(batch: Batch) -> Batch:
 
 
 def aggregate_weights(mask: Bool[Tensor, "R L"], how: Aggregate, constant: int | None = None) -> Float[Tensor, "R L"]:
-    """Each token's weight in the loss of a whole step.
+    """Each token's weight in the loss of a whole update.
 
-        token:     1 / tokens of the step
+        token:     1 / tokens of the update
         sequence:  1 / (rows * tokens of the row)
         constant:  1 / (rows * constant)
 
     Args:
-        mask: trained tokens of every row of the step, not of one micro-batch. Rows without any do not count as rows.
+        mask: trained tokens of every row of the update, not of one micro-batch. Rows without any do not count as rows.
         how: as above.
         constant: divisor of each row, in tokens; for ``constant`` alone.
     Returns:

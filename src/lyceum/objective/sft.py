@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from lyceum.core.types import Batch, Metrics, Objective, Origin
-from lyceum.objective.base import Aggregate, Aggregation, clean, measured
+from lyceum.objective.base import Aggregation, BaseObjective, clean, measured
 from lyceum.utils.lazy_imports import Tensor
 
 
@@ -15,17 +15,10 @@ class SFT(Aggregation):
     kind: Literal["sft"] = "sft"
 
     def build(self) -> Objective:
-        return CrossEntropy(self)
+        return CrossEntropy(self, origins=(Origin.TEACHER,), skips=False)
 
 
-class CrossEntropy:
-    def __init__(self, settings: SFT) -> None:
-        self.columns = self.needs = frozenset[str]()
-        self.aggregate: Aggregate = settings.aggregate
-        self.constant = settings.constant
-        self.origins: tuple[Origin, ...] = (Origin.TEACHER,)
-        self.zero_advantage_is_zero = False
-
+class CrossEntropy(BaseObjective):
     def __call__(self, batch: Batch) -> tuple[Tensor, Metrics]:
         batch = clean(batch)
         return -(batch.weight * batch.logprob).sum(), {"nll": measured(-batch.logprob, batch.mask)}

@@ -188,7 +188,9 @@ class OnlineRun:
         with self.session.training(self.learner):
             forest = self.learner.annotate(forest, self.columns)
             credited = self.credit(forest)
-            return credited, self.learner.step(forest, credited, self.objective)
+            metrics = self.learner.step(forest, credited, self.objective)
+            self.objective.observe(metrics)
+            return credited, metrics
 
     def observe(self, trees: list[Tree], dropped: list[Tree], forest: Forest, credited: Credited | None) -> None:
         """Give the step's results to curriculum and guidance."""
@@ -230,6 +232,7 @@ class OnlineRun:
     def state_dict(self) -> dict[str, Any]:
         return {
             "step": self.step,
+            "objective": self.objective.state_dict(),
             "learner": self.learner.state_dict(),
             "sampler": self.sampler.state_dict(),
             "ending": self.ending.state_dict(),
@@ -239,6 +242,7 @@ class OnlineRun:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         require_keys("stage", given=state, needed=self.state_dict())
         self.step = state["step"]
+        self.objective.load_state_dict(state["objective"])
         self.learner.load_state_dict(state["learner"])
         self.sampler.load_state_dict(state["sampler"])
         self.ending.load_state_dict(state["ending"])

@@ -162,6 +162,7 @@ class Session:
         with self.training(learner):
             forest = build_forest(trees, graded=False)
             metrics = learner.step(forest, Credited(torch.zeros(forest.rows().index.shape)), objective)
+            objective.observe(metrics)
         return metrics | {"tokens_per_second": metrics["tokens_trained"] / (time.perf_counter() - started)}
 
     async def finish_step(self, of: StageRun, metrics: dict[str, Any], *, expected_steps: int | None = None) -> None:
