@@ -12,7 +12,7 @@ from lyceum.rollout.flat import Flat
 from lyceum.rollout.mcts import MCTS
 
 CREDITS = sorted(kinds("credit"))
-NEEDED = {"salt": {"steps": "tokens", "step_tokens": 1}}
+NEEDED = {kind: {"steps": "tokens", "step_tokens": 1} for kind in ("gigpo", "salt")}
 """Settings of those whose defaults ask a grader or a rollout for steps, which these forests have not."""
 COLUMNS = {"old_value": 0.25, "old_logprob": -1.0, "reference_logprob": -1.0}
 

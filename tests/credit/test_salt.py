@@ -1,4 +1,4 @@
-from itertools import pairwise
+from itertools import chain, pairwise
 from random import Random
 
 import pytest
@@ -9,6 +9,7 @@ from random_trees import letters
 from tree_forests import forest_of, random_nested
 
 from lyceum.core.forest import build_forest
+from lyceum.core.keys import step_taken
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Grade, JudgedStep, Origin, Task
 from lyceum.credit.group import GroupRelative
@@ -19,8 +20,11 @@ A, B, C = ["s", "x", "e"], ["s", "y", "e"], ["t", "x", "e"]
 """A and B begin alike and part at their second step; C takes A's second step after another first one."""
 
 
-def merge(rows, values, **settings):
-    return merged_advantages(values, [0] * len(rows), rows, **settings)
+def merge(rows, values, history=1):
+    key = step_taken(history)
+    keys = [[key(own, at) for at in range(len(own))] for own in rows]
+    merged = iter(merged_advantages(values, [r for r, own in enumerate(rows) for _ in own], [*chain(*keys)]))
+    return [[next(merged) for _ in own] for own in rows]
 
 
 def test_a_step_that_both_took_gets_their_mean_and_one_that_tells_them_apart_keeps_its_own():
@@ -49,10 +53,20 @@ def test_a_row_that_goes_round_counts_once():
 
 
 def test_groups_are_never_merged():
-    assert merged_advantages([1.0, -1.0], [0, 1], [A, A]) == [[1, 1, 1], [-1, -1, -1]]
+    # The same completions in both: 1 - 1/2 in the first, where another one failed, 0 - 1/2 in the second.
+    first, second = (rows_of(([5, 6], a), ([5, 7], b)) for a, b in ((1.0, 0.0), (0.0, 1.0)))
+    both = build_forest([tree_of(([5, 6], 1.0), ([5, 7], 0.0)), tree_of(([5, 6], 0.0), ([5, 7], 1.0))])
+    salt = Salt(scale="none", steps="tokens", step_tokens=2).build()
+    alone = torch.cat([salt(first).advantage, salt(second).advantage])
+    assert salt(both).advantage.equal(alone)
+    assert alone.any()
 
 
 def rows_of(*rows, steps=()):
+    return build_forest([tree_of(*rows, steps=steps)])
+
+
+def tree_of(*rows, steps=()):
     """(tokens, reward) of each row below a prompt of one token; judged where ``steps`` says."""
     root = Node(None, [1], Origin.PROMPT)
     for tokens, reward in rows:
@@ -60,7 +74,7 @@ def rows_of(*rows, steps=()):
         leaf = root.add_drawn(Continuation(tokens, [-1.0] * n, [-1.0] * n, [0] * n, "stop"), letters(tokens))
         judged = [JudgedStep(start, end, 1.0) for start, end in pairwise((0, *steps)) if end <= n]
         leaf.grade = Grade(reward, steps=tuple(judged))
-    return build_forest([Tree(Task("t", ()), [root])], decode=letters)
+    return Tree(Task("t", ()), [root])
 
 
 def test_steps_are_where_the_grader_judged_or_of_a_length_or_behind_separators():

@@ -474,7 +474,7 @@ class Coupled(BaseObjective):
 
 def test_a_couple_larger_than_a_micro_batch_has_the_gradient_of_one_pass():
     def gradient(budget, layout):
-        objective = Coupled(PPOClip(), needs=frozenset({"entropy"}), skips=True)
+        objective = Coupled("token", needs=frozenset({"entropy"}), skips=True)
         trained = learner(micro_batch_tokens=budget, layout=layout, **UNCLIPPED)
         credit = credited(zero_rows=(0, 3))
         (got,) = gradients_of_step(trained, objective, credit)

@@ -8,7 +8,11 @@ from lyceum.objective._value import value_loss
 from lyceum.objective.base import Terms
 from lyceum.objective.reinforce import ReinforceLoss
 
-POLICY_KINDS = sorted(kind for kind, settings in kinds("objective").items() if issubclass(settings, Terms))
+POLICY_KINDS = sorted(
+    kind
+    for kind, settings in kinds("objective").items()
+    if issubclass(settings, Terms) and kind != "epo"  # whose entropy bonus is never off
+)
 LOG2 = math.log(2)
 
 

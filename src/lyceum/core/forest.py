@@ -64,6 +64,7 @@ class Forest:
         segment_reward: process reward of each segment, nan where it was not judged.
         segment_value: value of each segment's node, in the rollout's unit, nan where the rollout gave none.
         node_parent: (N,) node above, ROOT for prompts.
+        node_key: key of each marked node (``Node.key``); None where none is marked.
         columns: per-token values: ``old_logprob``, ``reference_logprob``, ``old_value``, which the learner adds, and
             ``grafted`` where some tokens were sampled off-prompt: True on those written under another prompt.
         temperature: sampling temperature of the rows; the learner's log-probabilities are of logits / temperature.
@@ -93,6 +94,7 @@ class Forest:
     node_parent: Int[Tensor, " N"]
     columns: Mapping[str, Shaped[Tensor, " T"]] = field(default_factory=dict)
     temperature: float = 1.0
+    node_key: Mapping[int, str] | None = None
 
     @property
     def n_tokens(self) -> int:
@@ -233,6 +235,7 @@ def build_forest(
     node_parent: list[int] = []
     node_end: list[int] = []  # how many tokens a path to each node has, the node's own included
     node_value: list[float] = []
+    node_key: dict[int, str] = {}
     passed: list[int] = []  # the nodes of each row's path, one row after another
     passes: list[int] = []  # how many they are
     judged: list[tuple[int, int, float]] = []
@@ -253,6 +256,8 @@ def build_forest(
                     node_parent.append(above)
                     node_end.append(length + len(node.tokens))
                     node_value.append(float("nan") if node.value is None else node.value)
+                    if node.key is not None:
+                        node_key[n] = node.key
                 if n not in end_of:
                     end_of[n] = trie.insert(t, place, length, node)
                 place, above, length = end_of[n], n, node_end[n]
@@ -286,6 +291,7 @@ def build_forest(
         node_parent=torch.tensor(node_parent, dtype=ints),
         columns={"grafted": grafted} if grafted.any() else {},
         temperature=temperature,
+        node_key=node_key or None,
     )
 
 

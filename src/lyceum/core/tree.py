@@ -31,6 +31,8 @@ class Node:
         address: identifies the node within its task, in every process: a hash of the tokens of a prompt, or of the
             place below a parent. Random draws are keyed by it.
         draws: continuations drawn from here so far: the number of the next one.
+        key: name of the state that the run ends in, by an environment or a rollout: what is taken from equal states
+            may be compared (``core/keys.py``). None where nothing names one.
         value: the rollout's estimate of the run's value, in the rollout's own unit, for credit to read; None without
             one.
         stats: whatever a component stores on nodes (visits, hints) for the rollout table; no other component reads it.
@@ -49,6 +51,7 @@ class Node:
     draws: int = 0
     children: list[Node] = field(default_factory=list)
     grade: Grade | None = None
+    key: str | None = None
     value: float | None = None
     stats: dict[str, Any] = field(default_factory=dict)
 

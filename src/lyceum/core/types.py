@@ -528,17 +528,30 @@ class Credited:
     Attributes:
         advantage: of each row's tokens, without unit.
         value_target: target of the value head before each token, in the reward's unit; None without one.
+        metrics: what it compared and how often, logged as ``credit/NAME``.
     """
 
     advantage: Float[Tensor, "R L"]
     value_target: Float[Tensor, "R L"] | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
-class Credit(Protocol):
+class Credit(Stateful, Protocol):
+    """From outcomes to advantages. ``lyceum.credit.base.BaseCredit`` is a base class."""
+
     needs: frozenset[str]
     """Token columns the learner must add to the forest first: ``old_value``, ``reference_logprob``, ``old_logprob``."""
+    measures: frozenset[str]
+    """Metrics that it observes and that the learner only measures on request: ``drift``, the mean |change| of a trained
+    token's log-probability over the step's updates (nats)."""
 
-    def __call__(self, forest: Forest) -> Credited: ...
+    def __call__(self, forest: Forest) -> Credited:
+        """A step's advantages, without changing state."""
+        ...
+
+    def observe(self, forest: Forest, metrics: Mapping[str, float]) -> None:
+        """The same forest and the metrics of its updates, once: the only place where state changes."""
+        ...
 
 
 @dataclass(frozen=True)

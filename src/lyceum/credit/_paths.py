@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from jaxtyping import Float, Int
 
 from lyceum.core.forest import Forest, Rows
+from lyceum.core.keys import Keyed
 from lyceum.core.types import Credited
+from lyceum.credit.base import BaseCredit
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
 @dataclass
-class ForestCredit:
+class ForestCredit(BaseCredit):
     """A credit without state that reads more of a forest than its rows' rewards and groups.
 
     Attributes:
@@ -58,10 +60,5 @@ def passes_of(forest: Forest) -> Passes:
 
 def lay_on_tokens(of_segment: Float[Tensor, " S"], forest: Forest, rows: Rows) -> Float[Tensor, "R L"]:
     """Each segment's value on all of its tokens; 0 past each row's end."""
-    length = forest.segment_end - forest.segment_start
-    row = forest.segment_row.repeat_interleave(length)
-    before = (length.cumsum(0) - length).repeat_interleave(length)
-    place = forest.segment_start.repeat_interleave(length) + torch.arange(len(row)) - before
-    laid = of_segment.new_zeros(rows.index.shape)
-    laid[row, place] = of_segment.repeat_interleave(length)
-    return laid
+    segments = Keyed(forest.segment_row, forest.segment_start, forest.segment_end, ())
+    return segments.lay(of_segment, rows)

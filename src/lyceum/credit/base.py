@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from jaxtyping import Bool, Float, Int
 
+from lyceum.core.component import Stateless
 from lyceum.core.forest import Forest, Rows
 from lyceum.core.settings import Composition, CreditSettings
 from lyceum.core.types import Credited, Origin
@@ -171,8 +172,17 @@ def token_reward(forest: Forest, rows: Rows, penalty: KLPenalty) -> Float[Tensor
     return forest.reward[:, None] * end - kl_cost(forest, rows, penalty)
 
 
+class BaseCredit(Stateless):
+    """A credit without state."""
+
+    measures: frozenset[str] = frozenset()
+
+    def observe(self, forest: Forest, metrics: Mapping[str, float]) -> None:
+        """There is no state to change."""
+
+
 @dataclass
-class OutcomeCredit:
+class OutcomeCredit(BaseCredit):
     """A credit that is a function of each row's reward and group alone.
 
     Attributes:

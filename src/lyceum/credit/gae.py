@@ -10,7 +10,7 @@ from pydantic import Field
 
 from lyceum.core.forest import Forest, Rows
 from lyceum.core.types import Credit, Credited
-from lyceum.credit.base import CreditWithKL, in_float32, lay, token_reward, whiten
+from lyceum.credit.base import BaseCredit, CreditWithKL, in_float32, lay, token_reward, whiten
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
@@ -45,7 +45,7 @@ class GAE(CreditWithKL):
 
 
 @dataclass
-class GAECredit:
+class GAECredit(BaseCredit):
     needs: frozenset[str]
     settings: GAE
 

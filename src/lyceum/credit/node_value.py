@@ -10,7 +10,16 @@ from pydantic import Field
 from lyceum.core.forest import Forest, Rows
 from lyceum.core.settings import Composition
 from lyceum.core.types import Credit, Credited
-from lyceum.credit.base import CreditWithKL, above_zero, by_group, group_centred, kl_cost, lay, unit_of_group
+from lyceum.credit.base import (
+    BaseCredit,
+    CreditWithKL,
+    above_zero,
+    by_group,
+    group_centred,
+    kl_cost,
+    lay,
+    unit_of_group,
+)
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
@@ -53,7 +62,7 @@ class NodeValue(CreditWithKL):
         return NodeValueCredit(self)
 
 
-class NodeValueCredit:
+class NodeValueCredit(BaseCredit):
     """Values come from the search; the learner provides only the columns of a KL penalty."""
 
     def __init__(self, settings: NodeValue) -> None:

@@ -12,6 +12,7 @@ from lyceum.core.forest import Forest
 from lyceum.core.settings import Composition
 from lyceum.core.types import Credit, Credited
 from lyceum.credit.base import (
+    BaseCredit,
     CreditWithKL,
     group_centred,
     kl_cost,
@@ -42,7 +43,7 @@ class ReinforcePlusPlus(CreditWithKL):
 
 
 @dataclass
-class ReinforcePlusPlusCredit:
+class ReinforcePlusPlusCredit(BaseCredit):
     needs: frozenset[str]
     settings: ReinforcePlusPlus
 

@@ -6,10 +6,11 @@ from typing import Literal
 
 from jaxtyping import Float, Int
 
+from lyceum.core import keys
 from lyceum.core.forest import Forest
 from lyceum.core.settings import Composition
 from lyceum.core.types import Credit
-from lyceum.credit._paths import ForestCredit, passes_of
+from lyceum.credit._paths import ForestCredit
 from lyceum.credit.base import CreditWithKL, by_group, group_centred, lay, needs_company, row_reward, spread, whiten
 from lyceum.utils.lazy_imports import Tensor, torch
 
@@ -33,13 +34,12 @@ class SubGroup(CreditWithKL):
         return needs_company(self.kind, stage)
 
     def advantages(self, forest: Forest) -> Float[Tensor, "R L"]:
-        rows, passes = forest.rows(), passes_of(forest)
+        rows, shared = forest.rows(), keys.nodes(forest)
         advantage = sub_group_advantage(
             row_reward(forest, rows, self.kl_in_reward),
             forest.group,
-            passes.row,
-            passes.node,
-            passes.depth,
+            shared.row,
+            shared.number,
             by_size=self.weight == "size",
             skip_equal=self.equal_sub_groups == "skip",
         )
@@ -53,7 +53,6 @@ def sub_group_advantage(
     group: Int[Tensor, " R"],
     row: Int[Tensor, " P"],
     node: Int[Tensor, " P"],
-    depth: Int[Tensor, " P"],
     *,
     by_size: bool = False,
     skip_equal: bool = False,
@@ -66,7 +65,7 @@ def sub_group_advantage(
     Args:
         reward: outcome of each row, in the verifier's unit.
         group: group of each row, numbered from 0; numbers may be missing.
-        row, node, depth: each row's passes through nodes; no node is in two groups.
+        row, node: each row's passes through nodes below its prompt; no node is in two groups.
         by_size: w_id is the number of rows there instead of 1.
         skip_equal: leave out depths below 0 whose rows all have the same reward.
     Returns:
@@ -78,8 +77,6 @@ def sub_group_advantage(
     size = by_group(torch.ones_like(reward), group, "sum")
     weight = size.clone() if by_size else torch.ones_like(reward)
     total = weight * group_centred(reward, group)
-    deeper = depth > 0
-    row, node = row[deeper], node[deeper]
     passed = by_group(torch.ones_like(reward)[row], node, "sum")
     counts = passed > 1
     centred = group_centred(reward[row], node)

@@ -105,11 +105,13 @@ class LocalLearner:
     Args:
         policy: trained in place.
         total_steps: number of steps of the stage, for the learning-rate schedule.
-        needs: what objective and credit will request; a reference or a value head is made only if they do.
+        needs: what objective and credit will request; a reference or a value head is made only if they do, and the
+            drift of each step is measured.
     """
 
     def __init__(self, policy: Policy, config: LocalConfig, *, total_steps: int, needs: frozenset[str]) -> None:
         self.policy, self.config, self.total_steps = policy, config, total_steps
+        self.measures_drift = "drift" in needs
         self.value_head = self._make_value_head() if needs & {"value", "old_value"} else None
         self.reference = self._make_reference() if "reference_logprob" in needs else None
         # An earlier stage may have trained the adapters: the reference is the policy at this stage's start, not the
@@ -230,7 +232,8 @@ class LocalLearner:
     def step(self, forest: Forest, credited: Credited, objective: Objective) -> dict[str, float]:
         """Update the weights on one step's forest; returns metrics by name."""
         started = time.perf_counter()
-        if (self.config.updates_per_step > 1 or self.config.epochs > 1) and "old_logprob" in objective.needs:
+        several = self.config.updates_per_step > 1 or self.config.epochs > 1
+        if self.measures_drift or (several and "old_logprob" in objective.needs):
             forest = self.annotate(forest, frozenset({"old_logprob"}) - set(forest.columns))
         total = _Sums()
         for epoch in range(self.config.epochs):
@@ -240,10 +243,19 @@ class LocalLearner:
                 self._update(forest, rows, plan, credited, objective, total)
             for name, count in plan.counts.items() if epoch == 0 else ():
                 total.count(name, count)
+        if self.measures_drift:
+            total.add("drift", self._drift(forest), 1)
         metrics = total.means()
         metrics["lr"] = self.optimizer.param_groups[0]["lr"]
         metrics["seconds/train"] = time.perf_counter() - started
         return metrics
+
+    def _drift(self, forest: Forest) -> float:
+        """Mean |change| of the policy's tokens' log-probabilities since ``old_logprob``, in nats."""
+        now = self._columns(self.policy, forest, value=False)["old_logprob"]
+        rows = forest.rows()
+        change = rows.gather((now - forest.columns["old_logprob"]).abs())
+        return float(change[forest.trainable(rows)].mean().nan_to_num())
 
     def _update_rows(self, forest: Forest, epoch: int) -> list[Int[Tensor, " r"]]:
         """The rows of each update: whole trees, in a counter-based random order where there are several updates."""

@@ -90,20 +90,23 @@ class BaseObjective(Stateless):
     """An objective without state, whose weights aggregate its loss over tokens.
 
     Args:
+        aggregate, constant: as in :func:`aggregate_weights`.
         skips: a row whose advantages are all 0 adds neither loss nor gradient, and is not computed.
     """
 
     def __init__(
         self,
-        aggregation: Aggregation,
+        aggregate: Aggregate,
+        constant: int | None = None,
         *,
         columns: frozenset[str] = frozenset(),
         needs: frozenset[str] = frozenset(),
         origins: tuple[Origin, ...] = (Origin.POLICY,),
         skips: bool,
     ) -> None:
-        self.aggregation, self.columns, self.needs, self.origins = aggregation, columns, needs, origins
-        self.skips = skips
+        self.aggregate: Aggregate = aggregate
+        self.constant = constant
+        self.columns, self.needs, self.origins, self.skips = columns, needs, origins, skips
 
     def plan(self, forest: Forest, credited: Credited, updates: Sequence[Int[Tensor, " r"]]) -> StepPlan:
         mask = forest.trainable(forest.rows(), self.origins)
@@ -114,7 +117,7 @@ class BaseObjective(Stateless):
         """Each token's weight in the loss of its update: see :func:`aggregate_weights`."""
         weight = torch.zeros(mask.shape)
         for rows in updates:
-            weight[rows] = aggregate_weights(mask[rows], self.aggregation.aggregate, self.aggregation.constant)
+            weight[rows] = aggregate_weights(mask[rows], self.aggregate, self.constant)
         return weight
 
     def observe(self, metrics: Mapping[str, float]) -> None:
@@ -136,7 +139,8 @@ class PolicyObjective(BaseObjective):
         self.surrogate = surrogate
         corrected = terms.importance.mode != "none"
         super().__init__(
-            terms,
+            terms.aggregate,
+            terms.constant,
             columns=terms.columns,
             needs=terms.needs | needs | ({"old_logprob"} if corrected else frozenset()),
             origins=origins,
@@ -148,8 +152,12 @@ class PolicyObjective(BaseObjective):
         batch = clean(batch)
         token_loss, metrics = self.surrogate(batch)
         token_loss = token_loss * self._correction(batch, metrics)
-        token_loss = token_loss + terms_beside(self.terms, batch, metrics)
+        token_loss = token_loss + self.beside(batch, metrics)
         return (batch.weight * token_loss).sum(), metrics
+
+    def beside(self, batch: Batch, metrics: Metrics) -> Float[Tensor, "R L"]:
+        """What each token's loss has beside the surrogate."""
+        return terms_beside(self.terms, batch, metrics)
 
     def _correction(self, batch: Batch, metrics: Metrics) -> Tensor | float:
         how = self.terms.importance
@@ -167,6 +175,16 @@ class PolicyObjective(BaseObjective):
         metrics["importance/weight"] = measured(weight, batch.mask)
         metrics["importance/dropped"] = measured(weight == 0, batch.mask)
         return weight
+
+
+def refuse_value_target(kind: str, stage: Composition) -> list[str]:
+    """An error line where credit trains a value head, which an objective without one would never do."""
+    if stage.credit is None or not stage.credit.gives_value_target:
+        return []
+    return [
+        f"credit.kind: got '{stage.credit.kind}', whose value head objective.kind '{kind}' does not train; "
+        "allowed: another credit"
+    ]
 
 
 def policy_objective(

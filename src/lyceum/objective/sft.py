@@ -15,7 +15,7 @@ class SFT(Aggregation):
     kind: Literal["sft"] = "sft"
 
     def build(self) -> Objective:
-        return CrossEntropy(self, origins=(Origin.TEACHER,), skips=False)
+        return CrossEntropy(self.aggregate, self.constant, origins=(Origin.TEACHER,), skips=False)
 
 
 class CrossEntropy(BaseObjective):

@@ -137,7 +137,7 @@ class OnlineRun:
         self.steps, self.step = settings.steps, 0
         self.objective, self.credit = settings.objective.build(), settings.credit.build()
         self.columns = self.objective.columns | self.credit.needs
-        needs = self.columns | self.objective.needs
+        needs = self.columns | self.objective.needs | self.credit.measures
         self.learner = settings.learner.build(session.policy, total_steps=settings.steps, needs=needs)
         self.sampler = Sampler(settings, session)
         self.engine = self.sampler.engine
@@ -189,8 +189,9 @@ class OnlineRun:
             forest = self.learner.annotate(forest, self.columns)
             credited = self.credit(forest)
             metrics = self.learner.step(forest, credited, self.objective)
+            self.credit.observe(forest, metrics)
             self.objective.observe(metrics)
-            return credited, metrics
+            return credited, metrics | {f"credit/{name}": value for name, value in credited.metrics.items()}
 
     def observe(self, trees: list[Tree], dropped: list[Tree], forest: Forest, credited: Credited | None) -> None:
         """Give the step's results to curriculum and guidance."""
@@ -232,6 +233,7 @@ class OnlineRun:
     def state_dict(self) -> dict[str, Any]:
         return {
             "step": self.step,
+            "credit": self.credit.state_dict(),
             "objective": self.objective.state_dict(),
             "learner": self.learner.state_dict(),
             "sampler": self.sampler.state_dict(),
@@ -242,6 +244,7 @@ class OnlineRun:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         require_keys("stage", given=state, needed=self.state_dict())
         self.step = state["step"]
+        self.credit.load_state_dict(state["credit"])
         self.objective.load_state_dict(state["objective"])
         self.learner.load_state_dict(state["learner"])
         self.sampler.load_state_dict(state["sampler"])

@@ -1,0 +1,98 @@
+"""GiGPO: trajectories of a group against each other, and steps from the same state against each other."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from jaxtyping import Float, Int
+from pydantic import Field, model_validator
+
+from lyceum.core import keys
+from lyceum.core.forest import Forest
+from lyceum.core.settings import Composition
+from lyceum.core.types import Credit, Credited
+from lyceum.credit._steps import StepwiseCredit
+from lyceum.credit.base import BaseCredit, by_group, lay, needs_company, row_reward
+from lyceum.credit.group import group_relative
+from lyceum.utils.errors import RecipeError
+from lyceum.utils.lazy_imports import Tensor, torch
+
+
+class GiGPO(StepwiseCredit):
+    """The group-relative advantage of the trajectory plus that of each step among those taken from the same state.
+
+    The paper's agents act in an environment that names its state. A text has no environment: its state is how many
+    steps were taken, and the last ones. In chained arithmetic the last step holds the running value.
+    """
+
+    kind: Literal["gigpo"] = "gigpo"
+    state: Literal["steps", "marked"] = "steps"
+    """The state before a step: the number of steps so far with the tokens of the last ``history`` of them, or the key
+    with which an environment or a rollout marked the node before it (``Node.key``)."""
+    history: int | None = Field(default=1, ge=0)
+    """Number of preceding steps that must be equal for two states to be the same, for ``steps``; null: all of them."""
+    gamma: float = Field(0.95, ge=0, le=1)
+    """Discount of the outcome per step that is left after a step (no unit)."""
+    step_weight: float = Field(1.0, ge=0)
+    """Weight of the steps' advantages beside the trajectory's (the paper's omega); 0 is ``credit: group``."""
+    scale: Literal["std", "none"] = "none"
+    """Divisor of both differences from their means: nothing (``mean_norm`` in the authors' code), or the standard
+    deviation."""
+    ddof: Literal[0, 1] = 1
+    """The standard deviation divides by n - ddof; 1 as in the authors' code."""
+    eps: float = Field(1e-6, gt=0)
+    """Added to the standard deviation, in the reward's unit."""
+
+    @model_validator(mode="after")
+    def _marks_are_of_nodes(self) -> GiGPO:
+        if self.state == "marked" and self.steps != "judged":
+            raise ValueError(
+                f"steps: got '{self.steps}' with state 'marked', but marks stand where nodes end; allowed: 'judged'"
+            )
+        return self
+
+    def build(self) -> Credit:
+        return GiGPOCredit(self)
+
+    def check(self, stage: Composition) -> list[str]:
+        return needs_company(self.kind, stage)
+
+
+class GiGPOCredit(BaseCredit):
+    def __init__(self, settings: GiGPO) -> None:
+        self.settings, self.needs = settings, settings.needs
+
+    def __call__(self, forest: Forest) -> Credited:
+        of, rows = self.settings, forest.rows()
+        reward = row_reward(forest, rows, of.kl_in_reward)
+        of_row = group_relative(reward, forest.group, scale=of.scale, ddof=of.ddof, eps=of.eps)
+        steps = self.steps(forest, learns=bool(of_row.any()))
+        number = steps.number
+        left = steps_left(steps.row)
+        of_step = group_relative(reward[steps.row] * of.gamma**left, number, scale=of.scale, ddof=of.ddof, eps=of.eps)
+        advantage = of_row[:, None] + of.step_weight * steps.lay(of_step, rows)
+        compared = by_group(reward.new_ones(len(number)), number, "sum") > 1
+        metrics = {"steps": float(len(number)), "steps_compared": float(compared.sum())}
+        return Credited(lay(advantage, forest, rows), metrics=metrics)
+
+    def steps(self, forest: Forest, *, learns: bool) -> keys.Keyed:
+        of = self.settings
+        if of.state == "steps":
+            return keys.steps(forest, of.spans(forest, learns=learns), keys.state(of.history))
+        if learns and not forest.node_key:
+            raise RecipeError(
+                "credit.state: got 'marked', but no node of the step is marked with a key; allowed: 'steps', or a "
+                "rollout or an environment that marks states"
+            )
+        return keys.marked_states(forest, of.spans(forest, learns=False))
+
+
+def steps_left(row: Int[Tensor, " U"]) -> Float[Tensor, " U"]:
+    """How many steps of its row come after each step.
+
+    Source:
+        GiGPO, arXiv:2505.10978, equation 5 with an outcome at the end alone: R_t = gamma^(T - t) r.
+    """
+    count = torch.bincount(row)
+    end = count.cumsum(0)  # of each row's steps among all
+    return (end[row] - 1 - torch.arange(len(row))).float()

@@ -1,0 +1,119 @@
+import pytest
+import torch
+from pydantic import ValidationError
+
+from lyceum.core import keys
+from lyceum.core.forest import build_forest
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Continuation, Grade, Origin, Task
+from lyceum.credit.gigpo import GiGPO
+from lyceum.credit.group import GroupRelative
+from lyceum.utils.errors import RecipeError
+
+
+def drawn(node, tokens, key=None):
+    n = len(tokens)
+    child = node.add_drawn(Continuation(tokens, [-1.0] * n, [-1.0] * n, [0] * n, "stop"))
+    child.key = key
+    return child
+
+
+def tree_of(*rows):
+    """(steps, reward) of each row below a prompt of one token; a step is one token, judged."""
+    root = Node(None, [1], Origin.PROMPT)
+    for steps, reward in rows:
+        leaf = drawn(root, steps)
+        leaf.grade = Grade(reward, steps=tuple((end, 1.0) for end in range(1, len(steps) + 1)))
+    return Tree(Task("t", ()), [root])
+
+
+TWO = (([5, 6, 7], 1.0), ([5, 8], 0.0))
+
+
+def test_steps_from_the_same_state_are_compared_by_discounted_returns():
+    # Episode: 1/2 and -1/2. Returns with gamma 1/2: the first row's steps 1/4, 1/2, 1; the second's 0, 0.
+    # Both take their first step from the prompt: mean 1/8. Both have then taken 5: mean 1/4. The first row's third
+    # step, after 5 6, has no company: 0.
+    credited = GiGPO(gamma=0.5).build()(build_forest([tree_of(*TWO)]))
+    torch.testing.assert_close(credited.advantage[0], torch.tensor([0, 0.5 + 1 / 8, 0.5 + 1 / 4, 0.5]))
+    torch.testing.assert_close(credited.advantage[1], torch.tensor([0, -0.5 - 1 / 8, -0.5 - 1 / 4, 0]))
+    assert credited.metrics == {"steps": 5, "steps_compared": 4}
+
+
+def test_divided_by_the_samples_standard_deviation_as_in_the_authors_code():
+    # Two of two: the deviations are +-d, the sample's standard deviation d sqrt(2): +-1 / sqrt(2) at both levels.
+    advantage = GiGPO(scale="std").build()(build_forest([tree_of(*TWO)])).advantage
+    torch.testing.assert_close(advantage[0, 1:], torch.tensor([2.0, 2.0, 1.0]) / 2**0.5, rtol=1e-4, atol=1e-4)
+
+
+def test_a_state_is_how_many_steps_were_taken_and_the_last_of_them():
+    # 5 7 | 6 7: after the second step both end in 7, which is one state for a history of 1, and not for all of it.
+    rows = (([5, 7, 9], 1.0), ([6, 7, 8], 0.0))
+    forest = build_forest([tree_of(*rows)])
+
+    def compared(**settings):
+        return GiGPO(**settings).build()(forest).metrics["steps_compared"]
+
+    assert compared(history=1) == 4  # the first steps, and the third ones
+    assert compared(history=None) == 2  # the first steps
+    assert compared(history=0) == 6  # whatever was written before
+
+
+def test_groups_are_never_compared():
+    forest = build_forest([tree_of(TWO[0]), tree_of(TWO[1])])
+    assert not GiGPO().build()(forest).advantage.any()
+
+
+def test_a_step_weight_of_0_is_the_group_relative_advantage():
+    forest = build_forest([tree_of(*TWO)])
+    plain = GroupRelative(scale="none").build()(forest).advantage
+    assert GiGPO(step_weight=0).build()(forest).advantage.equal(plain)
+
+
+def marked(key_of_second="door"):
+    """Two rows that reach a state by steps of different lengths, and act from there."""
+    root = Node(None, [1], Origin.PROMPT)
+    for steps, key, reward in (([5], "door", 1.0), ([6, 7], key_of_second, 0.0)):
+        leaf = drawn(drawn(root, steps, key), [8])
+        leaf.grade = Grade(reward)
+    return build_forest([Tree(Task("t", ()), [root])])
+
+
+def test_an_environments_key_says_which_steps_start_in_the_same_state():
+    # From the door: returns 1 and 0, +-1/2. The prompt is not marked: the first steps are compared with nothing.
+    credited = GiGPO(state="marked").build()(marked())
+    assert credited.advantage.tolist() == [[0, 0.5, 1, 0], [0, -0.5, -0.5, -1]]
+    assert GiGPO(state="marked").build()(marked("key")).metrics["steps_compared"] == 0
+    assert marked().node_key == {1: "door", 3: "door"}
+    assert marked().select(torch.tensor([1])).node_key == {1: "door", 3: "door"}, "nodes are not renumbered"
+
+
+def test_a_run_in_which_nothing_marks_states_is_refused():
+    with pytest.raises(RecipeError, match=r"credit.state: got 'marked', but no node .* allowed: 'steps'"):
+        GiGPO(state="marked").build()(build_forest([tree_of(*TWO)]))
+    with pytest.raises(ValidationError, match="got 'tokens' with state 'marked'"):
+        GiGPO(state="marked", steps="tokens")
+
+
+def test_a_prompts_key_is_its_tokens():
+    hinted = tree_of(*TWO)
+    other = hinted.add_prompt([1, 2])
+    drawn(other, [5]).grade = Grade(1.0)
+    assert keys.prompts(build_forest([hinted])) == [(1,), (1,), (1, 2)]
+
+
+def test_nodes_below_the_prompt_are_parts_by_their_node_judged_or_not():
+    root = Node(None, [1, 2], Origin.PROMPT)
+    inner = drawn(root, [5, 6])
+    for token in (7, 8):
+        drawn(inner, [token]).grade = Grade(
+            1.0, steps=((1, 1.0), (3, 0.0))
+        )  # one judged step ends within the inner node
+    parts = keys.nodes(build_forest([Tree(Task("t", ()), [root])]))
+    assert list(zip(parts.row.tolist(), parts.start.tolist(), parts.end.tolist(), strict=True)) == [
+        (0, 2, 4),
+        (0, 4, 5),
+        (1, 2, 4),
+        (1, 4, 5),
+    ]
+    assert parts.number.tolist() == [0, 1, 0, 2]
