@@ -59,6 +59,8 @@ _PPO: dict[str, Any] = _GRPO | {
     "objective": {"kind": "ppo-clip", "value_coefficient": 0.5},
     "learner": {"lr": 1e-3, "epochs": 2, "updates_per_step": 2},
 }
+_TRACKED: dict[str, Any] = _GRPO | {"credit": "spo", "objective": "epo"}
+"""A credit and an objective with state, and tasks that come again."""
 _SFT: dict[str, Any] = {"kind": "sft", "steps": 5, "tasks_per_step": 3, "learner": {"lr": 1e-3}}
 _RUN: dict[str, Any] = {
     "model": "scratch",
@@ -98,6 +100,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "deepsearch": _RUN | {"stages": [_DEEPSEARCH], "reward": "test-begins"},
     "partial": _RUN | {"stages": [_GRPO | {"rollout": _GRPO["rollout"] | {"tokens_per_step": 2}}]},
     "ppo": _RUN | {"stages": [_PPO], "checkpoint_every": 2},
+    "tracked": _RUN | {"stages": [_TRACKED], "tasks": {"kind": "chain-demonstrations", "size": 4}},
     "sft": _RUN | {"stages": [_SFT]},
     "sft-then-grpo": _RUN
     | {

@@ -55,7 +55,7 @@ def test_a_row_that_goes_round_counts_once():
 def test_groups_are_never_merged():
     # The same completions in both: 1 - 1/2 in the first, where another one failed, 0 - 1/2 in the second.
     first, second = (rows_of(([5, 6], a), ([5, 7], b)) for a, b in ((1.0, 0.0), (0.0, 1.0)))
-    both = build_forest([tree_of(([5, 6], 1.0), ([5, 7], 0.0)), tree_of(([5, 6], 0.0), ([5, 7], 1.0))])
+    both = build_forest([tree_of(([5, 6], 1.0), ([5, 7], 0.0)), tree_of(([5, 6], 0.0), ([5, 7], 1.0))], decode=letters)
     salt = Salt(scale="none", steps="tokens", step_tokens=2).build()
     alone = torch.cat([salt(first).advantage, salt(second).advantage])
     assert salt(both).advantage.equal(alone)
@@ -63,7 +63,7 @@ def test_groups_are_never_merged():
 
 
 def rows_of(*rows, steps=()):
-    return build_forest([tree_of(*rows, steps=steps)])
+    return build_forest([tree_of(*rows, steps=steps)], decode=letters)
 
 
 def tree_of(*rows, steps=()):

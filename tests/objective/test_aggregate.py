@@ -29,7 +29,7 @@ def test_constant_is_blind_to_length():
 def test_constant_without_a_constant_is_refused():
     with pytest.raises(ValueError, match="needs a constant"):
         aggregate_weights(MASK, "constant")
-    for kind in kinds("objective").values():
+    for kind in (kind for kind in kinds("objective").values() if "aggregate" in kind.model_fields):
         with pytest.raises(ValueError, match="constant: got None with aggregate 'constant'"):
             kind(aggregate="constant")
         with pytest.raises(ValueError, match="constant: got 5 with aggregate 'token'"):

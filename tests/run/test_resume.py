@@ -26,6 +26,7 @@ KILLS_AT_RANDOM_TIMES = {
     "ppo": 5,
     "sft": 4,
     "sft-then-grpo": 6,
+    "tracked": 2,
 }
 KILLS_IN_CHECKPOINTS = {
     "grpo": 2,
@@ -35,6 +36,7 @@ KILLS_IN_CHECKPOINTS = {
     "ppo": 2,
     "sft": 1,
     "sft-then-grpo": 3,
+    "tracked": 1,
 }
 
 
