@@ -88,6 +88,20 @@ def test_an_environments_key_says_which_steps_start_in_the_same_state():
     assert marked().select(torch.tensor([1])).node_key == {1: "door", 3: "door"}, "nodes are not renumbered"
 
 
+def test_an_observation_is_a_state_and_no_step():
+    # Both act, see the same and act again; the judged step that ends within the second action is no door.
+    root = Node(None, [1], Origin.PROMPT)
+    for first, reward in ((5, 1.0), (6, 0.0)):
+        seen = drawn(root, [first]).add([20, 21], Origin.TOOL)
+        seen.key = "door"
+        leaf = drawn(seen, [7, 8], "end")
+        leaf.grade = Grade(reward, steps=((4, 1.0),))
+    credited = GiGPO(state="marked", gamma=0.5).build()(build_forest([Tree(Task("t", ()), [root])]))
+    # Two actions each, the last one in two steps: returns at the door 1/2 and 0, +-1/4.
+    assert credited.metrics == {"steps": 6, "steps_compared": 2}
+    assert credited.advantage.tolist() == [[0, 0.5, 0, 0, 0.75, 0.5], [0, -0.5, 0, 0, -0.75, -0.5]]
+
+
 def test_a_run_in_which_nothing_marks_states_is_refused():
     with pytest.raises(RecipeError, match=r"credit.state: got 'marked', but no node .* allowed: 'steps'"):
         GiGPO(state="marked").build()(build_forest([tree_of(*TWO)]))

@@ -69,16 +69,22 @@ def prompts(forest: Forest) -> list[Word]:
     return [tuple(row[:stop]) for row, stop in zip(row_tokens(forest), end.tolist(), strict=True)]
 
 
-def nodes(forest: Forest) -> Keyed:
-    """Each row's passes through nodes below its prompt, by node: rows that share a beginning."""
+def passes(forest: Forest) -> Keyed:
+    """Each row's passes through nodes, by node."""
     row, node = forest.segment_row, forest.segment_node
     new = torch.ones(len(row), dtype=torch.bool)  # a judged step within a node splits its segment
     new[1:] = (row[1:] != row[:-1]) | (node[1:] != node[:-1])
     first = new.nonzero().squeeze(1)
     last = torch.cat([first[1:], torch.tensor([len(row)])]) - 1 if len(first) else first
-    below = forest.node_parent[node[first]] != Forest.ROOT
-    first, last = first[below], last[below]
     return Keyed(row[first], forest.segment_start[first], forest.segment_end[last], node[first].tolist())
+
+
+def nodes(forest: Forest) -> Keyed:
+    """Each row's passes through nodes below its prompt, by node: rows that share a beginning."""
+    of = passes(forest)
+    node = torch.tensor(of.key, dtype=torch.long)
+    below = forest.node_parent[node] != Forest.ROOT
+    return Keyed(of.row[below], of.start[below], of.end[below], node[below].tolist())
 
 
 def steps(forest: Forest, spans: Sequence[Sequence[Span]], key: StepKey) -> Keyed:
@@ -101,9 +107,9 @@ def marked_states(forest: Forest, spans: Sequence[Sequence[Span]]) -> Keyed:
     """
     marks = forest.node_key or {}
     at: dict[tuple[int, int], str] = {}
-    passes = (forest.segment_row, forest.segment_node, forest.segment_end)
-    for row, node, end in zip(*(column.tolist() for column in passes), strict=True):
-        if node in marks:
+    of = passes(forest)
+    for row, end, node in zip(of.row.tolist(), of.end.tolist(), of.key, strict=True):
+        if isinstance(node, int) and node in marks:
             at[row, end] = marks[node]
     group = forest.group.tolist()
     places = ((row, start) for row, own in enumerate(spans) for start, _ in own)

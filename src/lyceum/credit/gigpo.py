@@ -76,15 +76,21 @@ class GiGPOCredit(BaseCredit):
         return Credited(lay(advantage, forest, rows), metrics=metrics)
 
     def steps(self, forest: Forest, *, learns: bool) -> keys.Keyed:
+        """The steps that the policy took, by the state before them."""
         of = self.settings
+        written = forest.trainable(forest.rows())
+        spans = [
+            [(start, end) for start, end in own if bool(mask[start:end].any())]
+            for mask, own in zip(written, of.spans(forest, learns=learns and of.state == "steps"), strict=True)
+        ]
         if of.state == "steps":
-            return keys.steps(forest, of.spans(forest, learns=learns), keys.state(of.history))
+            return keys.steps(forest, spans, keys.state(of.history))
         if learns and not forest.node_key:
             raise RecipeError(
                 "credit.state: got 'marked', but no node of the step is marked with a key; allowed: 'steps', or a "
                 "rollout or an environment that marks states"
             )
-        return keys.marked_states(forest, of.spans(forest, learns=False))
+        return keys.marked_states(forest, spans)
 
 
 def steps_left(row: Int[Tensor, " U"]) -> Float[Tensor, " U"]:
