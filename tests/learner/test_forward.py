@@ -62,6 +62,15 @@ def assert_same(got, expected):
         assert float((g - e).abs().max()) <= max(1e-5 * float(e.abs().max()), 5e-6 * greatest)
 
 
+class Whole:
+    """A reduction that reduces nothing: the logits themselves."""
+
+    models, old = frozenset(), False
+
+    def __call__(self, logits, token, frozen):
+        return {"logits": logits}
+
+
 def head(width):
     layer = nn.Linear(width, 1)
     nn.init.normal_(layer.weight, std=0.3, generator=torch.Generator().manual_seed(5))
@@ -89,7 +98,7 @@ def test_loss_and_gradients_equal_padded_rows_in_plain_transformers(name, seed, 
     needs = frozenset({"entropy", "value"})
     for layout in ("tree", "rows"):
         out = row_outputs(policy, forest, mask, layout=layout, needs=needs, value_head=value_head)
-        assert out.logits is None
+        assert not out.columns
         loss = a_loss(out.logprob, out.entropy, out.value, mask, seed)
         torch.testing.assert_close(loss, expected_loss, rtol=1e-5, atol=1e-6)
         assert_same(gradients(loss, parameters), expected)
@@ -129,10 +138,9 @@ def test_logits_of_the_whole_vocabulary_equal_plain_transformers(name):
     policy = POLICIES[name]
     logits = oracle(MODELS[name], forest)[3]
     for layout in ("tree", "rows"):
-        out = row_outputs(policy, forest, mask, layout=layout, needs=frozenset({"logits"}))
-        assert out.logits is not None
-        torch.testing.assert_close(out.logits[mask], logits[mask], rtol=1e-4, atol=1e-5)
-        assert (out.logits[~mask] == 0).all()
+        out = row_outputs(policy, forest, mask, layout=layout, reductions=(Whole(),))
+        torch.testing.assert_close(out.columns["logits"][mask], logits[mask], rtol=1e-4, atol=1e-5)
+        assert (out.columns["logits"][~mask] == 0).all()
 
 
 @given(seeds, st.integers(1, 60))
@@ -217,9 +225,7 @@ def test_log_probabilities_are_at_the_forests_temperature():
     mask = forest.trainable(forest.rows())
     policy = POLICIES["llama"]
     hot, plain = (
-        row_outputs(policy, replace(forest, temperature=t), mask, layout="tree", needs=frozenset({"logits"}))
+        row_outputs(policy, replace(forest, temperature=t), mask, layout="tree", reductions=(Whole(),))
         for t in (2.0, 1.0)
     )
-    assert hot.logits is not None
-    assert plain.logits is not None
-    torch.testing.assert_close(hot.logits, plain.logits / 2)
+    torch.testing.assert_close(hot.columns["logits"], plain.columns["logits"] / 2)

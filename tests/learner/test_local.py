@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 from lyceum.core.forest import build_forest
 from lyceum.core.types import Credited, Origin
 from lyceum.learner.local import Diverged, LocalConfig, LocalLearner, clip_gradients, learning_rate
+from lyceum.models.frozen import FrozenAdapters
 from lyceum.models.load import LoraSettings, ModelSettings, _with_adapters, save_policy
 from lyceum.models.policy import Policy
 from lyceum.objective.base import BaseObjective, aggregate_weights, clean
@@ -350,7 +351,7 @@ def test_the_reference_is_the_stages_start_where_an_earlier_stage_trained_the_ad
 def test_only_adapters_are_trained_and_the_model_without_them_is_the_reference(tmp_path):
     policy = with_adapters()
     trained = learner(policy=policy, needs=frozenset({"reference_logprob"}), lr=0.05)
-    assert trained.reference is None, "no copy is needed"
+    assert isinstance(trained.frozen["reference"], FrozenAdapters), "no copy is needed"
     frozen = {name: p.clone() for name, p in policy.module.named_parameters() if not p.requires_grad}
     assert all("lora" not in name for name in frozen)
     needs = frozenset({"reference_logprob", "old_logprob"})
@@ -554,7 +555,7 @@ def test_a_saved_learner_goes_on_to_the_same_bits(tmp_path):
     for k in range(3, 6):
         step(other, k)
     assert same_bits(weights(other), weights(first))
-    reference = [r.reference.module.state_dict() for r in (first, other)]
+    reference = [r.frozen["reference"].state() for r in (first, other)]
     assert same_bits(list(reference[0].values()), list(reference[1].values()))
 
 

@@ -15,11 +15,13 @@ def batch_of():
         mask = torch.tensor(mask, dtype=torch.bool)
         plain = {"advantage": 1.0, "logprob": -1.0, "old_logprob": -1.0, "behaviour_logprob": -1.0}
         given = {name: torch.full(mask.shape, x, dtype=torch.float64) for name, x in plain.items()}
+        others = {name: columns.pop(name) for name in [*columns] if name not in {f.name for f in fields(Batch)}}
         origin = torch.as_tensor(columns.pop("origin", int(Origin.POLICY))).expand(mask.shape)
         given |= {name: torch.as_tensor(x, dtype=torch.float64) for name, x in columns.items()}
         given["logprob"] = given["logprob"].detach().clone().requires_grad_()
         weight = aggregate_weights(mask, aggregate, constant).double()
-        return Batch(mask=mask, weight=weight, group=torch.zeros(len(mask), dtype=torch.long), origin=origin, **given)
+        group = torch.zeros(len(mask), dtype=torch.long)
+        return Batch(mask=mask, weight=weight, group=group, origin=origin, columns=others, **given)
 
     return make
 
@@ -29,7 +31,8 @@ def some_rows():
     """Some rows of a batch, as a micro-batch holds them."""
 
     def take(batch: Batch, rows: torch.Tensor) -> Batch:
-        columns = {f.name: getattr(batch, f.name) for f in fields(batch)}
-        return replace(batch, **{name: x[rows] if isinstance(x, torch.Tensor) else x for name, x in columns.items()})
+        given = {f.name: getattr(batch, f.name) for f in fields(batch) if f.name != "columns"}
+        cut = {name: x[rows] if isinstance(x, torch.Tensor) else x for name, x in given.items()}
+        return replace(batch, columns={name: x[rows] for name, x in batch.columns.items()}, **cut)
 
     return take

@@ -38,8 +38,9 @@ class Rows:
     present: Bool[Tensor, "R L"]
 
     def gather(self, of_token: Tensor, fill: float = 0) -> Tensor:
-        """(T,) values of unique tokens -> (R, L) values along the rows, ``fill`` past each row's end."""
-        return of_token[self.index].masked_fill(~self.present, fill)
+        """(T,) or (T, n) values of unique tokens -> (R, L) or (R, L, n) along the rows, ``fill`` past a row's end."""
+        present = self.present.view(*self.present.shape, *(1 for _ in of_token.shape[1:]))
+        return of_token[self.index].masked_fill(~present, fill)
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,9 @@ class Forest:
         segment_value: value of each segment's node, in the rollout's unit, nan where the rollout gave none.
         node_parent: (N,) node above, ROOT for prompts.
         node_key: key of each marked node (``Node.key``); None where none is marked.
-        columns: per-token values: ``old_logprob``, ``reference_logprob``, ``old_value``, which the learner adds, and
-            ``grafted`` where some tokens were sampled off-prompt: True on those written under another prompt.
+        columns: per-token values, (T,) or (T, n), which the learner adds, named after the model that they are computed
+            with: ``old_logprob``, ``reference_logprob``, ``teacher_logprob``, ``old_value``, ...; and ``grafted`` where
+            some tokens were sampled off-prompt: True on those written under another prompt.
         temperature: sampling temperature of the rows; the learner's log-probabilities are of logits / temperature.
     """
 
@@ -92,7 +94,7 @@ class Forest:
     segment_reward: Float[Tensor, " S"]
     segment_value: Float[Tensor, " S"]
     node_parent: Int[Tensor, " N"]
-    columns: Mapping[str, Shaped[Tensor, " T"]] = field(default_factory=dict)
+    columns: Mapping[str, Shaped[Tensor, "T ..."]] = field(default_factory=dict)
     temperature: float = 1.0
     node_key: Mapping[int, str] | None = None
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         Traces,
         ValueModel,
     )
+    from lyceum.models.frozen import TeacherSettings
     from lyceum.models.policy import Policy
     from lyceum.stages.session import Session
 
@@ -91,6 +92,8 @@ class CreditSettings(Component, slot="credit"):
 
     gives_value_target: ClassVar[bool] = False
     """Whether this credit gives targets for a value head."""
+    reads_teacher: ClassVar[bool] = False
+    """Whether it learns from the stage's teacher."""
 
     @abstractmethod
     def build(self) -> Credit: ...
@@ -98,6 +101,9 @@ class CreditSettings(Component, slot="credit"):
 
 class ObjectiveSettings(Component, slot="objective"):
     """A loss."""
+
+    reads_teacher: ClassVar[bool] = False
+    """Whether it learns from the stage's teacher."""
 
     @abstractmethod
     def build(self) -> Objective: ...
@@ -171,7 +177,9 @@ class LearnerSettings(Component, slot="learner"):
         return False
 
     @abstractmethod
-    def build(self, policy: Policy, *, total_steps: int, needs: frozenset[str]) -> Learner: ...
+    def build(
+        self, policy: Policy, *, total_steps: int, needs: frozenset[str], teacher: TeacherSettings | None = None
+    ) -> Learner: ...
 
 
 class EngineSettings(Component, slot="engine"):
@@ -218,6 +226,7 @@ class Composition:
     value: ValueSettings | None = None
     credit: CreditSettings | None = None
     objective: ObjectiveSettings | None = None
+    teacher: TeacherSettings | None = None
 
     @property
     def trajectories(self) -> int | None:

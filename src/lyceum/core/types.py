@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from pydantic import Field, field_validator
 
 from lyceum.core.component import Settings, require_keys
@@ -593,12 +593,14 @@ class Batch:
         reference_logprob: nats, of the frozen reference.
         entropy: nats, of the current distribution, with gradient where the objective asks for ``entropy``.
         value, old_value, value_target: in the reward's unit; value with gradient.
-        logits: current ones, only where an objective asks for ``logits``.
         group: the group (by default the task) of each row.
         origin: :class:`Origin` of each token, for objectives that treat a teacher's tokens apart from the policy's.
         grafted: True where the policy wrote off-prompt, under another prompt than the row's (a hint that training
             leaves out), whose distribution ``behaviour_logprob`` is of; None where no token was.
         couple, label, thresholds: of the :class:`StepPlan`; whole couples.
+        columns: all others by name: results of the objective's reductions under the current weights, with gradient;
+            ``MODEL_NAME`` for those of another model, without: ``old_`` (weights at the start of the step; where it has
+            one update, the detached current result), ``reference_``, ``teacher_``.
     """
 
     mask: Bool[Tensor, "R L"]
@@ -614,11 +616,11 @@ class Batch:
     value: Float[Tensor, "R L"] | None = None
     old_value: Float[Tensor, "R L"] | None = None
     value_target: Float[Tensor, "R L"] | None = None
-    logits: Float[Tensor, "R L V"] | None = None
     grafted: Bool[Tensor, "R L"] | None = None
     couple: Int[Tensor, " R"] | None = None
     label: Float[Tensor, " R"] | None = None
     thresholds: Mapping[str, float] = field(default_factory=dict)
+    columns: Mapping[str, Shaped[Tensor, "R L ..."]] = field(default_factory=dict)
 
 
 Metrics = dict[str, tuple["Tensor", "Tensor"]]
@@ -651,7 +653,8 @@ class Learner(Stateful, Protocol):
     """Updates that changed nothing, as their loss or gradient was not finite."""
 
     def annotate(self, forest: Forest, needs: frozenset[str]) -> Forest:
-        """Add the token columns that credit or objective need from this step's initial weights and the reference."""
+        """Add the token columns that credit or objective need, each named after the model that it is computed with:
+        ``old_`` (this step's initial weights) or a frozen one."""
         ...
 
     def step(self, forest: Forest, credited: Credited, objective: Objective) -> dict[str, float]:
@@ -676,15 +679,52 @@ class Learner(Stateful, Protocol):
         ...
 
 
+FrozenName = Literal["reference", "teacher"]
+"""A model that stays as it is while the policy learns: the policy at the start of the stage, or the stage's teacher."""
+
+
+class Reduction(Protocol):
+    """Makes small columns of whole distributions, which exist only inside the learner's pieces of a micro-batch: a
+    distribution over 49,000 words is 197 kB per token.
+
+    The pieces are computed again in the backward pass, so it must be a function of its arguments alone, each token's
+    result of that token's logits alone.
+    """
+
+    @property
+    def models(self) -> frozenset[FrozenName]:
+        """The frozen models whose logits it reads beside the policy's."""
+        ...
+
+    @property
+    def old(self) -> bool:
+        """Whether its results under the weights at the start of the step are needed too, as ``old_NAME``."""
+        ...
+
+    def __call__(
+        self, logits: Float[Tensor, "k V"], token: Int[Tensor, " k"], frozen: Mapping[FrozenName, Float[Tensor, "k V"]]
+    ) -> Mapping[str, Float[Tensor, "k ..."]]:
+        """
+        Args:
+            logits: float32, of the current weights, with gradient, divided by the sampling temperature.
+            token: the token that follows.
+            frozen: logits of each of ``models`` for the same tokens, without gradient, divided alike.
+        Returns:
+            Columns by name: a number or n numbers per token.
+        """
+        ...
+
+
 class Objective(Stateful, Protocol):
     """A loss. ``lyceum.objective.base.BaseObjective`` is a base class."""
 
     columns: frozenset[str]
     """Token columns that the learner adds to the forest before credit: ``reference_logprob``, ``old_value``."""
     needs: frozenset[str]
-    """What is computed in an update: any of ``entropy``, ``value``, ``logits``, ``old_logprob``; nothing else is.
-    Where ``old_logprob`` is not needed it is the detached current one, which is equal when each batch gets one update.
-    """
+    """What is computed in an update: any of ``entropy``, ``value``, ``old_logprob``; nothing else is. Where
+    ``old_logprob`` is not needed it is the detached current one, which is equal when each batch gets one update."""
+    reductions: tuple[Reduction, ...]
+    """What is made of whole distributions in each update: ``Batch.columns``."""
     origins: tuple[Origin, ...]
     """Whose tokens are trained: the policy's own, or a teacher's in fine-tuning."""
 

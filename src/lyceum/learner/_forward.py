@@ -6,14 +6,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from jaxtyping import Bool, Int
 
 from lyceum.core.forest import Forest
-from lyceum.models.policy import Policy, token_outputs
+from lyceum.core.types import FrozenName, Reduction
+from lyceum.models.frozen import FrozenModel
+from lyceum.models.policy import Beside, Policy, token_outputs
 from lyceum.utils.lazy_imports import F, Tensor, nn, torch
 
 Layout = Literal["tree", "rows"]
@@ -43,12 +45,18 @@ class RowsPlan:
 
 @dataclass(frozen=True)
 class RowOutputs:
-    """(R, L) each, 0 outside the wanted tokens; None where not requested. ``logits`` has a vocabulary axis."""
+    """(R, L) each, 0 outside the wanted tokens; None where not requested. ``columns``: results of the reductions by
+    name, (R, L) or (R, L, n)."""
 
     logprob: Tensor
     entropy: Tensor | None = None
     value: Tensor | None = None
-    logits: Tensor | None = None
+    columns: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that there are, by name."""
+        of_rows = {"logprob": self.logprob, "entropy": self.entropy, "value": self.value, **self.columns}
+        return {name: x for name, x in of_rows.items() if x is not None}
 
 
 def row_outputs(
@@ -59,26 +67,41 @@ def row_outputs(
     layout: Layout,
     needs: frozenset[str] = frozenset(),
     value_head: nn.Module | None = None,
+    reductions: Sequence[Reduction] = (),
+    frozen: Mapping[FrozenName, FrozenModel] | None = None,
 ) -> RowOutputs:
     """Forward a forest and lay the outputs of the wanted tokens out as rows.
 
     Args:
         wanted: tokens whose outputs are needed; never a row's first token, which nothing predicts.
-        needs: any of ``entropy``, ``value``, ``logits``; log-probabilities always. Those are of logits divided by the
-            forest's temperature.
+        needs: any of ``entropy``, ``value``; log-probabilities always. Those are of logits divided by the forest's
+            temperature.
         value_head: hidden state -> one value; needed for ``value``.
+        reductions: what else is made of whole distributions.
+        frozen: the models that the reductions read, by name.
     """
     place, token, before = _tree_places(forest, wanted) if layout == "tree" else _row_places(forest, wanted)
-    hidden = policy.forest_hidden(forest) if layout == "tree" else _rows_hidden(policy, forest)
-    device = hidden.device
-    before_hidden = hidden[before.to(device)]
+
+    def hidden_before(policy: Policy) -> Tensor:
+        hidden = policy.forest_hidden(forest) if layout == "tree" else _rows_hidden(policy, forest)
+        return hidden[before.to(hidden.device)]
+
+    beside: dict[FrozenName, Beside] = {}
+    read = {name for reduction in reductions for name in reduction.models}
+    for name, model in (frozen or {}).items():
+        if name in read:
+            with torch.no_grad(), model.loaded() as other:
+                beside[name] = Beside(hidden_before(other), model.head)
+    before_hidden = hidden_before(policy)  # after theirs: a frozen model may borrow the policy's adapters
+    device = before_hidden.device
     out = token_outputs(
         policy,
         before_hidden,
         token.to(device),
         temperature=forest.temperature,
         entropy="entropy" in needs,
-        logits="logits" in needs,
+        reductions=reductions,
+        frozen=beside,
     )
     value = None
     if "value" in needs:
@@ -89,42 +112,42 @@ def row_outputs(
     where = wanted.to(device)
     spread = place[wanted].to(device)
 
-    def rows_of(x: Tensor | None) -> Tensor | None:
-        if x is None:
-            return None
+    def rows_of(x: Tensor) -> Tensor:
         return x.new_zeros(*wanted.shape, *x.shape[1:]).index_put((where,), x[spread])
 
-    logprob = rows_of(out.logprob)
-    assert logprob is not None
-    return RowOutputs(logprob, rows_of(out.entropy), rows_of(value), rows_of(out.logits))
+    return RowOutputs(
+        rows_of(out.logprob),
+        None if out.entropy is None else rows_of(out.entropy),
+        None if value is None else rows_of(value),
+        {name: rows_of(column) for name, column in out.columns.items()},
+    )
 
 
 def joined(pieces: Iterable[RowOutputs]) -> RowOutputs:
     """The outputs of several pieces as one, padded on the right: leaves, whose gradient is that of the loss."""
-    parts = list(pieces)
-    width = max(part.logprob.shape[1] for part in parts)
+    parts = [piece.tensors() for piece in pieces]
+    width = max(part["logprob"].shape[1] for part in parts)
 
-    def of(name: str) -> Tensor | None:
-        found = [getattr(part, name) for part in parts]
-        if found[0] is None:
-            return None
+    def of(name: str) -> Tensor:
+        found = [part[name] for part in parts]
         ends = ((0, 0) * (x.dim() - 2) + (0, width - x.shape[1]) for x in found)
         return torch.cat([F.pad(x, end) for x, end in zip(found, ends, strict=True)]).requires_grad_()
 
-    logprob = of("logprob")
-    assert logprob is not None
-    return RowOutputs(logprob, of("entropy"), of("value"), of("logits"))
+    whole = {name: of(name) for name in parts[0]}
+    logprob, entropy, value = whole.pop("logprob"), whole.pop("entropy", None), whole.pop("value", None)
+    return RowOutputs(logprob, entropy, value, whole)
 
 
 def send_back(out: RowOutputs, whole: RowOutputs, first: int) -> None:
     """Send the gradient that a loss left on ``whole`` back through a piece, whose rows begin there with ``first``."""
     outputs: list[Tensor] = []
     gradients: list[Tensor] = []
-    for each in fields(RowOutputs):
-        output, leaf = getattr(out, each.name), getattr(whole, each.name)
-        if output is not None and leaf.grad is not None:
+    leaves = whole.tensors()
+    for name, output in out.tensors().items():
+        gradient = leaves[name].grad
+        if gradient is not None:
             outputs.append(output)
-            gradients.append(leaf.grad[first : first + output.shape[0], : output.shape[1]])
+            gradients.append(gradient[first : first + output.shape[0], : output.shape[1]])
     torch.autograd.backward(outputs, gradients)
 
 

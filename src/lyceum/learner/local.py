@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Annotated, Any, Literal
+from contextlib import AbstractContextManager, nullcontext
+from typing import Annotated, Any, Literal, get_args
 
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from pydantic import Field
 
 from lyceum.core.component import BatchTokens, require_keys
 from lyceum.core.forest import Forest
 from lyceum.core.settings import LearnerSettings
-from lyceum.core.types import Batch, Credited, Gradients, Objective, Origin, StepPlan
+from lyceum.core.types import Batch, Credited, FrozenName, Gradients, Objective, Origin, Reduction, StepPlan
 from lyceum.learner._forward import (
     Layout,
     RowOutputs,
@@ -27,6 +26,7 @@ from lyceum.learner._forward import (
     row_outputs,
     send_back,
 )
+from lyceum.models.frozen import TeacherSettings, copy_values, freeze
 from lyceum.models.policy import Policy
 from lyceum.models.weights import largest_weight
 from lyceum.utils.errors import Diverged
@@ -36,6 +36,9 @@ log = logging.getLogger(__name__)
 
 
 ADVICE = "lower learner.lr, learner.max_grad_norm or a coefficient of the loss, and resume from the last checkpoint"
+
+NAMED = frozenset({"old_logprob", "reference_logprob", "old_value", "grafted"})
+"""Columns of a forest that are fields of a batch; it has all others by name."""
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
@@ -79,8 +82,10 @@ class LocalConfig(LearnerSettings):
     def follows_steps(self) -> bool:
         return self.schedule != "constant"
 
-    def build(self, policy: Policy, *, total_steps: int, needs: frozenset[str]) -> LocalLearner:
-        return LocalLearner(policy, self, total_steps=total_steps, needs=needs)
+    def build(
+        self, policy: Policy, *, total_steps: int, needs: frozenset[str], teacher: TeacherSettings | None = None
+    ) -> LocalLearner:
+        return LocalLearner(policy, self, total_steps=total_steps, needs=needs, teacher=teacher)
 
 
 def learning_rate(update: int, config: LocalConfig, total_steps: int) -> float:
@@ -105,20 +110,25 @@ class LocalLearner:
     Args:
         policy: trained in place.
         total_steps: number of steps of the stage, for the learning-rate schedule.
-        needs: what objective and credit will request; a reference or a value head is made only if they do, and the
+        needs: what objective and credit will request; a frozen model or a value head is made only if they do, and the
             drift of each step is measured.
+        teacher: the frozen model to learn from, where there is one.
     """
 
-    def __init__(self, policy: Policy, config: LocalConfig, *, total_steps: int, needs: frozenset[str]) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        config: LocalConfig,
+        *,
+        total_steps: int,
+        needs: frozenset[str],
+        teacher: TeacherSettings | None = None,
+    ) -> None:
         self.policy, self.config, self.total_steps = policy, config, total_steps
         self.measures_drift = "drift" in needs
         self.value_head = self._make_value_head() if needs & {"value", "old_value"} else None
-        self.reference = self._make_reference() if "reference_logprob" in needs else None
-        # An earlier stage may have trained the adapters: the reference is the policy at this stage's start, not the
-        # model without them.
-        self.reference_adapters = (
-            [p.detach().clone() for p in self._adapters()] if "reference_logprob" in needs and policy.adapters else None
-        )
+        names: tuple[FrozenName, ...] = get_args(FrozenName)
+        self.frozen = freeze(policy, frozenset(n for n in names if needs & {n, f"{n}_logprob"}), teacher)
         parameters = [p for p in policy.module.parameters() if p.requires_grad]
         parameters += list(self.value_head.parameters()) if self.value_head else []
         self.parameters = parameters
@@ -156,57 +166,38 @@ class LocalLearner:
         nn.init.zeros_(head.bias)
         return head
 
-    def _make_reference(self) -> Policy | None:
-        """A frozen copy of the policy as it is now. With adapters a copy of those is enough."""
-        if self.policy.adapters:
-            return None
-        module = copy.deepcopy(self.policy.module)
-        module.requires_grad_(False)
-        return Policy(module, self.policy.tokenizer)
-
-    def _adapters(self) -> list[nn.Parameter]:
-        return [p for p in self.policy.module.parameters() if p.requires_grad]
-
-    @contextmanager
-    def _reference_policy(self) -> Iterator[Policy]:
-        """The policy as it was when this learner was made."""
-        if self.reference is not None:
-            yield self.reference
-            return
-        assert self.reference_adapters is not None
-        now = [p.detach().clone() for p in self._adapters()]
-        _copy(self.reference_adapters, self._adapters())
-        try:
-            yield self.policy
-        finally:
-            _copy(now, self._adapters())
-
     # Before credit -------------------------------------------------------------------------------------------------
 
-    def annotate(self, forest: Forest, needs: frozenset[str]) -> Forest:
-        """Add the token columns that credit or objective need from this step's initial weights and the reference.
+    def annotate(self, forest: Forest, needs: frozenset[str], reductions: Sequence[Reduction] = ()) -> Forest:
+        """Add the token columns that credit or objective need, ``MODEL_NAME`` each.
 
-        ``old_logprob``, ``reference_logprob``: nats; ``old_value``: reward unit. Tokens that neither the policy nor a
-        teacher wrote: 0.
+        Models: ``old`` (this step's initial weights) and the frozen ones. Names: ``logprob``, ``entropy`` (nats),
+        ``value`` (reward unit, ``old`` alone). Tokens that neither the policy nor a teacher wrote: 0.
 
+        Args:
+            reductions: their results under the initial weights are added too.
         Raises:
             Diverged: one of them is nan.
         """
         columns: dict[str, Tensor] = {}
-        if needs & {"old_logprob", "old_value"}:
-            columns |= self._columns(self.policy, forest, value="old_value" in needs)
-        if "reference_logprob" in needs:
-            with self._reference_policy() as reference:
-                of_reference = self._columns(reference, forest, value=False)
-            columns["reference_logprob"] = of_reference["old_logprob"]
+        of_old = _of_model("old", needs)
+        if of_old or reductions:
+            found = self._columns(self.policy, forest, needs=of_old, reductions=reductions)
+            columns |= {f"old_{name}": column for name, column in found.items()}
+        for model, frozen in self.frozen.items():
+            if of_model := _of_model(model, needs):
+                with frozen.loaded() as policy:
+                    found = self._columns(policy, forest, needs=of_model)
+                columns |= {f"{model}_{name}": column for name, column in found.items()}
         if wrong := [name for name, column in columns.items() if bool(column.isnan().any())]:
             raise Diverged(f"diverged at step {self._step}: {', '.join(wrong)} of the weights is nan; {ADVICE}")
-        return forest.with_columns(**{name: columns[name] for name in columns if name in needs})
+        return forest.with_columns(**columns)
 
-    def _columns(self, policy: Policy, forest: Forest, *, value: bool) -> dict[str, Tensor]:
-        columns = {"old_logprob": torch.zeros(forest.n_tokens)}
-        if value:
-            columns["old_value"] = torch.zeros(forest.n_tokens)
+    def _columns(
+        self, policy: Policy, forest: Forest, *, needs: frozenset[str], reductions: Sequence[Reduction] = ()
+    ) -> dict[str, Tensor]:
+        """(T,) or (T, n) of each name that is needed and of each result of the reductions."""
+        columns: dict[str, Tensor] = {}
         index = forest.rows().index
         for chosen in micro_batches(forest, torch.arange(forest.n_rows), self.config.micro_batch_tokens):
             part = forest.select(chosen)
@@ -217,14 +208,18 @@ class LocalLearner:
                     part,
                     wanted,
                     layout=self._layout(part),
-                    needs=frozenset({"value"} if value else ()),
+                    needs=needs,
                     value_head=self.value_head,
+                    reductions=reductions,
+                    frozen=self.frozen,
                 )
             # A part's rows are at most as long as the forest's: positions agree from the left.
             places = index[chosen][:, : wanted.shape[1]][wanted]
-            columns["old_logprob"][places] = out.logprob.cpu()[wanted]
-            if out.value is not None:
-                columns["old_value"][places] = out.value.cpu()[wanted]
+            named = {"logprob": out.logprob, "entropy": out.entropy, "value": out.value}
+            found = {name: x for name, x in named.items() if x is not None and name in needs} | dict(out.columns)
+            for name, x in found.items():
+                column = columns.setdefault(name, torch.zeros(forest.n_tokens, *x.shape[2:]))
+                column[places] = x.cpu()[wanted]
         return columns
 
     # The step ------------------------------------------------------------------------------------------------------
@@ -232,9 +227,11 @@ class LocalLearner:
     def step(self, forest: Forest, credited: Credited, objective: Objective) -> dict[str, float]:
         """Update the weights on one step's forest; returns metrics by name."""
         started = time.perf_counter()
+        old = [reduction for reduction in objective.reductions if reduction.old]
         several = self.config.updates_per_step > 1 or self.config.epochs > 1
-        if self.measures_drift or (several and "old_logprob" in objective.needs):
-            forest = self.annotate(forest, frozenset({"old_logprob"}) - set(forest.columns))
+        if self.measures_drift or (several and (old or "old_logprob" in objective.needs)):
+            needed = frozenset({"old_logprob"}) - set(forest.columns)
+            forest = self.annotate(forest, needed, old if several else ())
         total = _Sums()
         for epoch in range(self.config.epochs):
             updates = self._update_rows(forest, epoch)
@@ -252,7 +249,7 @@ class LocalLearner:
 
     def _drift(self, forest: Forest) -> float:
         """Mean |change| of the policy's tokens' log-probabilities since ``old_logprob``, in nats."""
-        now = self._columns(self.policy, forest, value=False)["old_logprob"]
+        now = self._columns(self.policy, forest, needs=frozenset({"logprob"}))["logprob"]
         rows = forest.rows()
         change = rows.gather((now - forest.columns["old_logprob"]).abs())
         return float(change[forest.trainable(rows)].mean().nan_to_num())
@@ -380,7 +377,14 @@ class LocalLearner:
         wanted = part.trainable(rows, objective.origins)
         with self._autocast():
             return row_outputs(
-                self.policy, part, wanted, layout=layout, needs=objective.needs, value_head=self.value_head
+                self.policy,
+                part,
+                wanted,
+                layout=layout,
+                needs=objective.needs,
+                value_head=self.value_head,
+                reductions=objective.reductions,
+                frozen=self.frozen,
             )
 
     def _batch(
@@ -407,6 +411,8 @@ class LocalLearner:
             return None if x is None else x[chosen].to(device)
 
         old_logprob = column("old_logprob")
+        old = {f"old_{name}": x.detach() for name, x in out.columns.items()}  # equal in a step's first update
+        others = {name: rows.gather(x).to(device) for name, x in part.columns.items() if name not in NAMED}
         return Batch(
             mask=wanted.to(device),
             weight=cut(plan.weight),
@@ -421,11 +427,11 @@ class LocalLearner:
             value=out.value,
             old_value=column("old_value"),
             value_target=None if credited.value_target is None else cut(credited.value_target),
-            logits=out.logits,
             grafted=column("grafted"),
             couple=of_rows(plan.couple),
             label=of_rows(plan.label),
             thresholds=plan.thresholds,
+            columns={**out.columns, **old, **others},
         )
 
     @property
@@ -487,7 +493,7 @@ class LocalLearner:
             "updates": self.updates,
             "bad_steps": self.bad_steps,
             "skipped_steps": self.skipped_steps,
-            "reference": self.reference.module.state_dict() if self.reference else self.reference_adapters,
+            "reference": self.frozen["reference"].state() if "reference" in self.frozen else None,
         }
         return state
 
@@ -504,13 +510,9 @@ class LocalLearner:
         """The weights of a checkpoint alone, perhaps of a learner that needed less: a value head or a reference that it
         lacks stays as it was made."""
         for parameter, saved in zip(self.parameters, state["parameters"], strict=False):  # a value head's are the last
-            _copy([saved], [parameter])
-        if state["reference"] is None:
-            return
-        if self.reference is not None:
-            self.reference.module.load_state_dict(state["reference"])
-        elif self.reference_adapters is not None:
-            _copy(state["reference"], self.reference_adapters)
+            copy_values([saved], [parameter])
+        if "reference" in self.frozen and state["reference"] is not None:
+            self.frozen["reference"].load_state(state["reference"])
 
 
 def clip_gradients(parameters: Sequence[nn.Parameter], most: float) -> float:
@@ -534,10 +536,9 @@ def clip_gradients(parameters: Sequence[nn.Parameter], most: float) -> float:
     return norm * largest
 
 
-def _copy(values: Sequence[Tensor], into: Sequence[Tensor]) -> None:
-    with torch.no_grad():
-        for place, value in zip(into, values, strict=True):
-            place.copy_(value)
+def _of_model(model: str, needs: frozenset[str]) -> frozenset[str]:
+    """Names of the columns of one model among those of all: ``old_logprob`` is ``logprob`` of ``old``."""
+    return frozenset(name.removeprefix(f"{model}_") for name in needs if name.startswith(f"{model}_"))
 
 
 class _Sums:

@@ -134,22 +134,7 @@ def load_tokenizer(settings: ModelSettings) -> transformers.PreTrainedTokenizerB
     Raises:
         RecipeError: it has no chat template and none is given, no end-of-sequence token, or cannot be loaded.
     """
-    check_model(settings)
-    path = settings.path
-    if path == SCRATCH:
-        from lyceum.models.scratch import build_scratch
-
-        tokenizer: transformers.PreTrainedTokenizerBase = build_scratch(seed=settings.seed)[1]
-    else:
-        folder, extra = _source(settings)
-        if "gguf_file" not in extra:
-            # The tokenizer's loader reads it too: its errors must not be reported as the tokenizer's.
-            read_config(settings)
-        with (
-            told_once(f"model.path: {path}"),
-            user_file("model.path", f"the tokenizer of {path} cannot be loaded", f"save it again beside it{CODE}"),
-        ):
-            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **extra)
+    path, tokenizer = settings.path, read_tokenizer(settings)
     if settings.chat_template is not None:
         with user_file("model.chat_template", settings.chat_template, "allowed: a file with a Jinja template"):
             tokenizer.chat_template = Path(settings.chat_template).read_text("utf-8")
@@ -164,6 +149,29 @@ def load_tokenizer(settings: ModelSettings) -> transformers.PreTrainedTokenizerB
         raise RecipeError(f"model.path: the tokenizer of {path} has no end-of-sequence token")
     check_template(tokenizer, settings.chat_template or path)
     return tokenizer
+
+
+def read_tokenizer(settings: ModelSettings) -> transformers.PreTrainedTokenizerBase:
+    """The tokenizer as its files have it, with or without a chat template.
+
+    Raises:
+        RecipeError: it cannot be loaded, or the model beside it cannot be used.
+    """
+    check_model(settings)
+    path = settings.path
+    if path == SCRATCH:
+        from lyceum.models.scratch import build_scratch
+
+        return build_scratch(seed=settings.seed)[1]
+    folder, extra = _source(settings)
+    if "gguf_file" not in extra:
+        # The tokenizer's loader reads it too: its errors must not be reported as the tokenizer's.
+        read_config(settings)
+    with (
+        told_once(f"model.path: {path}"),
+        user_file("model.path", f"the tokenizer of {path} cannot be loaded", f"save it again beside it{CODE}"),
+    ):
+        return transformers.AutoTokenizer.from_pretrained(folder, **extra)
 
 
 def read_config(settings: ModelSettings) -> Any:
@@ -195,16 +203,18 @@ def _told(template: Any, kwargs: Mapping[str, Any]) -> str:
 
 
 @quiet()
-def load_policy(settings: ModelSettings) -> Policy:
+def load_policy(settings: ModelSettings, *, tokenizer: transformers.PreTrainedTokenizerBase | None = None) -> Policy:
     """Load model and tokenizer.
 
+    Args:
+        tokenizer: used instead of its own.
     Raises:
         RecipeError: it cannot be loaded, the tokenizer has tokens that the model has no embedding for, or its
             architecture cannot run over token trees.
     """
     from lyceum.models.trial import check_trees, logits_alone
 
-    tokenizer = load_tokenizer(settings)
+    tokenizer = tokenizer or load_tokenizer(settings)
     device = "cuda" if settings.device == "auto" and torch.cuda.is_available() else settings.device
     device = "cpu" if device == "auto" else device
     if settings.path == SCRATCH:

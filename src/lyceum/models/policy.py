@@ -5,13 +5,14 @@ There is no model class of our own: the weights, layers and files are transforme
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from jaxtyping import Float, Int
 
 from lyceum.core.forest import Forest
+from lyceum.core.types import FrozenName, Reduction
 from lyceum.models.chat import check_text
 from lyceum.models.renderer import Renderer
 from lyceum.models.tree_attention import Plan, TreePlan, take_over
@@ -21,6 +22,10 @@ from lyceum.utils.terminal import quoted
 
 _LOGIT_ELEMENTS = 1 << 24
 """Maximum (token, vocabulary) logits held at once: 64 MiB in float32."""
+_REDUCED_PIECES = 8
+"""With reductions, pieces are this many times smaller: those hold several tensors of their logits' size."""
+LOGPROB, ENTROPY = "logprob", "entropy"
+"""Names of the outputs that are not reductions'."""
 _ATTENTION = {"full_attention", "sliding_attention"}
 
 
@@ -161,12 +166,31 @@ def forest_plan(forest: Forest) -> TreePlan:
 
 
 @dataclass(frozen=True)
+class Beside:
+    """A frozen model over the same tokens as the policy: what its logits of them are made of.
+
+    Attributes:
+        before: hidden state before each token.
+        head: hidden states -> logits.
+    """
+
+    before: Float[Tensor, "k other_width"]
+    head: Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
 class TokenOutputs:
-    """The learner's outputs for chosen tokens: (k,) each, None where not requested."""
+    """The learner's outputs for chosen tokens.
+
+    Attributes:
+        logprob: (k,) nats.
+        entropy: (k,) nats; None where not requested.
+        columns: results of the reductions by name, (k,) or (k, n).
+    """
 
     logprob: Tensor
     entropy: Tensor | None = None
-    logits: Tensor | None = None
+    columns: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 def token_outputs(
@@ -176,7 +200,8 @@ def token_outputs(
     *,
     temperature: float = 1.0,
     entropy: bool = False,
-    logits: bool = False,
+    reductions: Sequence[Reduction] = (),
+    frozen: Mapping[FrozenName, Beside] | None = None,
 ) -> TokenOutputs:
     """Log-probability (nats) of each token, and other requested outputs, from the hidden state before it.
 
@@ -184,27 +209,49 @@ def token_outputs(
         entropy_i = logsumexp(z_i) - sum_v p_i[v] z_i[v]
 
     The logits of all tokens are never held at once: they are computed in chunks, and again in the backward pass.
+
+    Args:
+        reductions: what else is made of the logits, see :class:`~lyceum.core.types.Reduction`.
+        frozen: the models that the reductions read beside the policy, over the same tokens.
+    Raises:
+        ValueError: two reductions give the same name.
     """
+    frozen = frozen or {}
 
-    def piece(hidden: Tensor, target: Tensor) -> tuple[Tensor, ...]:
-        z = policy.head(hidden)
-        z = z if temperature == 1.0 else z / temperature
+    def scaled(z: Tensor) -> Tensor:
+        return z if temperature == 1.0 else z / temperature
+
+    def piece(hidden: Tensor, target: Tensor, beside: Mapping[FrozenName, Tensor]) -> dict[str, Tensor]:
+        z = scaled(policy.head(hidden))
         total = torch.logsumexp(z, dim=-1)
-        out = (z.gather(1, target[:, None]).squeeze(1) - total,)
+        out = {LOGPROB: z.gather(1, target[:, None]).squeeze(1) - total}
         if entropy:
-            out += (total - (torch.softmax(z, dim=-1) * z).sum(-1),)
-        return out + ((z,) if logits else ())
+            out[ENTROPY] = total - (torch.softmax(z, dim=-1) * z).sum(-1)
+        if reductions:
+            with torch.no_grad():
+                others: dict[FrozenName, Tensor] = {name: scaled(frozen[name].head(h)) for name, h in beside.items()}
+            # Output layers are padded to round sizes, which differ among models of one vocabulary.
+            width = min(x.shape[1] for x in (z, *others.values()))
+            for reduction in reductions:
+                read: dict[FrozenName, Tensor] = {name: others[name][:, :width] for name in reduction.models}
+                found = reduction(z[:, :width], target, read)
+                if twice := out.keys() & found.keys():
+                    raise ValueError(f"two reductions give {sorted(twice)}; allowed: names of their own")
+                out |= found
+        return out
 
-    size = max(1, _LOGIT_ELEMENTS // policy.output.weight.shape[0])
-    if len(token) <= size or logits:
-        parts = [piece(before, token)]
+    held = _LOGIT_ELEMENTS // _REDUCED_PIECES if reductions else _LOGIT_ELEMENTS
+    size = max(1, held // policy.output.weight.shape[0])
+    if len(token) <= size:
+        parts = [piece(before, token, {name: model.before for name, model in frozen.items()})]
     else:
         from torch.utils.checkpoint import checkpoint
 
         recompute = torch.is_grad_enabled()
-        parts = [
-            checkpoint(piece, h, t, use_reentrant=False) if recompute else piece(h, t)
-            for h, t in zip(before.split(size), token.split(size), strict=True)
-        ]
-    joined = [torch.cat(column) for column in zip(*parts, strict=True)]
-    return TokenOutputs(joined[0], entropy=joined[1] if entropy else None, logits=joined[-1] if logits else None)
+        parts: list[dict[str, Tensor]] = []
+        for n, (h, t) in enumerate(zip(before.split(size), token.split(size), strict=True)):
+            beside: dict[FrozenName, Tensor] = {name: model.before.split(size)[n] for name, model in frozen.items()}
+            part = checkpoint(piece, h, t, beside, use_reentrant=False) if recompute else piece(h, t, beside)
+            parts.append(cast(dict[str, Tensor], part))
+    joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    return TokenOutputs(joined.pop(LOGPROB), joined.pop(ENTROPY, None), joined)

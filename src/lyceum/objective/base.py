@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from lyceum.core.component import Stateless
 from lyceum.core.forest import Forest
 from lyceum.core.settings import Composition, ObjectiveSettings
-from lyceum.core.types import Batch, Credited, Metrics, Objective, Origin, StepPlan
+from lyceum.core.types import Batch, Credited, Metrics, Objective, Origin, Reduction, StepPlan
 from lyceum.objective._importance import ImportanceCorrection, importance_weight
 from lyceum.objective._value import value_loss
 from lyceum.objective.kl import LOG_RATIO_LIMIT, KLPenalty, kl_estimate
@@ -101,12 +101,14 @@ class BaseObjective(Stateless):
         *,
         columns: frozenset[str] = frozenset(),
         needs: frozenset[str] = frozenset(),
+        reductions: tuple[Reduction, ...] = (),
         origins: tuple[Origin, ...] = (Origin.POLICY,),
         skips: bool,
     ) -> None:
         self.aggregate: Aggregate = aggregate
         self.constant = constant
-        self.columns, self.needs, self.origins, self.skips = columns, needs, origins, skips
+        self.columns, self.needs, self.reductions = columns, needs, reductions
+        self.origins, self.skips = origins, skips
 
     def plan(self, forest: Forest, credited: Credited, updates: Sequence[Int[Tensor, " r"]]) -> StepPlan:
         mask = forest.trainable(forest.rows(), self.origins)
@@ -133,6 +135,7 @@ class PolicyObjective(BaseObjective):
         surrogate: Surrogate,
         *,
         needs: frozenset[str] = frozenset(),
+        reductions: tuple[Reduction, ...] = (),
         origins: tuple[Origin, ...] = (Origin.POLICY,),
     ) -> None:
         self.terms = terms
@@ -143,9 +146,10 @@ class PolicyObjective(BaseObjective):
             terms.constant,
             columns=terms.columns,
             needs=terms.needs | needs | ({"old_logprob"} if corrected else frozenset()),
+            reductions=reductions,
             origins=origins,
-            # Those terms have a gradient whatever the row's advantage is, so that no row may be skipped.
-            skips=not (terms.columns | terms.needs),
+            # Those have a gradient whatever the row's advantage is, so that no row may be skipped.
+            skips=not (terms.columns or terms.needs or reductions),
         )
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Metrics]:
@@ -192,9 +196,10 @@ def policy_objective(
     surrogate: Surrogate,
     *,
     needs: frozenset[str] = frozenset(),
+    reductions: tuple[Reduction, ...] = (),
     origins: tuple[Origin, ...] = (Origin.POLICY,),
 ) -> Objective:
-    return PolicyObjective(terms, surrogate, needs=needs, origins=origins)
+    return PolicyObjective(terms, surrogate, needs=needs, reductions=reductions, origins=origins)
 
 
 def terms_beside(terms: Terms, batch: Batch, metrics: Metrics) -> Float[Tensor, "R L"]:
@@ -229,7 +234,7 @@ def _given(column: Tensor | None, name: str, key: str) -> Tensor:
 
 
 def clean(batch: Batch) -> Batch:
-    """The batch with 0 outside the mask, in every (R, L) field.
+    """The batch with 0 outside the mask, in every (R, L) field and every column.
 
     Entries there are undefined and may be nan; a sum over the masked loss alone would still have a nan gradient, since
     the gradient of a product with 0 is 0 * nan.
@@ -237,6 +242,9 @@ def clean(batch: Batch) -> Batch:
 
     def kept(x: Tensor | None) -> Tensor | None:
         return None if x is None else torch.where(batch.mask, x, 0)
+
+    def all_kept(x: Tensor) -> Tensor:
+        return torch.where(batch.mask.view(*batch.mask.shape, *(1 for _ in x.shape[2:])), x, 0)
 
     columns = ("reference_logprob", "entropy", "value", "old_value", "value_target")
     return replace(
@@ -247,6 +255,7 @@ def clean(batch: Batch) -> Batch:
         old_logprob=torch.where(batch.mask, batch.old_logprob, 0),
         behaviour_logprob=torch.where(batch.mask, batch.behaviour_logprob, 0),
         **{name: kept(getattr(batch, name)) for name in columns},
+        columns={name: all_kept(x) for name, x in batch.columns.items()},
     )
 
 

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from lyceum.core.component import Component, Tokens, of_kind, require_keys, slot
 from lyceum.core.forest import Forest, build_forest
 from lyceum.core.settings import (
+    Composition,
     CreditSettings,
     CurriculumSettings,
     EngineSettings,
@@ -24,10 +25,12 @@ from lyceum.core.settings import (
 )
 from lyceum.core.tree import Tree
 from lyceum.core.types import Credited, Learner, Stateful, StepMetrics
+from lyceum.models.frozen import TeacherSettings
 from lyceum.stages._metrics import has_gradient, mean_abs_advantage, mean_solved, rollout_metrics
 from lyceum.stages._sampling import Sampler
 from lyceum.stages._stopping import Ending, Until
 from lyceum.stages.session import Session
+from lyceum.utils.terminal import quoted
 
 
 class Collect(Component):
@@ -94,6 +97,8 @@ class Online(StageSettings):
     """From outcomes to advantages."""
     objective: Annotated[ObjectiveSettings, slot("objective", "ppo-clip")] = of_kind("ppo-clip")
     """The loss."""
+    teacher: TeacherSettings | None = None
+    """Frozen model to learn from, for objectives and credits that read one: its path, or path and dtype."""
     learner: Annotated[LearnerSettings, slot("learner", "local")] = of_kind("local")
     """How weights are updated."""
     engine: Annotated[EngineSettings, slot("engine", "embedded")] = of_kind("embedded")
@@ -101,6 +106,16 @@ class Online(StageSettings):
 
     def in_words(self) -> list[str]:
         return [f"{self.steps} steps of {self.tasks_per_step} tasks"]
+
+    def check(self, stage: Composition) -> list[str]:
+        lines = super().check(stage)
+        read = self.objective.reads_teacher or self.credit.reads_teacher
+        kinds = f"objective.kind '{self.objective.kind}' and credit.kind '{self.credit.kind}'"
+        if read and self.teacher is None:
+            lines.append(f"teacher: got none, but {kinds} learn from one; allowed: a folder such as runs/NAME/model")
+        if self.teacher is not None and not read:
+            lines.append(f"teacher: got {quoted(self.teacher.path)}, which neither of {kinds} reads; allowed: none")
+        return lines
 
     def with_budget(self, tokens: int, *, keep_steps: bool) -> Self:
         steps = self.steps
@@ -137,8 +152,11 @@ class OnlineRun:
         self.steps, self.step = settings.steps, 0
         self.objective, self.credit = settings.objective.build(), settings.credit.build()
         self.columns = self.objective.columns | self.credit.needs
-        needs = self.columns | self.objective.needs | self.credit.measures
-        self.learner = settings.learner.build(session.policy, total_steps=settings.steps, needs=needs)
+        frozen = frozenset(name for reduction in self.objective.reductions for name in reduction.models)
+        needs = self.columns | self.objective.needs | self.credit.measures | frozen
+        self.learner = settings.learner.build(
+            session.policy, total_steps=settings.steps, needs=needs, teacher=settings.teacher
+        )
         self.sampler = Sampler(settings, session)
         self.engine = self.sampler.engine
         self.ending = Ending(settings.until)
@@ -220,11 +238,13 @@ class OnlineRun:
         session.trees(self.step, trees, dropped, forest=forest)
 
     def has_signal(self, forest: Forest, credited: Credited | None) -> bool:
-        """Whether the step had a learning signal: a non-zero advantage on a trained token.
+        """Whether the step had a learning signal: a teacher, or a non-zero advantage on a trained token.
 
         Credit without a baseline has non-zero advantages even if all rewards have been equal: that is no signal.
         """
         counts = self.session.counts
+        if credited is not None and self.settings.teacher is not None:
+            return True
         if credited is None or counts.lowest_reward == counts.highest_reward:
             return False
         trained = forest.trainable(forest.rows(), self.objective.origins)

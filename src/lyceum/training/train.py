@@ -10,6 +10,7 @@ from lyceum.core.tree import Tree
 from lyceum.core.types import StageRun, TaskSource
 from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.evaluation.held_out import EvaluationResult, Evaluator, first_tasks
+from lyceum.models.frozen import check_teacher
 from lyceum.models.limits import context_of
 from lyceum.models.load import load_policy, load_tokenizer, save_policy
 from lyceum.models.prompts import check_prompts
@@ -109,6 +110,9 @@ def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:
     for stage in recipe.stages:
         stage.check_tasks(source)
     tokenizer = load_tokenizer(recipe.model)
+    for stage in recipe.stages:
+        if (teacher := stage.composition().teacher) is not None:
+            check_teacher(teacher, tokenizer)
     limit = context_of(recipe.model, tokenizer)
     check_prompts("tasks", source, tokenizer, limit)
     if recipe.evaluate.n:

@@ -1,0 +1,191 @@
+"""Models that stay as they are while the policy learns: the reference (the policy as the stage began), a teacher."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Literal, Protocol
+
+from pydantic import model_validator
+
+from lyceum.core.component import PathText, Settings
+from lyceum.core.types import FrozenName
+from lyceum.models.load import ModelSettings, check_weights, load_policy, read_tokenizer
+from lyceum.models.policy import Policy
+from lyceum.utils.errors import RecipeError
+from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
+from lyceum.utils.terminal import quoted
+
+
+class TeacherSettings(Settings):
+    """A frozen model of the policy's own vocabulary, to learn from."""
+
+    path: PathText
+    """``base`` (the small model in this package), a folder such as ``runs/NAME/model``, a hub name, a .gguf file."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Data type of its weights."""
+    allow_missing_weights: tuple[str, ...] = ()
+    """Names of weights that its files may lack, ``*`` matches anything: initialised randomly. Others are refused."""
+    allow_unused_weights: tuple[str, ...] = ()
+    """Names of weights in its files that it may have no place for. Others are refused."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare_path(cls, value: Any) -> Any:
+        return {"path": value} if isinstance(value, str) else value
+
+    def model(self, device: str) -> ModelSettings:
+        """The same as settings of a model to load."""
+        return ModelSettings(**self.model_dump(), device="cuda" if device == "cuda" else "cpu")
+
+
+class FrozenModel(Protocol):
+    """A frozen model as the learner uses it, under ``torch.no_grad``."""
+
+    def loaded(self) -> AbstractContextManager[Policy]:
+        """The model, to be forwarded inside the context only: its weights may be the policy's own, exchanged."""
+        ...
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Logits of its hidden states; outside the context too, in a backward pass."""
+        ...
+
+    def state(self) -> Any:
+        """Its weights, where a resumed run cannot make them again; else None."""
+        ...
+
+    def load_state(self, state: Any) -> None: ...
+
+
+class FrozenCopy:
+    """A model of its own: a copy of the policy, whose weights are saved, or a teacher, which is read again."""
+
+    def __init__(self, policy: Policy, *, saved: bool) -> None:
+        policy.module.requires_grad_(False)
+        self.policy, self.saved = policy, saved
+
+    def loaded(self) -> AbstractContextManager[Policy]:
+        return nullcontext(self.policy)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        return self.policy.head(hidden)
+
+    def state(self) -> Any:
+        return self.policy.module.state_dict() if self.saved else None
+
+    def load_state(self, state: Any) -> None:
+        if self.saved:
+            self.policy.module.load_state_dict(state)
+
+
+class FrozenAdapters:
+    """The policy with the adapters that it had when this was made, which are all that training changes.
+
+    An earlier stage may have trained them: the reference is not the model without adapters.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.adapters = [p.detach().clone() for p in self._current()]
+        self.output = self._output()
+
+    def _current(self) -> list[nn.Parameter]:
+        return [p for p in self.policy.module.parameters() if p.requires_grad]
+
+    def _output(self) -> nn.Module:
+        """The output layer as it is now: the policy's own, which has no adapters unless they are asked for by name."""
+        output = self.policy.output
+        if not any(p.requires_grad for p in output.parameters()):
+            return output
+        return copy.deepcopy(output).requires_grad_(False)
+
+    @contextmanager
+    def loaded(self) -> Iterator[Policy]:
+        now = [p.detach().clone() for p in self._current()]
+        copy_values(self.adapters, self._current())
+        try:
+            yield self.policy
+        finally:
+            copy_values(now, self._current())
+
+    def head(self, hidden: Tensor) -> Tensor:
+        return self.policy.head(hidden, self.output)
+
+    def state(self) -> Any:
+        return self.adapters
+
+    def load_state(self, state: Any) -> None:
+        copy_values(state, self.adapters)
+        with self.loaded():
+            self.output = self._output()
+
+
+def freeze(
+    policy: Policy, names: frozenset[FrozenName], teacher: TeacherSettings | None
+) -> dict[FrozenName, FrozenModel]:
+    """The frozen models of these names; the reference is the policy as it is now.
+
+    Raises:
+        ValueError: a teacher is needed and there are no settings of one.
+        RecipeError: the teacher cannot be loaded.
+    """
+    models: dict[FrozenName, FrozenModel] = {}
+    if "reference" in names and policy.adapters:
+        models["reference"] = FrozenAdapters(policy)
+    elif "reference" in names:
+        models["reference"] = FrozenCopy(Policy(copy.deepcopy(policy.module), policy.tokenizer), saved=True)
+    if "teacher" in names:
+        if teacher is None:
+            raise ValueError("a teacher is needed, and the stage has no settings of one")
+        models["teacher"] = FrozenCopy(load_teacher(teacher, policy), saved=False)
+    return models
+
+
+def load_teacher(teacher: TeacherSettings, policy: Policy) -> Policy:
+    """A teacher on the policy's device, with the policy's own tokenizer.
+
+    Raises:
+        RecipeError: it cannot be loaded.
+    """
+    with _its_own_key():
+        return load_policy(teacher.model(policy.device.type), tokenizer=policy.tokenizer)
+
+
+def check_teacher(teacher: TeacherSettings, tokenizer: transformers.PreTrainedTokenizerBase) -> None:
+    """Refuse a teacher that cannot be loaded, or whose tokens are others than the policy's, before a model is loaded.
+
+    Args:
+        tokenizer: the policy's.
+    Raises:
+        RecipeError: as above.
+    """
+    settings = teacher.model("cpu")
+    with _its_own_key():
+        its_own = read_tokenizer(settings).get_vocab()
+        check_weights(settings)
+    policys = tokenizer.get_vocab()
+    if its_own != policys:
+        token = min((its_own.items() ^ policys.items()), key=lambda item: (item[1], item[0]))[0]
+        raise RecipeError(
+            f"teacher.path: got {quoted(teacher.path)}, whose vocabulary is not the model's: {len(its_own)} tokens and "
+            f"{len(policys)}, token {quoted(token)} is {its_own.get(token)} and {policys.get(token)}; "
+            "allowed: a model with the same tokenizer"
+        )
+
+
+@contextmanager
+def _its_own_key() -> Iterator[None]:
+    """Errors inside name the keys of ``teacher``, not those of ``model``."""
+    try:
+        yield
+    except RecipeError as error:
+        raise RecipeError([re.sub(r"^model\b", "teacher", line) for line in error.lines]) from error
+
+
+def copy_values(values: Sequence[Tensor], into: Sequence[Tensor]) -> None:
+    """Overwrite tensors in place, without gradient."""
+    with torch.no_grad():
+        for place, value in zip(into, values, strict=True):
+            place.copy_(value)
