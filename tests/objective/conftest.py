@@ -6,6 +6,15 @@ import torch
 from lyceum.core.types import Batch, Origin
 from lyceum.objective.base import aggregate_weights
 
+OTHERS = {
+    "mean_logprob": -1.0,
+    "old_mean_logprob": -1.0,
+    "teacher_divergence": 0.0,
+    "teacher_compared_mass": 1.0,
+    "relative_entropy": 0.0,
+}
+"""Columns that an objective has from its reductions or its credit."""
+
 
 @pytest.fixture(scope="session")
 def batch_of():
@@ -15,7 +24,9 @@ def batch_of():
         mask = torch.tensor(mask, dtype=torch.bool)
         plain = {"advantage": 1.0, "logprob": -1.0, "old_logprob": -1.0, "behaviour_logprob": -1.0}
         given = {name: torch.full(mask.shape, x, dtype=torch.float64) for name, x in plain.items()}
-        others = {name: columns.pop(name) for name in [*columns] if name not in {f.name for f in fields(Batch)}}
+        named = {f.name for f in fields(Batch)}
+        others = {name: torch.full(mask.shape, x, dtype=torch.float64) for name, x in OTHERS.items()}
+        others |= {name: columns.pop(name) for name in [*columns] if name not in named}
         origin = torch.as_tensor(columns.pop("origin", int(Origin.POLICY))).expand(mask.shape)
         given |= {name: torch.as_tensor(x, dtype=torch.float64) for name, x in columns.items()}
         given["logprob"] = given["logprob"].detach().clone().requires_grad_()

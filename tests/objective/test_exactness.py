@@ -42,16 +42,20 @@ def _cases():
 CASES = list(_cases())
 COLUMNS = ("advantage", "old_logprob", "behaviour_logprob", "reference_logprob", "entropy", "value", "old_value")
 
+OTHERS = ("mean_logprob", "old_mean_logprob", "teacher_divergence", "teacher_compared_mass", "relative_entropy")
+
 
 def random_batch(batch_of, objective, mask, seed):
     generator = torch.Generator().manual_seed(seed)
     noise = {name: torch.randn(len(mask), len(mask[0]), generator=generator).double() * 0.5 for name in COLUMNS}
+    others = {name: torch.rand(len(mask), len(mask[0]), generator=generator).double() for name in OTHERS}
     return batch_of(
         mask,
         objective.aggregate,
         objective.constant,
         logprob=-1 + 0.3 * torch.randn(len(mask), len(mask[0]), generator=generator).double(),
         value_target=noise["value"].flip(0),
+        **others,
         **{name: x - 1 if "logprob" in name else x for name, x in noise.items()},
     )
 

@@ -529,11 +529,14 @@ class Credited:
         advantage: of each row's tokens, without unit.
         value_target: target of the value head before each token, in the reward's unit; None without one.
         metrics: what it compared and how often, logged as ``credit/NAME``.
+        columns: what else the objective is to know of each token, by name, computed over the whole step:
+            ``Batch.columns``.
     """
 
     advantage: Float[Tensor, "R L"]
     value_target: Float[Tensor, "R L"] | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+    columns: Mapping[str, Float[Tensor, "R L"]] = field(default_factory=dict)
 
 
 class Credit(Stateful, Protocol):
@@ -600,7 +603,7 @@ class Batch:
         couple, label, thresholds: of the :class:`StepPlan`; whole couples.
         columns: all others by name: results of the objective's reductions under the current weights, with gradient;
             ``MODEL_NAME`` for those of another model, without: ``old_`` (weights at the start of the step; where it has
-            one update, the detached current result), ``reference_``, ``teacher_``.
+            one update, the detached current result), ``reference_``, ``teacher_``; and the credit's.
     """
 
     mask: Bool[Tensor, "R L"]

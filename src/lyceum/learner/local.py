@@ -431,7 +431,7 @@ class LocalLearner:
             couple=of_rows(plan.couple),
             label=of_rows(plan.label),
             thresholds=plan.thresholds,
-            columns={**out.columns, **old, **others},
+            columns={**out.columns, **old, **others, **{name: cut(x) for name, x in credited.columns.items()}},
         )
 
     @property
