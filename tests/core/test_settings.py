@@ -7,11 +7,12 @@ import pytest
 from lyceum.core import component
 from lyceum.core import settings as slots
 from lyceum.core.component import Component, kinds
-from lyceum.core.settings import Composition
+from lyceum.core.settings import Composition, EngineSettings
 from lyceum.recipe.schema import load_recipe
 from lyceum.rollout.flat import Flat
 from lyceum.stages.online import Online
 from lyceum.utils.errors import RecipeError
+from lyceum.value.likelihood import Likelihood
 
 SLOTS = {
     base.slot: base
@@ -36,6 +37,30 @@ def test_a_plug_in_that_does_not_is_refused_by_name(monkeypatch):
         load_recipe("grpo", ["credit=bare"])
     with pytest.raises(RecipeError, match=line):
         load_recipe("grpo", [("credit", Bare())])
+
+
+def test_what_an_engine_does_not_give_is_refused_by_the_name_of_who_reads_it(monkeypatch):
+    monkeypatch.setitem(component._registry, "engine", dict(kinds("engine")))
+
+    class TokensAlone(EngineSettings):
+        kind: Literal["tokens-alone"] = "tokens-alone"
+
+        @property
+        def offers(self):
+            return frozenset()
+
+        def build(self, policy):
+            raise AssertionError("built")
+
+    assert TokensAlone().check(Composition(rollout=Flat())) == []
+    (line,) = TokensAlone().check(Composition(rollout=Flat(), value=Likelihood()))
+    assert line.startswith(
+        "engine: got 'tokens-alone', which as set gives no model_logprob, and value.kind 'likelihood' reads it"
+    )
+    steps = {"kind": "mcts", "step": {"by": "entropy"}}  # read by a setting inside of the rollout
+    with pytest.raises(RecipeError, match=r"gives no model_logprob, and rollout\.kind 'mcts' reads it"):
+        load_recipe("grpo", ["engine=tokens-alone", ("rollout", steps)])
+    assert load_recipe("grpo", ["engine=tokens-alone"]).evaluation_engine == TokensAlone()
 
 
 def test_a_component_asks_those_that_it_holds():

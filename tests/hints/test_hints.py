@@ -302,7 +302,8 @@ def test_a_local_model_writes_through_the_embedded_engine(data, tmp_path, monkey
 
     monkeypatch.setattr(Policy, "decode", ladder)  # untrained, it writes letters
     output = tmp_path / "hints.jsonl"
-    found = write_hints(data, ["tasks.limit=2"], model=model, output=output, max_tokens=5, progress="silent")
+    keys = ["tasks.limit=2", "engine.max_sequences=1"]
+    found = write_hints(data, keys, model=model, output=output, max_tokens=5, progress="silent")
     assert (found.written, found.hints) == (2, 10)
     assert all(0 < tokens <= 5 for tokens in decoded)
 

@@ -108,14 +108,14 @@ def test_every_rollout_finds_the_candidates_asked_for_and_is_charged_for_all_it_
         happened.append("chosen")
         return best(candidates)
 
-    monkeypatch.setattr("lyceum.test_time.run.EmbeddedEngine", Engine)
     monkeypatch.setattr("lyceum.test_time.run.CHOICES", {"best": choose})
     source = kinds("tasks")["chain"]().build("heldout", 0)
     strategy = Strategy(rollout=kind, choose="best")
     rollout = strategy.sized(4, Sampling(max_completion_tokens=10))
 
     async def searched():
-        grown = await grow(rollout, POLICY, [source[i] for i in range(5)], Valued(valued, reads=True), seed=0)
+        tasks = [source[i] for i in range(5)]
+        grown = await grow(rollout, POLICY, Engine(POLICY), tasks, Valued(valued, reads=True), seed=0)
         assert happened == []
         return await measure(strategy, 4, grown, graded, {})
 
@@ -169,7 +169,7 @@ def test_a_value_model_is_asked_about_each_path_once_and_charged_for_what_it_rea
         return [Grade(1.0, True) for _ in leaves]
 
     async def both():
-        grown = await grow(rollout, POLICY, tasks, Valued(Counting(1.0), reads=True), seed=0)
+        grown = await grow(rollout, POLICY, EmbeddedEngine(POLICY), tasks, Valued(Counting(1.0), reads=True), seed=0)
         first, _ = await measure(by_value, 3, grown, right, {})
         again, _ = await measure(by_value, 3, grown, right, {})
         votes, _ = await measure(by_votes, 3, grown, right, {})

@@ -211,7 +211,7 @@ def on_equal_terms(recipes: Sequence[Recipe]) -> list[Recipe]:
     if not evaluation.every and any(stage.composition().max_tokens for stage in first.stages):
         every = 10  # the number of steps is not known then
     sampling = evaluation.sampling or first.stages[-1].sampling
-    same = evaluation.model_copy(update={"sampling": sampling, "every": every})
+    same = evaluation.model_copy(update={"sampling": sampling, "every": every, "engine": first.evaluation_engine})
     return [recipe.model_copy(update={"evaluate": same}) for recipe in recipes]
 
 

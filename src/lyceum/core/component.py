@@ -31,7 +31,7 @@ from lyceum.utils.terminal import quoted
 
 if TYPE_CHECKING:
     from lyceum.core.settings import Composition
-    from lyceum.core.types import TaskSource
+    from lyceum.core.types import EngineOffer, TaskSource
 
 LARGEST = 1_000_000
 """Largest absolute value of an integer setting, unless the setting has a larger bound of its own."""
@@ -85,6 +85,12 @@ class Settings(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True, allow_inf_nan=False
     )
+
+    @property
+    def of_engine(self) -> frozenset[EngineOffer]:
+        """What it reads of the engine that not every engine offers; nested settings are included."""
+        nested = (each for _, value in self for each in (value if isinstance(value, tuple) else (value,)))
+        return frozenset[Any]().union(*(each.of_engine for each in nested if isinstance(each, Settings)))
 
     @field_validator("*", mode="before")
     @classmethod

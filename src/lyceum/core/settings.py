@@ -9,12 +9,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 from pydantic import Field
 
 from lyceum.core.component import Component
-from lyceum.core.types import Sampling
+from lyceum.core.types import EngineOffer, Sampling
 from lyceum.utils.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -185,8 +185,23 @@ class LearnerSettings(Component, slot="learner"):
 class EngineSettings(Component, slot="engine"):
     """What generates completions."""
 
+    @property
+    def offers(self) -> frozenset[EngineOffer]:
+        """What it gives beyond tokens; a stage or a search that reads more is refused."""
+        return frozenset(get_args(EngineOffer))
+
+    def check(self, stage: Composition) -> list[str]:
+        return super().check(stage) + [
+            f"engine: got {self.kind!r}, which as set gives no {offer}, and {part.slot}.kind {part.kind!r} reads it; "
+            "allowed: an engine that gives it, such as 'embedded'"
+            for part in stage.components()
+            for offer in sorted(part.of_engine - self.offers)
+        ]
+
     @abstractmethod
-    def build(self, policy: Policy) -> Engine: ...
+    def build(self, policy: Policy) -> Engine:
+        """An engine that serves the policy's weights as they are now. It may share memory with engines built before,
+        which then serve nothing until they are loaded again."""
 
 
 class TracesSettings(Component, slot="traces"):
@@ -227,6 +242,13 @@ class Composition:
     credit: CreditSettings | None = None
     objective: ObjectiveSettings | None = None
     teacher: TeacherSettings | None = None
+    engine: EngineSettings | None = None
+
+    def components(self) -> list[Component]:
+        """All of them, in the order of the fields."""
+        held = [getattr(self, field.name) for field in fields(self)]
+        listed = [part for value in held for part in (value if isinstance(value, tuple) else (value,))]
+        return [part for part in listed if isinstance(part, Component)]
 
     @property
     def trajectories(self) -> int | None:
@@ -247,6 +269,7 @@ class StageSettings(Component, slot="stages"):
     if TYPE_CHECKING:  # each stage has its own defaults and docstrings for these
         steps: int = 1
         learner: LearnerSettings
+        engine: EngineSettings
 
     def composition(self, reward: tuple[RewardSettings, ...] = ()) -> Composition:
         """The stage's components and limits: those of its fields that ``Composition`` has too.

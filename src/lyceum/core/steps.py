@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from lyceum.core.component import Settings
 from lyceum.core.settings import Composition
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Context, Sampling
+from lyceum.core.types import Context, EngineOffer, Sampling
 from lyceum.utils.seeds import counter_seed
 from lyceum.utils.stop_strings import ends_in_new
 
@@ -52,6 +52,10 @@ class Steps(Settings):
         if "" in self.markers:
             raise ValueError("markers: got an empty text; allowed: texts with at least one character")
         return self
+
+    @property
+    def of_engine(self) -> frozenset[EngineOffer]:
+        return frozenset({"model_logprob"} if self.by == "entropy" else ())
 
     @property
     def separators(self) -> tuple[str, ...]:

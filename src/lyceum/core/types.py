@@ -307,6 +307,10 @@ class Request:
     written: int = 0
 
 
+EngineOffer = Literal["model_logprob", "score"]
+"""What an engine may give beyond tokens and ``behaviour_logprob``: ``Continuation.model_logprob``, ``Engine.score``."""
+
+
 @dataclass
 class Continuation:
     """Tokens that an engine drew.
@@ -314,7 +318,8 @@ class Continuation:
     Attributes:
         tokens: the drawn tokens, the one that ended it included.
         behaviour_logprob: nats, of the distribution really drawn from (after temperature and truncation).
-        model_logprob: nats, of the model's own distribution (temperature 1, no truncation).
+        model_logprob: nats, of the model's own distribution (temperature 1, no truncation); nan where the engine does
+            not offer it.
         version: of the weights each token was drawn under.
         finish: ``"stop"`` (end of sequence, stop token or stop string) or ``"length"`` (the limit came first).
     """
@@ -351,7 +356,11 @@ class Engine(Protocol):
         ...
 
     async def load(self, weights: nn.Module | Mapping[str, Tensor], version: int) -> None:
-        """Serve these weights from now on. In process ``weights`` is the module itself."""
+        """Serve these weights from now on. In process ``weights`` is the module itself.
+
+        An engine may read the module in place or hold a copy: it is loaded after every change, and before the first
+        request where the weights may have changed since it was built.
+        """
         ...
 
 

@@ -11,16 +11,24 @@ from typing import Any
 from pydantic import ValidationError
 
 from lyceum.core.component import MOST_SAMPLES, explain, kinds
+from lyceum.core.settings import Composition, EngineSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Sampling, Task, TaskSource
-from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.evaluation.held_out import EvaluationResult, Evaluator, first_tasks, results_of, why_nothing_graded
 from lyceum.evaluation.statistics import summarise
 from lyceum.models.limits import context_of
 from lyceum.models.load import BASE, SCRATCH, ModelSettings, check_model, load_policy, load_tokenizer
 from lyceum.models.policy import Policy
 from lyceum.models.prompts import check_prompts
-from lyceum.recipe.schema import Overrides, Recipe, apply_overrides, check_code, read_override, tasks_from_text
+from lyceum.recipe.schema import (
+    Overrides,
+    Recipe,
+    apply_overrides,
+    check_code,
+    check_evaluation_engine,
+    read_override,
+    tasks_from_text,
+)
 from lyceum.reward.base import Combined, allow_code, combine
 from lyceum.run.folder import recover
 from lyceum.run.outputs import check_output, input_paths
@@ -34,7 +42,7 @@ from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import to_json
 from lyceum.utils.progress import Progress
 
-KEYS = ("model", "tasks", "reward", "trust_code")
+KEYS = ("model", "tasks", "reward", "engine", "trust_code")
 """Keys of a recipe that apply here too, besides those of sampling."""
 
 MAX_TOKENS = 256
@@ -118,6 +126,7 @@ class Measurement:
         raw = _of_run(model) if isinstance(model, (str, Path)) else {"model": model}
         sampling = raw.pop("sampling", {"max_completion_tokens": MAX_TOKENS})
         evaluate = {"n": n, "samples": samples, "k": list(ks), "greedy": greedy, "sampling": sampling}
+        evaluate["engine"] = raw.pop("engine", "embedded")
         raw |= {"seed": seed, "evaluate": evaluate}
         if tasks is not None:
             # A run's reward for its own tasks need not fit others; the others' own reward does.
@@ -135,6 +144,8 @@ class Measurement:
             raise RecipeError(f"tasks: got none, and {model} is not a run with its own tasks; allowed: {known}")
         recipe = _validated(raw)
         check_code(recipe, typed)
+        if lines := check_evaluation_engine(recipe):
+            raise RecipeError(lines)
         source = recipe.tasks.build("heldout", seed)
         if not len(source):
             raise RecipeError("tasks: got an empty source; allowed: at least one task")
@@ -166,7 +177,8 @@ class Measurement:
                 done += 1
                 progress.step(done)
 
-            result = run_async(evaluator.evaluate(policy, EmbeddedEngine(policy), self.recipe.seed, finished))
+            engine = self.recipe.evaluation_engine.build(policy)
+            result = run_async(evaluator.evaluate(policy, engine, self.recipe.seed, finished))
         return Accuracy(self._metrics(result) | {"seconds": round(time.perf_counter() - began, 3)}, result.trees)
 
     def opened(self) -> tuple[Policy, Combined, list[Task]]:
@@ -183,6 +195,7 @@ class Measurement:
             "model": self.recipe.model.path if self.loaded is None else "a loaded model",
             "tasks_from": self.recipe.tasks.model_dump(mode="json"),
             "sampling": self.sampling.model_dump(mode="json"),
+            "engine": self.recipe.evaluation_engine.kind,
             "seed": self.recipe.seed,
         }
 
@@ -271,6 +284,20 @@ def model_settings(model: Any, keys: Mapping[str, Any]) -> ModelSettings:
     return _validated({"model": raw["model"]}).model
 
 
+def engine_settings(overrides: Overrides) -> EngineSettings:
+    """An engine's settings from ``engine=KIND`` and ``engine.KEY=value``; by default the embedded one.
+
+    Raises:
+        RecipeError: an unknown key, an invalid value, or an engine that is not installed.
+    """
+    raw: dict[str, Any] = {"evaluate": {"engine": "embedded"}}
+    apply_overrides(raw, [_placed(override) for override in overrides])
+    engine = _validated(raw).evaluation_engine
+    if lines := engine.check(Composition(engine=engine)):
+        raise RecipeError(lines)
+    return engine
+
+
 def _of_run(model: str | Path) -> dict[str, Any]:
     """What to evaluate: for a run's folder its model on its own tasks, for anything else the model alone."""
     folder = Path(model).expanduser()
@@ -289,10 +316,13 @@ def _of_run(model: str | Path) -> dict[str, Any]:
     dtype = (written.get("model") or {}).get("dtype", "float32")
     raw = {"model": {"path": str(folder / "model"), "dtype": dtype}}
     raw |= {"sampling": sampling} if sampling else {}
+    if (engine := evaluation.get("engine") or last.get("engine")) is not None:
+        raw["engine"] = engine
     raw |= known | ({"tasks": evaluation["tasks"]} if evaluation.get("tasks") else {})
     try:
         _validated(
-            {key: value for key, value in raw.items() if key != "sampling"} | {"evaluate": {"sampling": sampling}}
+            {key: value for key, value in raw.items() if key not in ("sampling", "engine")}
+            | {"evaluate": {"sampling": sampling, "engine": engine}}
         )
     except RecipeError as error:
         raise RecipeError(f"{folder / 'recipe.yaml'}: {line}" for line in error.lines) from error
@@ -309,7 +339,7 @@ def _placed(override: str | tuple[str, Any]) -> tuple[str, Any]:
     first = key.partition(".")[0]
     if first in Sampling.model_fields:
         return f"evaluate.sampling.{key}", value
-    if first == "sampling":
+    if first in ("sampling", "engine"):
         return f"evaluate.{key}", value
     if key == "model":
         raise RecipeError(f"model: got {value!r} as a key; allowed: the model's name before the keys, model.KEY")

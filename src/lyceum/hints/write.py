@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from lyceum.core.component import explain
 from lyceum.core.settings import TasksSettings
 from lyceum.core.types import Hint, Sampling, Task, TaskSource
-from lyceum.evaluation.measure import model_settings, whole
+from lyceum.evaluation.measure import engine_settings, model_settings, whole
 from lyceum.hints.ladders import TIERS, Nonsense, Settings, read_ladder, request_for, without_leaks
 from lyceum.hints.writers import EndpointWriter, EngineWriter, Writer, WriterError
 from lyceum.models.load import check_model
@@ -99,7 +99,7 @@ def write_hints(
 
     Args:
         tasks: as for :func:`lyceum.train`.
-        overrides: ``tasks.KEY=value`` and ``model.KEY=value``, as on the command line.
+        overrides: ``tasks.KEY=value``, ``model.KEY=value`` and ``engine.KEY=value``, as on the command line.
         output: a .jsonl file; each row is the task's own with the columns ``hints`` and ``hints_of``.
         model: a local one as for :func:`lyceum.train`; with an endpoint, the model's name there.
         endpoint: URL of an OpenAI-compatible server; its key is in the environment variable ``LYCEUM_API_KEY``.
@@ -277,10 +277,11 @@ def _source(tasks: Any, typed: Overrides, n: int | None) -> tuple[TasksSettings,
 
 
 def _typed(overrides: Overrides, endpoint: str | None) -> Overrides:
-    allowed = ("tasks.",) if endpoint is not None else ("tasks.", "model.")
+    allowed = ("tasks.",) if endpoint is not None else ("tasks.", "model.", "engine.")
     for override in overrides:
-        if not _key(override).startswith(allowed):
-            raise RecipeError(f"{_key(override)}: unknown key here; allowed: {', '.join(f'{a}KEY' for a in allowed)}")
+        key = _key(override)
+        if not key.startswith(allowed) and (key != "engine" or endpoint is not None):
+            raise RecipeError(f"{key}: unknown key here; allowed: {', '.join(f'{a}KEY' for a in allowed)}")
     return list(overrides)
 
 
@@ -296,7 +297,8 @@ def _writer(
     keys = {key.removeprefix("model."): value for key, value in pairs if key.startswith("model.")}
     settings = model_settings(model, keys)
     check_model(settings)
-    return EngineWriter(settings, sampling)
+    engine = engine_settings([pair for pair in pairs if pair[0].split(".")[0] == "engine"])
+    return EngineWriter(settings, sampling, engine)
 
 
 def _sampling(temperature: float, max_tokens: int, timeout_seconds: float) -> Sampling:

@@ -1,4 +1,4 @@
-"""Models that write hints: one behind an OpenAI-compatible endpoint, or a local one through the embedded engine."""
+"""Models that write hints: one behind an OpenAI-compatible endpoint, or a local one through an engine."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from lyceum.core.settings import EngineSettings
 from lyceum.core.types import Message, Request, Sampling
-from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.models.load import ModelSettings, load_policy
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.seeds import counter_seed
@@ -128,17 +128,17 @@ class EndpointWriter:
 
 
 class EngineWriter:
-    """A local model through the embedded engine, loaded when it is first used."""
+    """A local model through an engine, loaded when it is first used."""
 
-    def __init__(self, settings: ModelSettings, sampling: Sampling) -> None:
-        self.settings, self.sampling = settings, sampling
+    def __init__(self, settings: ModelSettings, sampling: Sampling, engine: EngineSettings) -> None:
+        self.settings, self.sampling, self.engine = settings, sampling, engine
         self.name = settings.path
         self._policy: Any = None
         self._engine: Any = None
 
     async def __aenter__(self) -> EngineWriter:
         self._policy = load_policy(self.settings)
-        self._engine = EmbeddedEngine(self._policy)
+        self._engine = self.engine.build(self._policy)
         return self
 
     async def __aexit__(

@@ -14,11 +14,12 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, field_validator
 
 from lyceum.core.component import MOST_SAMPLES, Component, PathText, Seed, Settings, explain, kinds, of_kind, slot
-from lyceum.core.settings import RewardSettings, StageSettings, TasksSettings
+from lyceum.core.settings import Composition, EngineSettings, RewardSettings, StageSettings, TasksSettings
 from lyceum.core.types import Sampling
 from lyceum.models.load import ModelSettings
 from lyceum.recipe.files import read_raw, recipe_names
 from lyceum.reward.base import named_code
+from lyceum.rollout.flat import Flat
 from lyceum.run.trackers import Tracker, missing
 from lyceum.utils.documents import DocumentError, read_yaml
 from lyceum.utils.errors import RecipeError, nearest
@@ -69,6 +70,9 @@ class Evaluation(Settings):
     """Values of k for pass@k and maj@k, at most ``samples``."""
     sampling: Sampling | None = None
     """Sampling settings; by default those of the last stage."""
+    engine: Annotated[EngineSettings, slot("engine", "embedded")] | None = None
+    """What samples before and after training; by default the engine of the last stage. During training the stage's own
+    engine does."""
     greedy: bool = True
     """Report the greedy completion's accuracy beside the samples'."""
     every: int = Field(default=0, ge=0)
@@ -154,6 +158,15 @@ class Recipe(Settings):
             raise ValueError(f"got {list(value)}, but {names} cannot be imported; pip install {names}, or leave it out")
         return value
 
+    @property
+    def evaluation_engine(self) -> EngineSettings:
+        """What evaluations before and after training, and commands without training, sample with."""
+        return self.evaluate.engine or self.stages[-1].engine
+
+    @property
+    def evaluation_sampling(self) -> Sampling:
+        return self.evaluate.sampling or self.stages[-1].sampling
+
     def resolved(self) -> dict[str, Any]:
         """Every default written out, as plain values."""
         return self.model_dump(mode="json")
@@ -199,14 +212,22 @@ def parse(raw: Mapping[str, Any]) -> Recipe:
         composition = stage.composition(recipe.reward)
         lines += [where + line for line in stage.check(composition)]
         lines += [line for part in composition.reward for line in part.check(composition)]
+    if recipe.stages and recipe.evaluate.n:
+        lines += check_evaluation_engine(recipe)
     if max(recipe.evaluate.k, default=1) > recipe.evaluate.samples:
         lines.append(
             f"evaluate.k: got {max(recipe.evaluate.k)} with evaluate.samples {recipe.evaluate.samples}; "
             "allowed: at most the number of samples"
         )
     if lines:
-        raise RecipeError(lines)
+        raise RecipeError(list(dict.fromkeys(lines)))
     return recipe
+
+
+def check_evaluation_engine(recipe: Recipe) -> list[str]:
+    """Lines that say why the engine cannot sample as the evaluation asks it to."""
+    flat = Flat(samples=recipe.evaluate.samples, sampling=recipe.evaluation_sampling)
+    return recipe.evaluation_engine.check(Composition(rollout=flat, engine=recipe.evaluation_engine))
 
 
 def apply_overrides(raw: dict[str, Any], overrides: Overrides) -> set[str]:

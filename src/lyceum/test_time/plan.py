@@ -72,7 +72,8 @@ class Plan:
     ) -> Plan:
         asked, rest = SearchRequest.of(strategies, sizes, value, tokens, overrides)
         measurement = Measurement.of(model, tasks, rest, k=(1,), n=n, samples=1, greedy=False, seed=seed, loaded=loaded)
-        composition = Composition(value=asked.value)
+        engine = measurement.recipe.evaluation_engine
+        composition = Composition(value=asked.value, engine=engine)
         if lines := asked.check(composition):
             raise RecipeError(lines)
         folder = None
@@ -102,6 +103,7 @@ class Plan:
                 lines += error.lines
                 continue
             lines += [f"{strategy.label}: {line}" for line in rollout.check(composition)]
+            lines += engine.check(replace(composition, rollout=rollout))
             planned = Planned(strategy, size, rollout, None)
             done = None if folder is None else folder.done(planned.name, planned.settings)
             cells.append(replace(planned, done=done))
@@ -155,7 +157,8 @@ class Plan:
                     value = Valued(values, reads=settings is None or settings.reads)
                     done = counter(progress, planned.name, before * len(tasks), len(tasks))
                     seed = self.measurement.recipe.seed
-                    grown[key] = await grow(planned.rollout, policy, tasks, value, seed=seed, done=done)
+                    engine = self.measurement.recipe.evaluation_engine.build(policy)
+                    grown[key] = await grow(planned.rollout, policy, engine, tasks, value, seed=seed, done=done)
                 progress.phase(f"grading {planned.name}")
                 cell, answers = await measure(planned.strategy, planned.size, grown[key], grader, planned.settings)
                 if note := planned.rollout.note(grown[key].trees):

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Grade, Grader, GradingContext, Task, ValueModel
-from lyceum.engine.embedded import EmbeddedEngine
+from lyceum.core.types import Engine, Grade, Grader, GradingContext, Task, ValueModel
 from lyceum.models.policy import Policy
 from lyceum.reward.extract import vote
 from lyceum.runtime.in_process import InProcess
@@ -86,6 +85,7 @@ async def unseen(task: Task, leaves: Sequence[Node], context: GradingContext) ->
 async def grow(
     rollout: Any,
     policy: Policy,
+    engine: Engine,
     tasks: Sequence[Task],
     value: Valued,
     *,
@@ -96,8 +96,8 @@ async def grow(
 
     Args:
         rollout: its settings.
+        engine: a new one: all that it computes is this search's cost.
     """
-    engine = EmbeddedEngine(policy)
     runtime = InProcess(policy, engine, unseen, seed=seed, value=value)
     began = time.perf_counter()
     trees = await runtime.run(tasks, rollout.build(), key="search", done=done)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+from lyceum.core.settings import EngineSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import StageRun, TaskSource
-from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.evaluation.held_out import EvaluationResult, Evaluator, first_tasks
 from lyceum.models.frozen import check_teacher
 from lyceum.models.limits import context_of
@@ -149,7 +149,7 @@ async def _train(
             await _evaluate_before(recipe, session)
         last = await _stages(recipe, session, found[1] if found else None)
         try:
-            await _evaluate_after(session)
+            await _evaluate_after(recipe, session)
         except Interrupted:
             session.first_step -= last.step  # back to the first step of the last stage, whose state is saved
             session.save(last.step, last.state_dict)
@@ -167,6 +167,8 @@ async def _stages(recipe: Recipe, session: Session, state: dict[str, Any] | None
         if state is not None:
             stage.load_state_dict(state["of_stage"])
             state = None
+            # An engine with a copy of the weights has those from before the checkpoint was read.
+            await stage.engine.load(session.policy.module, stage.engine.version)
         await stage.run()
         session.first_step += stage.step
         # A stage may end before its steps are done.
@@ -191,7 +193,7 @@ def _evaluator(recipe: Recipe, source: TaskSource, grader: Combined) -> Evaluato
     )
 
 
-async def _evaluate(session: Session) -> EvaluationResult | None:
+async def _evaluate(settings: EngineSettings, session: Session) -> EvaluationResult | None:
     """Evaluate held-out tasks under the current weights.
 
     Raises:
@@ -208,25 +210,25 @@ async def _evaluate(session: Session) -> EvaluationResult | None:
 
     with session.run.timed("evaluate"):
         count = session.counter("evaluating", len(evaluator.tasks) * (1 + evaluator.greedy))
-        result = await evaluator.evaluate(session.policy, EmbeddedEngine(session.policy), session.seed, done)
+        result = await evaluator.evaluate(session.policy, settings.build(session.policy), session.seed, done)
     session.say_ungraded(result.trees)
     return result
 
 
 async def _evaluate_before(recipe: Recipe, session: Session) -> None:
-    before = await _evaluate(session)
+    before = await _evaluate(recipe.evaluation_engine, session)
     if before is not None:
         session.run.summary({"before": before.metrics()})
         session.run.examples([_example(tree, "before") for tree in before.trees[:EXAMPLES]])
     session.run.summary({"recipe": recipe.label or recipe.name, "title": recipe.title, "seed": recipe.seed})
 
 
-async def _evaluate_after(session: Session) -> None:
+async def _evaluate_after(recipe: Recipe, session: Session) -> None:
     run = session.run
     with run.timed("save"):  # before anything else can fail
         save_policy(session.policy, run.model)
     run.keep()
-    after = await _evaluate(session)
+    after = await _evaluate(recipe.evaluation_engine, session)
     if after is not None:
         run.summary({"after": after.metrics()})
         known = {example["task_id"]: example for example in run.read_examples()}

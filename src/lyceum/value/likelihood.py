@@ -11,6 +11,7 @@ from pydantic import Field
 from lyceum.core.component import require_keys
 from lyceum.core.settings import ValueSettings
 from lyceum.core.tree import Node
+from lyceum.core.types import EngineOffer
 from lyceum.models.policy import Policy
 
 
@@ -27,6 +28,10 @@ class Likelihood(ValueSettings):
     length_power: float = Field(default=1.0, ge=0, le=1)
     """Length normalisation: the sum of log-probabilities is divided by the number of tokens to this power: 1 is the
     mean per token, 0 the whole path's likelihood; between them longer paths are favoured less than by the mean."""
+
+    @property
+    def of_engine(self) -> frozenset[EngineOffer]:
+        return frozenset({"model_logprob"})
 
     def build(self, policy: Policy, *, seed: int) -> PathLikelihood:
         return PathLikelihood(self.length_power)
