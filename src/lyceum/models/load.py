@@ -18,7 +18,7 @@ from lyceum.models.chat import check_template
 from lyceum.models.policy import Policy
 from lyceum.models.weights import Checkpoint, check_finite, check_folder
 from lyceum.utils.errors import RecipeError, nearest
-from lyceum.utils.lazy_imports import torch, transformers
+from lyceum.utils.lazy_imports import nn, peft, torch, transformers
 from lyceum.utils.library_messages import quiet, told_once
 from lyceum.utils.numbers import to_json
 
@@ -261,10 +261,13 @@ def save_policy(policy: Policy, folder: Path) -> None:
 
     Written atomically: the previous folder stays until the new one is complete.
     """
-    module = policy.causal
-    if policy.adapters:
-        module = cast(Any, copy.deepcopy(policy.module)).merge_and_unload()
+    module = merged(policy.module)
     save_module(module, policy.tokenizer, folder, adapter=cast(Any, policy.module) if policy.adapters else None)
+
+
+def merged(module: nn.Module) -> transformers.PreTrainedModel:
+    """The model without adapters: itself, or a copy into which they are merged."""
+    return cast(Any, copy.deepcopy(module).merge_and_unload() if isinstance(module, peft.PeftModel) else module)
 
 
 @quiet()

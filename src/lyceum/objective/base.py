@@ -167,15 +167,18 @@ class PolicyObjective(BaseObjective):
         how = self.terms.importance
         if how.mode == "none":
             return 1.0
+        corrected = self.terms.corrected(batch)
         weight = importance_weight(
             batch.old_logprob,
             batch.behaviour_logprob,
-            self.terms.corrected(batch),
+            corrected,
             how.level,
             how.mode,
             how.low,
             how.high,
         )
+        mismatch = (batch.old_logprob - batch.behaviour_logprob).abs()  # nats per token, of engine against learner
+        metrics["importance/mismatch"] = measured(mismatch, corrected)
         metrics["importance/weight"] = measured(weight, batch.mask)
         metrics["importance/dropped"] = measured(weight == 0, batch.mask)
         return weight

