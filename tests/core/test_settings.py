@@ -8,7 +8,9 @@ from lyceum.core import component
 from lyceum.core import settings as slots
 from lyceum.core.component import Component, kinds
 from lyceum.core.settings import Composition, EngineSettings
+from lyceum.core.steps import Steps
 from lyceum.recipe.schema import load_recipe
+from lyceum.rollout.beam import Beam
 from lyceum.rollout.flat import Flat
 from lyceum.stages.online import Online
 from lyceum.utils.errors import RecipeError
@@ -57,9 +59,11 @@ def test_what_an_engine_does_not_give_is_refused_by_the_name_of_who_reads_it(mon
     assert line.startswith(
         "engine: got 'tokens-alone', which as set gives no model_logprob, and value.kind 'likelihood' reads it"
     )
-    steps = {"kind": "mcts", "step": {"by": "entropy"}}  # read by a setting inside of the rollout
-    with pytest.raises(RecipeError, match=r"gives no model_logprob, and rollout\.kind 'mcts' reads it"):
-        load_recipe("grpo", ["engine=tokens-alone", ("rollout", steps)])
+    cut = Beam(step=Steps(by="entropy"))  # read by a setting inside of the rollout
+    assert "rollout.kind 'beam' reads it" in TokensAlone().check(Composition(rollout=cut))[0]
+    assert TokensAlone().check(Composition(rollout=Beam())) == []
+    with pytest.raises(RecipeError, match=r"gives no model_logprob, and rollout\.kind 'best-first' reads it"):
+        load_recipe("bfs-prover", ["engine=tokens-alone"])
     assert load_recipe("grpo", ["engine=tokens-alone"]).evaluation_engine == TokensAlone()
 
 

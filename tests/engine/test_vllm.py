@@ -99,9 +99,8 @@ def test_a_stage_that_reads_what_the_engine_leaves_out_is_refused_by_name(lenien
     (line,) = VllmConfig(model_logprob=False).check(reads)
     assert "engine: got 'vllm', which as set gives no model_logprob, and value.kind 'likelihood' reads it" in line
     assert VllmConfig(model_logprob=False).check(Composition(rollout=Flat())) == []
-    entropy = {"kind": "mcts", "step": {"by": "entropy"}}
-    with pytest.raises(RecipeError, match=r"gives no model_logprob, and rollout\.kind 'mcts' reads it"):
-        load_recipe("grpo", ["engine=vllm", "engine.model_logprob=false", ("rollout", entropy)])
+    with pytest.raises(RecipeError, match=r"gives no model_logprob, and rollout\.kind 'best-first' reads it"):
+        load_recipe("bfs-prover", ["engine=vllm", "engine.model_logprob=false"])
 
 
 def test_a_temperature_that_vllm_would_change_is_refused(lenient):

@@ -12,7 +12,7 @@ from pydantic import Field
 from lyceum.core.settings import Composition, RolloutSettings, Size
 from lyceum.core.steps import Grown, Steps, grow
 from lyceum.core.tree import Node, Tree, is_right
-from lyceum.core.types import Context, Rollout, Sampling
+from lyceum.core.types import Context, EngineOffer, Rollout, Sampling
 from lyceum.rollout._growth import at_most, extend_to_end
 from lyceum.utils.aio import gather
 
@@ -55,6 +55,10 @@ class BestFirst(RolloutSettings):
     max_nodes: int | None = Field(default=None, ge=1)
     """Maximum nodes per tree; null sets no bound beside the task's token budget. The last round may exceed it
     where ``step`` cuts draws into several nodes."""
+
+    @property
+    def of_engine(self) -> frozenset[EngineOffer]:
+        return frozenset({"model_logprob"})
 
     @property
     def size(self) -> Size:

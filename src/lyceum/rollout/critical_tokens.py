@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from lyceum.core.settings import RolloutSettings, Size
 from lyceum.core.steps import write_texts
 from lyceum.core.tree import Node
-from lyceum.core.types import Context, Origin, Rollout, Sampling
+from lyceum.core.types import Context, EngineOffer, Origin, Rollout, Sampling
 from lyceum.rollout._growth import affordable, at_most, by_counter, end_before, extend_to_end, model_logprobs, together
 
 
@@ -35,6 +35,10 @@ class CriticalTokens(RolloutSettings):
     """Whether a continuation's copied prefix is part of its prompt, as in the authors' code, or trained too."""
     sampling: Sampling = Sampling()
     """How tokens are sampled in both rounds."""
+
+    @property
+    def of_engine(self) -> frozenset[EngineOffer]:
+        return frozenset({"model_logprob"})
 
     @model_validator(mode="after")
     def _first_round_is_not_empty(self) -> CriticalTokens:

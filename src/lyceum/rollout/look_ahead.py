@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from lyceum.core.settings import RolloutSettings, Size
 from lyceum.core.steps import write_texts
 from lyceum.core.tree import Node
-from lyceum.core.types import Context, Rollout, Sampling
+from lyceum.core.types import Context, EngineOffer, Rollout, Sampling
 from lyceum.rollout._growth import at_most, edit_distance, end_before, extend_all, extend_to_end
 
 MATHEMATICAL = "+-*/\\<>=()[]{}_^&%$0123456789"
@@ -93,6 +93,10 @@ class LookAhead(RolloutSettings):
     """Draws of one token to find the runner-up; if none finds it, the branch does not open."""
     sampling: Sampling = Sampling()
     """How all other tokens are sampled."""
+
+    @property
+    def of_engine(self) -> frozenset[EngineOffer]:
+        return frozenset({"model_logprob"})
 
     @field_validator("look_aheads")
     @classmethod

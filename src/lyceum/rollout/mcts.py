@@ -11,7 +11,7 @@ from pydantic import Field
 from lyceum.core.settings import Composition, RolloutSettings, Size
 from lyceum.core.steps import Steps, grow
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Context, Rollout, Sampling
+from lyceum.core.types import Context, EngineOffer, Rollout, Sampling
 from lyceum.reward.extract import vote
 from lyceum.rollout._search_tree import (
     INCOMPLETE,
@@ -81,6 +81,10 @@ class MCTS(RolloutSettings):
     max_nodes: int | None = Field(default=None, ge=1)
     """Maximum nodes per tree; null sets no bound beside the task's token budget. The last draw may exceed it
     where ``step`` cuts draws into several nodes."""
+
+    @property
+    def of_engine(self) -> frozenset[EngineOffer]:
+        return frozenset({"model_logprob"})
 
     @property
     def size(self) -> Size:

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from lyceum.core.settings import RolloutSettings, Size
 from lyceum.core.steps import PARTIAL, write_texts
 from lyceum.core.tree import Node
-from lyceum.core.types import Context, Rollout, Sampling
+from lyceum.core.types import Context, EngineOffer, Rollout, Sampling
 from lyceum.rollout._growth import (
     at_most,
     by_counter,
@@ -66,6 +66,10 @@ class Segments(RolloutSettings):
     segment, or before its least likely token; or never, which leaves the group smaller."""
     sampling: Sampling = Sampling()
     """How tokens are sampled; ``max_completion_tokens`` is per trajectory."""
+
+    @property
+    def of_engine(self) -> frozenset[EngineOffer]:
+        return frozenset({"model_logprob"} if self.spread != "even" or self.fallback == "least-likely" else ())
 
     @model_validator(mode="after")
     def _first_branches_fit(self) -> Segments:
