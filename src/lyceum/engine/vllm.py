@@ -77,7 +77,7 @@ class VllmConfig(EngineSettings):
                 "GPU), or use 'embedded'"
             )
         if stage.rollout is not None and (line := _unsupported(stage.rollout.sampling)):
-            lines.append(f"rollout.sampling.{line}")
+            lines.append(f"sampling.{line}")
         return lines
 
     def build(self, policy: Policy) -> VllmEngine:
