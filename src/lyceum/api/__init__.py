@@ -21,6 +21,8 @@ from typing import Any, Literal
 from lyceum.api.trained import Trained
 from lyceum.comparison import run as comparing
 from lyceum.comparison.compare import Comparison
+from lyceum.diagnosis.asked import Asked
+from lyceum.diagnosis.run import Report, examine
 from lyceum.evaluation.measure import Accuracy, Measurement, model_settings
 from lyceum.models.load import load_policy
 from lyceum.models.policy import Policy
@@ -258,6 +260,38 @@ def replay(
     given = [*overrides, *_overrides(keys, None, None, None, None)]
     with _displayed(progress):
         return run_replay(folder, step, given, output=None if output is None else Path(output))
+
+
+def doctor(
+    model: Any = "base",
+    overrides: Overrides = (),
+    *,
+    engine: Any = None,
+    learner: Any = None,
+    samples: int = 8,
+    tokens: int = 16,
+    seed: int = 0,
+    progress: progress.Mode = "auto",
+    **keys: Any,
+) -> Report:
+    """Check that a model is sampled and trained right on this machine, and how fast.
+
+    Args:
+        model: as for :func:`train`, or a run's folder.
+        overrides: ``key=value`` as on the command line: ``engine.KEY``, ``learner.KEY``, ``model.KEY``, ``tasks``.
+        engine, learner: a kind, or settings with a kind.
+        samples: completions per sampling setting.
+        tokens: maximum tokens per completion.
+        keys: as ``overrides``.
+    Returns:
+        The report; its ``failures`` are the checks that failed.
+    Raises:
+        RecipeError: invalid settings; no model was loaded.
+    """
+    given = [*overrides, *_overrides(keys, None, None, None, None)]
+    asked = Asked.of(model, given, engine=engine, learner=learner, samples=samples, tokens=tokens, seed=seed)
+    with _displayed(progress):
+        return examine(asked)
 
 
 def recipes() -> dict[str, dict[str, str]]:

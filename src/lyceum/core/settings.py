@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from lyceum.stages.session import Session
 
 
+Precision = Literal["float32", "bfloat16", "float16"]
+
+
 class Size(NamedTuple):
     """How many trajectories per task a rollout samples, or how many searches it makes; None: no fixed number."""
 
@@ -176,6 +179,15 @@ class LearnerSettings(Component, slot="learner"):
         """Whether its updates depend on how many steps the stage has, as with learning-rate decay."""
         return False
 
+    @property
+    def precision(self) -> Precision | None:
+        """Precision that it computes in, where that is not the weights' own."""
+        return None
+
+    def layouts(self) -> Mapping[str, Self]:
+        """The same learner in each layout of its forward pass, by name: all of them give the same log-probabilities."""
+        return {self.kind: self}
+
     @abstractmethod
     def build(
         self, policy: Policy, *, total_steps: int, needs: frozenset[str], teacher: TeacherSettings | None = None
@@ -184,6 +196,11 @@ class LearnerSettings(Component, slot="learner"):
 
 class EngineSettings(Component, slot="engine"):
     """What generates completions."""
+
+    @property
+    def precision(self) -> Precision | None:
+        """Precision that it computes in, where that is not the weights' own."""
+        return None
 
     @property
     def offers(self) -> frozenset[EngineOffer]:

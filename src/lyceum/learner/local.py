@@ -7,14 +7,14 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from jaxtyping import Float, Int
 from pydantic import Field
 
 from lyceum.core.component import BatchTokens, require_keys
 from lyceum.core.forest import Forest
-from lyceum.core.settings import LearnerSettings
+from lyceum.core.settings import LearnerSettings, Precision
 from lyceum.core.types import Batch, Credited, FrozenName, Gradients, Objective, Origin, Reduction, StepPlan
 from lyceum.learner._forward import (
     Layout,
@@ -81,6 +81,13 @@ class LocalConfig(LearnerSettings):
     @property
     def follows_steps(self) -> bool:
         return self.schedule != "constant"
+
+    @property
+    def precision(self) -> Precision | None:
+        return None if self.autocast == "none" else self.autocast
+
+    def layouts(self) -> Mapping[str, Self]:
+        return {layout: self.model_copy(update={"layout": layout}) for layout in get_args(Layout)}
 
     def build(
         self, policy: Policy, *, total_steps: int, needs: frozenset[str], teacher: TeacherSettings | None = None

@@ -1,0 +1,112 @@
+"""The examination: load, sample, and run each check in turn."""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from lyceum.core.user_files import describe
+from lyceum.diagnosis.asked import Asked
+from lyceum.diagnosis.chat import end_of_sequence, template
+from lyceum.diagnosis.learning import gradients, publishing, saving
+from lyceum.diagnosis.loading import loading, speed
+from lyceum.diagnosis.result import Result
+from lyceum.diagnosis.sampling import determinism, greedy, log_probabilities
+from lyceum.diagnosis.subject import Subject
+from lyceum.models.load import load_policy
+from lyceum.utils.aio import run_async
+from lyceum.utils.garbage_collection import only_new
+from lyceum.utils.progress import Progress
+
+Check = Callable[[Subject], Awaitable[list[Result]]]
+
+CHECKS: dict[str, Check] = {
+    "loading": loading,
+    "template": template,
+    "end of sequence": end_of_sequence,
+    "log-probabilities": log_probabilities,
+    "greedy": greedy,
+    "determinism": determinism,
+    "gradients": gradients,
+    "publishing": publishing,
+    "saving": saving,
+    "speed": speed,
+}
+"""In order: publishing changes the weights."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The doctor's report."""
+
+    asked: Asked
+    results: list[Result]
+    seconds: float
+
+    @property
+    def failures(self) -> list[Result]:
+        return [result for result in self.results if result.status == "fails"]
+
+    def to_json(self) -> dict[str, Any]:
+        asked = self.asked
+        return {
+            "ok": not self.failures,
+            "model": asked.model.path,
+            "samples": asked.samples,
+            "tokens": asked.tokens,
+            "seed": asked.seed,
+            "seconds": round(self.seconds, 3),
+            "checks": [result.to_json() for result in self.results],
+        }
+
+
+def examine(asked: Asked) -> Report:
+    """Run all checks."""
+    began = time.perf_counter()
+    with Progress(len(CHECKS) + 1, title="doctor", unit="check") as progress, only_new():
+        progress.phase("loading the model")
+        with _Heard() as heard:
+            policy = load_policy(asked.model)
+        subject = Subject(asked, policy, asked.engine.build(policy), warnings=heard.messages)
+        results = run_async(run_checks(subject, progress))
+    return Report(asked, results, time.perf_counter() - began)
+
+
+async def run_checks(subject: Subject, progress: Progress) -> list[Result]:
+    """Sample what the checks examine, then run them. What an engine or a learner raises fails its check alone."""
+    progress.phase("sampling")
+    await subject.sample()
+    progress.step(1)
+    results: list[Result] = []
+    for number, (name, check) in enumerate(CHECKS.items(), 2):
+        progress.phase(name)
+        try:
+            results += await check(subject)
+        except Exception as error:
+            cure = "the traceback says where; engine, learner and model are named in it"
+            values = {"traceback": traceback.format_exc()}
+            results.append(Result(name, "fails", f"raised {describe(error)}", "no error", cure, values))
+        progress.step(number)
+    return results
+
+
+class _Heard(logging.Handler):
+    """Keeps the warnings that lyceum logs inside."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.messages: list[str] = []
+
+    def __enter__(self) -> _Heard:
+        logging.getLogger("lyceum").addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("lyceum").removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
