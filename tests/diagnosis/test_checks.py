@@ -9,6 +9,7 @@ from functools import cache
 import pytest
 import torch
 from damaged import DamagedConfig, DamagedLearnerConfig
+from safetensors.torch import load_file, save_file
 
 from lyceum.diagnosis import run
 from lyceum.diagnosis.asked import Asked
@@ -121,9 +122,23 @@ def test_a_template_without_a_generation_prompt_fails():
 
 def test_a_template_that_rewrites_earlier_answers_is_noted():
     thinking = CHATML.replace("m['content']", "('<think></think>' if m['role'] == 'assistant' else '') + m['content']")
-    result = examined(with_template(thinking), "template")["template: generation prompt"]
+    results = examined(with_template(thinking), "template", "end of sequence")
+    result = results["template: generation prompt"]
     assert result.status == "note"
     assert "rewrites" in result.found
+    assert results["template: next turn"].values["same"] == 0
+
+
+def test_sampled_answers_are_what_the_next_turn_begins_with_on_the_base_model():
+    values = examined(None, "template")["template: next turn"].values
+    assert values["same"] == values["finished"] > 8
+
+
+def test_a_template_for_one_turn_alone_is_noted():
+    refusing = "{% for m in messages %}{% if m['role'] == 'assistant' %}{{ raise_exception('one turn') }}{% endif %}"
+    results = examined(with_template(refusing + "{{ m['content'] }}{% endfor %}"), "template", "end of sequence")
+    assert not failing(results)
+    assert results["template: generation prompt"].status == results["end of sequence: template"].status == "note"
 
 
 # End of sequence -----------------------------------------------------------------------------------------------------
@@ -294,6 +309,18 @@ def test_embeddings_that_are_tied_against_the_configuration_fail():
     results = examined(policy, "loading")
     assert failing(results) == {"loading: embeddings"}
     assert "tie_word_embeddings to false" in results["loading: embeddings"].cure
+
+
+def test_weights_that_were_initialised_randomly_are_noted(tmp_path):
+    save_policy(fresh(), tmp_path / "m")
+    weights = load_file(tmp_path / "m/model.safetensors")
+    del weights["lm_head.weight"]
+    save_file(weights, tmp_path / "m/model.safetensors", metadata={"format": "pt"})
+    asked = Asked.of(str(tmp_path / "m"), ["model.allow_missing_weights=[lm_head.*]"], tokens=4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "CHECKS", {"loading": run.CHECKS["loading"]})
+        report = run.examine(asked)
+    assert any("initialised randomly: 1 (lm_head.weight)" in result.found for result in report.results)
 
 
 def test_an_error_in_a_check_fails_that_check_alone_with_its_traceback():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,7 @@ class Asked:
         tasks: whose prompts are sampled from.
         samples: completions per sampling setting, over all prompts.
         tokens: maximum tokens per completion.
+        warnings: what was said of the model's files.
     """
 
     model: ModelSettings
@@ -40,6 +42,7 @@ class Asked:
     samples: int
     tokens: int
     seed: int
+    warnings: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -87,17 +90,38 @@ class Asked:
         (stage,) = recipe.stages
         assert isinstance(stage, Online)
         source = recipe.tasks.build("train", seed)
-        tokenizer = load_tokenizer(recipe.model)
-        context = context_of(recipe.model, tokenizer)
+        with Heard() as heard:
+            tokenizer = load_tokenizer(recipe.model)
+            context = context_of(recipe.model, tokenizer)
         if 2 * tokens >= context:
             raise RecipeError(f"tokens: got {tokens}; allowed: less than half of the model's context of {context}")
         if not len(source):
             raise RecipeError("tasks: got an empty source; allowed: at least one task")
         check_prompts("tasks", source, tokenizer, context - 2 * tokens)  # completions are continued once
         chosen = tuple(source[i] for i in range(min(PROMPTS, len(source))))
-        return cls(recipe.model, stage.engine, stage.learner, chosen, samples, tokens, recipe.seed)
+        return cls(
+            recipe.model, stage.engine, stage.learner, chosen, samples, tokens, recipe.seed, tuple(heard.messages)
+        )
 
 
 def _parsed(key: str, value: Any) -> Any:
     """``{kind: embedded, pack_weights: false}`` as on a command line; a kind, or settings, unchanged."""
     return read_override(f"{key}={value}")[1] if isinstance(value, str) else value
+
+
+class Heard(logging.Handler):
+    """Keeps the warnings that lyceum logs inside; each is logged once per process."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.messages: list[str] = []
+
+    def __enter__(self) -> Heard:
+        logging.getLogger("lyceum").addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("lyceum").removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())

@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, cast
 
+import jinja2
+
 from lyceum.core.types import Sampling
 from lyceum.diagnosis.result import Result
 from lyceum.diagnosis.subject import Draw, Subject
@@ -40,6 +42,7 @@ async def template(subject: Subject) -> list[Result]:
         _beginning(policy, prompt),
         _markers(policy, text),
         _answer_place(policy, messages, text),
+        _next_turn(subject),
     ]
     if "strftime_now" in str(policy.tokenizer.chat_template):
         about = "may print today's date: prompts change from day to day unless its variable for the date is set"
@@ -51,6 +54,14 @@ def _text(policy: Policy, messages: Sequence[Any], *, generation: bool) -> str:
     chat = [plain(message) for message in messages]
     tokenizer = policy.tokenizer
     return cast(str, tokenizer.apply_chat_template(chat, add_generation_prompt=generation, tokenize=False))
+
+
+def _answered(policy: Policy, messages: Sequence[Any], answer: str) -> str:
+    """The chat with an answer; empty where the template refuses one, as those for a single turn do."""
+    try:
+        return _text(policy, [*messages, {"role": "assistant", "content": answer}], generation=False)
+    except jinja2.TemplateError:
+        return ""
 
 
 def _beginning(policy: Policy, prompt: list[int]) -> Result:
@@ -92,7 +103,7 @@ def _answer_place(policy: Policy, messages: Sequence[Any], prompt: str) -> Resul
     """An answer stands right behind the rendered prompt when the chat is rendered whole, as in a second turn."""
     name = "template: generation prompt"
     without = _text(policy, messages, generation=False)
-    whole = _text(policy, [*messages, {"role": "assistant", "content": ANSWER}], generation=False)
+    whole = _answered(policy, messages, ANSWER)
     written = repr(prompt[len(without) :]) if prompt.startswith(without) else "another prompt"
     if not whole.startswith(prompt):
         return Result(name, "note", f"{written}; the next turn's prompt does not begin with it: the template rewrites")
@@ -110,6 +121,20 @@ def _answer_place(policy: Policy, messages: Sequence[Any], prompt: str) -> Resul
         cure="add to the template: {% if add_generation_prompt %}" + before + "{% endif %} (model.chat_template=FILE)",
         before=before,
     )
+
+
+def _next_turn(subject: Subject) -> Result:
+    """Whether a sampled answer, decoded and rendered again, is token for token what was sampled: a note, since a text
+    may be written in other tokens than its tokenizer's."""
+    policy, same = subject.policy, 0
+    messages = {prompt: task.messages for prompt, task in zip(subject.prompts, subject.asked.tasks, strict=True)}
+    ended = [draw for draw in subject.all_samples if draw.drawn.tokens[-1] in policy.stop_ids]
+    for draw in ended:
+        whole = _answered(policy, messages[draw.prompt], policy.decode(draw.drawn.tokens))
+        tokens = cast(list[int], policy.tokenizer(whole, add_special_tokens=False)["input_ids"])
+        same += tokens[: len(draw.path)] == draw.path
+    about = f"{same} of {len(ended)} finished samples are token for token what the next turn's prompt begins with"
+    return Result("template: next turn", "note", about, values={"same": same, "finished": len(ended)})
 
 
 async def end_of_sequence(subject: Subject) -> list[Result]:
@@ -146,7 +171,7 @@ def _as_list(ids: Any) -> list[int]:
 def _turn_end(policy: Policy, messages: Sequence[Any]) -> Result:
     """What the template writes after an answer, against the tokens that end a sample."""
     name = "end of sequence: template"
-    whole = _text(policy, [*messages, {"role": "assistant", "content": ANSWER}], generation=False)
+    whole = _answered(policy, messages, ANSWER)
     after = whole.rpartition(ANSWER)[2] if ANSWER in whole else ""
     if not after.strip():
         return Result(name, "note", "the template writes nothing after an answer; the model has to have learned to end")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal
 
 Status = Literal["ok", "fails", "note", "skipped"]
@@ -104,7 +105,7 @@ class Difference:
         each = [[_apart(x, y) for x, y in zip(row, other, strict=True)] for row, other in zip(a, b, strict=True)]
         longest = max(map(len, each))
         edges = sorted({round(longest * part / POSITIONS) for part in range(POSITIONS + 1)})
-        parts = [(low, high, [x for row in each for x in row[low:high]]) for low, high in zip(edges, edges[1:])]  # noqa: B905, RUF007
+        parts = [(low, high, [x for row in each for x in row[low:high]]) for low, high in pairwise(edges)]
         flat = [(x, (r, i)) for r, row in enumerate(each) for i, x in enumerate(row)]
         largest, worst = max(flat, key=lambda of: of[0])
         return cls(

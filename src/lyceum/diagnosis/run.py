@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import traceback
 from collections.abc import Awaitable, Callable
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lyceum.core.user_files import describe
-from lyceum.diagnosis.asked import Asked
+from lyceum.diagnosis.asked import Asked, Heard
 from lyceum.diagnosis.chat import end_of_sequence, template
 from lyceum.diagnosis.learning import gradients, publishing, saving
 from lyceum.diagnosis.loading import loading, speed
@@ -69,9 +68,9 @@ def examine(asked: Asked) -> Report:
     began = time.perf_counter()
     with Progress(len(CHECKS) + 1, title="doctor", unit="check") as progress, only_new():
         progress.phase("loading the model")
-        with _Heard() as heard:
+        with Heard() as heard:
             policy = load_policy(asked.model)
-        subject = Subject(asked, policy, asked.engine.build(policy), warnings=heard.messages)
+        subject = Subject(asked, policy, asked.engine.build(policy), warnings=[*asked.warnings, *heard.messages])
         results = run_async(run_checks(subject, progress))
     return Report(asked, results, time.perf_counter() - began)
 
@@ -92,21 +91,3 @@ async def run_checks(subject: Subject, progress: Progress) -> list[Result]:
             results.append(Result(name, "fails", f"raised {describe(error)}", "no error", cure, values))
         progress.step(number)
     return results
-
-
-class _Heard(logging.Handler):
-    """Keeps the warnings that lyceum logs inside."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.messages: list[str] = []
-
-    def __enter__(self) -> _Heard:
-        logging.getLogger("lyceum").addHandler(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        logging.getLogger("lyceum").removeHandler(self)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append(record.getMessage())

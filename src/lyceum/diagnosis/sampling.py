@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lyceum.core.types import Learner, Sampling
-from lyceum.diagnosis.plain import logprobs_of, nucleus_bounds, plain_logits
+from lyceum.diagnosis.plain import logprobs_of, nucleus_bounds, plain_logits, taken
 from lyceum.diagnosis.result import Difference, Result
 from lyceum.diagnosis.subject import (
     NUCLEUS,
@@ -96,7 +96,7 @@ async def greedy(subject: Subject) -> list[Result]:
     short, best, tokens = 0.0, 0, 0
     for draw, z in zip(draws, plain_logits(subject.policy, draws), strict=True):
         logprob = z.log_softmax(-1)
-        gap = logprob.max(-1).values - logprob.gather(1, z.new_tensor(draw.drawn.tokens).long()[:, None]).squeeze(1)
+        gap = logprob.max(-1).values - taken(logprob, draw)
         short, best, tokens = max(short, float(gap.max())), best + int((gap == 0).sum()), tokens + len(gap)
     allowed = 2 * subject.allowed.max_nats
     return [
