@@ -213,7 +213,7 @@ def test_greedy_tokens_of_other_weights_fail():
 
 
 def test_autocast_is_held_to_what_bfloat16_rounds():
-    results = examined(None, "log-probabilities", keys=["learner.autocast=bfloat16"])
+    results = examined(None, "log-probabilities", "gradients", "publishing", keys=["learner.autocast=bfloat16"])
     assert not failing(results)
     result = results["log-probabilities: engine and learner, tree"]
     assert "bfloat16" in result.allowed

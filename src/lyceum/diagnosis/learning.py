@@ -35,7 +35,8 @@ GRADIENT_ROWS = 4
 STILL = 1e-20
 """Learning rate that changes no weight."""
 VISIBLE, VISIBLE_COARSE = 1e-4, 1e-3
-"""Learning rates that change log-probabilities visibly: of float32 weights, and of adapters and half precision."""
+"""Learning rates that change log-probabilities by more than rounding does: in float32, and in half precision or of
+adapters."""
 CLEARLY = 10
 """How many times what rounding may do the weights have to move log-probabilities."""
 
@@ -107,8 +108,7 @@ async def publishing(subject: Subject) -> list[Result]:
     policy, allowed = subject.policy, subject.allowed
     draws = subject.samples[PLAIN]
     kept = await subject.draw(SAMPLINGS[PLAIN], len(subject.prompts), keep=True)
-    coarse = policy.adapters or str(policy.causal.dtype) != "torch.float32"
-    learner = subject.learner(lr=VISIBLE_COARSE if coarse else VISIBLE)
+    learner = subject.learner(lr=VISIBLE_COARSE if policy.adapters or allowed.coarse else VISIBLE)
     before = learner_logprobs(learner, draws)
     moved = _update(subject, learner, draws, before)
     version = subject.engine.version + 1

@@ -98,7 +98,7 @@ async def greedy(subject: Subject) -> list[Result]:
         logprob = z.log_softmax(-1)
         gap = logprob.max(-1).values - taken(logprob, draw)
         short, best, tokens = max(short, float(gap.max())), best + int((gap == 0).sum()), tokens + len(gap)
-    allowed = 2 * subject.allowed.max_nats
+    allowed = subject.allowed.max_nats
     return [
         Result.of(
             "greedy: engine and transformers",
