@@ -103,7 +103,7 @@ def _machine(subject: Subject) -> Result:
         "learner": subject.asked.learner.model_dump(mode="json"),
     }
     about = (
-        f"{values['device']}, {values['threads']} threads on {values['cores']} cores, torch {values['torch']}, "
+        f"{values['device']}, {values['cores']} cores, torch threads {values['threads']}, torch {values['torch']}, "
         f"transformers {values['transformers']}, engine {subject.asked.engine.kind}, "
         f"learner {subject.asked.learner.kind}"
     )
