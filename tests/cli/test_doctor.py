@@ -8,7 +8,7 @@ import pytest
 
 from lyceum.cli import main
 
-QUICK = ["--samples", "2", "--tokens", "4"]
+QUICK = ["--samples", "4", "--tokens", "4"]
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def test_json_has_the_figures_of_the_components_that_were_asked_for(capsys):
     argv = ["doctor", "base", "learner.autocast=bfloat16", "--engine", "{kind: embedded, pack_weights: false}"]
     assert main([*argv, "--learner", "local", "--seed", "3", *QUICK, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert (document["ok"], document["seed"], document["samples"]) == (True, 3, 2)
+    assert (document["ok"], document["seed"], document["samples"]) == (True, 3, 4)
     checks = {check["check"]: check for check in document["checks"]}
     machine = checks["machine"]["values"]
     assert (machine["engine"]["pack_weights"], machine["learner"]["autocast"]) == (False, "bfloat16")
@@ -77,7 +77,7 @@ def test_help_says_what_is_checked_and_how_to_limit_it(capsys):
         (["base", "learner.layuot=rows"], "learner.layuot: unknown key (did you mean 'layout'?)"),
         (["base", "steps=3"], "steps: unknown key; allowed: engine, learner, tasks, model.KEY"),
         (["base", "model.dtyp=bfloat16"], "model.dtyp: unknown key (did you mean 'dtype'?)"),
-        (["base", "--samples", "1"], "samples: got 1; allowed: 2 to 256"),
+        (["base", "--samples", "1"], "samples: got 1; allowed: 4 to 256"),
         (["base", "--tokens", "2000"], "tokens: got 2000; allowed: less than half of the model's context of 2048"),
         (["base", "tasks=none.jsonl"], "none.jsonl"),
     ],

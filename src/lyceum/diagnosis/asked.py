@@ -22,7 +22,9 @@ KEYS = ("engine", "learner", "tasks")
 PROMPTS = 2
 """Number of tasks whose prompts are sampled from."""
 
-MOST_SAMPLES, MOST_TOKENS = 256, 4096
+LEAST_SAMPLES, MOST_SAMPLES = 2 * PROMPTS, 256
+"""At least two per prompt: one that rounding moved to another token is allowed."""
+LEAST_TOKENS, MOST_TOKENS = 4, 4096
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,8 @@ class Asked:
             RecipeError: something cannot be used.
         """
         for option, given, least, most in (
-            ("samples", samples, PROMPTS, MOST_SAMPLES),
-            ("tokens", tokens, 4, MOST_TOKENS),
+            ("samples", samples, LEAST_SAMPLES, MOST_SAMPLES),
+            ("tokens", tokens, LEAST_TOKENS, MOST_TOKENS),
         ):
             if not least <= given <= most:
                 raise RecipeError(f"{option}: got {given}; allowed: {least} to {most}")
