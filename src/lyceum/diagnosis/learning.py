@@ -17,6 +17,7 @@ from lyceum.diagnosis.subject import (
     MOST_UPDATES,
     OBJECTIVE,
     PLAIN,
+    RANDOM,
     SAMPLINGS,
     Draw,
     Subject,
@@ -104,16 +105,19 @@ def _dot(a: Tensor, b: Tensor) -> float:
 
 
 async def publishing(subject: Subject) -> list[Result]:
-    """After updates and ``load`` the engine samples from the new weights, from paths that it kept too."""
+    """After updates and ``load`` the engine samples from the new weights, from paths that it kept too.
+
+    Seen in nearly random samples: log-probabilities of tokens that are certain hardly move.
+    """
     policy, allowed = subject.policy, subject.allowed
-    draws = subject.samples[PLAIN]
-    kept = await subject.draw(SAMPLINGS[PLAIN], len(subject.prompts), keep=True)
+    draws = subject.samples[RANDOM]
+    kept = await subject.draw(SAMPLINGS[RANDOM], len(subject.prompts), keep=True)
     learner = subject.learner(lr=VISIBLE_COARSE if policy.adapters or allowed.coarse else VISIBLE)
     before = learner_logprobs(learner, draws)
     moved = _update(subject, learner, draws, before)
     version = subject.engine.version + 1
     await subject.engine.load(learner.weights(), version)
-    fresh = await subject.draw(SAMPLINGS[PLAIN], subject.asked.samples)
+    fresh = await subject.draw(SAMPLINGS[RANDOM], subject.asked.samples)
     jobs = (subject.extend(half_of(draw), draw.sampling, [draw.seed]) for draw in kept)
     continued = [draw for part in await gather(jobs) for draw in part]
     told = {v for draw in [*fresh, *continued] for v in draw.drawn.version} | {subject.engine.version}
