@@ -126,7 +126,7 @@ def test_a_prompt_with_a_hint_is_one_more_root_that_says_which_and_the_same_node
 def test_what_was_given_below_the_prompt_stands_below_the_prompt_with_a_hint_too():
     context, source = FakeContext(limit=8), Source(ask())
     context.begin(source[0])
-    given = context.tree.root.add([1, 2], Origin.HINT, "ab")
+    given = context.tree.root.add([1, 2], Origin.PREFIX, "ab")
     start = start_with(Hint("t", "hint"), context, source, given)
     assert start is None, "Q|hint and two tokens leave none of 8"
     start = start_with(Hint("t", "h"), context, source, given)

@@ -25,7 +25,7 @@ def test_completions_begin_with_what_is_given_and_it_is_graded_and_not_trained()
     assert context.asked == [("b", 2, 4)]
     assert [leaf.completion for leaf in tree.trajectories] == ["baa", "bba"]
     assert [leaf.grade.outcome for leaf in tree.trajectories] == [1.0, 0.0]
-    assert {node.origin for node in tree.root.children} == {Origin.HINT}
+    assert {node.origin for node in tree.root.children} == {Origin.PREFIX}
     assert tree.solved == 0.5
     assert tree.solved_unaided is None  # of what the policy does by itself it says nothing
     assert metrics == {"groups/prefix": 1, "tokens/given": 1, "correct/prefix": 0.5}

@@ -64,7 +64,7 @@ def test_a_copied_beginning_is_context_and_in_no_loss():
     assert trained[0] == [False, True, True, True, True, True], "the first sample keeps its own"
     assert trained[1] == [False, False, False, True, True, True]
     assert tree.chosen[1].parent is not None
-    assert tree.chosen[1].parent.origin == Origin.HINT
+    assert tree.chosen[1].parent.origin == Origin.PREFIX
     # Every trajectory begins with the same two tokens, but the policy wrote them in one of them only.
     assert forest.n_tokens == 1 + 5 + 2 + 3
 

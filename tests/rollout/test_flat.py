@@ -43,7 +43,7 @@ def test_what_the_policy_wrote_before_the_start_counts_and_what_was_given_does_n
     flat = Flat(samples=3, sampling=Sampling(max_completion_tokens=8)).build()
 
     async def goes_on(context, start, n):
-        given = start.add([1, 2, 3], Origin.HINT)
+        given = start.add([1, 2, 3], Origin.PREFIX)
         (written,) = await context.extend(given, 1)
         return await flat(context, written, n)
 

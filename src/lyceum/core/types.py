@@ -73,9 +73,8 @@ class Origin(IntEnum):
     """The beginning of a completion, given to the policy to continue."""
 
 
-ASSISTANT = (Origin.POLICY, Origin.PREFIX, Origin.TEACHER, Origin.HINT)
-"""Authors of a completion: what verifiers read. HINT is among them for the guide ``prefix`` and the rollout
-``critical-tokens``, whose prefixes have that author."""
+ASSISTANT = (Origin.POLICY, Origin.PREFIX, Origin.TEACHER)
+"""Authors of a completion: what verifiers read."""
 
 
 @dataclass(frozen=True)
@@ -459,9 +458,9 @@ Rollout = Callable[[Context, "Node", int | None], Awaitable[list["Node"]]]
 """``async (context, start, n) -> leaves``: straight-line async code about one task. Draws trajectories through
 ``start``, a prompt or any node below one, and returns those that are trained.
 
-``n`` is how many are wanted; None leaves it to the rollout. Limits count what the policy wrote (``Node.policy_tokens``).
-A leaf without a ``finish`` goes on in the next step, where the rollout is called with it as start; its tree is trained
-when all of its leaves are finished."""
+``n`` is how many are wanted; None leaves it to the rollout. Limits count ``Node.policy_tokens``. A leaf without a
+``finish`` goes on in the next step, where the rollout is called with it as start; its tree is trained when all of its
+leaves are finished."""
 
 
 class Guidance(Stateful, Protocol):

@@ -11,7 +11,16 @@ from pydantic import Field
 from lyceum.core.forest import Forest
 from lyceum.core.settings import Composition
 from lyceum.core.types import Credit, Credited
-from lyceum.credit.base import CreditWithKL, above_zero, by_group, group_centred, needs_company, row_reward, spread
+from lyceum.credit.base import (
+    BaseCredit,
+    CreditWithKL,
+    above_zero,
+    by_group,
+    group_centred,
+    needs_company,
+    row_reward,
+    spread,
+)
 from lyceum.credit.group import group_relative
 from lyceum.utils.lazy_imports import Tensor, torch
 
@@ -39,7 +48,7 @@ class TokenLevelGroup(CreditWithKL):
 
 
 @dataclass
-class HAPOCredit:
+class HAPOCredit(BaseCredit):
     needs: frozenset[str]
     settings: TokenLevelGroup
 

@@ -29,7 +29,7 @@ from lyceum.core.types import Continuation, EngineOffer, Request, Sampling
 from lyceum.models.load import merged
 from lyceum.models.policy import Policy, token_outputs
 from lyceum.models.tree_attention import TreePlan
-from lyceum.utils.aio import callers_turn
+from lyceum.utils.aio import idle
 from lyceum.utils.errors import Diverged, RecipeError
 from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.library_messages import quiet
@@ -134,14 +134,13 @@ class VllmEngine:
     def __init__(self, policy: Policy, config: VllmConfig) -> None:
         self.policy, self.config = policy, config
         self.version = 0
-        self.may_step: Callable[[], Awaitable[None]] | None = None
+        self.may_step: Callable[[], Awaitable[None]] = idle
         self.max_model_len = min(config.max_model_len or policy.context_length, policy.context_length)
         self._computed = 0
         self._numbers = itertools.count()
         self._waiting: list[Asked] = []
         self._running: dict[str, Asked] = {}
         self._pump: asyncio.Task[None] | None = None
-        self._answered = True  # since callers last had their turn
         self._publish(named_weights(policy.module))
         if not self._server.agrees:
             self._require_agreement()
@@ -286,12 +285,8 @@ class VllmEngine:
     async def _run(self) -> None:
         """Step while there is work. Between steps the callers run: they grade, and send new requests."""
         try:
-            self._answered = True
             while self._waiting or self._running:
-                await (callers_turn() if self._answered else asyncio.sleep(0))
-                self._answered = False
-                if self.may_step is not None:
-                    await self.may_step()
+                await self.may_step()
                 self._drop_cancelled()
                 self._admit()
                 for output in self._server.step() if self._running else ():
@@ -359,7 +354,6 @@ class VllmEngine:
         self._computed += len(asked.prompt) - (output.num_cached_tokens or 0) + len(asked.tokens) - 1
         if not asked.answer.done():
             asked.answer.set_result(Drawn(asked.tokens, asked.logprob, finish, prompt))
-            self._answered = True
 
     def _stopped(self, asked: Asked) -> bool:
         return ends_in_drawn(asked.prompt, asked.written, asked.tokens, asked.stops, self.policy.decode)

@@ -33,7 +33,7 @@ class PrefixGuide(TaskGuide):
         prefix = context.task.prefix
         context.tree.note("prefix", len(prefix))
         if prefix:
-            start = start.add(prefix, Origin.HINT)
+            start = start.add(prefix, Origin.PREFIX)
             write_texts([start], context.decode, terminal=False)
         return await rollout(context, start, n)
 

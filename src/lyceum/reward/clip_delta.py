@@ -12,7 +12,7 @@ from pydantic import Field, field_validator
 from lyceum.core.component import of_kind, slot
 from lyceum.core.settings import Composition, RewardSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, Task, TaskSource
+from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 
 
 class ClipDelta(RewardSettings):
@@ -53,8 +53,8 @@ class ClipDelta(RewardSettings):
     def build(self, source: TaskSource) -> Grader:
         inner: Grader = self.of.build(source)  # pyright: ignore[reportAssignmentType]
 
-        async def grade(task: Task, leaves: Sequence[Node]) -> list[Grade]:
-            return [self.refined(grade) for grade in await inner(task, leaves)]
+        async def grade(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
+            return [self.refined(grade) for grade in await inner(task, leaves, context)]
 
         return grade
 

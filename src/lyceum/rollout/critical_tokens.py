@@ -110,7 +110,7 @@ class CriticalTokens(RolloutSettings):
             return end_before(leaf, place, context.decode)
         # A copy that the policy did not write: in the context of what follows, in no loss. The sample itself keeps its
         # own tokens, which are trained.
-        copied = start.add(leaf.completion_tokens[begin:place], Origin.HINT)
+        copied = start.add(leaf.completion_tokens[begin:place], Origin.PREFIX)
         write_texts([copied], context.decode, terminal=False)
         return copied
 

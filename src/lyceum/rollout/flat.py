@@ -23,7 +23,7 @@ class Flat(RolloutSettings):
     """Completions per task, unless the curriculum sets the number."""
     sampling: Sampling = Sampling()
     """How tokens are sampled."""
-    tokens_per_step: int | None = Field(None, ge=1)
+    tokens_per_step: int | None = Field(default=None, ge=1)
     """Maximum tokens that a completion gets in one step; null: all of them. What is unfinished then goes on in the
     next step, under the newer weights, and its group is trained once it is finished (partial rollouts: Kimi k1.5,
     arXiv:2501.12599, section 2.6.2)."""

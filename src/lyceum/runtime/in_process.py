@@ -13,10 +13,23 @@ from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass
+from itertools import takewhile
 
 from lyceum.core.steps import write_texts
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Continuation, Engine, Grade, Grader, Message, Request, Rollout, Sampling, Task, ValueModel
+from lyceum.core.types import (
+    ASSISTANT,
+    Continuation,
+    Engine,
+    Grade,
+    Grader,
+    Message,
+    Request,
+    Rollout,
+    Sampling,
+    Task,
+    ValueModel,
+)
 from lyceum.models.policy import Policy
 from lyceum.utils.aio import IdleLoop, gather, idle
 from lyceum.utils.seeds import SeedKey, counter_seed
@@ -194,6 +207,12 @@ _hold: ContextVar[Hold | None] = ContextVar("lyceum_hold", default=None)
 """The hold within which a coroutine runs."""
 
 
+def assistant_tokens(node: Node) -> int:
+    """Tokens of the assistant at the end of a path, since anyone else wrote: a stop string may begin in them."""
+    ending = takewhile(lambda above: above.origin in ASSISTANT, reversed(node.path()))
+    return sum(len(above.tokens) for above in ending)
+
+
 @dataclass
 class Budget:
     """Tokens that may be sampled, within a larger budget.
@@ -267,7 +286,7 @@ class TaskContext:
         first, node.draws = node.draws, node.draws + n
         seeds = [self.seed(node.address, number) for number in range(first, node.draws)]
         sampling = sampling or Sampling()
-        written = len(node.completion_tokens) if sampling.stop else 0
+        written = assistant_tokens(node) if sampling.stop else 0
         order = (self._place, node.address, first)
         request = Request(node.path_tokens(), seeds, sampling, keep, order=order, written=written)
         drawn = await self._runtime.engine.extend(request)
