@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 VLLM := .venv-vllm
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help install demo test test-engines check fuzz smollm2 bench clean
+.PHONY: help install demo test test-engines check compositions fuzz smollm2 bench clean
 help:
 	@echo "make demo      install, then train the small model for a minute and show what it learnt"
 	@echo "make test      install, then check types and style and run the tests"
@@ -54,6 +54,9 @@ $(VLLM)/.installed: pyproject.toml constraints-vllm.txt
 
 test-engines: $(VLLM)/.installed
 	$(VLLM)/bin/python -m pytest tests/engine/test_vllm.py
+
+compositions: $(VENV)/.installed-test
+	$(BIN)/python tests/recipe/compositions.py --number $(or $(NUMBER),1000) --seed $(or $(SEED),0)
 
 fuzz: $(VENV)/.installed-test
 	$(BIN)/python tests/fuzz/fuzz.py --minutes $(or $(MINUTES),5)

@@ -1,0 +1,170 @@
+"""Random combinations of components: each runs two steps, or is refused before a model loads with a line that says why.
+
+python tests/recipe/compositions.py --number 2000 --seed 7
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any, Literal
+
+from lyceum.core.component import kinds
+from lyceum.core.settings import RewardSettings
+from lyceum.core.tree import Node
+from lyceum.core.types import Grade, Grader, Task, TaskSource
+from lyceum.recipe.schema import parse
+from lyceum.reward.base import each
+from lyceum.training.train import train
+from lyceum.utils.errors import NothingGraded, RecipeError
+
+SHORT = {"max_completion_tokens": 8}
+STEP = {"tokens": 3}
+FLAT = {"kind": "flat", "samples": 4, "sampling": SHORT}
+SMALL: dict[str, dict[str, dict[str, Any]]] = {
+    "curriculum": {
+        "subset": {"only": [1, 2]},
+        "knapsack": {"samples": 4, "most": 6},
+        "alp-gmm": {"fit_every": 4, "least_components": 1, "most_components": 2},
+        "good-prefixes": {"pool": 4},
+        "prompt-value": {"pool": 2, "lr": 1e-3},
+        "hard-filter": {"pool": 4, "least": 2},
+    },
+    "guidance": {
+        "scaffold": {"exempt": 0.0},
+        "ghpo": {"cold_start_steps": 0},
+        "rubric-scaffold": {"order": "listed"},
+        "seele": {"rounds": 2},
+        "search-where-hard": {"direct": FLAT, "tests": 2, "easy": "train"},
+    },
+    "rollout": {
+        "flat": {"samples": 4},
+        "critical-tokens": {"samples": 4, "regenerated": 1, "least_characters": 1},
+        "segments": {"samples": 4, "segment_tokens": 3},
+        "look-ahead": {"samples": 4, "look_aheads": [2, 3]},
+        "mcts": {"trajectories": 4, "width": 2, "depth": 6, "step": STEP},
+        "beam": {"beams": 2, "width": 2, "trajectories": 4, "step": STEP},
+        "best-first": {"trajectories": 4, "step": STEP, "max_nodes": 40, "until_right": False},
+        "value-mcts": {"iterations": 3, "width": 2, "step": STEP},
+    },
+    "credit": {"salt": {"steps": "tokens", "step_tokens": 3}, "gigpo": {"steps": "tokens", "step_tokens": 3}},
+    "reward": {"overlong": {"max_tokens": 8, "buffer_tokens": 4}},
+}
+"""Settings without which a component cannot run, or two steps of four tasks are too few for it to do anything."""
+
+PARTS = ("steps", "token-budget", "dynamic-length", "overlong", "repetition")
+"""Parts of a reward that need no function, program or model of the user's."""
+
+
+class Digits(RewardSettings):
+    """Right where the first letter is a digit, and worth the share of digits: an untrained model's samples differ."""
+
+    kind: Literal["test-composed"] = "test-composed"
+
+    def build(self, source: TaskSource) -> Grader:
+        return each(self.grade)
+
+    def grade(self, task: Task, leaf: Node) -> Grade:
+        share = sum(map(str.isdigit, leaf.completion)) / (1 + len(leaf.completion))
+        return Grade(share, leaf.completion[:1].isdigit(), answered=True)
+
+
+def random_recipe(rng: Random) -> dict[str, Any]:
+    """A recipe of one online stage; its components are drawn independently of each other."""
+
+    def drawn(slot: str, among: list[str] | None = None) -> dict[str, Any]:
+        kind = rng.choice(among or [kind for kind in kinds(slot) if not kind.startswith("test-")])
+        return {"kind": kind, **SMALL.get(slot, {}).get(kind, {})}
+
+    rollout = drawn("rollout") | {"sampling": SHORT}
+    if rollout["kind"] == "flat" and rng.random() < 0.15:
+        rollout["tokens_per_step"] = 3
+    stage: dict[str, Any] = {
+        "kind": "online",
+        "steps": 2,
+        "tasks_per_step": 4,
+        "rollout": rollout,
+        "curriculum": drawn("curriculum"),
+        "guidance": [drawn("guidance") for _ in range(rng.choice((0, 0, 1, 1, 2)))],
+        "credit": drawn("credit"),
+        "objective": drawn("objective", [kind for kind in kinds("objective") if kind != "sft"]),
+        "learner": {
+            "kind": "local",
+            "lr": 1e-3,
+            "updates_per_step": rng.choice((1, 1, 2)),
+            "epochs": rng.choice((1, 1, 2)),
+            "layout": rng.choice(("auto", "tree", "rows")),
+            "micro_batch_tokens": rng.choice((64, 4096)),
+        },
+        "engine": {"kind": "embedded", "max_sequences": rng.choice((3, 64)), "keep_tokens": rng.choice((0, 4096))},
+        "collect": {"keep": rng.choice(("all", "all", "with-gradient")), "max_waves": 2},
+    }
+    # What one component needs of another is given, as the error line of either would say.
+    if rollout["kind"] in ("beam", "value-mcts"):
+        stage["value"] = "likelihood"
+    if stage["curriculum"]["kind"] == "good-prefixes":
+        stage["guidance"] = [{"kind": "prefix"}, *stage["guidance"]]
+    objective, credit = stage["objective"], stage["credit"]
+    if objective["kind"] == "hapo":
+        credit["kind"] = "hapo"
+    settings = kinds("objective")[objective["kind"]].model_fields
+    if credit["kind"] == "gae" and "value_coefficient" in settings:
+        objective["value_coefficient"] = 0.5
+    if objective["kind"] == "gkd":
+        stage["teacher"] = {"path": "scratch"}
+    if "kl" in settings and rng.random() < 0.2:
+        objective["kl"] = {"coefficient": 0.05}
+    parts = [{"kind": "test-composed"}]
+    if rng.random() < 0.3:
+        kind = rng.choice(PARTS)
+        parts.append({"kind": kind, **SMALL["reward"].get(kind, {})})
+        if kind == "token-budget":
+            stage["curriculum"] = {"kind": "shrinking-budget", "start_tokens": 8, "least_tokens": 2}
+    tasks = "countdown" if parts[-1]["kind"] == "steps" else {"kind": "chain", "levels": [1, 2, 3]}
+    return {"model": "scratch", "tasks": tasks, "reward": parts, "evaluate": {"n": 0}, "track": [], "stages": [stage]}
+
+
+def tried(seed: int, output: Path) -> str:
+    """``ran``, or the first line of why the recipe of this seed was refused.
+
+    Raises:
+        Exception: what a crash raises.
+    """
+    recipe = random_recipe(Random(seed)) | {"name": f"run-{seed}", "output": str(output), "seed": seed}
+    try:
+        train(parse(recipe))
+    except NothingGraded:
+        return "ran"
+    except RecipeError as error:
+        if (output / f"run-{seed}").exists():
+            raise AssertionError(f"refused after the model was loaded: {error}") from error
+        return error.lines[0]
+    return "ran"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--number", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    outcomes: Counter[str] = Counter()
+    crashed: list[tuple[int, str]] = []
+    for seed in range(given.seed, given.seed + given.number):
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                outcomes[tried(seed, Path(folder))] += 1
+            except Exception as error:
+                crashed.append((seed, f"{type(error).__name__}: {error}"))
+    for line, times in outcomes.most_common():
+        print(f"{times:6} {line[:150]}")
+    for seed, why in crashed:
+        print(f"seed {seed} crashed: {why[:300]}")
+    return 1 if crashed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
