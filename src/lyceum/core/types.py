@@ -175,6 +175,13 @@ class TaskSource(Protocol):
         """
         ...
 
+    def reordered(self, task: Task, order: Sequence[int]) -> Sequence[Message] | None:
+        """The prompt of a multiple-choice task with its options in another order; None where it cannot be written.
+
+        The options are the task's column ``options``, a list; ``order[i]`` is the number of the one put in place i.
+        """
+        ...
+
     def solution(self, task: Task) -> Solution | None:
         """The task's solution, to be given in part; None where it has none of at least two steps."""
         ...

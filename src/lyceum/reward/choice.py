@@ -13,6 +13,8 @@ from lyceum.core.types import Grade, Grader, Task, TaskSource
 from lyceum.reward.base import each, right_answers, verdict
 from lyceum.reward.extract import WHOLE, Extract
 
+LETTERS = "ABCDEFGHIJ"
+
 
 class Choice(RewardSettings):
     """1 where the extracted letter is the task's, or one of several, else 0. A letter may be its number, from 0."""
@@ -20,7 +22,7 @@ class Choice(RewardSettings):
     kind: Literal["choice"] = "choice"
     extract: Extract = WHOLE
     """Where to find the answer in a completion: whole, boxed, {after: MARK} or {tags: NAME}."""
-    letters: str = "ABCDEFGHIJ"
+    letters: str = LETTERS
     """Letters of the options, capitals, in order."""
 
     @field_validator("letters")

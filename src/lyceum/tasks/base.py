@@ -7,7 +7,7 @@ from typing import Any
 
 from lyceum.core.rubric import Criterion, listed
 from lyceum.core.solution import Solution, written_solution
-from lyceum.core.types import Hint, JudgedStep, Task
+from lyceum.core.types import Hint, JudgedStep, Message, Task
 from lyceum.tasks.prompt import with_hint_below
 
 
@@ -29,6 +29,9 @@ class Source:
 
     def hinted(self, task: Task, hint: Hint) -> Task:
         return with_hint_below(task, hint)
+
+    def reordered(self, task: Task, order: Sequence[int]) -> Sequence[Message] | None:
+        return None
 
     def solution(self, task: Task) -> Solution | None:
         return written_solution(task)

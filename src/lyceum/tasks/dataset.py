@@ -13,8 +13,9 @@ from pydantic import Field, field_validator, model_validator
 from lyceum.core.component import PathText, Settings, of_kind, slot
 from lyceum.core.rubric import is_rubric
 from lyceum.core.settings import RewardSettings, TasksSettings
-from lyceum.core.types import Grader, Message, Split, Task
+from lyceum.core.types import Grader, Message, Row, Split, Task
 from lyceum.reward.base import combine
+from lyceum.reward.choice import LETTERS
 from lyceum.reward.extract import after_last
 from lyceum.tasks._rows import Rows, kind_of, read_rows
 from lyceum.tasks._split import check_index, kept_for_evaluation
@@ -45,6 +46,9 @@ class Columns(Settings):
     """A worked solution, for fine-tuning and for prefixes."""
     rubric: str | None = None
     """A list of criteria of a good answer, {criterion, points} with ``contains`` or ``ends``."""
+    options: str | None = None
+    """The options of a multiple-choice problem, a list of texts or numbers in the order of their letters. The template
+    has them at {options}, one per line: ``A) Paris``."""
 
 
 class Dataset(TasksSettings):
@@ -68,7 +72,8 @@ class Dataset(TasksSettings):
     system: str | None = None
     """System message before each prompt; not where the prompt's own messages have one."""
     template: str | None = None
-    """The user's message, with {column} wherever a column's text goes; null takes ``columns.prompt`` as it is."""
+    """The user's message, with {column} wherever a column's text goes, and {options} for ``columns.options``; null
+    takes ``columns.prompt`` as it is."""
     answer_after: str | None = Field(None, min_length=1)
     """Mark before the answer in its column: the answer is the text after the last one (``####`` for GSM8K)."""
     where: dict[str, Scalar | list[Scalar]] = Field(default_factory=dict)
@@ -89,6 +94,15 @@ class Dataset(TasksSettings):
     def _verifier_ends(self) -> Dataset:
         if self.verifier.kind == "task":
             raise ValueError("verifier: got 'task', which asks the tasks for their verifier; allowed: any other kind")
+        return self
+
+    @model_validator(mode="after")
+    def _options_are_shown(self) -> Dataset:
+        if self.columns.options is not None and "options" not in fields_of(self.template or ""):
+            raise ValueError(
+                f"columns.options: got {self.columns.options!r}, but the template does not show them; "
+                "allowed: a template with {options}, or null"
+            )
         return self
 
     def build(self, split: Split, seed: int) -> DatasetSource:
@@ -138,8 +152,7 @@ class DatasetSource(Source):
         self.conversational = settings.template is None and not isinstance(
             _cell(rows[kept[0]], settings.columns.prompt), str
         )
-        if settings.columns.id is not None:
-            self._check_ids(settings.columns.id)
+        self._numbers = None if settings.columns.id is None else self._numbers_by(settings.columns.id)
 
     def __len__(self) -> int:
         return len(self.kept)
@@ -155,6 +168,8 @@ class DatasetSource(Source):
                 further[name] = _cell(row, column)
         if "hints" in further and columns.hints is not None:
             further["hints"] = [hint if isinstance(hint, dict) else _solution(hint) for hint in further["hints"]]
+        if columns.options is not None:
+            further["options"] = list(map(str, _cell(row, columns.options)))
         id = str(number) if columns.id is None else str(_cell(row, columns.id))
         answer = _answer(self.settings, row)
         return Task(f"{self.name}/{self.split}/{id}", _messages(self.settings, row), answer, further, self.name)
@@ -165,6 +180,13 @@ class DatasetSource(Source):
     def row(self, index: int) -> Mapping[str, Any]:
         return self.rows[self.kept[index]]
 
+    def reordered(self, task: Task, order: Sequence[int]) -> tuple[Message, ...] | None:
+        if self.settings.columns.options is None:
+            return None
+        id = task.id.removeprefix(f"{self.name}/{self.split}/")
+        row = self.rows[int(id) if self._numbers is None else self._numbers[id]]
+        return _messages(self.settings, row, order)
+
     def grader(self) -> Grader:
         if self.settings.columns.answer is None:
             raise RecipeError(
@@ -173,7 +195,8 @@ class DatasetSource(Source):
             )
         return combine([self.settings.verifier], self)
 
-    def _check_ids(self, column: str) -> None:
+    def _numbers_by(self, column: str) -> dict[str, int]:
+        """The row number of each id."""
         first: dict[str, int] = {}
         for number in self.kept:
             id = str(_cell(self.rows[number], column))
@@ -183,6 +206,7 @@ class DatasetSource(Source):
                     f"{column!r}; allowed: a column that is different in each row, or null"
                 )
             first[id] = number
+        return first
 
 
 def _problems(settings: Dataset, rows: Rows, name: str) -> list[tuple[int, str]]:
@@ -199,7 +223,7 @@ def _problems(settings: Dataset, rows: Rows, name: str) -> list[tuple[int, str]]
 
 def _problem(settings: Dataset, row: Mapping[str, Any]) -> str:
     """Identity of a problem: the cells that the prompt is made of, without the template's words around them."""
-    columns = fields_of(settings.template) if settings.template is not None else [settings.columns.prompt]
+    columns = _shown(settings) if settings.template is not None else [settings.columns.prompt]
     return repr([_cell(row, column) for column in columns])
 
 
@@ -217,12 +241,15 @@ def _check_row(settings: Dataset, row: Mapping[str, Any], index: int, name: str)
         ("columns.level", columns.level, _unless(_is_scalar), "a text or a number"),
         ("columns.hints", columns.hints, _fault_of_hints, "a list of texts or of {tier, text}"),
         ("columns.demonstration", columns.demonstration, _unless(_is_text), "a text"),
+        (
+            "columns.options",
+            columns.options,
+            _unless(_is_options),
+            f"a list of 2 to {len(LETTERS)} different texts or numbers",
+        ),
         ("columns.rubric", columns.rubric, _unless(is_rubric), "a list of {criterion, points, contains or ends}"),
         *(("where", column, _unless(_is_any), "") for column in settings.where),
-        *(
-            ("template", column, _unless(_is_there), "what can be written")
-            for column in fields_of(settings.template or "")
-        ),
+        *(("template", column, _unless(_is_there), "what can be written") for column in _shown(settings)),
     ]
     for key, column, fault_in, allowed in needed:
         if column is None:
@@ -258,7 +285,23 @@ def _cell(row: Mapping[str, Any], column: str) -> Any:
     raise KeyError(column)
 
 
-def _messages(settings: Dataset, row: Mapping[str, Any]) -> tuple[Message, ...]:
+def _shown(settings: Dataset) -> list[str]:
+    """The columns that the template shows."""
+    columns, options = fields_of(settings.template or ""), settings.columns.options
+    return [options if column == "options" and options is not None else column for column in columns]
+
+
+def _messages(settings: Dataset, row: Row, order: Sequence[int] | None = None) -> tuple[Message, ...]:
+    """The prompt of a row.
+
+    Args:
+        order: of the options, by their numbers; None for the row's own.
+    """
+    if settings.columns.options is not None:
+        options = _cell(row, settings.columns.options)
+        listed = options if order is None else [options[number] for number in order]
+        lines = [f"{letter}) {option}" for letter, option in zip(LETTERS, listed, strict=False)]
+        row = {**row, "options": "\n".join(lines)}
     prompt = fill(settings.template, row) if settings.template is not None else _cell(row, settings.columns.prompt)
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else plain_messages(prompt)
     if settings.system is not None and messages[0]["role"] != "system":
@@ -307,6 +350,11 @@ def _is_scalar(value: Any) -> bool:
 
 def _is_answer(value: Any) -> bool:
     return _is_scalar(value) or (isinstance(value, list) and bool(value) and all(map(_is_scalar, value)))
+
+
+def _is_options(value: Any) -> bool:
+    fits = isinstance(value, list) and 2 <= len(value) <= len(LETTERS) and all(map(_is_scalar, value))
+    return fits and len(set(map(str, value))) == len(value)
 
 
 def _fault_of_prompt(value: Any) -> str | None:

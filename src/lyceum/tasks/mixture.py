@@ -13,7 +13,7 @@ from lyceum.core.rubric import Criterion
 from lyceum.core.settings import TasksSettings
 from lyceum.core.solution import Solution
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, GradingContext, Hint, JudgedStep, Split, Task, TaskSource
+from lyceum.core.types import Grade, Grader, GradingContext, Hint, JudgedStep, Message, Split, Task, TaskSource
 from lyceum.tasks._split import check_index
 from lyceum.tasks.base import Source
 from lyceum.utils.errors import RecipeError
@@ -83,6 +83,10 @@ class MixtureSource(Source):
         """The source's own hinted task."""
         number, own = self._own(task)
         return replace(self.sources[number].hinted(own, hint), id=task.id)
+
+    def reordered(self, task: Task, order: Sequence[int]) -> Sequence[Message] | None:
+        number, own = self._own(task)
+        return self.sources[number].reordered(own, order)
 
     def solution(self, task: Task) -> Solution | None:
         number, own = self._own(task)
