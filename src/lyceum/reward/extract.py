@@ -55,6 +55,16 @@ class Extract(Settings):
         before, found, _ = text.rpartition(mark) if mark else ("", "", "")
         return before if found else text
 
+    def until_answer(self, text: str) -> str | None:
+        """The text up to where the answer begins, the mark before it included; None where ``self(text)`` is None."""
+        if self.form == "whole" or self(text) is None:
+            return None
+        if self.form == "tags":
+            text = text.rpartition(f"</{self.mark}>")[0]
+        mark = {"boxed": "\\boxed{", "after": self.mark, "tags": f"<{self.mark}>"}[self.form]
+        before, found, _ = text.rpartition(mark)
+        return before + found
+
     def answered(self, text: str) -> bool | None:
         """Whether there is an answer in that place; None for ``whole``, where any text is one."""
         return None if self.form == "whole" else self(text) is not None
