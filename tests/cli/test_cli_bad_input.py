@@ -144,7 +144,7 @@ def test_a_missing_column_names_the_nearest_one_there_is(capsys, tmp_path):
 def test_a_prompt_that_cannot_fit_is_refused_without_its_tokens(capsys, monkeypatch, tmp_path, model):
     # The longest token of this vocabulary has 5 characters: 64 * 5 + 1 characters are more than 64 tokens.
     data = rows(tmp_path / "data.jsonl", *({"prompt": f"{i:0321d}", "answer": "1"} for i in range(40)))
-    monkeypatch.setattr("lyceum.models.prompts.render", lambda *_: pytest.fail("it was read"))
+    monkeypatch.setattr("lyceum.models.renderer.Renderer.render", lambda *_: pytest.fail("it was read"))
     said = refused(capsys, "train", "grpo", *SMALL, f"model={model}", f"tasks={data}")
     assert "has 321 characters, but the model's context of 64 tokens holds at most 320" in said
 
@@ -255,7 +255,10 @@ def test_a_run_that_is_there_is_not_written_over(capsys, tmp_path):
         (["eval", "scratch", "--k", "2000"], "samples: got 2000 per task; allowed: 1000 or fewer"),
         (["eval", "scratch", "--output", "."], "output: got '.', but . is a folder; allowed: a file to write"),
         (["eval", "scratch", "--output", "not-a-folder/f.json"], "not-a-folder is a file; allowed: a file to write"),
-        (["eval", "scratch", "name=x"], "name: unknown key; allowed: model, tasks, reward, trust_code, temperature"),
+        (
+            ["eval", "scratch", "name=x"],
+            "name: unknown key; allowed: model, tasks, reward, engine, trust_code, temperature",
+        ),
         (["eval", "scratch", "tempreature=1"], "tempreature: unknown key (did you mean 'temperature'?)"),
         (["eval", "scratch", "evaluate.n=3"], "evaluate.n: unknown key; allowed: model"),
         (["eval", "scratch", "model=base"], "model: got 'base' as a key; allowed: the model's name before the keys"),

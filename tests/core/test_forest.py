@@ -11,6 +11,7 @@ from random_trees import Written, letters, random_trees, written
 from lyceum.core.forest import Forest, build_forest
 from lyceum.core.tree import Node, Tree, graft
 from lyceum.core.types import ASSISTANT, Continuation, Grade, JudgedStep, Origin, Task
+from lyceum.guidance.base import instead
 
 seeds = st.integers(0, 2**32)
 
@@ -316,7 +317,7 @@ def test_a_replaced_trajectory_leaves_no_token_behind():
     for leaf in (failed, kept, helped):
         leaf.grade = Grade(1.0)
     tree = Tree(Task("t", ()), [root, hinted], chosen=[failed, kept])
-    tree.replace(failed, helped)
+    tree.chosen = instead(tree.trajectories, failed, helped)
     forest = build_forest([tree])
     assert [[w.token for w in row] for row in read(forest)] == [[1, 9, 2, 5], [1, 2, 4]]
     assert 3 not in forest.token.tolist()

@@ -1,4 +1,4 @@
-from lyceum.core.tree import Node, Tree
+from lyceum.core.tree import Node, Tree, graft
 from lyceum.core.types import Continuation, Grade, Origin, Task
 
 
@@ -16,7 +16,7 @@ def test_a_graft_is_a_copy_below_another_prompt_with_what_it_was_drawn_under():
     tree = a_tree()
     hinted = tree.add_prompt([5, 9])
     leaf = drawn(drawn(hinted, False), True)
-    copied = tree.graft(leaf, tree.root)
+    copied = graft(leaf, hinted, tree.root)
     assert copied.path_tokens() == [5, 7, 1, 7, 1]
     assert leaf.path_tokens() == [5, 9, 7, 1, 7, 1]
     assert (copied.behaviour_logprob, copied.version, copied.grade) == (leaf.behaviour_logprob, [3, 3], leaf.grade)
@@ -29,7 +29,7 @@ def test_what_was_helped_counts_as_solved_and_not_as_solved_unaided():
     tree = a_tree()
     own = [drawn(tree.root, False), drawn(tree.root, False)]
     under_hint = drawn(tree.add_prompt([5, 9]), True)
-    grafted = tree.graft(under_hint, tree.root)
+    grafted = graft(under_hint, under_hint.root, tree.root)
     teacher = tree.root.add([8], Origin.TEACHER)
     teacher.grade = Grade(1.0, True)
     tree.chosen = [*own, under_hint, grafted, teacher]

@@ -14,7 +14,7 @@ from lyceum.rollout.mcts import MCTS
 CREDITS = sorted(kinds("credit"))
 NEEDED = {kind: {"steps": "tokens", "step_tokens": 1} for kind in ("gigpo", "salt")}
 """Settings of those whose defaults ask a grader or a rollout for steps, which these forests have not."""
-COLUMNS = {"old_value": 0.25, "old_logprob": -1.0, "reference_logprob": -1.0}
+COLUMNS = {"old_value": 0.25, "old_logprob": -1.0, "old_entropy": 0.5, "reference_logprob": -1.0}
 
 
 @pytest.mark.parametrize("kind", CREDITS)

@@ -1,11 +1,12 @@
 import pytest
 import torch
 from pydantic import ValidationError
+from random_trees import letters
 
 from lyceum.core import keys
 from lyceum.core.forest import build_forest
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Continuation, Grade, Origin, Task
+from lyceum.core.types import Continuation, Grade, JudgedStep, Origin, Task
 from lyceum.credit.gigpo import GiGPO
 from lyceum.credit.group import GroupRelative
 from lyceum.utils.errors import RecipeError
@@ -13,7 +14,7 @@ from lyceum.utils.errors import RecipeError
 
 def drawn(node, tokens, key=None):
     n = len(tokens)
-    child = node.add_drawn(Continuation(tokens, [-1.0] * n, [-1.0] * n, [0] * n, "stop"))
+    child = node.add_drawn(Continuation(tokens, [-1.0] * n, [-1.0] * n, [0] * n, "stop"), letters(tokens))
     child.key = key
     return child
 
@@ -23,7 +24,7 @@ def tree_of(*rows):
     root = Node(None, [1], Origin.PROMPT)
     for steps, reward in rows:
         leaf = drawn(root, steps)
-        leaf.grade = Grade(reward, steps=tuple((end, 1.0) for end in range(1, len(steps) + 1)))
+        leaf.grade = Grade(reward, steps=tuple(JudgedStep(end - 1, end, 1.0) for end in range(1, len(steps) + 1)))
     return Tree(Task("t", ()), [root])
 
 
@@ -34,7 +35,7 @@ def test_steps_from_the_same_state_are_compared_by_discounted_returns():
     # Episode: 1/2 and -1/2. Returns with gamma 1/2: the first row's steps 1/4, 1/2, 1; the second's 0, 0.
     # Both take their first step from the prompt: mean 1/8. Both have then taken 5: mean 1/4. The first row's third
     # step, after 5 6, has no company: 0.
-    credited = GiGPO(gamma=0.5).build()(build_forest([tree_of(*TWO)]))
+    credited = GiGPO(gamma=0.5).build()(build_forest([tree_of(*TWO)], decode=letters))
     torch.testing.assert_close(credited.advantage[0], torch.tensor([0, 0.5 + 1 / 8, 0.5 + 1 / 4, 0.5]))
     torch.testing.assert_close(credited.advantage[1], torch.tensor([0, -0.5 - 1 / 8, -0.5 - 1 / 4, 0]))
     assert credited.metrics == {"steps": 5, "steps_compared": 4}
@@ -42,14 +43,14 @@ def test_steps_from_the_same_state_are_compared_by_discounted_returns():
 
 def test_divided_by_the_samples_standard_deviation_as_in_the_authors_code():
     # Two of two: the deviations are +-d, the sample's standard deviation d sqrt(2): +-1 / sqrt(2) at both levels.
-    advantage = GiGPO(scale="std").build()(build_forest([tree_of(*TWO)])).advantage
+    advantage = GiGPO(scale="std").build()(build_forest([tree_of(*TWO)], decode=letters)).advantage
     torch.testing.assert_close(advantage[0, 1:], torch.tensor([2.0, 2.0, 1.0]) / 2**0.5, rtol=1e-4, atol=1e-4)
 
 
 def test_a_state_is_how_many_steps_were_taken_and_the_last_of_them():
     # 5 7 | 6 7: after the second step both end in 7, which is one state for a history of 1, and not for all of it.
     rows = (([5, 7, 9], 1.0), ([6, 7, 8], 0.0))
-    forest = build_forest([tree_of(*rows)])
+    forest = build_forest([tree_of(*rows)], decode=letters)
 
     def compared(**settings):
         return GiGPO(**settings).build()(forest).metrics["steps_compared"]
@@ -60,12 +61,12 @@ def test_a_state_is_how_many_steps_were_taken_and_the_last_of_them():
 
 
 def test_groups_are_never_compared():
-    forest = build_forest([tree_of(TWO[0]), tree_of(TWO[1])])
+    forest = build_forest([tree_of(TWO[0]), tree_of(TWO[1])], decode=letters)
     assert not GiGPO().build()(forest).advantage.any()
 
 
 def test_a_step_weight_of_0_is_the_group_relative_advantage():
-    forest = build_forest([tree_of(*TWO)])
+    forest = build_forest([tree_of(*TWO)], decode=letters)
     plain = GroupRelative(scale="none").build()(forest).advantage
     assert GiGPO(step_weight=0).build()(forest).advantage.equal(plain)
 
@@ -76,7 +77,7 @@ def marked(key_of_second="door"):
     for steps, key, reward in (([5], "door", 1.0), ([6, 7], key_of_second, 0.0)):
         leaf = drawn(drawn(root, steps, key), [8])
         leaf.grade = Grade(reward)
-    return build_forest([Tree(Task("t", ()), [root])])
+    return build_forest([Tree(Task("t", ()), [root])], decode=letters)
 
 
 def test_an_environments_key_says_which_steps_start_in_the_same_state():
@@ -95,8 +96,8 @@ def test_an_observation_is_a_state_and_no_step():
         seen = drawn(root, [first]).add([20, 21], Origin.TOOL)
         seen.key = "door"
         leaf = drawn(seen, [7, 8], "end")
-        leaf.grade = Grade(reward, steps=((4, 1.0),))
-    credited = GiGPO(state="marked", gamma=0.5).build()(build_forest([Tree(Task("t", ()), [root])]))
+        leaf.grade = Grade(reward, steps=(JudgedStep(0, 2, 1.0),))
+    credited = GiGPO(state="marked", gamma=0.5).build()(build_forest([Tree(Task("t", ()), [root])], decode=letters))
     # Two actions each, the last one in two steps: returns at the door 1/2 and 0, +-1/4.
     assert credited.metrics == {"steps": 6, "steps_compared": 2}
     assert credited.advantage.tolist() == [[0, 0.5, 0, 0, 0.75, 0.5], [0, -0.5, 0, 0, -0.75, -0.5]]
@@ -104,7 +105,7 @@ def test_an_observation_is_a_state_and_no_step():
 
 def test_a_run_in_which_nothing_marks_states_is_refused():
     with pytest.raises(RecipeError, match=r"credit.state: got 'marked', but no node .* allowed: 'steps'"):
-        GiGPO(state="marked").build()(build_forest([tree_of(*TWO)]))
+        GiGPO(state="marked").build()(build_forest([tree_of(*TWO)], decode=letters))
     with pytest.raises(ValidationError, match="got 'tokens' with state 'marked'"):
         GiGPO(state="marked", steps="tokens")
 
@@ -113,7 +114,7 @@ def test_a_prompts_key_is_its_tokens():
     hinted = tree_of(*TWO)
     other = hinted.add_prompt([1, 2])
     drawn(other, [5]).grade = Grade(1.0)
-    assert keys.prompts(build_forest([hinted])) == [(1,), (1,), (1, 2)]
+    assert keys.prompts(build_forest([hinted], decode=letters)) == [(1,), (1,), (1, 2)]
 
 
 def test_nodes_below_the_prompt_are_parts_by_their_node_judged_or_not():
@@ -121,9 +122,9 @@ def test_nodes_below_the_prompt_are_parts_by_their_node_judged_or_not():
     inner = drawn(root, [5, 6])
     for token in (7, 8):
         drawn(inner, [token]).grade = Grade(
-            1.0, steps=((1, 1.0), (3, 0.0))
+            1.0, steps=(JudgedStep(0, 1, 1.0), JudgedStep(1, 3, 0.0))
         )  # one judged step ends within the inner node
-    parts = keys.nodes(build_forest([Tree(Task("t", ()), [root])]))
+    parts = keys.nodes(build_forest([Tree(Task("t", ()), [root])], decode=letters))
     assert list(zip(parts.row.tolist(), parts.start.tolist(), parts.end.tolist(), strict=True)) == [
         (0, 2, 4),
         (0, 4, 5),

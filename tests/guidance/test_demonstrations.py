@@ -58,7 +58,7 @@ def texts(tree):
 def test_the_demonstration_is_a_row_of_the_group_that_a_teacher_wrote_and_moves_its_baseline():
     tree, metrics = guided(WRONG, WRONG, WRONG)
     assert texts(tree) == [WRONG, WRONG, WRONG, RIGHT]
-    forest = build_forest([tree])
+    forest = build_forest([tree], decode=lambda tokens: "".join(chr(token) for token in tokens if token != END))
     credited = GroupRelative(scale="none").build()(forest)
     rows = forest.rows()
     # Mean 1/4: the demonstration gets 3/4 on each of its 11 tokens, the others -1/4. Were it left out, all would be 0.

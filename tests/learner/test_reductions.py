@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from random_trees import random_trees
+from random_trees import letters, random_trees
 from tiny_models import plain_model, policy_like
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -23,7 +23,9 @@ V = 99
 
 
 def forest(temperature=1.0):
-    return build_forest([tree for seed in (13, 19) for tree in random_trees(seed)], temperature=temperature)
+    return build_forest(
+        [tree for seed in (13, 19) for tree in random_trees(seed)], decode=letters, temperature=temperature
+    )
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ def test_only_what_is_used_is_asked_for(kind):
 @pytest.mark.parametrize("kind", POLICY_KINDS)
 def test_rows_without_advantage_add_nothing_where_the_learner_may_skip_them(kind, batch_of):
     objective = kinds("objective")[kind]().build()
-    if not objective.zero_advantage_is_zero:
+    if not objective.skips:
         return
     batch = batch_of([[1, 1]], logprob=[[-0.3, -2.0]], advantage=[[0.0, 0.0]])
     loss, _ = objective(batch)

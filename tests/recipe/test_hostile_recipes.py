@@ -43,8 +43,8 @@ def test_nested_aliases_are_refused_in_any_key(key, tmp_path):
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("credit={kind: [a]}", "credit.kind: got ['a']; allowed: gae, group"),
-        ("credit={kind: {a: b}}", "credit.kind: got {'a': 'b'}; allowed: gae, group"),
+        ("credit={kind: [a]}", "credit.kind: got ['a']; allowed: gae, gigpo, group"),
+        ("credit={kind: {a: b}}", "credit.kind: got {'a': 'b'}; allowed: gae, gigpo, group"),
         ("stages.0.kind=[a]", "stages.0.kind: got ['a']; allowed: interleaved, online"),
         ("tasks=&a [*a]", "an alias is inside the value that it refers to"),
         ("stages.².steps=1", "stages.²: got '²'; allowed: 0 to 0"),

@@ -2,6 +2,7 @@ import asyncio
 import math
 
 import pytest
+from fake_task import NO_MODEL
 from leaves import leaf
 
 from lyceum.core.tree import Node
@@ -30,7 +31,7 @@ def leaves_of(*tokens):
 
 
 def graded(part, *tokens):
-    return asyncio.run(combine([TaskReward(), part], Source())(Task("t", ()), leaves_of(*tokens)))
+    return asyncio.run(combine([TaskReward(), part], Source())(Task("t", ()), leaves_of(*tokens), NO_MODEL))
 
 
 def test_a_wrong_answer_is_pulled_to_the_length_of_the_right_ones():

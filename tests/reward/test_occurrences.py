@@ -1,6 +1,7 @@
 import asyncio
 
 import pytest
+from fake_task import NO_MODEL
 from pydantic import ValidationError
 
 from lyceum.core.tree import Node
@@ -20,7 +21,7 @@ def graded(*texts, weight=0.0):
     reward = combine((TaskReward(weight=1.0), Occurrences(text="?", weight=weight)), source)
 
     async def grade():
-        return await reward(task, leaves)
+        return await reward(task, leaves, NO_MODEL)
 
     return asyncio.run(grade())
 

@@ -12,7 +12,7 @@ from lyceum.recipe.schema import load_recipe
 def outcomes_of(recipe: str) -> list[float]:
     """By the recipe's reward, of a group of 8: four right, the first of them at the limit, and four wrong."""
 
-    async def by_text(one, leaves):
+    async def by_text(one, leaves, context):
         return [Grade(float(node.completion == "right"), node.completion == "right") for node in leaves]
 
     source = Source(task(), by_text)

@@ -197,6 +197,6 @@ def test_paths_of_fixed_steps_have_a_known_number_of_nodes():
 @pytest.mark.parametrize("origin", [Origin.TOOL, Origin.PREFIX, Origin.TEACHER, Origin.PROMPT])
 def test_a_limit_counts_what_the_policy_wrote(origin):
     context, limit = FakeTreeContext(lambda text: True, length=9), Sampling(max_completion_tokens=4)
-    given_to_it = context.tree(Task("t", ())).root.add([1] * 7, origin, "a" * 7 if origin in ASSISTANT else "")
+    given_to_it = fresh(context).add([1] * 7, origin, "a" * 7 if origin in ASSISTANT else "")
     [step] = asyncio.run(grow(context, given_to_it, 1, Steps(tokens=9), limit, depth_left=9))
     assert len(step.nodes[-1].tokens) == min(4, 10 - len(given_to_it.completion))

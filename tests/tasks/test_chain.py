@@ -2,6 +2,7 @@ import asyncio
 import random
 
 import pytest
+from fake_task import NO_MODEL
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -155,7 +156,7 @@ def test_any_text_is_judged_without_an_error_and_in_order(chain, text):
 
 def test_grades_come_in_the_order_of_the_leaves():
     source = Chain(size=8).build("train", 0)
-    grades = asyncio.run(source.grader()(TASK, [leaf("1#1"), leaf(RIGHT), leaf("2#2")]))
+    grades = asyncio.run(source.grader()(TASK, [leaf("1#1"), leaf(RIGHT), leaf("2#2")], NO_MODEL))
     assert [each.correct for each in grades] == [False, True, False]
 
 

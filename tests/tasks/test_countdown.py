@@ -1,6 +1,7 @@
 import asyncio
 
 import pytest
+from fake_task import NO_MODEL
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -131,7 +132,7 @@ def test_the_verifier_reads_the_expression_in_its_place():
     leaves = [Node(prompt, [2], Origin.POLICY, finish="stop", text=text) for text in texts]
 
     async def grade():
-        return await source.grader()(task, leaves)
+        return await source.grader()(task, leaves, NO_MODEL)
 
     assert [grade.outcome for grade in asyncio.run(grade())] == [1.0, 0.0, 0.0]
 
@@ -157,5 +158,5 @@ def test_the_demonstration_is_right():
         task = source[index]
         text = task.columns["demonstration"]
         leaf = Node(None, [0], Origin.PROMPT).add([1], Origin.TEACHER, text)
-        [graded] = asyncio.run(source.grader()(task, [leaf]))
+        [graded] = asyncio.run(source.grader()(task, [leaf], NO_MODEL))
         assert graded.outcome == 1, text

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_task import NO_MODEL
 from pydantic import ValidationError
 
 from lyceum.core.component import explain
@@ -169,7 +170,7 @@ def test_the_verifier_of_a_dataset_grades_its_answers(path: str):
     leaves = [Node(prompt, [2], Origin.POLICY, finish="stop", text=text) for text in ("so 1", "so 2")]
 
     async def grade():
-        return await source.grader()(source[0], leaves)
+        return await source.grader()(source[0], leaves, NO_MODEL)
 
     assert [(grade.outcome, grade.correct) for grade in asyncio.run(grade())] == [(1.0, True), (0.0, False)]
 

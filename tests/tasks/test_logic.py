@@ -1,6 +1,7 @@
 import asyncio
 
 import pytest
+from fake_task import NO_MODEL
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,6 +61,6 @@ def test_the_verifier_wants_all_letters_and_no_other():
     leaves = [Node(prompt, [2], Origin.POLICY, finish="stop", text=text) for text in texts]
 
     async def grade():
-        return await source.grader()(task, leaves)
+        return await source.grader()(task, leaves, NO_MODEL)
 
     assert [grade.outcome for grade in asyncio.run(grade())] == [1.0, 0.0, 0.0, 0.0]

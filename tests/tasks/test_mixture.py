@@ -1,6 +1,7 @@
 import asyncio
 from collections import Counter
 
+from fake_task import NO_MODEL
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,7 +48,7 @@ def test_equal_sources_have_different_ids_and_each_task_its_own_verifier():
     async def right(task):
         text = f"<answer>{task.columns.get('solution', task.answer)}</answer>"
         leaf = Node(Node(None, [1], Origin.PROMPT), [2], Origin.POLICY, finish="stop", text=text)
-        return await source.grader()(task, [leaf])
+        return await source.grader()(task, [leaf], NO_MODEL)
 
     assert [asyncio.run(right(task))[0].outcome for task in tasks] == [1.0] * 6
     hinted = source.hinted(tasks[1], ladder_of(tasks[1])[0])

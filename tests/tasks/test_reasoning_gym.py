@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from fake_task import NO_MODEL
 from pydantic import ValidationError
 
 from lyceum.core.component import explain
@@ -31,7 +32,7 @@ def ask(source: TaskSource, task: Task, *texts: str) -> list[Grade]:
     leaves = [Node(prompt, [2], Origin.POLICY, finish="stop", text=text) for text in texts]
 
     async def grade():
-        return await source.grader()(task, leaves)
+        return await source.grader()(task, leaves, NO_MODEL)
 
     return asyncio.run(grade())
 

@@ -28,7 +28,7 @@ from lyceum.core.types import Origin
 async def own_answer_is_right(source, task):
     answer = Node(Node(None, [1], Origin.PROMPT), [2], Origin.POLICY, finish="stop")
     answer.text = f"so <answer>{task.answer}</answer>"
-    [grade] = await source.grader()(task, [answer])
+    [grade] = await source.grader()(task, [answer], None)
     return grade.correct
 
 step = int(sys.argv[1])  # -1: the last dataset and its last entry first, and each entry is made before

@@ -12,7 +12,6 @@ import copy
 import gc
 import importlib.util
 import itertools
-import json
 import math
 import os
 import warnings
@@ -33,6 +32,7 @@ from lyceum.utils.aio import idle
 from lyceum.utils.errors import Diverged, RecipeError
 from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.library_messages import quiet
+from lyceum.utils.numbers import to_json
 from lyceum.utils.stop_strings import ends_in_drawn
 
 ROUNDING = {"float32": 0.01, "bfloat16": 0.5, "float16": 0.1}
@@ -384,7 +384,7 @@ class Server:
         # Without lyceum's own attention, which vLLM does not know.
         written = {**architecture.to_dict(), "_attn_implementation": None}
         settings = config.model_copy(update={"model_logprob": True, "dtype": dtype, "max_model_len": max_model_len})
-        key = (json.dumps(written, sort_keys=True, default=str), settings)
+        key = (to_json(written, other=str), settings)
         if cls._current is None or cls._current.key != key:
             if cls._current is not None:
                 cls._current.close()

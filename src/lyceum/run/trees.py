@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from lyceum.core.tree import DirectSamples, Node, Tree
-from lyceum.core.types import Grade, Hint, Origin, Task
+from lyceum.core.types import Grade, Hint, JudgedStep, Origin, Task
 from lyceum.core.user_files import user_file
 from lyceum.run.codec import decode, encode
 from lyceum.utils.numbers import plain, python_number
@@ -101,6 +101,10 @@ TREE: Mapping[str, _Column] = {
 """Fields of a Tree. Beside them stand ``chosen``, numbers of nodes, and ``nodes``."""
 
 
+def _grade(value: Mapping[str, Any]) -> Grade:
+    return Grade(**{**value, "steps": tuple(JudgedStep(*step) for step in value["steps"])})
+
+
 def _node(logprob: pa.DataType) -> dict[str, _Column]:
     """Fields of a Node. Beside them stand ``parent``, its number, and ``attached``.
 
@@ -118,7 +122,8 @@ def _node(logprob: pa.DataType) -> dict[str, _Column]:
         "grafted": _Column(pa.bool_()),
         "address": _Column(pa.int64()),
         "draws": _Column(pa.int32()),
-        "grade": _json(lambda value: Grade(**value)),
+        "grade": _json(_grade),
+        "key": _Column(pa.string()),
         "value": _Column(pa.float64()),
         "stats": _json(),
     }
@@ -164,13 +169,13 @@ def _read(rows: Sequence[Mapping[str, Any]]) -> StepTrees:
     return StepTrees(_heading(rows), [trees[i] for i in kept], [rows[i]["weight"] for i in kept], dropped)
 
 
-def dump_trees(trees: Sequence[Tree]) -> bytes | None:
-    """Trees for a checkpoint, which ``load_trees`` reads; None for none."""
-    return write_trees(StepTrees(Heading(0, 0, 0), trees, [1.0] * len(trees))) if trees else None
+def dump_trees(trees: Sequence[Tree]) -> bytes:
+    """At least one tree for a checkpoint, which ``load_trees`` reads."""
+    return write_trees(StepTrees(Heading(0, 0, 0), trees, [1.0] * len(trees)))
 
 
-def load_trees(content: bytes | None) -> list[Tree]:
-    return [] if content is None else list(_read(_rows(BytesIO(content))).trees)
+def load_trees(content: bytes) -> list[Tree]:
+    return list(_read(_rows(BytesIO(content))).trees)
 
 
 def read_heading(file: Path) -> Heading:
@@ -280,6 +285,8 @@ def _plain(value: Any) -> Any:
         return {key if type(key) in _KEYS else str(key): _plain(item) for key, item in value.items()}
     if type(value) in (list, tuple):
         return type(value)(map(_plain, value))
+    if isinstance(value, tuple):  # a judged step
+        return tuple(map(_plain, value))
     if is_dataclass(value) and not isinstance(value, type):
         return _plain(_fields(value))
     number = python_number(value)

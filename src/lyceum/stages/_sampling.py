@@ -11,7 +11,6 @@ from lyceum.core.component import require_keys
 from lyceum.core.tree import Tree
 from lyceum.core.types import Curriculum, Guidance, ValueModel
 from lyceum.reward.base import Combined, allow_code, combine
-from lyceum.run.trees import dump_trees, load_trees
 from lyceum.runtime.in_process import InProcess
 from lyceum.stages.session import Session
 from lyceum.utils.seeds import SeedKey
@@ -145,8 +144,15 @@ class Sampler:
             "curriculum": self.curriculum.state_dict(),
             "guidance": [guide.state_dict() for guide in self.guidance],
             "value": None if self.value is None else self.value.state_dict(),
-            "under_way": dump_trees(self.under_way),
+            "under_way": self._dumped(),
         }
+
+    def _dumped(self) -> bytes | None:
+        if not self.under_way:
+            return None
+        from lyceum.run.trees import dump_trees  # here: imports pyarrow
+
+        return dump_trees(self.under_way)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         require_keys("stage.sampler", given=state, needed=self.state_dict())
@@ -156,4 +162,7 @@ class Sampler:
             guide.load_state_dict(saved)
         if self.value is not None:
             self.value.load_state_dict(state["value"])
-        self.under_way = load_trees(state["under_way"])
+        if state["under_way"] is not None:
+            from lyceum.run.trees import load_trees  # here: imports pyarrow
+
+            self.under_way = load_trees(state["under_way"])

@@ -117,6 +117,9 @@ def plot(metrics: Mapping[str, Any], path: Path) -> Path:
     if oracle:
         axes.plot(*zip(*oracle, strict=True), ":", color=ORACLE, linewidth=1.5)
         ends.append((*oracle[-1], "pass@n (oracle)", ORACLE))
+    spent = [cell["tokens_spent"] for cell in metrics["cells"] if cell["tokens_spent"] > 0]
+    if spent and most < 1.5 * min(spent):  # a label beside a range of almost no width would take all of the figure's
+        axes.set_xlim(min(spent) / 1.25, 1.25 * most)
     _plain_ticks(axes)
     label_ends(axes, ends)
     axes.set_title("Accuracy against tokens spent; band: 95 % interval", loc="left", fontsize=10)
