@@ -26,6 +26,7 @@ from lyceum.core.settings import (
 from lyceum.core.tree import Tree
 from lyceum.core.types import Credited, Learner, Stateful, StepMetrics
 from lyceum.models.frozen import TeacherSettings
+from lyceum.stages._method import Method
 from lyceum.stages._metrics import has_gradient, mean_abs_advantage, mean_solved, rollout_metrics
 from lyceum.stages._sampling import Sampler
 from lyceum.stages._stopping import Ending, Until
@@ -150,12 +151,10 @@ class OnlineRun:
     def __init__(self, settings: Online, session: Session) -> None:
         self.settings, self.session = settings, session
         self.steps, self.step = settings.steps, 0
-        self.objective, self.credit = settings.objective.build(), settings.credit.build()
-        self.columns = self.objective.columns | self.credit.needs
-        frozen = frozenset(name for reduction in self.objective.reductions for name in reduction.models)
-        needs = self.columns | self.objective.needs | self.credit.measures | frozen
+        method = Method.of(settings)
+        self.objective, self.credit, self.columns = method.objective, method.credit, method.columns
         self.learner = settings.learner.build(
-            session.policy, total_steps=settings.steps, needs=needs, teacher=settings.teacher
+            session.policy, total_steps=settings.steps, needs=method.needs, teacher=settings.teacher
         )
         self.sampler = Sampler(settings, session)
         self.engine = self.sampler.engine

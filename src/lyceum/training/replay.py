@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from jaxtyping import Bool, Float
 
 from lyceum.core.forest import Forest, build_forest
-from lyceum.core.types import Credit, Credited, Gradients, Learner, Objective, Origin
+from lyceum.core.types import Credited, Gradients, Learner, Origin, State
 from lyceum.models.load import ModelSettings, check_model, load_policy
 from lyceum.models.policy import Policy
 from lyceum.recipe.schema import Overrides, Recipe, apply_overrides, parse, read_override
@@ -25,6 +25,7 @@ from lyceum.run import checkpoint
 from lyceum.run.folder import differences, recover
 from lyceum.run.outputs import check_output
 from lyceum.run.reader import is_run, read_recipe, read_run_folder
+from lyceum.stages._method import Method
 from lyceum.stages.online import Online
 from lyceum.training._recorded import find_recorded
 from lyceum.utils.atomic_files import atomic_write
@@ -37,27 +38,6 @@ if TYPE_CHECKING:
     from lyceum.run.trees import StepTrees
 
 _MAY_DIFFER = re.compile(r"stages\.[0-9]+\.(credit|objective)(\..*)?|model\.(device|trust_remote_code)")
-
-
-@dataclass(frozen=True)
-class Method:
-    """A stage's credit and objective, and what they need of the learner."""
-
-    credit: Credit
-    objective: Objective
-
-    @classmethod
-    def of(cls, stage: Online) -> Method:
-        return cls(stage.credit.build(), stage.objective.build())
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """Token columns that are added to the forest before credit."""
-        return self.objective.columns | self.credit.needs
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return self.columns | self.objective.needs
 
 
 @dataclass(frozen=True)
@@ -113,26 +93,35 @@ class Replay:
             Diverged: log-probabilities of the step's weights are nan.
         """
         policy, learner = self.begin()
-        forest = self.forest()
+        forest = self.forest(policy)
         own, other = (self.side(learner, forest, stage) for stage in (self.own, self.other))
         return Replayed(self, policy, forest, own, other)
 
+    @cached_property
+    def state(self) -> State | None:
+        """The stage's state before the step; None where the step was its first."""
+        return None if self.checkpoint is None else checkpoint.load(self.checkpoint)["state"]["of_stage"]
+
     def begin(self) -> tuple[Policy, Learner]:
         """The policy and a learner with the weights that the step began with."""
-        state = None if self.checkpoint is None else checkpoint.load(self.checkpoint)["state"]["of_stage"]
         policy = load_policy(self.model)
         needs = Method.of(self.own).needs | Method.of(self.other).needs
-        learner = self.own.learner.build(policy, total_steps=self.own.steps, needs=needs)
-        if state is not None:
-            learner.load_weights(state["learner"])
+        learner = self.own.learner.build(policy, total_steps=self.own.steps, needs=needs, teacher=self.own.teacher)
+        if self.state is not None:
+            learner.load_weights(self.state["learner"])
         return policy, learner
 
-    def forest(self) -> Forest:
+    def forest(self, policy: Policy) -> Forest:
         recorded, temperature = self.recorded, self.own.sampling.temperature or 1.0
-        return build_forest(recorded.trees, weights=recorded.weights, temperature=temperature)
+        return build_forest(recorded.trees, decode=policy.decode, weights=recorded.weights, temperature=temperature)
 
     def side(self, learner: Learner, forest: Forest, stage: Online) -> Side:
         method = Method.of(stage)
+        # What an objective or a credit has learnt belongs to its kind.
+        if self.state is not None and stage.objective.kind == self.own.objective.kind:
+            method.objective.load_state_dict(self.state["objective"])
+        if self.state is not None and stage.credit.kind == self.own.credit.kind:
+            method.credit.load_state_dict(self.state["credit"])
         forest = learner.annotate(forest, method.columns)
         credited = method.credit(forest)
         trained = forest.trainable(forest.rows(), method.objective.origins)
