@@ -92,7 +92,7 @@ def alike_trees(seed: int) -> list[Tree]:
             steps = [JudgedStep(rng.randrange(stop), stop, rng.choice((0.25, 2.0))) for stop in stops]
             node.grade = Grade(1.0, steps=tuple(steps))
             if rng.random() < 0.3:
-                graft(node, node.root, tree.root)
+                graft(node, tree.root)
         trees.append(tree)
     return trees
 

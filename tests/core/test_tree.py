@@ -16,7 +16,7 @@ def test_a_graft_is_a_copy_below_another_prompt_with_what_it_was_drawn_under():
     tree = a_tree()
     hinted = tree.add_prompt([5, 9])
     leaf = drawn(drawn(hinted, False), True)
-    copied = graft(leaf, hinted, tree.root)
+    copied = graft(leaf, tree.root)
     assert copied.path_tokens() == [5, 7, 1, 7, 1]
     assert leaf.path_tokens() == [5, 9, 7, 1, 7, 1]
     assert (copied.behaviour_logprob, copied.version, copied.grade) == (leaf.behaviour_logprob, [3, 3], leaf.grade)
@@ -24,12 +24,20 @@ def test_a_graft_is_a_copy_below_another_prompt_with_what_it_was_drawn_under():
     assert not leaf.grafted
 
 
+def test_a_graft_from_any_prompt_leaves_out_what_was_given_before_the_start():
+    # A guide inside another one may return what it drew under a prompt of its own.
+    tree = a_tree()
+    start, elsewhere = (root.add([4], Origin.PREFIX, "p") for root in (tree.root, tree.add_prompt([5, 9])))
+    copied = graft(drawn(elsewhere, True), start)
+    assert copied.path_tokens() == [5, 4, 7, 1]
+
+
 def test_what_was_helped_counts_as_solved_and_not_as_solved_unaided():
     # two failures of the policy's own, and three successes: under a hint, grafted, and a teacher's
     tree = a_tree()
     own = [drawn(tree.root, False), drawn(tree.root, False)]
     under_hint = drawn(tree.add_prompt([5, 9]), True)
-    grafted = graft(under_hint, under_hint.root, tree.root)
+    grafted = graft(under_hint, tree.root)
     teacher = tree.root.add([8], Origin.TEACHER)
     teacher.grade = Grade(1.0, True)
     tree.chosen = [*own, under_hint, grafted, teacher]

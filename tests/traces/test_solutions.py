@@ -59,7 +59,7 @@ def test_what_stands_under_a_hint_alone_is_left_out():
     hinted = prompt.add([ord("x")], Origin.POLICY, "x")
     hinted.finish, hinted.grade = "stop", Grade(1.0)
     assert texts(Solutions(), tree) == ["ab"]
-    graft(hinted, prompt, tree.root)
+    graft(hinted, tree.root)
     assert texts(Solutions(), tree) == ["x", "ab"]
 
 

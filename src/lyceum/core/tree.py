@@ -49,7 +49,7 @@ class Node:
     grafted: bool = False
     address: int = 0
     draws: int = 0
-    children: list[Node] = field(default_factory=list)
+    children: list[Node] = field(default_factory=list, repr=False)
     grade: Grade | None = None
     key: str | None = None
     value: float | None = None
@@ -151,13 +151,14 @@ class Node:
             stack.extend(reversed(node.children))
 
 
-def graft(leaf: Node, start: Node, onto: Node) -> Node:
-    """The path from ``start`` down to ``leaf``, copied below ``onto``, under another prompt, to be trained there.
+def graft(leaf: Node, onto: Node) -> Node:
+    """A trajectory copied below ``onto``, under another prompt, to be trained there.
 
-    Behaviour log-probabilities, versions and the grade stay those of the first prompt.
+    What both were given between prompt and start (a prefix) has as many nodes, and is not copied. Behaviour
+    log-probabilities, versions and the grade stay those of the first prompt.
     """
     below = onto
-    for node in leaf.below(start):
+    for node in leaf.path()[len(onto.path()) :]:
         copied = replace(node, parent=below, grafted=True, children=[], stats=dict(node.stats))
         below.children.append(copied)
         below = copied

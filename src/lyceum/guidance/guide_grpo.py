@@ -94,7 +94,7 @@ class GuideGRPO(TaskGuide):
             return own, GuideNote("too long", unguided)
         helped = await rollout(context, hinted, self.settings.samples or n)
         await context.grade(helped)
-        grafted = [graft(leaf, hinted, start) for leaf in graded(helped)]
+        grafted = [graft(leaf, start) for leaf in graded(helped)]
         right = sum(map(is_right, grafted))
         note = GuideNote("rescued" if right else "failed", unguided, right, len(grafted), hint)
         return chosen(own, grafted, self.settings.keep), note

@@ -93,9 +93,9 @@ class RubricScaffoldGuide(TaskGuide):
             rollout(context.share(share * size), hinted, size) for (_, hinted), size in together.items()
         )
         leaves: list[Node] = []
-        for (count, hinted), found in zip(together, drawn, strict=True):
+        for (count, _), found in zip(together, drawn, strict=True):
             if count and self.settings.treatment == "unhinted":
-                found = [graft(leaf, hinted, start) for leaf in found]
+                found = [graft(leaf, start) for leaf in found]
             for leaf in found:
                 leaf.stats["criteria"] = count
             leaves += found

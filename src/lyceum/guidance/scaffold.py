@@ -124,7 +124,7 @@ class ScaffoldGuide(TaskGuide):
         places = random.Random(context.seed("scaffold", start.address)).sample(wrong, min(len(found), len(wrong)))
         for place, (one, leaf) in zip(places, found, strict=False):
             if self.settings.treatment == "unhinted":
-                leaf = graft(leaf, one.start, start)
+                leaf = graft(leaf, start)
                 leaf.stats["hint"] = one.hint
             leaves = instead(leaves, place, leaf)
         return list(leaves)
@@ -198,14 +198,14 @@ class Climb:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One graded sample under a hint, from a start with the hint in its prompt."""
+    """One graded sample under a hint."""
 
     hint: Hint
-    start: Node
     leaves: list[Node]
 
 
 async def attempt(rollout: Rollout, context: Context, hint: Hint, start: Node) -> Attempt:
+    """A sample from a start with the hint in its prompt."""
     leaves = await rollout(context, start, 1)
     await context.grade(leaves)
-    return Attempt(hint, start, leaves)
+    return Attempt(hint, leaves)
