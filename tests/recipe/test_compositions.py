@@ -3,8 +3,13 @@
 More of them: ``make compositions NUMBER=2000``.
 """
 
+import json
+
 import pytest
-from compositions import tried
+from compositions import SMALL, tried
+
+from lyceum.recipe.schema import parse
+from lyceum.training.train import train
 
 CHUNK = 20
 
@@ -15,3 +20,33 @@ def test_random_combinations_run_two_steps_or_are_refused_before_a_model_loads(f
     refused = [line for line in outcomes if line != "ran"]
     assert len(refused) <= CHUNK // 3, refused
     assert all("allowed:" in line for line in refused), refused
+
+
+MCTS = {"kind": "mcts", **SMALL["rollout"]["mcts"], "sampling": {"max_completion_tokens": 8}}
+SCAFFOLD = {"kind": "scaffold", "exempt": 0.0}
+SEARCH = {"kind": "search-where-hard", **SMALL["guidance"]["search-where-hard"]}
+PREFIXES = {"kind": "good-prefixes", "pool": 2, "step": {"tokens": 3}, "accept": 0.0, "spread": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("stage", "acted"),
+    [
+        ({"guidance": [SCAFFOLD], "rollout": MCTS}, "guidance/scaffold/groups/guided"),
+        ({"curriculum": PREFIXES, "guidance": ["prefix"], "rollout": MCTS}, "guidance/prefix/groups/prefix"),
+        (
+            {
+                "curriculum": {"kind": "knapsack", "samples": 4, "most": 6},
+                "guidance": [SCAFFOLD, SEARCH],
+                "rollout": {"kind": "flat", "samples": 4, "sampling": {"max_completion_tokens": 8}},
+            },
+            "guidance/scaffold/groups/guided",
+        ),
+    ],
+)
+def test_hints_and_prefixes_go_with_searches(stage, acted, tmp_path):
+    stage = {"kind": "online", "steps": 3, "tasks_per_step": 4, "credit": "group"} | stage
+    tasks = {"kind": "chain", "levels": [1, 2, 3]}
+    recipe = {"model": "scratch", "tasks": tasks, "reward": "test-composed", "evaluate": {"n": 0}, "stages": [stage]}
+    run = train(parse(recipe | {"name": "run", "output": str(tmp_path)}))
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert sum(line[acted] for line in lines) > 0
