@@ -367,3 +367,10 @@ def test_without_values_strategies_that_need_none_still_run():
 def test_of_all_strategies_those_that_need_no_values_run_without():
     found = search(value=None, strategies=["all"], sizes=(2,))
     assert {cell["strategy"] for cell in found["cells"]} == {"greedy", "majority"}
+
+
+def test_a_folder_with_other_files_is_refused_and_left_alone(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(RecipeError, match="holds other files than a search's"):
+        search(output=tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["config.json"]

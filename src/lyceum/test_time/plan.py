@@ -15,8 +15,7 @@ from lyceum.evaluation.measure import Measurement
 from lyceum.models.policy import Policy
 from lyceum.recipe.schema import Overrides
 from lyceum.run.outputs import check_output, input_paths
-from lyceum.run.reader import is_run
-from lyceum.test_time.cells import Cell, Folder
+from lyceum.test_time.cells import ASKED, Cell, Folder
 from lyceum.test_time.request import SearchRequest
 from lyceum.test_time.result import SearchResult
 from lyceum.test_time.run import Grown, Valued, grow, measure
@@ -86,8 +85,11 @@ class Plan:
             }
             inputs = input_paths(measurement.recipe) | input_paths(asked.value, "value")
             place = check_output("output", Path(output).expanduser(), folder=True, inputs=inputs)
-            if is_run(place):
-                raise RecipeError(f"output: got {str(output)!r}, which is the folder of a run; allowed: another folder")
+            if place.is_dir() and any(place.iterdir()) and not (place / ASKED).exists():
+                raise RecipeError(
+                    f"output: {str(output)!r} holds other files than a search's; allowed: a new or empty folder, or "
+                    "one that an earlier search wrote"
+                )
             folder = Folder(place, told)
         cells: list[Planned] = []
         for size, strategy in [
