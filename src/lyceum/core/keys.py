@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from lyceum.core.forest import Forest, Rows
 from lyceum.utils.lazy_imports import Tensor, torch
@@ -69,12 +69,18 @@ def prompts(forest: Forest) -> list[Word]:
     return [tuple(row[:stop]) for row, stop in zip(row_tokens(forest), end.tolist(), strict=True)]
 
 
+def begins_pass(forest: Forest) -> Bool[Tensor, " S"]:
+    """Segments with which a row's pass through a node begins: a judged step within a node splits the pass."""
+    row, node = forest.segment_row, forest.segment_node
+    begins = torch.ones(len(row), dtype=torch.bool)
+    begins[1:] = (row[1:] != row[:-1]) | (node[1:] != node[:-1])
+    return begins
+
+
 def passes(forest: Forest) -> Keyed:
     """Each row's passes through nodes, by node."""
     row, node = forest.segment_row, forest.segment_node
-    new = torch.ones(len(row), dtype=torch.bool)  # a judged step within a node splits its segment
-    new[1:] = (row[1:] != row[:-1]) | (node[1:] != node[:-1])
-    first = new.nonzero().squeeze(1)
+    first = begins_pass(forest).nonzero().squeeze(1)
     last = torch.cat([first[1:], torch.tensor([len(row)])]) - 1 if len(first) else first
     return Keyed(row[first], forest.segment_start[first], forest.segment_end[last], node[first].tolist())
 

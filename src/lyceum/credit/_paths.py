@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from jaxtyping import Float, Int
 
 from lyceum.core.forest import Forest, Rows
-from lyceum.core.keys import Keyed
+from lyceum.core.keys import Keyed, begins_pass
 from lyceum.core.types import Credited
 from lyceum.credit.base import BaseCredit
 from lyceum.utils.lazy_imports import Tensor, torch
@@ -50,8 +50,7 @@ def passes_of(forest: Forest) -> Passes:
     row, node = forest.segment_row, forest.segment_node
     if not len(row):
         return Passes(row, node, row, row)
-    new = torch.ones(len(row), dtype=torch.bool)
-    new[1:] = (row[1:] != row[:-1]) | (node[1:] != node[:-1])
+    new = begins_pass(forest)
     of_segment = new.long().cumsum(0) - 1
     row, node = row[new], node[new]
     first = torch.full((forest.n_rows,), len(row)).scatter_reduce(0, row, torch.arange(len(row)), "amin")

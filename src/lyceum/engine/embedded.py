@@ -33,7 +33,7 @@ from lyceum.models.tree_attention import Plan, TreePlan
 from lyceum.utils.aio import idle
 from lyceum.utils.errors import Diverged
 from lyceum.utils.lazy_imports import Tensor, torch
-from lyceum.utils.stop_strings import ends_in_new
+from lyceum.utils.stop_strings import ends_in_drawn
 
 
 class EmbeddedConfig(EngineSettings):
@@ -386,12 +386,8 @@ class EmbeddedEngine:
         request, stops = job.request, job.request.sampling.stop
         if token in job.stop_ids or not stops:
             return token in job.stop_ids
-        # A stop string may end inside a token and begin as many tokens earlier as it has bytes.
-        reach = max(len(stop.encode()) for stop in stops) + 3
-        drawn = self._slots.drawn(slot)[-reach:]
-        if written := min(request.written, reach - len(drawn)):
-            drawn = [*request.prefix[-written:], *drawn]
-        return ends_in_new(self.policy.decode(drawn), self.policy.decode([*drawn, token]), stops)
+        drawn = [*self._slots.drawn(slot), token]
+        return ends_in_drawn(request.prefix, request.written, drawn, stops, self.policy.decode)
 
     def _finish(self, groups: Groups, group: int, last: tuple[int, float, float], finish: str) -> None:
         slots, slot = self._slots, int(groups.slot[group])

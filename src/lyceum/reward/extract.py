@@ -49,10 +49,14 @@ class Extract(Settings):
             case "tags":
                 return inside_last_tags(text, self.mark)
 
+    @property
+    def _opening(self) -> str:
+        """What stands right before an answer; empty for ``whole``."""
+        return {"whole": "", "boxed": "\\boxed{", "after": self.mark, "tags": f"<{self.mark}>"}[self.form]
+
     def before(self, text: str) -> str:
         """The text in front of the answer's mark; all of it where there is no mark."""
-        mark = {"whole": "", "boxed": "\\boxed{", "after": self.mark, "tags": f"<{self.mark}>"}[self.form]
-        before, found, _ = text.rpartition(mark) if mark else ("", "", "")
+        before, found, _ = text.rpartition(self._opening) if self._opening else ("", "", "")
         return before if found else text
 
     def until_answer(self, text: str) -> str | None:
@@ -61,8 +65,7 @@ class Extract(Settings):
             return None
         if self.form == "tags":
             text = text.rpartition(f"</{self.mark}>")[0]
-        mark = {"boxed": "\\boxed{", "after": self.mark, "tags": f"<{self.mark}>"}[self.form]
-        before, found, _ = text.rpartition(mark)
+        before, found, _ = text.rpartition(self._opening)
         return before + found
 
     def answered(self, text: str) -> bool | None:

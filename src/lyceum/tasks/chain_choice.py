@@ -14,11 +14,11 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from lyceum.core.settings import TasksSettings
-from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, GradingContext, Message, Split, Task
+from lyceum.core.types import Grader, Message, Split, Task
 from lyceum.tasks._split import check_index, check_levels
 from lyceum.tasks.base import Source
 from lyceum.tasks.chain import chain_text, draw, results_of
+from lyceum.tasks.cliff import grade_leaves
 
 LETTERS = "ABCD"
 
@@ -100,13 +100,3 @@ def _message(task: Task, options: Sequence[str]) -> Message:
     listed = "".join(f"{letter}{option}" for letter, option in zip(LETTERS, options, strict=True))
     content = chain_text(task.columns["start"], task.columns["operations"], f"?{listed}")
     return {"role": "user", "content": content}
-
-
-async def grade_leaves(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
-    """1 where everything after ``#`` is the answer's letter, else 0; truncated completions are never correct."""
-    answers = [leaf.completion.partition("#")[2].strip() for leaf in leaves]
-    verdicts = [leaf.finish != "length" and answer == task.answer for leaf, answer in zip(leaves, answers, strict=True)]
-    return [
-        Grade(float(right), right, parts={"answer": float(right)}, answered=bool(answer))
-        for right, answer in zip(verdicts, answers, strict=True)
-    ]
