@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 import yaml
-from fuzz_workspace import SMALL
+from fuzz_workspace import RECORDED, SMALL
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
+from lyceum.cli.explain import SLOTS
 from lyceum.core.component import kinds
 from lyceum.recipe.files import recipe_names
 from lyceum.recipe.schema import load_recipe
@@ -25,7 +26,6 @@ INPUTS = (
     *("model", "data.jsonl", "heldout.jsonl", "chats.jsonl", "rows.json", "data.parquet"),
     *("mine.yaml", "reward.py", "template.jinja"),
 )
-SLOTS = ("tasks", "reward", "rollout", "credit", "objective", "curriculum", "guidance", "value", "learner", "stages")
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,9 @@ def _settings(recipe: str) -> dict[str, Any]:
 
 SETTINGS = {recipe: _settings(recipe) for recipe in recipe_names()}
 EVERY_KEY = tuple(dict.fromkeys(key for settings in SETTINGS.values() for key in settings))
-COMPONENTS = tuple((slot, kind, tuple(of.model_fields)) for slot in SLOTS[:8] for kind, of in kinds(slot).items())
+COMPONENTS = tuple(
+    (slot, kind, tuple(of.model_fields)) for slot in SLOTS if slot != "stages" for kind, of in kinds(slot).items()
+)
 
 
 def _near(value: Any) -> tuple[Any, ...]:
@@ -225,6 +227,7 @@ RUN_FILES = (
     *("recipe.yaml", "summary.json", "metrics.jsonl", "examples.json", "checkpoints/step-000001/state.json"),
     *("checkpoints/step-000001/manifest.json", "checkpoints/step-000001/tensors-0000.safetensors"),
     *("rollouts/step-000001.parquet", "rollouts", "checkpoints", "model", "report.html", "tensorboard"),
+    *("trees/step-000001.parquet", "trees/step-000002.parquet", "trees", "digests/step-000002.json", "digests"),
 )
 
 
@@ -456,7 +459,7 @@ def recipe_file_cases(draw: st.DrawFn) -> Case:
 def resume_cases(draw: st.DrawFn) -> Case:
     changes = draw(st.lists(run_changes("stopped"), max_size=2))
     keys = draw(st.lists(overrides(), max_size=1)) if draw(st.booleans()) else []
-    argv = ("train", "grpo", *SMALL, "checkpoint_every=1", "rollouts_every=1", *keys, "--name", "stopped", "--resume")
+    argv = ("train", "grpo", *SMALL, *RECORDED, *keys, "--name", "stopped", "--resume")
     return Case(argv, tuple(changes), ("runs/stopped",), "resume")
 
 
@@ -535,6 +538,51 @@ def comparison_cases(draw: st.DrawFn) -> Case:
     return Case(argv, (), ("runs/compare-c",), "compare")
 
 
+@st.composite
+def replay_cases(draw: st.DrawFn) -> Case:
+    """A recorded step, replayed with one thing odd."""
+    run, step, words, changes = "runs/done", "2", list[str](), list[Any]()
+    output = draw(st.sampled_from((None, None, "out.parquet")))
+    match draw(st.sampled_from(("run", "run", "name", "step", "keys", "keys", "output"))):
+        case "run":
+            changes = draw(st.lists(run_changes("done"), min_size=1, max_size=2))
+        case "name":
+            run = draw(st.sampled_from(("runs/stopped", "nowhere", "data.jsonl", "model", "runs")) | odd_text)
+        case "step":
+            step = draw(st.sampled_from(("0", "1", "3", "-1", "99999999999")) | odd_text)
+        case "keys":
+            words = draw(st.lists(overrides(), min_size=1, max_size=2))
+        case "output":
+            output = draw(st.sampled_from(_OUTPUTS))
+    options = ["--step", step] + ([] if output is None else ["--output", output])
+    options += draw(st.sampled_from(([], ["--json"])))
+    taken = output is None or any(f"{output}/".startswith(f"{each}/") for each in (*INPUTS, "runs"))
+    return Case(("replay", run, *options, *words), tuple(changes), () if taken else (output,), "replay")
+
+
+@st.composite
+def doctor_cases(draw: st.DrawFn) -> Case:
+    """A model examined that is odd, or under odd settings: no file is left behind."""
+    model, words, changes = "model", list[str](), list[Any]()
+    match draw(st.sampled_from(("model", "model", "name", "keys"))):
+        case "model":
+            changes = draw(st.lists(model_changes(), min_size=1, max_size=2))
+        case "name":
+            model = draw(st.sampled_from(("runs/done", "runs/stopped", "nowhere", "data.jsonl")) | odd_text)
+        case "keys":
+            words = draw(st.lists(overrides(), min_size=1, max_size=2))
+    options = ["--samples", "4", "--tokens", "4", *draw(st.sampled_from(([], ["--json"])))]
+    return Case(("doctor", model, *options, *words), tuple(changes), (), "doctor")
+
+
+@st.composite
+def same_cases(draw: st.DrawFn) -> Case:
+    """Two runs compared, one of them damaged or none."""
+    changes = draw(st.lists(run_changes("done"), max_size=2))
+    other = draw(mostly(st.just("runs/stopped"), st.sampled_from(("runs/done", "nowhere", "model", ".")) | odd_text))
+    return Case(("same", "runs/done", other, *draw(st.sampled_from(([], ["--json"])))), tuple(changes), (), "same")
+
+
 def cases() -> st.SearchStrategy[Case]:
-    few = [evaluation_cases(), reading_cases(), resume_cases(), recipe_file_cases()]
-    return st.one_of(*[train_cases()] * 4, *few, *few, comparison_cases())
+    few = [evaluation_cases(), reading_cases(), resume_cases(), recipe_file_cases(), replay_cases()]
+    return st.one_of(*[train_cases()] * 4, *few, *few, comparison_cases(), doctor_cases(), same_cases())

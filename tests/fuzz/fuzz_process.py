@@ -114,10 +114,11 @@ def main() -> None:
         importlib.import_module(module)
     import torch
 
+    from lyceum.cli.explain import SLOTS
     from lyceum.core.component import kinds
 
     torch.set_num_threads(1)
-    for slot in ("tasks", "reward", "rollout", "credit", "objective", "curriculum", "guidance", "value", "stages"):
+    for slot in SLOTS:
         kinds(slot)
     for line in sys.stdin:
         replies.write(json.dumps(vars(_one(json.loads(line)))) + "\n")

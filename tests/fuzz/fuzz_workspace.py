@@ -15,6 +15,8 @@ SMALL = (
     *("rollout.sampling.max_completion_tokens=4", "evaluate.n=1", "evaluate.samples=1", "evaluate.k=[1]"),
 )
 """Settings with which a run takes a tenth of a second."""
+RECORDED = ("checkpoint_every=1", "rollouts_every=1", "trees_every=1", "digests=true")
+"""Settings with which it leaves every file that a run can leave."""
 
 REWARD = """
 def score(completion, answer, **columns):
@@ -60,7 +62,7 @@ def build(folder: Path, run) -> None:
     (folder / "template.jinja").write_text("{% for message in messages %}{{ message['content'] }}{% endfor %}")
     (folder / "notes.txt").write_text("not to be lost\n")
     for name in ("done", "stopped"):
-        ended = run(["train", "grpo", *SMALL, "checkpoint_every=1", "rollouts_every=1", "--name", name])
+        ended = run(["train", "grpo", *SMALL, *RECORDED, "--name", name])
         if ended.code != 0:
             raise RuntimeError(f"the fixture's run failed: {ended}")
     stopped = folder / "runs" / "stopped"
