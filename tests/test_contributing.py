@@ -53,3 +53,14 @@ def test_the_example_is_in_the_projects_style(tmp_path):
     for command in (["check", "--no-cache"], ["format", "--check", "--no-cache"]):
         done = subprocess.run([*ruff, *command, "--config", config, str(file)], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_make_runs_is_there():
+    root = Path(__file__).parents[1]
+    text = (root / "Makefile").read_text()
+    modules = set(re.findall(r"-m (lyceum\.[\w.]+)", text))
+    files = set(re.findall(r"(?:tests|benchmarks)/[\w/]+\.py", text))
+    assert modules
+    assert files
+    assert all(importlib.util.find_spec(module) for module in modules)
+    assert all((root / file).is_file() for file in files)
