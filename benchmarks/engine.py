@@ -35,8 +35,9 @@ DEFINITIONS = {
     "ratio_to_generate": "lyceum over the faster of generate's caches: median over rounds in which each ran once",
     "samples": "1: as many prompts as samples, all different; 8: groups of 8 samples of one prompt",
     "shared_share": "of what a system without sharing would feed to the model, what lyceum did not need to",
-    "sharing_gain": "lyceum's rate in groups of 8 over its rate on different prompts: what sharing prompts, and "
-    "openings that samples draw alike, is good for; the rest of the ratio is the engine itself",
+    "sharing_gain": "lyceum's rate in groups of 8 over its rate on different prompts, taken in turns: median of the "
+    "rounds' ratios; what sharing prompts, and openings that samples draw alike, is good for; the rest of the ratio is "
+    "the engine itself",
     "share_of_limit": "seconds that the least FLOPs would take at the best matrix-multiply rate, over those taken",
 }
 
@@ -117,21 +118,23 @@ def measure(name: str, folder: Path, options: Any, result: dict[str, Any]) -> No
     systems, reasons = build_systems(folder)
     result["skipped"] |= {f"{name}/{system}": reason for system, reason in reasons.items()}
     lyceum = systems["lyceum"]
-    for batch in batches:
-        for kind, samples in itertools.product(options.lengths, (1, 8)):
-            if kind == "queue" and batch > 64:
-                continue
+    for batch, kind in itertools.product(batches, options.lengths):
+        if kind == "queue" and batch > 64:
+            continue
+        short, long = same if kind == "uniform" else mixed
+        works: list[Work] = []
+        for samples in (1, 8):
             count = batch // samples * (WAITING if kind == "queue" else 1)
-            short, long = same if kind == "uniform" else mixed
-            work = Work.of(prompts[:count], samples, short, long, batch)
+            works.append(work := Work.of(prompts[:count], samples, short, long, batch))
             seconds, failed = in_turns(systems, work, rounds=rounds if batch < 256 or small else 1)
             result["skipped"] |= {f"{name}/{batch}/{kind}/{samples}/{s}": reason for s, reason in failed.items()}
             row = {"model": name, "batch": batch, "lengths": kind, "tokens": [short, long], "samples": samples}
             row |= metrics(work, seconds, lyceum, limits.Size.of(config), rate)
+            if samples > 1:
+                row |= sharing_gain(lyceum, *works, rounds=rounds if small else 1)
             result["rows"].append(row)
             say(f"{name}, batch {batch}, {kind}, {samples} of a prompt: {row['ratio_to_generate']} x generate")
             write(result, options.out)
-    add_sharing_gain(result["rows"])
     batch = 64 if 64 in batches else batches[-1]
     work = Work.of(prompts[:batch], 1, *mixed, batch)
     result["profile"][name] = {"batch": batch, "lengths": "mixed", "samples": 1, "share": profile(lyceum, work)}
@@ -184,13 +187,15 @@ def metrics(
     }
 
 
-def add_sharing_gain(rows: Sequence[dict[str, Any]]) -> None:
-    alone = {(r["model"], r["batch"], r["lengths"]): r for r in rows if r["samples"] == 1}
-    for row in rows:
-        if row["samples"] > 1:
-            other = alone[row["model"], row["batch"], row["lengths"]]
-            gain = row["tokens_per_second"]["lyceum"] / other["tokens_per_second"]["lyceum"]
-            row["sharing_gain"] = round(gain, 3)
+def sharing_gain(lyceum: Generate, different: Work, groups: Work, *, rounds: int) -> dict[str, Any]:
+    """In turns, since the machine's speed drifts by more than sharing is good for in a queue."""
+
+    def rate(work: Work) -> float:
+        began = time.perf_counter()
+        return lyceum(work) / (time.perf_counter() - began)
+
+    gains = sorted(1 / rate(different) * rate(groups) for _ in range(rounds))
+    return {"sharing_gain": round(median(gains), 3), "sharing_gain_range": [round(gains[0], 3), round(gains[-1], 3)]}
 
 
 def read_prompts(name: str, folder: Path, count: int) -> list[list[int]]:
