@@ -27,7 +27,7 @@ DEFINITIONS = {
     "under_hints": "cliff only, first seed: share of right samples of held-out cliff tasks by the tier of the hint in "
     "their prompt, after training (base: before)",
     "difference": "final minus the first recipe's, paired by seed, with its 95 % interval (Student)",
-    "share_with_gradient": f"groups whose rewards differ, in {BINS} equal parts of the run, mean over seeds",
+    "groups/with_gradient": f"groups whose rewards differ, in {BINS} equal parts of the run, mean over seeds",
     "completion_tokens": "mean length in training, over the same parts",
     "seconds": "of a run, on its share of the cores, evaluations included; mean over seeds",
 }

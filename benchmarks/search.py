@@ -103,7 +103,7 @@ def searched(model: str, folder: Path, value: str, trained: str, options: Any, r
         **keys,
     )
     whose = {"model": model, "value": value}
-    result["rows"] += [whose | {key: cell[key] for key in COLUMNS} for cell in found["cells"]]
+    result["rows"] += [whose | {key: result[key] for key in COLUMNS} for result in found["results"]]
     result["at_equal_tokens"] += [whose | row for row in found["at_equal_tokens"]]
     result["notes"] += [f"{model}, {value}: {note}" for note in found["notes"]]
 

@@ -118,7 +118,7 @@ def row_of(suite: Suite, result: Any, folders: Sequence[Path], first: Sequence[P
         "final": held_out([run.summary["after"] for run in runs]),
         "difference": differences([r.summary["after"] for r in runs], [r.summary["after"] for r in firsts]),
         "tokens_to_target": result.tokens_ratio,
-        "share_with_gradient": binned([run.metrics for run in runs], "share_with_gradient"),
+        "groups/with_gradient": binned([run.metrics for run in runs], "groups/with_gradient"),
         "completion_tokens": binned([run.metrics for run in runs], "completion_tokens/mean"),
         "by_seed": {str(run.summary["seed"]): by_name(run.summary["after"], lambda i: i["mean"]) for run in runs},
     }
@@ -196,7 +196,7 @@ def show(name: str, result: Mapping[str, Any]) -> None:
                 row["recipe"], row["seeds"], cell(row["final"]["overall"]), gain(row),
                 *(cell(row["final"]["by_level"][level]) for level in levels),
                 "-" if row["tokens_to_target"] is None else f"{row['tokens_to_target']:.2f}",
-                f"{100 * fmean(row['share_with_gradient']):.0f} %", row["seconds"],
+                f"{100 * fmean(row['groups/with_gradient']):.0f} %", row["seconds"],
             ]
             for row in result["rows"]
         ],

@@ -225,7 +225,7 @@ def run(case: Case, work: Path, threads: int, seed: int, choice: tuple[str, int]
                 {
                     "completion_tokens": step["completion_tokens/mean"],
                     "reward": step["reward/mean"],
-                    "groups_with_gradient": step["share_with_gradient"],
+                    "groups_with_gradient": step["groups/with_gradient"],
                     "shared_tokens": step["shared_tokens"],
                     "seconds_generate": step["seconds/generate"],
                     "seconds_train": step["seconds/train"],

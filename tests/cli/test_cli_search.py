@@ -28,7 +28,7 @@ def test_search_shows_strategies_side_by_side_and_writes_figures_plot_and_answer
     metrics = json.loads(capsys.readouterr().out)
     assert metrics["path"] == "found"
     assert metrics["value"] == {"kind": "likelihood", "length_power": 1.0}
-    assert [(cell["strategy"], cell["size"]) for cell in metrics["cells"]] == [
+    assert [(result["strategy"], result["size"]) for result in metrics["results"]] == [
         ("majority", 1), ("beam", 1), ("greedy", 1), ("majority", 2), ("beam", 2),
     ]  # fmt: skip
 
@@ -37,9 +37,9 @@ def test_a_strategy_can_be_typed_as_a_rollout_and_a_choice(capsys):
     typed = "{rollout: {kind: segments, segment_tokens: 3, first_branches: [1, 2]}, choose: majority}"
     argv = [*TINY, "--sizes", "2", "--strategy", typed, "--strategy", "majority", "segments-majority.branches=3"]
     assert main([*argv, "--json"]) == 0
-    cells = json.loads(capsys.readouterr().out)["cells"]
-    assert [(cell["strategy"], cell["trajectories"]) for cell in cells] == [("segments-majority", 2), ("majority", 2)]
-    rollout = cells[0]["settings"]["rollout"]
+    results = json.loads(capsys.readouterr().out)["results"]
+    assert [(each["strategy"], each["trajectories"]) for each in results] == [("segments-majority", 2), ("majority", 2)]
+    rollout = results[0]["settings"]["rollout"]
     assert (rollout["kind"], rollout["segment_tokens"], rollout["branches"]) == ("segments", 3, 3)
 
 
@@ -52,7 +52,7 @@ def test_ctrl_c_says_how_to_go_on(capsys, monkeypatch):
     assert document["error"] == ["finished results are kept in found; the same command resumes from there"]
     assert document["path"] == "found"
     assert main(argv) == 0
-    assert [cell["size"] for cell in json.loads(capsys.readouterr().out)["cells"]] == [1, 2]
+    assert [result["size"] for result in json.loads(capsys.readouterr().out)["results"]] == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from damaged import DamagedConfig, DamagedLearnerConfig
 from safetensors.torch import load_file, save_file
 
 from lyceum.diagnosis import run
-from lyceum.diagnosis.asked import Asked
+from lyceum.diagnosis.request import DoctorRequest
 from lyceum.diagnosis.result import Difference, Result, allowed_in
 from lyceum.diagnosis.subject import Subject
 from lyceum.models.load import load_policy, save_policy
@@ -27,7 +27,7 @@ CHATML = (
 
 @cache
 def base():
-    return load_policy(Asked.of("base").model)
+    return load_policy(DoctorRequest.of("base").model)
 
 
 def fresh():
@@ -38,9 +38,9 @@ def fresh():
 
 def examined(policy=None, *checks, engine="embedded", learner="local", keys=()) -> dict[str, Result]:
     """Results by name, of some checks or of all but the timing."""
-    asked = Asked.of("base", list(keys), engine=engine, learner=learner, tokens=12)
+    request = DoctorRequest.of("base", list(keys), engine=engine, learner=learner, tokens=12)
     policy = policy or fresh()
-    subject = Subject(asked, policy, asked.engine.build(policy))
+    subject = Subject(request, policy, request.engine.build(policy))
     chosen = {name: check for name, check in run.CHECKS.items() if (name in checks if checks else name != "speed")}
 
     async def all_of_them():
@@ -77,8 +77,8 @@ def test_all_checks_pass_on_the_base_model():
 
 
 def test_all_checks_pass_with_adapters():
-    asked = Asked.of("base", ["model.lora=true"])
-    policy = load_policy(asked.model)
+    request = DoctorRequest.of("base", ["model.lora=true"])
+    policy = load_policy(request.model)
     results = examined(policy, "loading", "log-probabilities", "gradients", "publishing", "saving")
     assert not failing(results)
     assert "trained" in results["loading: model"].found
@@ -316,10 +316,10 @@ def test_weights_that_were_initialised_randomly_are_noted(tmp_path):
     weights = load_file(tmp_path / "m/model.safetensors")
     del weights["lm_head.weight"]
     save_file(weights, tmp_path / "m/model.safetensors", metadata={"format": "pt"})
-    asked = Asked.of(str(tmp_path / "m"), ["model.allow_missing_weights=[lm_head.*]"], tokens=4)
+    request = DoctorRequest.of(str(tmp_path / "m"), ["model.allow_missing_weights=[lm_head.*]"], tokens=4)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "CHECKS", {"loading": run.CHECKS["loading"]})
-        report = run.examine(asked)
+        report = run.examine(request)
     assert any("initialised randomly: 1 (lm_head.weight)" in result.found for result in report.results)
 
 

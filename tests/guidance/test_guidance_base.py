@@ -13,7 +13,7 @@ from lyceum.guidance.base import (
     check_ladders,
     check_solutions,
     failed,
-    is_right,
+    is_correct,
     leaks,
     solution_to_give,
     start_with,
@@ -51,8 +51,8 @@ def test_a_group_failed_where_all_that_could_be_graded_is_wrong(grades, is_faile
 
 
 def test_an_ungraded_leaf_is_not_right():
-    assert not is_right(Node(None, [1], Origin.POLICY))
-    assert not is_right(tree_of(Grade(None, True)).trajectories[0])
+    assert not is_correct(Node(None, [1], Origin.POLICY))
+    assert not is_correct(tree_of(Grade(None, True)).trajectories[0])
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,9 @@ def test_each_guided_method_takes_two_steps(name, tmp_path):
     assert metrics["without_hints/tasks"] == 0
     # An untrained model solves nothing: every group is hinted to the end.
     if name == "scaf-grpo":
-        assert metrics["groups/guided"] == metrics["solved_by/nothing"] == metrics["asked/planning"] == 2
+        assert metrics["groups/guided"] == metrics["solved_by/nothing"] == metrics["samples/planning"] == 2
     if name == "ghpo":
-        assert metrics["groups/guided"] == metrics["solved_at/nothing"] == metrics["asked/0.5"] == 2
+        assert metrics["groups/guided"] == metrics["solved_at/nothing"] == metrics["tried/0.5"] == 2
     if name == "seele":
         assert metrics["share/round_4"] == 0.5
     if name == "ruscarl":

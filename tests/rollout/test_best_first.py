@@ -13,7 +13,7 @@ from tree_fakes import FakeTreeContext
 from lyceum.core.settings import Composition
 from lyceum.core.steps import Steps
 from lyceum.core.types import Sampling, Task
-from lyceum.guidance.base import is_right
+from lyceum.guidance.base import is_correct
 from lyceum.recipe.schema import load_recipe
 from lyceum.rollout.best_first import BestFirst, path_score
 from lyceum.utils.errors import RecipeError
@@ -75,7 +75,7 @@ def test_the_only_right_path_is_found_wherever_it_is(at_once):
     context = FakeTreeContext(lambda text: text == "bcb", letters=(1, 2, 3), length=3)
     tree = search(context, width=3, at_once=at_once, max_nodes=1000)
     assert tree.metadata["best-first"]["ended"] == "solved"
-    assert [leaf.completion for leaf in tree.graded if is_right(leaf)] == ["bcb"]
+    assert [leaf.completion for leaf in tree.graded if is_correct(leaf)] == ["bcb"]
 
 
 def test_where_the_policy_knows_the_way_the_search_goes_straight_down():

@@ -45,7 +45,7 @@ def answers(folder, name):
 
 def test_what_is_chosen_does_not_depend_on_the_verifier(tmp_path):
     honest, lied = search(output=tmp_path / "honest"), search(reward=liar, output=tmp_path / "lied")
-    for a, b in zip(honest["cells"], lied["cells"], strict=True):
+    for a, b in zip(honest["results"], lied["results"], strict=True):
         name = f"{a['strategy']}-{a['size']}"
         for one, other in zip(answers(tmp_path / "honest", name), answers(tmp_path / "lied", name), strict=True):
             assert one["chosen"] == other["chosen"], name
@@ -54,28 +54,28 @@ def test_what_is_chosen_does_not_depend_on_the_verifier(tmp_path):
             assert texts == [t["completion"] for t in other["trajectories"]]
             assert verdicts == [not t["right"] for t in other["trajectories"]], "the lie was told"
         assert a["accuracy"]["mean"] == pytest.approx(1 - b["accuracy"]["mean"])
-    assert {cell["strategy"] for cell in honest["cells"]} == set(ALL)
-    assert any(cell["accuracy"]["mean"] not in (0, 1) for cell in honest["cells"])
+    assert {result["strategy"] for result in honest["results"]} == set(ALL)
+    assert any(result["accuracy"]["mean"] not in (0, 1) for result in honest["results"])
 
 
 def test_every_strategy_has_its_figures_and_costs(tmp_path):
     found = search(output=tmp_path)
-    cells = {(cell["strategy"], cell["size"]): cell for cell in found["cells"]}
-    assert set(cells) == {(kind, size) for kind in ALL for size in (1, 4) if kind != "greedy" or size == 1}
-    for (kind, size), cell in cells.items():
-        assert cell["tasks"] == 5
-        assert cell["pass_oracle"]["mean"] >= cell["accuracy"]["mean"]
-        assert 0 < cell["tokens_spent"] == cell["tokens_computed"]
-        assert cell["tokens_sampled"] > 0
-        assert cell["trajectories"] >= min(size, 4), kind
-        assert set(cell["by_level"]) == {"1", "2", "3", "4", "5"}
+    results = {(result["strategy"], result["size"]): result for result in found["results"]}
+    assert set(results) == {(kind, size) for kind in ALL for size in (1, 4) if kind != "greedy" or size == 1}
+    for (kind, size), result in results.items():
+        assert result["tasks"] == 5
+        assert result["pass_oracle"]["mean"] >= result["accuracy"]["mean"]
+        assert 0 < result["tokens_spent"] == result["tokens_computed"]
+        assert result["tokens_sampled"] > 0
+        assert result["trajectories"] >= min(size, 4), kind
+        assert set(result["by_level"]) == {"1", "2", "3", "4", "5"}
     # One sample is one sample, whoever chooses it; four cost more.
-    one = {kind: cells[kind, 1]["accuracy"]["mean"] for kind in ("majority", "best-of-n", "weighted-majority")}
+    one = {kind: results[kind, 1]["accuracy"]["mean"] for kind in ("majority", "best-of-n", "weighted-majority")}
     assert len(set(one.values())) == 1
-    assert cells["majority", 4]["tokens_computed"] == cells["best-of-n", 4]["tokens_computed"]
-    assert cells["majority", 4]["tokens_computed"] > cells["majority", 1]["tokens_computed"]
+    assert results["majority", 4]["tokens_computed"] == results["best-of-n", 4]["tokens_computed"]
+    assert results["majority", 4]["tokens_computed"] > results["majority", 1]["tokens_computed"]
     # Four samples of 10 tokens at most, those of a size being the first of a larger one's.
-    assert cells["majority", 4]["tokens_sampled"] <= 40
+    assert results["majority", 4]["tokens_sampled"] <= 40
     texts = [[t["completion"] for t in row["trajectories"]] for row in answers(tmp_path, "majority-4")]
     assert [row["trajectories"][0]["completion"] for row in answers(tmp_path, "majority-1")] == [t[0] for t in texts]
     assert json.loads((tmp_path / "search.json").read_text()) == found.to_json()
@@ -119,11 +119,11 @@ def test_every_rollout_finds_the_candidates_asked_for_and_is_charged_for_all_it_
         assert happened == []
         return await measure(strategy, 4, grown, graded, {})
 
-    cell, answers = run_async(searched())
+    result, answers = run_async(searched())
     assert happened == ["chosen"] * 5 + ["graded"] * 5
-    assert cell.tokens_sampled == sum(drawn) / 5
-    assert cell.tokens_valued == sum(read) / 5
-    assert cell.tokens_computed > 0
+    assert result.tokens_sampled == sum(drawn) / 5
+    assert result.tokens_valued == sum(read) / 5
+    assert result.tokens_computed > 0
     counts = [len(row["trajectories"]) for row in answers]
     # Paths that end together may be a few more.
     most = {"beam": 7, "value-mcts": 7, "best-first": 5}.get(kind, 4)
@@ -134,7 +134,7 @@ def test_a_named_strategy_is_its_rollout_and_choice():
     pair = {"name": "mine", "rollout": MCTS(width=4), "choose": "best"}
     typed = {"rollout": {"kind": "mcts", "width": 2}, "choose": "best"}
     deep = {"mine.depth": 5, "mcts.depth": 5, "mcts-best.depth": 5}
-    named, mine, narrow = search(strategies=["mcts", pair, typed], sizes=(4,), **deep)["cells"]
+    named, mine, narrow = search(strategies=["mcts", pair, typed], sizes=(4,), **deep)["results"]
     assert (mine["strategy"], narrow["strategy"]) == ("mine", "mcts-best")
     costs = [key for key in named if key not in ("strategy", "seconds")]
     assert [named[key] for key in costs] == [mine[key] for key in costs]
@@ -189,7 +189,7 @@ def test_what_paths_share_is_read_once_a_call_and_a_lone_one_is_not_asked_about(
     assert unique_tokens([[1, 2, 3], [1, 2, 4], [1, 2], [1, 2, 3]]) == 4
     assert unique_tokens([[1, 2, 3], [2, 2, 3]]) == 6
     assert unique_tokens([]) == 0
-    lone = search(strategies=["best-of-n"], sizes=(1,), steps={}, output=None)["cells"][0]
+    lone = search(strategies=["best-of-n"], sizes=(1,), steps={}, output=None)["results"][0]
     assert lone["tokens_valued"] == 0
 
 
@@ -202,13 +202,13 @@ def test_a_verifier_that_fails_leaves_answers_ungraded_and_never_wrong():
             raise OSError("not for this one")
         return 1.0
 
-    cells = search(reward=fails, strategies=["majority", "mcts"], sizes=(2,))["cells"]
-    for cell in cells:
-        assert cell["accuracy"] is None
-        assert cell["pass_oracle"] is None
-        assert cell["ungraded"] == 5
-        assert "no verifier today" in next(iter(cell["reasons_ungraded"]))
-    some = search(reward=fails_for_some, strategies=["beam"], sizes=(2,), n=12)["cells"][0]
+    results = search(reward=fails, strategies=["majority", "mcts"], sizes=(2,))["results"]
+    for result in results:
+        assert result["accuracy"] is None
+        assert result["pass_oracle"] is None
+        assert result["ungraded"] == 5
+        assert "no verifier today" in next(iter(result["reasons_ungraded"]))
+    some = search(reward=fails_for_some, strategies=["beam"], sizes=(2,), n=12)["results"][0]
     assert 0 < some["ungraded"] < 12
     assert some["accuracy"]["mean"] == 1.0
 
@@ -226,7 +226,7 @@ def test_an_interrupted_search_goes_on_and_ends_as_if_it_had_not_been(monkeypatc
     assert {file: file.stat().st_mtime_ns for file in done} == done, "what was done is not done again"
 
     def timeless(metrics):
-        return [{key: value for key, value in cell.items() if key != "seconds"} for cell in metrics["cells"]]
+        return [{key: value for key, value in result.items() if key != "seconds"} for result in metrics["results"]]
 
     assert timeless(found) == timeless(whole)
     assert found["at_equal_tokens"] == whole["at_equal_tokens"]
@@ -237,7 +237,7 @@ def test_two_interrupts_in_the_middle_of_a_cell_lose_that_cell_alone(tmp_path):
 
     def stops(completion):
         graded.append(completion)
-        if len(graded) == 7:  # the second cell's second task
+        if len(graded) == 7:  # the second result's second task
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)
         return even(completion)
@@ -247,7 +247,7 @@ def test_two_interrupts_in_the_middle_of_a_cell_lose_that_cell_alone(tmp_path):
         search(reward=stops, strategies=three, sizes=(2,), output=tmp_path)
     assert sorted(file.name for file in tmp_path.glob("*-*.json*")) == ["greedy-1.json", "greedy-1.jsonl"]
     again = search(reward=stops, strategies=three, sizes=(2,), output=tmp_path)
-    assert [cell["strategy"] for cell in again["cells"]] == three
+    assert [result["strategy"] for result in again["results"]] == three
     assert len(graded) > 7
 
 
@@ -255,7 +255,7 @@ def test_a_finished_search_is_told_again_without_a_model(monkeypatch, tmp_path):
     first = search(output=tmp_path, strategies=["majority"], steps={})
     monkeypatch.setattr("lyceum.test_time.plan.grow", lambda *_, **__: pytest.fail("searched again"))
     again = search(output=tmp_path, strategies=["majority"], tokens=[7, 30], steps={})
-    assert again["cells"] == first["cells"]
+    assert again["results"] == first["results"]
     assert [row["tokens"] for row in again["at_equal_tokens"]] == [7, 30]
 
 
@@ -275,7 +275,7 @@ def test_a_folder_of_another_search_is_refused(tmp_path):
 
 def test_separators_that_never_come_are_noted():
     never = search(strategies=["beam"], **{"step.by": "marker", "step.markers": ["\n\n\n"]})
-    assert all(cell["trajectories"] >= cell["size"] for cell in never["cells"])
+    assert all(result["trajectories"] >= result["size"] for result in never["results"])
     assert "no trajectory has '\\n\\n\\n' in it: every step but the last is 3 tokens long" in never["notes"][0]
 
 
@@ -289,7 +289,7 @@ def test_no_trajectory_is_a_wrong_answer_and_counted():
     # Two nodes of three tokens cannot hold ten tokens, but a path may end before: whoever asks for that is told first.
     with pytest.raises(RecipeError, match=r"mcts: rollout.max_nodes: got 2, but one path may have 4 nodes"):
         search(strategies=["mcts"], **{"mcts.max_nodes": 2})
-    found = search(strategies=["mcts"], sizes=(2,), **{"mcts.max_nodes": 4, "mcts.width": 4})["cells"][0]
+    found = search(strategies=["mcts"], sizes=(2,), **{"mcts.max_nodes": 4, "mcts.width": 4})["results"][0]
     assert found["unanswered"] > 0
     assert found["ungraded"] == 0
     assert found["accuracy"]["mean"] <= 1 - found["unanswered"] / 5
@@ -361,12 +361,12 @@ def test_what_cannot_work_is_refused(settings, said):
 def test_without_values_strategies_that_need_none_still_run():
     votes = {"mcts.judge": "agreement", "mcts.choose": "majority"}
     found = search(value=None, strategies=["majority", "mcts"], sizes=(2,), **votes)
-    assert [cell["tokens_valued"] for cell in found["cells"]] == [0, 0]
+    assert [result["tokens_valued"] for result in found["results"]] == [0, 0]
 
 
 def test_of_all_strategies_those_that_need_no_values_run_without():
     found = search(value=None, strategies=["all"], sizes=(2,))
-    assert {cell["strategy"] for cell in found["cells"]} == {"greedy", "majority"}
+    assert {result["strategy"] for result in found["results"]} == {"greedy", "majority"}
 
 
 def test_a_folder_with_other_files_is_refused_and_left_alone(tmp_path):

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from lyceum.api.trained import Trained
 from lyceum.comparison import run as comparing
 from lyceum.comparison.compare import Comparison
-from lyceum.diagnosis.asked import Asked
+from lyceum.diagnosis.request import DoctorRequest
 from lyceum.diagnosis.run import Report, examine
 from lyceum.evaluation.measure import Accuracy, Measurement, model_settings
 from lyceum.models.load import load_policy
@@ -168,10 +168,10 @@ def search(
         keys: as for :func:`evaluate`; also ``NAME.KEY`` of a strategy, ``step.KEY`` of all strategies with steps, and
             ``value.KEY``.
     Returns:
-        ``found["cells"]``: accuracy, tokens and seconds of each strategy at each size; ``found["at_equal_tokens"]``.
+        ``found["results"]``: accuracy, tokens and seconds of each strategy at each size; ``found["at_equal_tokens"]``.
     Raises:
         RecipeError: invalid settings; no model was loaded.
-        Interrupted: stopped by Ctrl-C between two cells.
+        Interrupted: stopped by Ctrl-C between two sizes.
     """
     loaded = model if isinstance(model, Policy) else None
     given = [*overrides, *_overrides(keys, None, None, None if reward is None else reward_settings(reward), None)]
@@ -289,9 +289,9 @@ def doctor(
         RecipeError: invalid settings; no model was loaded.
     """
     given = [*overrides, *_overrides(keys, None, None, None, None)]
-    asked = Asked.of(model, given, engine=engine, learner=learner, samples=samples, tokens=tokens, seed=seed)
+    request = DoctorRequest.of(model, given, engine=engine, learner=learner, samples=samples, tokens=tokens, seed=seed)
     with _displayed(progress):
-        return examine(asked)
+        return examine(request)
 
 
 def recipes() -> dict[str, dict[str, str]]:

@@ -42,10 +42,10 @@ def command(
             raise Failure(STOPPED, [kept], **more) from None
         metrics = found.to_json()
         document = metrics | ({} if output is None else {"path": str(output)})
-        cells = metrics["cells"]
-        if all(cell["ungraded"] == cell["tasks"] for cell in cells):
-            reasons = {reason: None for cell in cells for reason in cell["reasons_ungraded"]}
-            lines = [f"none of {sum(cell['tasks'] for cell in cells)} chosen answers could be graded:", *reasons]
+        results = metrics["results"]
+        if all(result["ungraded"] == result["tasks"] for result in results):
+            reasons = {reason: None for result in results for reason in result["reasons_ungraded"]}
+            lines = [f"none of {sum(result['tasks'] for result in results)} chosen answers could be graded:", *reasons]
             raise Failure(NOTHING_LEARNT, lines, **document)
         out.json(document)
         if as_json:
@@ -53,12 +53,12 @@ def command(
         out.show("", table(metrics))
         for further in (levels_table(metrics), equal_table(metrics)):
             out.show(*([] if further is None else ["", further]))
-        ungraded = sum(cell["ungraded"] for cell in metrics["cells"])
+        ungraded = sum(result["ungraded"] for result in metrics["results"])
         if ungraded:
             out.show("", f"{ungraded} chosen answers could not be graded and are left out:")
-            reasons = {reason for cell in metrics["cells"] for reason in cell["reasons_ungraded"]}
+            reasons = {reason for result in metrics["results"] for reason in result["reasons_ungraded"]}
             out.show(*(f"  {reason}" for reason in sorted(reasons)))
-        unanswered = sum(cell["unanswered"] for cell in metrics["cells"])
+        unanswered = sum(result["unanswered"] for result in metrics["results"])
         if unanswered:
             out.show("", f"{unanswered} searches finished no trajectory and count as incorrect")
         out.show(*(f"note: {note}" for note in metrics["notes"]))

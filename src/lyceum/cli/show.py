@@ -167,7 +167,7 @@ def count(number: float | None) -> str:
 def accuracy_table(metrics: Mapping[str, Any]) -> Table:
     """One row per level: pass@1, greedy, and pass@k and maj@k for every k; intervals go below if there are many."""
     tight: dict[str, Any] = {"box": box.SIMPLE_HEAD, "show_edge": False, "pad_edge": False, "padding": (0, 1, 0, 0)}
-    found = Table(title=_asked(metrics), title_justify="left", **tight)  # four metrics fit 80 columns
+    found = Table(title=_heading(metrics), title_justify="left", **tight)  # four metrics fit 80 columns
     found.add_column("level", no_wrap=True)
     found.add_column("tasks", justify="right", no_wrap=True)
     # pass@1 and maj@1 both equal avg@n: one column is enough.
@@ -190,6 +190,6 @@ def accuracy_table(metrics: Mapping[str, Any]) -> Table:
     return found
 
 
-def _asked(metrics: Mapping[str, Any]) -> str:
-    asked = f"{metrics['model']} on {metrics['tasks_from']['kind']}"
-    return f"{asked}, % [95 % interval] of {metrics['samples']} samples per task"
+def _heading(metrics: Mapping[str, Any]) -> str:
+    what = f"{metrics['model']} on {metrics['tasks_from']['kind']}"
+    return f"{what}, % [95 % interval] of {metrics['samples']} samples per task"

@@ -165,7 +165,7 @@ def graft(leaf: Node, onto: Node) -> Node:
     return below
 
 
-def is_right(leaf: Node) -> bool:
+def is_correct(leaf: Node) -> bool:
     """Whether a graded leaf is correct; False for one without an outcome.
 
     Correct is what the grader's verdict says, or an outcome above 0 where it gives none.

@@ -27,7 +27,7 @@ TEMPLATE = "give the template that belongs to the tokenizer by model.chat_templa
 async def template(subject: Subject) -> list[Result]:
     """The prompt as rendered: the same twice, one beginning-of-sequence token, special tokens whole, and an answer's
     place right behind it."""
-    policy, messages = subject.policy, subject.asked.tasks[0].messages
+    policy, messages = subject.policy, subject.request.tasks[0].messages
     prompt, again = policy.render(messages), policy.render(messages)
     text = _text(policy, messages, generation=True)
     results = [
@@ -127,7 +127,7 @@ def _next_turn(subject: Subject) -> Result:
     """Whether a sampled answer, decoded and rendered again, is token for token what was sampled: a note, since a text
     may be written in other tokens than its tokenizer's."""
     policy, same = subject.policy, 0
-    messages = {prompt: task.messages for prompt, task in zip(subject.prompts, subject.asked.tasks, strict=True)}
+    messages = {prompt: task.messages for prompt, task in zip(subject.prompts, subject.request.tasks, strict=True)}
     ended = [draw for draw in subject.all_samples if draw.drawn.tokens[-1] in policy.stop_ids]
     for draw in ended:
         whole = _answered(policy, messages[draw.prompt], policy.decode(draw.drawn.tokens))
@@ -140,7 +140,7 @@ def _next_turn(subject: Subject) -> Result:
 async def end_of_sequence(subject: Subject) -> list[Result]:
     """Model, tokenizer and template end an answer with the same token, and the engine stops there."""
     policy = subject.policy
-    return [_ids(policy), _turn_end(policy, subject.asked.tasks[0].messages), _pad(policy), await _stops(subject)]
+    return [_ids(policy), _turn_end(policy, subject.request.tasks[0].messages), _pad(policy), await _stops(subject)]
 
 
 def _ids(policy: Policy) -> Result:
@@ -208,9 +208,9 @@ async def _stops(subject: Subject) -> Result:
     The model's own end of sequence is made likely by an answer already written; a stop token of the request is made
     certain: the third token of a sample, drawn again with the same seed.
     """
-    policy, task = subject.policy, subject.asked.tasks[0]
+    policy, task = subject.policy, subject.request.tasks[0]
     answered = [*policy.render(task.messages), *policy.encode(ANSWER)[:-1]]
-    ended = await subject.extend(answered, Sampling(), [subject.seed_of(i) for i in range(subject.asked.samples)])
+    ended = await subject.extend(answered, Sampling(), [subject.seed_of(i) for i in range(subject.request.samples)])
     forced: list[Draw] = []
     chosen = next((draw for draw in subject.all_samples if len(draw.drawn.tokens) >= STOP_AT), None)
     if chosen is not None:

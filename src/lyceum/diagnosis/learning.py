@@ -117,7 +117,7 @@ async def publishing(subject: Subject) -> list[Result]:
     moved = _update(subject, learner, draws, before)
     version = subject.engine.version + 1
     await subject.engine.load(learner.weights(), version)
-    fresh = await subject.draw(SAMPLINGS[RANDOM], subject.asked.samples)
+    fresh = await subject.draw(SAMPLINGS[RANDOM], subject.request.samples)
     jobs = (subject.extend(half_of(draw), draw.sampling, [draw.seed]) for draw in kept)
     continued = [draw for part in await gather(jobs) for draw in part]
     told = {v for draw in [*fresh, *continued] for v in draw.drawn.version} | {subject.engine.version}
@@ -184,20 +184,19 @@ async def saving(subject: Subject) -> list[Result]:
                 return [Result(name, "skipped", found)]
         saved = Path(folder) / "model"
         save_policy(policy, saved)
-        asked = subject.asked.model
+        like = subject.request.model
+        settings = ModelSettings(
+            path=str(saved), dtype=like.dtype, device=like.device, trust_remote_code=like.trust_remote_code
+        )
         try:
-            loaded = load_policy(
-                ModelSettings(
-                    path=str(saved), dtype=asked.dtype, device=asked.device, trust_remote_code=asked.trust_remote_code
-                )
-            )
+            loaded = load_policy(settings)
         except RecipeError as error:
             cure = "the saved folder cannot be loaded: what the model keeps outside its weights was not saved"
             return [Result(name, "fails", " ".join(error.lines), "a folder that loads", cure)]
         draws = subject.samples[PLAIN][: len(subject.prompts)]
         pairs = list(zip(plain_logits(loaded, draws), plain_logits(policy, draws), strict=True))
         apart = max(float((a - b).norm() / b.norm()) for a, b in pairs)
-        prompts = [tuple(loaded.render(task.messages)) for task in subject.asked.tasks]
+        prompts = [tuple(loaded.render(task.messages)) for task in subject.request.tasks]
         same = prompts == subject.prompts and loaded.stop_ids == policy.stop_ids
     allowed = subject.allowed
     return [

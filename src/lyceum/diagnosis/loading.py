@@ -19,11 +19,11 @@ BATCHES = (8, 32)
 
 async def loading(subject: Subject) -> list[Result]:
     """Size, precision, adapters; whether embeddings are tied as the configuration says; what loading warned of."""
-    policy, asked = subject.policy, subject.asked
+    policy, request = subject.policy, subject.request
     parameters = list(policy.module.parameters())
     trained = sum(p.numel() for p in parameters if p.requires_grad)
     total = sum(p.numel() for p in parameters)
-    adapters = f"adapters (rank {asked.model.lora.rank})" if asked.model.lora is not None else "no adapters"
+    adapters = f"adapters (rank {request.model.lora.rank})" if request.model.lora is not None else "no adapters"
     about = (
         f"{type(policy.causal).__name__}, {_count(total)} parameters in {policy.causal.dtype}"
         f" on {policy.device}, {_count(trained)} trained, {adapters}, context {policy.context_length}"
@@ -99,13 +99,13 @@ def _machine(subject: Subject) -> Result:
         "cores": os.cpu_count(),
         "torch": version("torch"),
         "transformers": version("transformers"),
-        "engine": subject.asked.engine.model_dump(mode="json"),
-        "learner": subject.asked.learner.model_dump(mode="json"),
+        "engine": subject.request.engine.model_dump(mode="json"),
+        "learner": subject.request.learner.model_dump(mode="json"),
     }
     about = (
         f"{values['device']}, {values['cores']} cores, torch threads {values['threads']}, torch {values['torch']}, "
-        f"transformers {values['transformers']}, engine {subject.asked.engine.kind}, "
-        f"learner {subject.asked.learner.kind}"
+        f"transformers {values['transformers']}, engine {subject.request.engine.kind}, "
+        f"learner {subject.request.learner.kind}"
     )
     return Result("machine", "note", about, values=values)
 

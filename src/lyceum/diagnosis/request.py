@@ -28,7 +28,7 @@ LEAST_TOKENS, MOST_TOKENS = 4, 4096
 
 
 @dataclass(frozen=True)
-class Asked:
+class DoctorRequest:
     """
     Attributes:
         tasks: whose prompts are sampled from.
@@ -57,7 +57,7 @@ class Asked:
         samples: int = 8,
         tokens: int = 16,
         seed: int = 0,
-    ) -> Asked:
+    ) -> DoctorRequest:
         """
         Args:
             model: as ``lyceum train model=...`` takes it, or a run's folder.

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from lyceum.core.user_files import describe
-from lyceum.diagnosis.asked import Asked, Heard
 from lyceum.diagnosis.chat import end_of_sequence, template
 from lyceum.diagnosis.learning import gradients, publishing, saving
 from lyceum.diagnosis.loading import loading, speed
+from lyceum.diagnosis.request import DoctorRequest, Heard
 from lyceum.diagnosis.result import Result
 from lyceum.diagnosis.sampling import determinism, greedy, log_probabilities
 from lyceum.diagnosis.subject import Subject
@@ -42,7 +42,7 @@ CHECKS: dict[str, Check] = {
 class Report:
     """The doctor's report."""
 
-    asked: Asked
+    request: DoctorRequest
     results: list[Result]
     seconds: float
 
@@ -51,28 +51,28 @@ class Report:
         return [result for result in self.results if result.status == "fails"]
 
     def to_json(self) -> dict[str, Any]:
-        asked = self.asked
+        request = self.request
         return {
             "ok": not self.failures,
-            "model": asked.model.path,
-            "samples": asked.samples,
-            "tokens": asked.tokens,
-            "seed": asked.seed,
+            "model": request.model.path,
+            "samples": request.samples,
+            "tokens": request.tokens,
+            "seed": request.seed,
             "seconds": round(self.seconds, 3),
             "checks": [result.to_json() for result in self.results],
         }
 
 
-def examine(asked: Asked) -> Report:
+def examine(request: DoctorRequest) -> Report:
     """Run all checks."""
     began = time.perf_counter()
     with Progress(len(CHECKS) + 1, title="doctor", unit="check") as progress, only_new():
         progress.phase("loading the model")
         with Heard() as heard:
-            policy = load_policy(asked.model)
-        subject = Subject(asked, policy, asked.engine.build(policy), warnings=[*asked.warnings, *heard.messages])
+            policy = load_policy(request.model)
+        subject = Subject(request, policy, request.engine.build(policy), warnings=[*request.warnings, *heard.messages])
         results = run_async(run_checks(subject, progress))
-    return Report(asked, results, time.perf_counter() - began)
+    return Report(request, results, time.perf_counter() - began)
 
 
 async def run_checks(subject: Subject, progress: Progress) -> list[Result]:

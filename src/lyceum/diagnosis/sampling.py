@@ -35,7 +35,7 @@ async def log_probabilities(subject: Subject) -> list[Result]:
     of_plain = logprobs_of(logits[: len(plain_draws)], plain_draws)
     of_engine = Difference.of(model_logprobs(plain_draws), of_plain)
     engine_cure = f"the engine computes another distribution than the model: {OFF_POLICY}"
-    for number, (layout, settings) in enumerate(subject.asked.learner.layouts().items()):
+    for number, (layout, settings) in enumerate(subject.request.learner.layouts().items()):
         learner = subject.learner(settings)
         draws = plain_draws if number else every
         found = learner_logprobs(learner, draws)

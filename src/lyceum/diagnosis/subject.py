@@ -10,7 +10,7 @@ from lyceum.core.forest import Forest, build_forest
 from lyceum.core.settings import LearnerSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Credited, Engine, Learner, Origin, Request, Sampling, Task
-from lyceum.diagnosis.asked import Asked
+from lyceum.diagnosis.request import DoctorRequest
 from lyceum.diagnosis.result import Allowed, allowed_in
 from lyceum.models.policy import Policy
 from lyceum.objective.ppo_clip import PPOClip
@@ -54,7 +54,7 @@ class Subject:
         trained_tokens_per_second: measured by the check of publishing.
     """
 
-    asked: Asked
+    request: DoctorRequest
     policy: Policy
     engine: Engine
     samples: dict[str, list[Draw]] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Subject:
 
     @cached_property
     def prompts(self) -> list[tuple[int, ...]]:
-        return [tuple(self.policy.render(task.messages)) for task in self.asked.tasks]
+        return [tuple(self.policy.render(task.messages)) for task in self.request.tasks]
 
     @property
     def all_samples(self) -> list[Draw]:
@@ -72,15 +72,15 @@ class Subject:
     @property
     def allowed(self) -> Allowed:
         own = str(self.policy.causal.dtype).removeprefix("torch.")
-        settings = (self.asked.engine.precision, self.asked.learner.precision)
+        settings = (self.request.engine.precision, self.request.learner.precision)
         return allowed_in([own, *(precision for precision in settings if precision is not None)])
 
     def seed_of(self, place: int) -> int:
-        return counter_seed(self.asked.seed, "doctor", place)
+        return counter_seed(self.request.seed, "doctor", place)
 
     async def sample(self) -> None:
         """Draw the completions of all sampling settings, together."""
-        drawn = await gather(self.draw(sampling, self.asked.samples) for sampling in SAMPLINGS.values())
+        drawn = await gather(self.draw(sampling, self.request.samples) for sampling in SAMPLINGS.values())
         self.samples = dict(zip(SAMPLINGS, drawn, strict=True))
 
     async def draw(self, sampling: Sampling, n: int, *, keep: bool = False) -> list[Draw]:
@@ -103,12 +103,12 @@ class Subject:
         order: tuple[int, ...] = (),
     ) -> list[Draw]:
         """Continue a prompt, at most by the tokens that were asked for."""
-        sampling = sampling.model_copy(update={"max_completion_tokens": self.asked.tokens})
+        sampling = sampling.model_copy(update={"max_completion_tokens": self.request.tokens})
         drawn = await self.engine.extend(Request(prompt, seeds, sampling, keep=keep, order=order))
         return [Draw(tuple(prompt), sampling, seed, of) for seed, of in zip(seeds, drawn, strict=True)]
 
     def learner(self, settings: LearnerSettings | None = None, *, lr: float | None = None) -> Learner:
-        settings = settings or self.asked.learner
+        settings = settings or self.request.learner
         settings = settings if lr is None else settings.model_copy(update={"lr": lr})
         return settings.build(self.policy, total_steps=MOST_UPDATES, needs=frozenset())
 

@@ -189,7 +189,7 @@ class Measurement:
         return policy, grader, first_tasks(self.source, self.recipe.evaluate.n)
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def request(self) -> dict[str, Any]:
         """Metadata: the model, the tasks, and how they are sampled."""
         return {
             "model": self.recipe.model.path if self.loaded is None else "a loaded model",
@@ -202,7 +202,7 @@ class Measurement:
     def _metrics(self, result: EvaluationResult) -> dict[str, Any]:
         leaves = [leaf for tree in result.trees for leaf in tree.trajectories]
         return {
-            **self.asked,
+            **self.request,
             **result.metrics(),
             "levels": by_level(result),
             "tokens_sampled": sum(tree.sampled_tokens for tree in [*result.trees, *(result.greedy or ())]),

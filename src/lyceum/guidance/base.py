@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from lyceum.core.component import require_keys
 from lyceum.core.solution import Solution, ladder_of, levels_of
-from lyceum.core.tree import Node, Tree, is_right
+from lyceum.core.tree import Node, Tree, is_correct
 from lyceum.core.types import Context, Hint, Rollout, Task, TaskSource
 from lyceum.utils.errors import RecipeError
 
@@ -75,12 +75,12 @@ def failed(leaves: Sequence[Node]) -> bool:
     False also where nothing was graded: whether a task is solved is asked with ``success``.
     """
     known = graded(leaves)
-    return bool(known) and not any(map(is_right, known))
+    return bool(known) and not any(map(is_correct, known))
 
 
 def success(leaves: Sequence[Node]) -> Node | None:
     """The first correct leaf; None where there is none."""
-    return next((leaf for leaf in leaves if is_right(leaf)), None)
+    return next((leaf for leaf in leaves if is_correct(leaf)), None)
 
 
 def instead(leaves: Sequence[Node], old: Node, new: Node) -> list[Node]:

@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from lyceum.core.settings import GuidanceSettings
-from lyceum.core.tree import Node, Tree, is_right
+from lyceum.core.tree import Node, Tree, is_correct
 from lyceum.core.types import Context, Guidance, Rollout, TaskSource
 from lyceum.guidance.base import TaskGuide, failed, notes_of
 from lyceum.models.demonstrations import add_demonstration, demonstration_of, needed_demonstration
@@ -85,7 +85,7 @@ class DemonstrationGuide(TaskGuide):
         (grade,) = await context.grade([leaf])
         if grade.outcome is None:
             return "ungraded"
-        return leaf if is_right(leaf) else "wrong"
+        return leaf if is_correct(leaf) else "wrong"
 
     def observe(self, trees: Sequence[Tree]) -> None:
         notes = notes_of(trees, DemonstrationNote)
@@ -105,5 +105,5 @@ def with_demonstration(own: Sequence[Node], leaf: Node, copies: int, place: Lite
     """
     if place == "beside":
         return [*own, *[leaf] * copies]
-    leave = {id(each) for each in sorted(own, key=is_right)[:copies]}
+    leave = {id(each) for each in sorted(own, key=is_correct)[:copies]}
     return [*(each for each in own if id(each) not in leave), *[leaf] * copies]

@@ -21,7 +21,7 @@ class GHPONote:
     Attributes:
         cold: whether the stage was in its cold start.
         hints: number of shares that give something.
-        asked: shares that were given.
+        tried: hint shares that were tried.
         too_long: number of hints that were tried and exceed the model's context.
         solved_at: the share under which a sample was correct; None where none was.
         failed: whether all samples without help were incorrect; set by ``observe``.
@@ -29,7 +29,7 @@ class GHPONote:
 
     cold: bool
     hints: int
-    asked: list[float] = field(default_factory=list)
+    tried: list[float] = field(default_factory=list)
     too_long: int = 0
     solved_at: float | None = None
     failed: bool = False
@@ -111,7 +111,7 @@ class GHPOGuide(TaskGuide):
                 break
             helped = await rollout(context, hinted, n)
             await context.grade(helped)
-            note.asked.append(share)
+            note.tried.append(share)
             if graded(helped):
                 final = helped
                 note.solved_at = None if failed(helped) else share
@@ -123,7 +123,7 @@ class GHPOGuide(TaskGuide):
         for tree, note in notes_of(trees, GHPONote):
             note.failed = failed(tree.unaided)
         notes = [note for _, note in notes_of(trees, GHPONote)]
-        refined = [note for note in notes if note.asked]
+        refined = [note for note in notes if note.tried]
         metrics: dict[str, float] = {
             "groups/failed": sum(note.failed for note in notes),
             "groups/cold_start": sum(note.failed and note.cold for note in notes),
@@ -132,7 +132,7 @@ class GHPOGuide(TaskGuide):
             "too_long/hints": sum(note.too_long for note in notes),
         }
         for share in self.settings.shares:
-            metrics[f"asked/{share:g}"] = sum(share in note.asked for note in refined)
+            metrics[f"tried/{share:g}"] = sum(share in note.tried for note in refined)
             metrics[f"solved_at/{share:g}"] = sum(note.solved_at == share for note in refined)
         metrics["solved_at/nothing"] = sum(note.solved_at is None for note in refined)
         self._metrics = metrics

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from lyceum.core.settings import GuidanceSettings
 from lyceum.core.solution import ladder_of, levels_of
-from lyceum.core.tree import Node, Tree, graft, is_right, solved
+from lyceum.core.tree import Node, Tree, graft, is_correct, solved
 from lyceum.core.types import Context, Guidance, Hint, Rollout, Task, TaskSource
 from lyceum.guidance.base import TaskGuide, check_ladders, failed, graded, notes_of, start_with
 
@@ -95,7 +95,7 @@ class GuideGRPO(TaskGuide):
         helped = await rollout(context, hinted, self.settings.samples or n)
         await context.grade(helped)
         grafted = [graft(leaf, start) for leaf in graded(helped)]
-        right = sum(map(is_right, grafted))
+        right = sum(map(is_correct, grafted))
         note = GuideNote("rescued" if right else "failed", unguided, right, len(grafted), hint)
         return chosen(own, grafted, self.settings.keep), note
 
@@ -132,7 +132,7 @@ def chosen(own: Sequence[Node], guided: Sequence[Node], keep: Keep) -> list[Node
     Returns:
         The failed group unchanged where no guided rollout is correct: all its rollouts have the same outcome.
     """
-    right = [leaf for leaf in guided if is_right(leaf)]
+    right = [leaf for leaf in guided if is_correct(leaf)]
     if not right:
         return list(own)
     match keep:

@@ -35,7 +35,7 @@ class ScaffoldNote:
     Attributes:
         exempt: whether the stage was still in its exempt period without hints.
         levels: number of levels of the task's ladder.
-        asked: number of samples under a hint of each tier.
+        samples: number of samples under a hint of each tier.
         too_long: number of levels that were tried and exceed the model's context.
         solved_by: tier of the lowest level under which a sample was correct; None where none was.
         hints: hint texts of the correct samples that are trained.
@@ -44,7 +44,7 @@ class ScaffoldNote:
 
     exempt: bool
     levels: int
-    asked: dict[str, int] = field(default_factory=dict)
+    samples: dict[str, int] = field(default_factory=dict)
     too_long: int = 0
     solved_by: str | None = None
     hints: list[str] = field(default_factory=list)
@@ -116,7 +116,7 @@ class ScaffoldGuide(TaskGuide):
         search = self.one_by_one if self.settings.search == "one-by-one" else self.together
         tried = await search(climb)
         note, context, start = climb.note, climb.context, climb.start
-        note.asked = dict(Counter(one.hint.tier for one in tried))
+        note.samples = dict(Counter(one.hint.tier for one in tried))
         found = [(one, leaf) for one in tried if (leaf := success(one.leaves)) is not None][: self.settings.replaced]
         note.solved_by = found[0][0].hint.tier if found else None
         note.hints = [one.hint.text for one, _ in found]
@@ -163,7 +163,7 @@ class ScaffoldGuide(TaskGuide):
                     self.failures[tree.task.id] = self.failures.get(tree.task.id, 0) + 1
                 elif tree.graded:
                     self.failures.pop(tree.task.id, None)
-        climbed = [note for _, note in notes if note.asked]
+        climbed = [note for _, note in notes if note.samples]
         metrics: dict[str, float] = {
             "groups/failed": sum(note.failed for _, note in notes),
             "groups/exempt": sum(note.failed and note.exempt for _, note in notes),
@@ -172,7 +172,7 @@ class ScaffoldGuide(TaskGuide):
             "too_long/hints": sum(note.too_long for _, note in notes),
         }
         for tier in self.settings.tiers:
-            metrics[f"asked/{tier}"] = sum(note.asked.get(tier, 0) for note in climbed)
+            metrics[f"samples/{tier}"] = sum(note.samples.get(tier, 0) for note in climbed)
             metrics[f"solved_by/{tier}"] = sum(note.solved_by == tier for note in climbed)
         metrics["solved_by/nothing"] = sum(note.solved_by is None for note in climbed)
         self._metrics = metrics

@@ -13,7 +13,7 @@ from pydantic import Field
 from lyceum.core.component import of_kind, require_keys, slot
 from lyceum.core.settings import Composition, GuidanceSettings, RolloutSettings
 from lyceum.core.steps import write_texts
-from lyceum.core.tree import DirectSamples, Node, Tree, is_right, solved
+from lyceum.core.tree import DirectSamples, Node, Tree, is_correct, solved
 from lyceum.core.types import Context, Continuation, Origin, Rollout, TaskSource
 from lyceum.guidance.base import TaskGuide, notes_of
 
@@ -138,7 +138,7 @@ class SolutionCache(TaskGuide):
             return
         found: dict[tuple[int, ...], Solution] = {}
         for leaf in tree.graded:
-            if is_right(leaf) and leaf.path()[0] is tree.root and (solution := flattened(leaf)) is not None:
+            if is_correct(leaf) and leaf.path()[0] is tree.root and (solution := flattened(leaf)) is not None:
                 found.setdefault(tuple(solution["tokens"]), solution)
         self.solutions.pop(tree.task.id, None)
         if found:

@@ -11,7 +11,7 @@ from pydantic import Field
 from lyceum.core.component import require_keys
 from lyceum.core.settings import Composition, GuidanceSettings
 from lyceum.core.solution import Solution
-from lyceum.core.tree import Node, Tree, is_right
+from lyceum.core.tree import Node, Tree, is_correct
 from lyceum.core.types import Context, Rollout, TaskSource
 from lyceum.guidance._item_response import fit
 from lyceum.guidance.base import (
@@ -97,7 +97,7 @@ class SeeleGuide(TaskGuide):
             await context.grade(drawn)
             leaves += drawn
             if known := graded(drawn):
-                seen.append((given, sum(map(is_right, known)) / len(known)))
+                seen.append((given, sum(map(is_correct, known)) / len(known)))
                 curve = fit([share for share, _ in seen], [accuracy for _, accuracy in seen])
                 share = curve.share_at(self.settings.target)
         context.tree.note("seele", SeeleNote(seen, share))

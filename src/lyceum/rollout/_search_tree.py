@@ -32,7 +32,7 @@ class SearchNode:
         visits: backups that passed it, plus one at creation if it is not terminal.
         born: the visit at creation: 1 or 0.
         q: accumulated value, in units where a correct answer is 1.
-        asked: children drawn for it; at ``width`` it is fully expanded.
+        children_drawn: how many children were drawn for it; at ``width`` it is fully expanded.
         terminal: whether its trajectory is over.
         outcome: 1 correct, -1 incorrect, or the value of an incomplete one; None if not (yet) graded.
         order: RIGHT, WRONG or INCOMPLETE.
@@ -49,7 +49,7 @@ class SearchNode:
     visits: int = 0
     born: int = 0
     q: float = 0.0
-    asked: int = 0
+    children_drawn: int = 0
     terminal: bool = False
     outcome: float | None = None
     order: int = WRONG
@@ -95,7 +95,7 @@ class SearchNode:
     def close(self, width: int) -> None:
         """Mark this node and its ancestors exhausted where nothing more can be drawn."""
         place: SearchNode | None = self
-        while place is not None and place.asked >= width and all(child.exhausted for child in place.children):
+        while place is not None and place.children_drawn >= width and all(child.exhausted for child in place.children):
             place.exhausted = True
             place = place.above
 
@@ -250,11 +250,11 @@ def best_child(place: SearchNode, exploration: float) -> SearchNode | None:
 def descend(place: SearchNode, width: int, exploration: float) -> SearchNode | None:
     """Descend by UCT to a node that is not fully expanded, or that has terminals waiting to be backed up."""
     at: SearchNode | None = place
-    while at is not None and at.asked >= width and not at.waiting:
+    while at is not None and at.children_drawn >= width and not at.waiting:
         at = best_child(at, exploration)
     return at if at is None or not at.terminal else None
 
 
 def frontier(root: SearchNode, width: int) -> list[SearchNode]:
     """Nodes below the prompt that are neither terminal nor fully expanded, in tree order."""
-    return [place for place in root.walk() if place.above is not None and not place.terminal and place.asked < width]
+    return [place for place in root.walk() if place.above and not place.terminal and place.children_drawn < width]

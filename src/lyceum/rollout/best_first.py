@@ -11,7 +11,7 @@ from pydantic import Field
 
 from lyceum.core.settings import Composition, RolloutSettings, Size
 from lyceum.core.steps import Grown, Steps, grow
-from lyceum.core.tree import Node, Tree, is_right
+from lyceum.core.tree import Node, Tree, is_correct
 from lyceum.core.types import Context, EngineOffer, Rollout, Sampling
 from lyceum.rollout._growth import at_most, extend_to_end
 from lyceum.utils.aio import gather
@@ -165,7 +165,7 @@ class BestFirstSearch:
         self.finished += await extend_to_end(self.context, asked)
 
     def is_done(self) -> bool:
-        if self.settings.until_right and any(is_right(leaf) for leaf in self.finished):
+        if self.settings.until_right and any(is_correct(leaf) for leaf in self.finished):
             self.ended = "solved"
         elif self.wanted is not None and len(self.finished) >= self.wanted:
             self.ended = "trajectories"
@@ -249,7 +249,7 @@ class BestFirstSearch:
             "nodes": self.nodes,
             "open": len(self.frontier),
             "finished": len(self.finished),
-            "right": sum(is_right(leaf) for leaf in self.finished),
+            "right": sum(is_correct(leaf) for leaf in self.finished),
             "ungraded": sum(leaf.grade is not None and leaf.grade.outcome is None for leaf in self.finished),
         }
         self.context.tree.note("best-first", counts)

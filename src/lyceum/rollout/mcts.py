@@ -135,7 +135,7 @@ class Search:
     async def run(self) -> None:
         at: SearchNode | None = self.root
         while at is not None and not self.is_done:
-            if at.asked < self.settings.width:
+            if at.children_drawn < self.settings.width:
                 count = self.affordable(at)
                 if not count:
                     break
@@ -158,7 +158,7 @@ class Search:
         nodes = tokens if settings.max_nodes is None else settings.max_nodes - self.nodes
         if min(tokens, nodes) <= 0:
             self.ended = "tokens" if tokens <= 0 else "nodes"
-        return max(0, min(settings.width - at.asked, tokens, nodes))
+        return max(0, min(settings.width - at.children_drawn, tokens, nodes))
 
     async def expand(self, at: SearchNode, count: int) -> None:
         """Draw steps below a node, and grade those that end a trajectory."""
@@ -167,7 +167,7 @@ class Search:
             self.context, at.node, count, settings.step, settings.sampling, depth_left=settings.depth - at.depth
         )
         self.expansions += 1
-        at.asked += count
+        at.children_drawn += count
         terminals: list[SearchNode] = []
         for one in grown:
             tokens = tuple(token for node in one.nodes for token in node.tokens)
@@ -180,7 +180,7 @@ class Search:
                 last = node is one.nodes[-1]
                 place = place.add(node, terminal=one.terminal and last)
                 # A draw that was split is a chain: each node but its last already has one drawn child.
-                place.asked = 0 if last else 1
+                place.children_drawn = 0 if last else 1
                 tokens = tokens[len(node.tokens) :]
                 place.drawn |= set() if last else {tokens}
                 self.nodes += 1

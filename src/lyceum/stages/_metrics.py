@@ -20,7 +20,7 @@ def rollout_metrics(trees: Sequence[Tree], dropped: Sequence[Tree], forest: Fore
     return {
         "reward/mean": _mean(outcome for tree in everything for _, _, outcome in tree.graded_with_outcome()),
         "correct/mean": mean_solved(everything),
-        "share_with_gradient": _mean(map(has_gradient, everything)),
+        "groups/with_gradient": _mean(map(has_gradient, everything)),
         "groups": len(trees),
         "groups_dropped": len(dropped),
         "completion_tokens/mean": _mean(len(leaf.completion_tokens) for leaf in leaves),

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from lyceum.core.component import Component, of_kind, require_keys, slot
 from lyceum.core.settings import Composition, LearnerSettings, ObjectiveSettings
-from lyceum.core.tree import Tree, is_right
+from lyceum.core.tree import Tree, is_correct
 from lyceum.core.types import Task, TaskSource, Trace
 from lyceum.guidance.base import failed
 from lyceum.models.demonstrations import demonstrated, demonstration_of, needed_demonstration
@@ -105,7 +105,7 @@ class FineTuner:
             return "too_long"
         if self.settings.verified:
             await self.runtime.grade(task, [leaf], key="demonstration")
-            if not is_right(leaf):
+            if not is_correct(leaf):
                 return "not_right"
         self.buffer = [trace, *(other for other in self.buffer if other.task != task.id)]
         return "collected"

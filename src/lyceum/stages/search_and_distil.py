@@ -27,7 +27,7 @@ from lyceum.core.settings import (
     TracesSettings,
     ValueSettings,
 )
-from lyceum.core.tree import Tree, is_right
+from lyceum.core.tree import Tree, is_correct
 from lyceum.core.types import Learner, Task, Trace, Traces, TrainableValue
 from lyceum.models.demonstrations import demonstrated
 from lyceum.stages._metrics import rollout_metrics
@@ -188,7 +188,7 @@ class SearchAndDistilRun:
             return {}
         made = self.trace(trees, self.session.policy.decode)
         tasks = {tree.task.id: tree.task for tree in trees}
-        right = await gather(self.is_right(trace, tasks[trace.task]) for trace in made)
+        right = await gather(self.is_correct(trace, tasks[trace.task]) for trace in made)
         found = [trace for trace, is_kept in zip(made, right, strict=True) if is_kept]
         kept = self.traces if self.settings.buffer is None else self.traces[: self.settings.buffer]
         self.traces = [*found, *kept]
@@ -199,13 +199,13 @@ class SearchAndDistilRun:
             "traces/distilled": len(self.traces),
         }
 
-    async def is_right(self, trace: Trace, task: Task) -> bool:
+    async def is_correct(self, trace: Trace, task: Task) -> bool:
         """Whether a trace may be distilled: a text made of a tree must be graded correct by the verifier."""
         if trace.tokens is not None or not self.settings.verified:
             return True
         (leaf,) = demonstrated(self.session.policy, trace).trajectories
         await self.sampler.runtime.grade(task, [leaf], key="trace")
-        return is_right(leaf)
+        return is_correct(leaf)
 
     def examples(self, tree: Tree) -> Examples:
         return [] if self.settings.targets is None else examples_of(tree, self.settings.targets)

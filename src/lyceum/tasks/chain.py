@@ -242,7 +242,7 @@ def judge_steps(task: Task, text: str) -> list[tuple[int, float]]:
     without_result = False
     judged: list[tuple[int, float]] = []
 
-    def is_right(done: int, result: int) -> bool:
+    def is_correct(done: int, result: int) -> bool:
         return 0 < done <= len(operations) and result == (values[done - 1] + operations[done - 1]) % MODULUS
 
     for found in _WRITTEN.finditer(text):
@@ -255,18 +255,18 @@ def judge_steps(task: Task, text: str) -> list[tuple[int, float]]:
             without_result = True
             continue
         if correction is not None:
-            right = is_right(done, _number(correction))
+            right = is_correct(done, _number(correction))
             values[-1] = _number(correction)
         elif kept is not None:
             place = _number(kept)
             if place == 0:
                 values, without_result = values[:1], False
                 continue
-            right = place <= done + without_result and is_right(place, _number(renewed))
+            right = place <= done + without_result and is_correct(place, _number(renewed))
             if place <= done + without_result:
                 values = [*values[:place], _number(renewed)]
         else:
-            right = is_right(done + 1, _number(result)) and _number(operation) == operations[done]
+            right = is_correct(done + 1, _number(result)) and _number(operation) == operations[done]
             values.append(_number(result))
         without_result = False
         judged.append((found.end(), float(right)))

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from lyceum.test_time.cells import Cell, share
+from lyceum.test_time.strategy_result import StrategyResult, share
 
 BUDGETS = 4
 """Default number of budgets."""
 
 
-def at_equal_tokens(curves: dict[str, list[Cell]], budgets: Sequence[float]) -> list[dict[str, Any]]:
+def at_equal_tokens(curves: dict[str, list[StrategyResult]], budgets: Sequence[float]) -> list[dict[str, Any]]:
     """Each strategy's accuracy at each budget.
 
     A strategy of one size has the same accuracy at every budget from its own tokens on.
@@ -26,13 +26,13 @@ def at_equal_tokens(curves: dict[str, list[Cell]], budgets: Sequence[float]) -> 
     return [
         {
             "tokens": budget,
-            "accuracy": {strategy: accuracy_at(cells, budget) for strategy, cells in curves.items()},
+            "accuracy": {strategy: accuracy_at(results, budget) for strategy, results in curves.items()},
         }
         for budget in budgets
     ]
 
 
-def accuracy_at(cells: Sequence[Cell], budget: float) -> dict[str, float] | None:
+def accuracy_at(results: Sequence[StrategyResult], budget: float) -> dict[str, float] | None:
     """Accuracy interpolated linearly in the logarithm of the tokens spent between the neighbouring sizes.
 
         a(B) = (1 - w) a(m) + w a(n),  w = ln(B / B_m) / ln(B_n / B_m),  B_m <= B <= B_n
@@ -43,7 +43,7 @@ def accuracy_at(cells: Sequence[Cell], budget: float) -> dict[str, float] | None
         Accuracy with its 95 % interval; None if B is outside the measured range, or if one of the sizes could not be
         graded.
     """
-    ordered = sorted(cells, key=lambda cell: cell.tokens_spent)
+    ordered = sorted(results, key=lambda result: result.tokens_spent)
     if not ordered or budget < ordered[0].tokens_spent:
         return None
     if len(ordered) == 1:
@@ -51,8 +51,8 @@ def accuracy_at(cells: Sequence[Cell], budget: float) -> dict[str, float] | None
     elif budget > ordered[-1].tokens_spent:
         return None
     else:
-        below = max((cell for cell in ordered if cell.tokens_spent <= budget), key=lambda cell: cell.tokens_spent)
-        above = min((cell for cell in ordered if cell.tokens_spent >= budget), key=lambda cell: cell.tokens_spent)
+        below = [each for each in ordered if each.tokens_spent <= budget][-1]
+        above = next(each for each in ordered if each.tokens_spent >= budget)
     weight = 0.0
     if above.tokens_spent > below.tokens_spent:
         weight = math.log(budget / below.tokens_spent) / math.log(above.tokens_spent / below.tokens_spent)
@@ -62,13 +62,13 @@ def accuracy_at(cells: Sequence[Cell], budget: float) -> dict[str, float] | None
     return {key: (1 - weight) * least[key] + weight * most[key] for key in least}
 
 
-def usual_budgets(curves: dict[str, list[Cell]], n: int = BUDGETS) -> list[float]:
+def usual_budgets(curves: dict[str, list[StrategyResult]], n: int = BUDGETS) -> list[float]:
     """Log-spaced budgets within the range that every strategy of several sizes has measured.
 
     If the common range is narrow (less than a doubling), the range from the least to the most that any of them spent.
     Empty without any such strategy.
     """
-    spans = [sorted(cell.tokens_spent for cell in cells) for cells in curves.values() if len(cells) > 1]
+    spans = [sorted(result.tokens_spent for result in results) for results in curves.values() if len(results) > 1]
     if not spans:
         return []
     low, high = max(span[0] for span in spans), min(span[-1] for span in spans)

@@ -15,11 +15,11 @@ from lyceum.evaluation.measure import Measurement
 from lyceum.models.policy import Policy
 from lyceum.recipe.schema import Overrides
 from lyceum.run.outputs import check_output, input_paths
-from lyceum.test_time.cells import ASKED, Cell, Folder
 from lyceum.test_time.request import SearchRequest
 from lyceum.test_time.result import SearchResult
 from lyceum.test_time.run import Grown, Valued, grow, measure
 from lyceum.test_time.strategy import Strategy
+from lyceum.test_time.strategy_result import REQUEST, Folder, StrategyResult
 from lyceum.utils.aio import run_async
 from lyceum.utils.errors import Interrupted, RecipeError
 from lyceum.utils.garbage_collection import only_new
@@ -28,12 +28,12 @@ from lyceum.utils.progress import Progress
 
 @dataclass(frozen=True)
 class Planned:
-    """A cell to be measured, or one that the folder already has."""
+    """A strategy at a size: to be measured, or done already."""
 
     strategy: Strategy
     size: int
     rollout: Any
-    done: Cell | None
+    done: StrategyResult | None
 
     @property
     def name(self) -> str:
@@ -49,8 +49,8 @@ class Plan:
     """A validated search; made by :meth:`of`."""
 
     measurement: Measurement
-    asked: SearchRequest
-    cells: list[Planned]
+    request: SearchRequest
+    planned: list[Planned]
     folder: Folder | None
 
     @classmethod
@@ -69,34 +69,34 @@ class Plan:
         output: Path | str | None,
         loaded: Policy | None = None,
     ) -> Plan:
-        asked, rest = SearchRequest.of(strategies, sizes, value, tokens, overrides)
+        request, rest = SearchRequest.of(strategies, sizes, value, tokens, overrides)
         measurement = Measurement.of(model, tasks, rest, k=(1,), n=n, samples=1, greedy=False, seed=seed, loaded=loaded)
         engine = measurement.recipe.evaluation_engine
-        composition = Composition(value=asked.value, engine=engine)
-        if lines := asked.check(composition):
+        composition = Composition(value=request.value, engine=engine)
+        if lines := request.check(composition):
             raise RecipeError(lines)
         folder = None
         if output is not None:
             # Only settings that trees and answers depend on; the budgets to compare at may change.
-            told = measurement.asked | {
+            told = measurement.request | {
                 "n": n,
                 "reward": [part.model_dump(mode="json") for part in measurement.recipe.reward],
-                "value": None if asked.value is None else asked.value.model_dump(mode="json"),
+                "value": None if request.value is None else request.value.model_dump(mode="json"),
             }
-            inputs = input_paths(measurement.recipe) | input_paths(asked.value, "value")
+            inputs = input_paths(measurement.recipe) | input_paths(request.value, "value")
             place = check_output("output", Path(output).expanduser(), folder=True, inputs=inputs)
-            if place.is_dir() and any(place.iterdir()) and not (place / ASKED).exists():
+            if place.is_dir() and any(place.iterdir()) and not (place / REQUEST).exists():
                 raise RecipeError(
                     f"output: {str(output)!r} holds other files than a search's; allowed: a new or empty folder, or "
                     "one that an earlier search wrote"
                 )
             folder = Folder(place, told)
-        cells: list[Planned] = []
+        planned: list[Planned] = []
         for size, strategy in [
             (size, strategy)
-            for size in asked.sizes
-            for strategy in asked.strategy
-            if strategy.size is None or size == asked.sizes[0]
+            for size in request.sizes
+            for strategy in request.strategy
+            if strategy.size is None or size == request.sizes[0]
         ]:
             size = strategy.size or size
             try:
@@ -106,50 +106,50 @@ class Plan:
                 continue
             lines += [f"{strategy.label}: {line}" for line in rollout.check(composition)]
             lines += engine.check(replace(composition, rollout=rollout))
-            planned = Planned(strategy, size, rollout, None)
-            done = None if folder is None else folder.done(planned.name, planned.settings)
-            cells.append(replace(planned, done=done))
+            each = Planned(strategy, size, rollout, None)
+            done = None if folder is None else folder.done(each.name, each.settings)
+            planned.append(replace(each, done=done))
         if lines:
             raise RecipeError(list(dict.fromkeys(lines)))
         if folder is not None:
-            folder.refuse_others(cell.name for cell in cells)
-        return cls(measurement, asked, cells, folder)
+            folder.refuse_others(each.name for each in planned)
+        return cls(measurement, request, planned, folder)
 
     def run(self, interrupted: Callable[[], bool]) -> SearchResult:
-        """Measure the missing cells, and report on all.
+        """Measure what is missing, and report on all.
 
         Args:
-            interrupted: called between cells.
+            interrupted: called between two sizes of a strategy.
         Raises:
-            Interrupted: after a cell; finished cells stay in the folder.
+            Interrupted: what is finished stays in the folder.
         """
         at = time.perf_counter()
-        cells = [planned.done for planned in self.cells if planned.done is not None]
-        if len(cells) < len(self.cells):
+        results = [planned.done for planned in self.planned if planned.done is not None]
+        if len(results) < len(self.planned):
             policy, grader, tasks = self.measurement.opened()
-            cells = run_async(self._search(policy, grader, tasks, interrupted))
-        told = self.measurement.asked | {
-            "value": None if self.asked.value is None else self.asked.value.model_dump(mode="json")
+            results = run_async(self._search(policy, grader, tasks, interrupted))
+        told = self.measurement.request | {
+            "value": None if self.request.value is None else self.request.value.model_dump(mode="json")
         }
-        found = SearchResult.of(told, cells, self.asked.tokens, seconds=time.perf_counter() - at)
+        found = SearchResult.of(told, results, self.request.tokens, seconds=time.perf_counter() - at)
         if self.folder is not None:
             found.write(self.folder.path)
         return found
 
     async def _search(
         self, policy: Policy, grader: Grader, tasks: list[Task], interrupted: Callable[[], bool]
-    ) -> list[Cell]:
-        cells: list[Cell] = []
+    ) -> list[StrategyResult]:
+        results: list[StrategyResult] = []
         grown: dict[tuple[int, str], Grown] = {}
-        missing = [planned for planned in self.cells if planned.done is None]
-        settings = self.asked.value
+        missing = [planned for planned in self.planned if planned.done is None]
+        settings = self.request.value
         values = None if settings is None else settings.build(policy, seed=self.measurement.recipe.seed)
         with Progress(len(missing) * len(tasks), title="searching", unit="task") as progress, only_new():
-            for planned in self.cells:
+            for planned in self.planned:
                 if planned.done is not None:
-                    cells.append(planned.done)
+                    results.append(planned.done)
                     continue
-                before = sum(cell.done is None for cell in self.cells[: len(cells)])
+                before = sum(each.done is None for each in self.planned[: len(results)])
                 if interrupted():
                     raise Interrupted(before)
                 key = (planned.size, planned.rollout.model_dump_json())
@@ -162,18 +162,18 @@ class Plan:
                     engine = self.measurement.recipe.evaluation_engine.build(policy)
                     grown[key] = await grow(planned.rollout, policy, engine, tasks, value, seed=seed, done=done)
                 progress.phase(f"grading {planned.name}")
-                cell, answers = await measure(planned.strategy, planned.size, grown[key], grader, planned.settings)
+                result, answers = await measure(planned.strategy, planned.size, grown[key], grader, planned.settings)
                 if note := planned.rollout.note(grown[key].trees):
-                    cell.notes.append(note)
+                    result.notes.append(note)
                 if self.folder is not None:
-                    self.folder.write(cell, answers)
-                cells.append(cell)
+                    self.folder.write(result, answers)
+                results.append(result)
                 progress.step((before + 1) * len(tasks))
-        return cells
+        return results
 
 
 def counter(progress: Progress, name: str, before: int, total: int) -> Callable[[Tree], None]:
-    """A progress callback for each finished tree of a cell, after ``before`` trees of other cells."""
+    """A progress callback for each finished tree, after ``before`` others."""
     finished = 0
 
     def done(_: Tree) -> None:

@@ -52,13 +52,13 @@ class SearchRequest(Settings):
             "tokens": tuple(tokens),
         }
         try:
-            asked = cls.model_validate(raw)
+            request = cls.model_validate(raw)
         except ValidationError as error:
             raise RecipeError(explain(error, cls)) from None
-        if asked.value is None and ALL in strategies:
-            able = tuple(strategy for strategy in asked.strategy if not strategy.reads_values)
-            asked = asked.model_copy(update={"strategy": able})
-        return asked, rest
+        if request.value is None and ALL in strategies:
+            able = tuple(strategy for strategy in request.strategy if not strategy.reads_values)
+            request = request.model_copy(update={"strategy": able})
+        return request, rest
 
     def check(self, stage: Composition) -> list[str]:
         """Lines that say which parts cannot work together."""

@@ -1,4 +1,4 @@
-"""Results of a search: metrics of every cell, accuracy at equal tokens, notes."""
+"""Results of a search: metrics of every result, accuracy at equal tokens, notes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lyceum.test_time.cells import Cell
 from lyceum.test_time.equal_cost import at_equal_tokens, usual_budgets
+from lyceum.test_time.strategy_result import StrategyResult
 from lyceum.utils.atomic_files import atomic_write
 from lyceum.utils.numbers import to_json
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """``metrics``: ``cells`` (each strategy at each size), ``at_equal_tokens``, ``notes``, and the request."""
+    """``metrics``: ``results`` (each strategy at each size), ``at_equal_tokens``, ``notes``, and the request."""
 
     metrics: dict[str, Any]
 
@@ -27,33 +27,33 @@ class SearchResult:
 
     @classmethod
     def of(
-        cls, asked: Mapping[str, Any], cells: Sequence[Cell], tokens: Sequence[float], *, seconds: float
+        cls, request: Mapping[str, Any], results: Sequence[StrategyResult], tokens: Sequence[float], *, seconds: float
     ) -> SearchResult:
         """
         Args:
-            asked: model, tasks, sampling, seed, value.
-            cells: in the order of their sizes.
+            request: model, tasks, sampling, seed, value.
+            results: in the order of their sizes.
             tokens: budgets to compare at; if empty, :func:`usual_budgets`.
         """
-        curves: dict[str, list[Cell]] = {}
-        for cell in cells:
-            curves.setdefault(cell.strategy, []).append(cell)
+        curves: dict[str, list[StrategyResult]] = {}
+        for result in results:
+            curves.setdefault(result.strategy, []).append(result)
         budgets = list(tokens) or usual_budgets(curves)
         equal = at_equal_tokens(curves, budgets)
         of_note: dict[str, list[str]] = {}
-        for cell in cells:
-            for note in cell.notes:
-                of_note.setdefault(note, []).append(cell.strategy)
+        for result in results:
+            for note in result.notes:
+                of_note.setdefault(note, []).append(result.strategy)
         notes = [f"{', '.join(dict.fromkeys(strategies))}: {note}" for note, strategies in of_note.items()]
         for row in equal:
-            least = min(cell.tokens_spent for cell in cells)
+            least = min(result.tokens_spent for result in results)
             if row["tokens"] < least:
                 notes.append(
                     f"{row['tokens']:.0f} tokens per task are fewer than any search spent ({least:.0f} the least)"
                 )
         metrics = {
-            **asked,
-            "cells": [cell.metrics() for cell in cells],
+            **request,
+            "results": [result.metrics() for result in results],
             "at_equal_tokens": equal,
             "notes": notes,
             "seconds": round(seconds, 3),

@@ -13,9 +13,9 @@ from lyceum.core.types import Engine, Grade, Grader, GradingContext, Task, Value
 from lyceum.models.policy import Policy
 from lyceum.reward.extract import vote
 from lyceum.runtime.in_process import InProcess
-from lyceum.test_time.cells import Cell
 from lyceum.test_time.choice import CHOICES, Candidate
 from lyceum.test_time.strategy import Strategy
+from lyceum.test_time.strategy_result import StrategyResult
 from lyceum.utils.aio import gather
 
 UNSEEN = "the verifier is asked after the choice"
@@ -106,7 +106,7 @@ async def grow(
 
 async def measure(
     strategy: Strategy, size: int, grown: Grown, grader: Grader, settings: dict[str, Any]
-) -> tuple[Cell, list[dict[str, Any]]]:
+) -> tuple[StrategyResult, list[dict[str, Any]]]:
     """Choose by votes and values, then grade with the verifier.
 
     Returns:
@@ -123,12 +123,12 @@ async def measure(
     n = len(grown.trees)
     verdicts = [[_verdict(leaf) for leaf in tree.trajectories] for tree in grown.trees]
     right = [False if at is None else of[at] for at, of in zip(chosen, verdicts, strict=True)]
-    cell = Cell(
+    result = StrategyResult(
         strategy=strategy.label,
         size=size,
         settings=settings,
         right=right,
-        any_right=[_any(of) for of in verdicts],
+        any_correct=[_any(of) for of in verdicts],
         levels=[_level(tree.task) for tree in grown.trees],
         tokens_sampled=sum(tree.sampled_tokens for tree in grown.trees) / n,
         tokens_computed=grown.tokens_computed / n,
@@ -139,7 +139,7 @@ async def measure(
         unanswered=chosen.count(None),
         reasons=_reasons(grown.trees, chosen),
     )
-    return cell, [answer(tree, of, at) for tree, of, at in zip(grown.trees, candidates, chosen, strict=True)]
+    return result, [answer(tree, of, at) for tree, of, at in zip(grown.trees, candidates, chosen, strict=True)]
 
 
 def candidates_of(trees: Sequence[Tree], value: ValueModel | None) -> list[list[Candidate]]:

@@ -16,7 +16,7 @@ ORACLE = "#999999"
 
 
 def table(metrics: Mapping[str, Any]) -> Table:
-    """One row per cell: accuracy in % with 95 % intervals, tokens spent per task, seconds of all tasks together."""
+    """One row per result: accuracy in % with 95 % intervals, tokens spent per task, seconds of all tasks together."""
     found = Table(
         title=f"{metrics['model']} on {metrics['tasks_from']['kind']}, accuracy in % [95 % interval]",
         title_justify="left",
@@ -25,28 +25,28 @@ def table(metrics: Mapping[str, Any]) -> Table:
         caption_style="",
     )
     found.add_column("strategy", no_wrap=True)
-    values = any(cell["tokens_valued"] for cell in metrics["cells"])
+    values = any(result["tokens_valued"] for result in metrics["results"])
     heads = ("size", "accuracy", "pass@n", "tokens", *(["for values"] if values else []), "seconds")
     for head in heads:
         found.add_column(head, justify="right", no_wrap=True)
-    for cells in by_strategy(metrics).values():
-        for cell in cells:
+    for results in by_strategy(metrics).values():
+        for result in results:
             found.add_row(
-                cell["strategy"],
-                str(cell["size"]),
-                share(cell["accuracy"]),
-                share(cell["pass_oracle"]),
-                count(cell["tokens_spent"]),
-                *([count(cell["tokens_valued"])] if values else []),
-                f"{cell['seconds']:.1f}",
+                result["strategy"],
+                str(result["size"]),
+                share(result["accuracy"]),
+                share(result["pass_oracle"]),
+                count(result["tokens_spent"]),
+                *([count(result["tokens_valued"])] if values else []),
+                f"{result['seconds']:.1f}",
             )
         found.add_section()
     return found
 
 
 def levels_table(metrics: Mapping[str, Any]) -> Table | None:
-    """Accuracy in % by level, one row per cell; None if tasks have fewer than two levels."""
-    levels = sorted({level for cell in metrics["cells"] for level in cell["by_level"]}, key=level_order)
+    """Accuracy in % by level, one row per result; None if tasks have fewer than two levels."""
+    levels = sorted({level for result in metrics["results"] for level in result["by_level"]}, key=level_order)
     if len(levels) < 2:
         return None
     found = Table(title="accuracy by level, %", title_justify="left")
@@ -54,10 +54,10 @@ def levels_table(metrics: Mapping[str, Any]) -> Table | None:
     found.add_column("size", justify="right")
     for level in levels:
         found.add_column(level, justify="right")
-    for cells in by_strategy(metrics).values():
-        for cell in cells:
-            of = (cell["by_level"].get(level) for level in levels)
-            found.add_row(cell["strategy"], str(cell["size"]), *(f"{100 * f['mean']:.1f}" if f else "-" for f in of))
+    for results in by_strategy(metrics).values():
+        for each in results:
+            of = (each["by_level"].get(level) for level in levels)
+            found.add_row(each["strategy"], str(each["size"]), *(f"{100 * f['mean']:.1f}" if f else "-" for f in of))
         found.add_section()
     return found
 
@@ -95,14 +95,14 @@ def plot(metrics: Mapping[str, Any], path: Path) -> Path:
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(LogLocator(base=2, subs=(1.0, 1.5)))  # so that a narrow range also has several ticks
     ends: list[tuple[float, float, str, str]] = []
-    most = max(cell["tokens_spent"] for cell in metrics["cells"])
-    for i, (strategy, cells) in enumerate(by_strategy(metrics).items()):
-        measured = [cell for cell in cells if cell["accuracy"] is not None and cell["tokens_spent"] > 0]
+    most = max(result["tokens_spent"] for result in metrics["results"])
+    for i, (strategy, results) in enumerate(by_strategy(metrics).items()):
+        measured = [result for result in results if result["accuracy"] is not None and result["tokens_spent"] > 0]
         if not measured:
             continue
         colour, dash = line_style(i)
-        tokens = [cell["tokens_spent"] for cell in measured]
-        mean, low, high = ([cell["accuracy"][key] for cell in measured] for key in ("mean", "low", "high"))
+        tokens = [result["tokens_spent"] for result in measured]
+        mean, low, high = ([result["accuracy"][key] for result in measured] for key in ("mean", "low", "high"))
         if len(measured) > 1:
             axes.fill_between(tokens, low, high, color=colour, alpha=0.08, linewidth=0)
         axes.plot(tokens, mean, dash, color=colour, linewidth=2, marker="o", markersize=3.5)
@@ -110,14 +110,14 @@ def plot(metrics: Mapping[str, Any], path: Path) -> Path:
             axes.hlines(mean, tokens, most, color=colour, linewidth=1, linestyle=dash)
         ends.append((tokens[-1] if len(measured) > 1 else most, mean[-1], strategy, colour))
     oracle = sorted(
-        (cell["tokens_spent"], cell["pass_oracle"]["mean"])
-        for cell in metrics["cells"]
-        if cell["pass_oracle"] is not None and cell["strategy"] == "majority" and cell["tokens_spent"] > 0
+        (result["tokens_spent"], result["pass_oracle"]["mean"])
+        for result in metrics["results"]
+        if result["pass_oracle"] is not None and result["strategy"] == "majority" and result["tokens_spent"] > 0
     )
     if oracle:
         axes.plot(*zip(*oracle, strict=True), ":", color=ORACLE, linewidth=1.5)
         ends.append((*oracle[-1], "pass@n (oracle)", ORACLE))
-    spent = [cell["tokens_spent"] for cell in metrics["cells"] if cell["tokens_spent"] > 0]
+    spent = [result["tokens_spent"] for result in metrics["results"] if result["tokens_spent"] > 0]
     if spent and most < 1.5 * min(spent):  # a label beside a range of almost no width would take all of the figure's
         axes.set_xlim(min(spent) / 1.25, 1.25 * most)
     _plain_ticks(axes)
@@ -137,8 +137,8 @@ def _plain_ticks(axes: Any) -> None:
 
 
 def by_strategy(metrics: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Each strategy's cells, in the order in which the strategies were given."""
+    """Each strategy's results, in the order in which the strategies were given."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for cell in metrics["cells"]:
-        found.setdefault(cell["strategy"], []).append(cell)
+    for result in metrics["results"]:
+        found.setdefault(result["strategy"], []).append(result)
     return found

@@ -15,18 +15,18 @@ from lyceum.utils.errors import RecipeError
 from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import plain, to_json
 
-ASKED = "asked.json"
+REQUEST = "request.json"
 FIGURES = ("search.json", "search.png")
 
 
 @dataclass(frozen=True)
-class Cell:
+class StrategyResult:
     """Metrics of a strategy at a size; the three lists have one entry per task, costs are means over tasks.
 
     Attributes:
         settings: the strategy's rollout at this size, as in a recipe, and its choice.
         right: whether the chosen answer is correct; None if it could not be graded.
-        any_right: whether any trajectory is correct (oracle choice); None if none was graded.
+        any_correct: whether any trajectory is correct (oracle choice); None if none was graded.
         levels: of the tasks; None for a task without one.
         tokens_sampled: tokens sampled.
         tokens_computed: tokens fed to the policy, including prompts; shared prefixes count once.
@@ -41,7 +41,7 @@ class Cell:
     size: int
     settings: dict[str, Any]
     right: list[bool | None]
-    any_right: list[bool | None]
+    any_correct: list[bool | None]
     levels: list[str | None]
     tokens_sampled: float
     tokens_computed: float
@@ -68,7 +68,7 @@ class Cell:
             "strategy": self.strategy,
             "size": self.size,
             "accuracy": share(self.right),
-            "pass_oracle": share(self.any_right),
+            "pass_oracle": share(self.any_correct),
             "by_level": {
                 level: share([r for r, of in zip(self.right, self.levels, strict=True) if of == level])
                 for level in at_levels
@@ -118,26 +118,26 @@ def differences(before: Any, now: Any, key: str = "") -> Iterator[str]:
 
 
 class Folder:
-    """A search's output folder: a cell is done once its .json exists, which is written last."""
+    """A search's output folder: a strategy at a size is done once its .json exists, which is written last."""
 
-    def __init__(self, path: Path, asked: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, request: Mapping[str, Any]) -> None:
         """
         Raises:
             RecipeError: the path is a file, or holds a search of something else.
         """
-        self.path, self.asked = path, plain(asked, other=str)
-        if (path / ASKED).is_file():
-            before = _read(path / ASKED)
-            keys = [key for key in {**before, **self.asked} if before.get(key) != self.asked.get(key)]
+        self.path, self.request = path, plain(request, other=str)
+        if (path / REQUEST).is_file():
+            before = _read(path / REQUEST)
+            keys = [key for key in {**before, **self.request} if before.get(key) != self.request.get(key)]
             if keys:
                 raise RecipeError(
-                    f"output: {path} holds a search with {key} {before.get(key)}, now {self.asked.get(key)}; "
+                    f"output: {path} holds a search with {key} {before.get(key)}, now {self.request.get(key)}; "
                     "allowed: the same, or another folder"
                     for key in keys
                 )
 
-    def done(self, name: str, settings: Mapping[str, Any]) -> Cell | None:
-        """The finished cell of that name; None if it is not finished.
+    def done(self, name: str, settings: Mapping[str, Any]) -> StrategyResult | None:
+        """The result of that name; None if it is not finished.
 
         Raises:
             RecipeError: it was searched with other settings.
@@ -146,7 +146,7 @@ class Folder:
         if not file.is_file():
             return None
         try:
-            found = Cell(**_read(file))
+            found = StrategyResult(**_read(file))
         except TypeError as error:
             raise RecipeError(f"{file}: {error}; allowed: as the search wrote it, or no such file") from error
         now = plain(settings)
@@ -157,18 +157,18 @@ class Folder:
 
     def refuse_others(self, names: Iterable[str]) -> None:
         """Raise RecipeError if the folder holds no search, but a file that this one would overwrite."""
-        if not (self.path / ASKED).is_file():
+        if not (self.path / REQUEST).is_file():
             ours = [*FIGURES, *(f"{name}{suffix}" for name in names for suffix in (".json", ".jsonl"))]
             if there := [name for name in ours if os.path.lexists(self.path / name)]:
                 raise RecipeError(
                     f"output: {self.path} has {there[0]} already, which no search wrote; allowed: another folder"
                 )
 
-    def write(self, cell: Cell, answers: Sequence[Mapping[str, Any]]) -> None:
-        """Write the answers first: the metrics file marks the cell as done."""
+    def write(self, result: StrategyResult, answers: Sequence[Mapping[str, Any]]) -> None:
+        """Write the answers first: the metrics file marks it as done."""
         self.path.mkdir(parents=True, exist_ok=True)
-        if not (self.path / ASKED).is_file():
-            atomic_write(self.path / ASKED, to_json(self.asked, indent=2) + "\n")
+        if not (self.path / REQUEST).is_file():
+            atomic_write(self.path / REQUEST, to_json(self.request, indent=2) + "\n")
         lines = "".join(to_json(answer, other=str) + "\n" for answer in answers)
-        atomic_write(self.path / f"{cell.name}.jsonl", lines)
-        atomic_write(self.path / f"{cell.name}.json", to_json(asdict(cell), indent=1) + "\n")
+        atomic_write(self.path / f"{result.name}.jsonl", lines)
+        atomic_write(self.path / f"{result.name}.json", to_json(asdict(result), indent=1) + "\n")

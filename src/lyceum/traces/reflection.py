@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from lyceum.core.settings import TracesSettings
-from lyceum.core.tree import Node, Tree, is_right
+from lyceum.core.tree import Node, Tree, is_correct
 from lyceum.core.types import Trace, Traces
 from lyceum.models.policy import Policy
 from lyceum.traces.base import Decode
@@ -84,8 +84,8 @@ class Reflection(TracesSettings):
 
     def of(self, tree: Tree, decode: Decode) -> list[Trace]:
         leaves = [node for node in tree.root.walk() if node.grade is not None and node.grade.outcome is not None]
-        right = distinct([leaf for leaf in leaves if is_right(leaf)])
-        wrong = [leaf for leaf in leaves if not is_right(leaf) and leaf.finish == "stop"]
+        right = distinct([leaf for leaf in leaves if is_correct(leaf)])
+        wrong = [leaf for leaf in leaves if not is_correct(leaf) and leaf.finish == "stop"]
         rng = Random(counter_seed("reflection", tree.task.id))
         found = {
             decode(leaf.completion_tokens): tuple(leaf.completion_tokens)

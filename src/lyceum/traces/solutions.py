@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from lyceum.core.settings import TracesSettings
-from lyceum.core.tree import Node, Tree, is_right
+from lyceum.core.tree import Node, Tree, is_correct
 from lyceum.core.types import Trace, Traces
 from lyceum.traces.base import Decode
 from lyceum.utils.seeds import counter_seed
@@ -36,7 +36,7 @@ class Solutions(TracesSettings):
     def of(self, tree: Tree, decode: Decode) -> list[Trace]:
         found: dict[tuple[int, ...], Node] = {}
         for leaf in tree.graded:
-            if is_right(leaf) and leaf.path()[0] is tree.root:
+            if is_correct(leaf) and leaf.path()[0] is tree.root:
                 found.setdefault(tuple(leaf.completion_tokens), leaf)
         ranked = sorted(found.items(), key=lambda item: self.rank(tree, *item))
         return [

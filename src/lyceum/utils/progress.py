@@ -124,7 +124,7 @@ class Progress:
         self._refresh(now=changed and self.mode == "live" and self._may_burst())
 
     def step(self, done: int, metrics: Mapping[str, Any] | None = None) -> None:
-        """Update the number of steps done. Of the metrics, ``reward/mean`` (or ``loss``), ``share_with_gradient``,
+        """Update the number of steps done. Of the metrics, ``reward/mean`` (or ``loss``), ``groups/with_gradient``,
         ``heldout/overall`` and ``tokens_per_second`` are shown, each until it is measured again, and the number of
         groups that guides helped."""
         self._done = done
@@ -135,7 +135,7 @@ class Progress:
             self._metrics["reward"] = f"reward {shown(reward, 3)}"
         elif loss is not None and "reward" not in self._metrics:
             self._metrics["loss"] = f"loss {loss:.4g}"
-        if (useful := _number(metrics, "share_with_gradient")) is not None:
+        if (useful := _number(metrics, "groups/with_gradient")) is not None:
             self._metrics["gradient"] = f"{100 * useful:.0f} % with gradient"
         guided = [value for name in metrics if _GUIDED.match(name) and (value := _number(metrics, name)) is not None]
         if guided:

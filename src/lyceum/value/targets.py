@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Literal
 
-from lyceum.core.tree import Node, Tree, is_right
+from lyceum.core.tree import Node, Tree, is_correct
 from lyceum.utils.numbers import mean
 
 Targets = Literal["process", "mean-outcome"]
@@ -95,7 +95,7 @@ def _steps_left(tree: Tree) -> dict[Node, int]:
     """For each node that leads to a correct leaf: steps to the nearest one; 0 for a correct leaf itself."""
     left: dict[Node, int] = {}
     for node in tree.root.walk():
-        at: Node | None = node if is_right(node) else None
+        at: Node | None = node if is_correct(node) else None
         steps = 0
         while at is not None and left.get(at, steps + 1) > steps:
             left[at] = steps

@@ -170,7 +170,7 @@ function showCurves() {
     some("Completion length, tokens", ["completion_tokens/mean"]),
     some("Loss", ["loss"]),
     some("Gradient norm", ["grad_norm"]),
-    some("Groups with non-zero advantage", ["share_with_gradient"], percent),
+    some("Groups with non-zero advantage", ["groups/with_gradient"], percent),
     some("Seconds by phase", names.filter((n) => n.startsWith("seconds/")), short, false, (n) => n.split("/")[1]),
     some("Tokens per second", ["tokens_per_second"]),
     some("Truncated completions", ["truncated"]),
