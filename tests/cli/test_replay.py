@@ -1,6 +1,7 @@
 """Another credit or objective on a step's recorded trees, beside the run's own."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from folder_digest import digest
 from lyceum import replay
 from lyceum.cli import main
 from lyceum.learner.local import LocalLearner, clip_gradients, learning_rate
+from lyceum.models.load import ModelSettings, load_policy, save_policy
 from lyceum.run import checkpoint
 from lyceum.stages._method import Method
 from lyceum.training import replay as replaying
@@ -189,6 +191,17 @@ def test_mistakes_are_refused_before_a_model_is_loaded_and_change_nothing(runs, 
     before = digest(runs / "grpo")
     assert said in refused(capsys, runs / "grpo", "--step", 3, *(word.format(run=runs / "grpo") for word in words))
     assert digest(runs / "grpo") == before
+
+
+def test_nothing_is_written_into_the_model_that_is_read(runs, capsys, tmp_path):
+    shutil.copytree(runs / "grpo", run := tmp_path / "run")
+    save_policy(load_policy(ModelSettings(path="scratch")), model := tmp_path / "model")
+    recipe = run / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("path: scratch", f"path: {model}"))
+    before = digest(tmp_path)
+    said = refused(capsys, run, "--step", 3, "--output", model / "tokens.parquet")
+    assert "where model.path is read from" in said
+    assert digest(tmp_path) == before
 
 
 def test_a_reference_that_a_later_stage_has_not_kept_is_refused(runs):

@@ -23,7 +23,7 @@ from lyceum.models.policy import Policy
 from lyceum.recipe.schema import Overrides, Recipe, apply_overrides, parse, read_override
 from lyceum.run import checkpoint
 from lyceum.run.folder import differences, recover
-from lyceum.run.outputs import check_output
+from lyceum.run.outputs import check_output, input_paths
 from lyceum.run.reader import is_run, read_recipe, read_run_folder
 from lyceum.stages._method import Method
 from lyceum.stages.online import Online
@@ -283,7 +283,8 @@ def replay(run: Path, step: int, overrides: Overrides = (), *, output: Path | No
     """
     planned = Replay.of(run, step, overrides)
     if output is not None:
-        check_output("output", output, inputs={"run": run})
+        read = input_paths(planned.model, "model") | input_paths(planned.other)
+        check_output("output", output, inputs={"run": run, **read})
     found = planned()
     if output is not None:
         found.write(output)
