@@ -292,6 +292,23 @@ def recipes(
 
 
 @app.command()
+def papers(
+    text: Annotated[list[str] | None, typer.Argument(help="Words of a name, a title or what a paper does.")] = None,
+    state: Annotated[
+        str | None, typer.Option(help="works, part, planned, 'not a method' or 'off the field'; by default all.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List the papers of the field: what each does, which recipe does it, and what the others wait for.
+
+    For example: lyceum papers tree search --state works
+    """
+    from lyceum.cli.papers import command
+
+    command(" ".join(text or []), state, as_json=json)
+
+
+@app.command()
 def components(
     slot: Annotated[str | None, typer.Argument(help="tasks, reward, rollout, credit, objective, ...")] = None,
     kind: Annotated[str | None, typer.Argument(help="One of the slot's components.")] = None,

@@ -28,6 +28,11 @@ def described_recipes() -> dict[str, dict[str, str]]:
     return {name: {key: str(of.get(key, "")) for key in ("title", "paper", "summary")} for name, of in raw.items()}
 
 
+def recipe_text(name: str) -> str:
+    """The file of a recipe that comes with the package, with its comments."""
+    return (_shipped() / f"{name}.yaml").read_text(encoding="utf-8")
+
+
 def read_raw(name: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
     """The plain values of a recipe file, with ``extends`` resolved.
 

@@ -1,0 +1,46 @@
+"""``lyceum papers``: by name, title or word, by state, as JSON; nothing found is said in a line."""
+
+import json
+import subprocess
+import sys
+
+from lyceum.cli import main
+
+
+def test_a_paper_is_found_by_its_name_with_what_its_recipe_does_not_do(capsys):
+    assert main(["papers", "scaf-grpo"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "https://arxiv.org/abs/2510.19807" in out
+    assert "lyceum train scaf-grpo; not as its paper: tasks are not filtered" in out
+
+
+def test_words_and_state_select_rows(capsys):
+    assert main(["papers", "sandbox", "--state", "planned", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert rows
+    assert {row["state"] for row in rows} == {"planned"}
+    assert all("sandbox" in row["missing"] for row in rows)
+
+
+def test_all_papers_are_listed_and_counted(capsys):
+    assert main(["papers"]) == 0
+    assert "271 papers" in capsys.readouterr().out
+
+
+def test_nothing_found_is_said_with_the_nearest_name(capsys):
+    assert main(["papers", "treeppo"]) == 0
+    out = capsys.readouterr().out
+    assert "no paper contains 'treeppo' (did you mean 'treepo'?)" in out
+    assert main(["papers", "treeppo", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_an_unknown_state_is_refused(capsys):
+    assert main(["papers", "--state", "workin"]) == 2
+    assert "--state: got 'workin' (did you mean 'works'?); allowed: works, part" in capsys.readouterr().err
+
+
+def test_papers_are_listed_without_torch():
+    code = "import sys; from lyceum.cli import main; main(['papers', 'grpo', '--json']); print('torch' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines()[-1] == "False"
