@@ -109,8 +109,8 @@ def page() -> str:
     for paper in of_state["works"]:
         differs = " ".join(paper.differs.values())
         text += f"| {_cited(paper)} | {paper.does} | {_names(paper.recipes)} | {_cell(differs)} |\n"
-    text += "\n## Recipes of other papers, and our own\n\n| recipe | what it does | paper | where it differs |\n"
-    text += "|---|---|---|---|\n"
+    text += "\n## Other recipes: of papers done in part, of papers that have no row here, and our own\n\n"
+    text += "| recipe | what it does | paper | where it differs |\n|---|---|---|---|\n"
     for name in other_recipes(rows):
         raw = read_raw(name)
         title, number = raw["title"], str(raw.get("paper", "")).removeprefix("arXiv:")
@@ -118,9 +118,10 @@ def page() -> str:
         differs = differs_from_paper(name)
         text += f"| `{name}` | {raw.get('summary', title)} | {cited} | {_cell(differs)} |\n"
     for state in ("part", "planned"):
-        text += f"\n## {state.capitalize()}\n\n| paper | what it does | what is missing |\n|---|---|---|\n"
+        text += f"\n## {state.capitalize()}\n\n| paper | what it does | what is missing, and what is there |\n"
+        text += "|---|---|---|\n"
         for paper in of_state[state]:
-            there = f"{_names(paper.recipes)} is there; " if paper.recipes else ""
+            there = f"{_names(paper.recipes)} does a piece. Missing: " if paper.recipes else ""
             text += f"| {_cited(paper)} | {paper.does} | {there}{paper.missing} |\n"
     for state in ("not a method", "off the field"):
         text += f"\n## {state.capitalize()}\n\n| paper | what it is about |\n|---|---|\n"
