@@ -31,7 +31,7 @@ def lines_of(recipe, path, *keys):
 @pytest.mark.parametrize(
     ("recipe", "keys", "acted"),
     [
-        ("lite-ppo", ONLINE, {"share_with_gradient"}),
+        ("lite-ppo", ONLINE, {"groups/with_gradient"}),
         ("nsr", ONLINE, {"rows_without_gradient"}),  # the correct ones
         ("self", ROUND, {"curriculum/easy/found", "kl/reference"}),
         ("rlsp", ONLINE, {"reward/part/occurrences"}),
