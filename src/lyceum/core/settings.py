@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Credit,
         Curriculum,
         Engine,
+        Environment,
         Grader,
         Guidance,
         Learner,
@@ -48,6 +49,26 @@ class Size(NamedTuple):
 
     setting: Literal["samples", "trajectories", "iterations"]
     number: int | None
+
+
+class EnvironmentSettings(Component, slot="environment"):
+    """What answers the policy's turns."""
+
+    max_turns: int = Field(default=16, ge=1)
+    """Maximum turns of the policy per trajectory; one that would go on after them counts as truncated."""
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """Strings that end a turn, beside the end of sequence."""
+        return ()
+
+    @property
+    def tools(self) -> tuple[Mapping[str, Any], ...]:
+        """What the chat template tells the policy of its tools, as JSON schemas."""
+        return ()
+
+    @abstractmethod
+    def build(self) -> Environment[Any]: ...
 
 
 class RolloutSettings(Component, slot="rollout"):
@@ -85,9 +106,18 @@ class RolloutSettings(Component, slot="rollout"):
         """
         raise RecipeError(f"kind: got {self.kind!r}, which has no number of trajectories to set; allowed: another one")
 
+    @property
+    def tools(self) -> tuple[Mapping[str, Any], ...]:
+        """The tools that prompts tell of, as JSON schemas."""
+        return tuple(tool for part in self.components() if isinstance(part, EnvironmentSettings) for tool in part.tools)
+
     def note(self, trees: Sequence[Tree]) -> str | None:
         """What a user should know about the first step's trees, such as separators that never occurred."""
         return None
+
+    def metrics(self, trees: Sequence[Tree]) -> dict[str, float]:
+        """What it did in a step, by the names under which it is logged."""
+        return {}
 
 
 class CreditSettings(Component, slot="credit"):

@@ -170,6 +170,8 @@ def cut_off(node: Node, tokens: int) -> Node:
         finish=None if node.finish is None else "length",
         children=[node],
         grade=None,
+        key=None,
+        reward=0.0,
         value=None,
         stats={},
         address=counter_seed(node.address, "head", len(node.path_tokens()) - len(node.tokens) + tokens),

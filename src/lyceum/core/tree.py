@@ -33,6 +33,7 @@ class Node:
         draws: continuations drawn from here so far: the number of the next one.
         key: name of the state that the run ends in, by an environment or a rollout: what is taken from equal states
             may be compared (``core/keys.py``). None where nothing names one.
+        reward: what an environment paid for the turn that ends here, in its own unit.
         value: the rollout's estimate of the run's value, in the rollout's own unit, for credit to read; None without
             one.
         stats: whatever a component stores on nodes (visits, hints) for the rollout table; no other component reads it.
@@ -52,6 +53,7 @@ class Node:
     children: list[Node] = field(default_factory=list, repr=False)
     grade: Grade | None = None
     key: str | None = None
+    reward: float = 0.0
     value: float | None = None
     stats: dict[str, Any] = field(default_factory=dict)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from jaxtyping import Bool, Float, Int, Shaped
 from pydantic import Field, field_validator
@@ -391,6 +391,10 @@ class GradingContext(Protocol):
         """Tokens of a completion that the policy did not write, its end of sequence included."""
         ...
 
+    def encode_after(self, path: Sequence[int], text: str) -> list[int]:
+        """Tokens of a text that goes on right after these tokens, which stay as they are."""
+        ...
+
     async def ask(
         self, prefix: Sequence[int], n: int, sampling: Sampling, *, key: tuple[SeedKey, ...]
     ) -> list[Continuation]:
@@ -443,6 +447,18 @@ class Context(GradingContext, Protocol):
         """
         ...
 
+    def follow(self, node: Node, messages: Sequence[Message]) -> tuple[int, list[int]]:
+        """How the conversation goes on after the answer that ends in ``node``: by the chat template, up to where the
+        next answer begins.
+
+        Returns:
+            How many tokens of the path stand, and those that come after them. Fewer than all stand where the template
+            rewrites history: the path is left there.
+        Raises:
+            ValueError: the prompt above ``node`` was not rendered by this context.
+        """
+        ...
+
     def tokens_left(self, node: Node) -> int:
         """Tokens left below a node in the model's context; at 0 it cannot be extended."""
         ...
@@ -458,6 +474,65 @@ class Context(GradingContext, Protocol):
 
     def share(self, tokens: int) -> Context:
         """The same task with a budget of at most this many tokens, for one of several rollouts at once."""
+        ...
+
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Observation(Generic[S]):
+    """What an environment answers to a turn of the policy: messages, or tokens, or neither where it ends.
+
+    Attributes:
+        state: after the turn.
+        messages: a tool's results or a user's next message, which the chat template writes after the policy's turn.
+        tokens: what stands within the policy's turn, which goes on right after it.
+        reward: of the turn (``Node.reward``), in the environment's unit.
+        end: whether the trajectory ends with the turn.
+        key: name of the state (``Node.key``); None where nothing names one.
+        calls, failed: how often the turn called a tool, and how many of these calls got an error.
+    """
+
+    state: S
+    messages: tuple[Message, ...] = ()
+    tokens: tuple[int, ...] = ()
+    reward: float = 0.0
+    end: bool = False
+    key: str | None = None
+    calls: int = 0
+    failed: int = 0
+
+
+class Exchange(NamedTuple):
+    """A turn of the policy and what the environment answered, as texts."""
+
+    said: str
+    observed: str
+
+
+class Environment(Protocol[S]):
+    """What answers the policy's turns: a tool, a game, a search engine.
+
+    ``S`` is its state, a value that it never changes in place: several turns may be tried from the same one.
+    """
+
+    def reset(self, task: Task) -> S:
+        """The state in which a task begins."""
+        ...
+
+    async def step(self, state: S, turn: Node, said: str, context: GradingContext) -> Observation[S]:
+        """What happens when the policy ends a turn.
+
+        Args:
+            turn: the node in which it ends; not in a maximum length.
+            said: the assistant's text since the environment's last answer, or since the prompt.
+            context: for asking the run's model, keyed by ``turn.address``.
+        """
+        ...
+
+    def replay(self, task: Task, exchanges: Sequence[Exchange]) -> S:
+        """The state after turns that stand already, without asking anyone: rollouts start anywhere."""
         ...
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Context, Engine, Sampling, Task, TaskSource
+from lyceum.core.tree import Tree
+from lyceum.core.types import Engine, Sampling, Task, TaskSource
 from lyceum.evaluation.statistics import TaskResult, summarise
 from lyceum.models.policy import Policy
 from lyceum.reward.base import Combined
 from lyceum.reward.extract import vote
+from lyceum.rollout.flat import Flat
+from lyceum.rollout.turns import Turns
 from lyceum.runtime.in_process import InProcess
 from lyceum.utils.seeds import SeedKey
 
@@ -28,6 +30,7 @@ def first_tasks(source: TaskSource, n: int) -> list[Task]:
 async def sample_tasks(
     runtime: InProcess,
     tasks: Sequence[Task],
+    rollout: Flat | Turns,
     *,
     samples: int,
     sampling: Sampling,
@@ -35,11 +38,8 @@ async def sample_tasks(
     done: Callable[[Tree], None] | None = None,
 ) -> list[Tree]:
     """``samples`` graded completions per task. Seeds do not depend on the step: differences come from the model."""
-
-    async def rollout(context: Context, start: Node, n: int | None) -> list[Node]:
-        return await context.extend(start, n or samples, sampling)
-
-    return await runtime.run(tasks, rollout, key=key, done=done)
+    sampled = rollout.model_copy(update={"samples": samples, "sampling": sampling})
+    return await runtime.run(tasks, sampled.build(), key=key, done=done)
 
 
 def results_of(trees: Sequence[Tree]) -> list[TaskResult]:
@@ -104,16 +104,18 @@ class Evaluator:
     ks: tuple[int, ...]
     greedy: bool = True
     every: int = 0
+    rollout: Flat | Turns = field(default_factory=Flat)
 
     async def evaluate(
         self, policy: Policy, engine: Engine, seed: int, done: Callable[[Tree], None] | None = None
     ) -> EvaluationResult:
-        runtime = InProcess(policy, engine, self.grader, seed=seed, grader_asks=self.grader.asks_model)
-        sampled = await sample_tasks(runtime, self.tasks, samples=self.samples, sampling=self.sampling, done=done)
+        asks, of = self.grader.asks_model, self.rollout
+        runtime = InProcess(policy, engine, self.grader, seed=seed, grader_asks=asks, tools=of.tools)
+        sampled = await sample_tasks(runtime, self.tasks, of, samples=self.samples, sampling=self.sampling, done=done)
         greedy = None
         if self.greedy:
             at_zero = self.sampling.model_copy(update={"temperature": 0.0})
-            greedy = await sample_tasks(runtime, self.tasks, samples=1, sampling=at_zero, key="greedy", done=done)
+            greedy = await sample_tasks(runtime, self.tasks, of, samples=1, sampling=at_zero, key="greedy", done=done)
         return EvaluationResult(sampled, greedy, self.ks)
 
 

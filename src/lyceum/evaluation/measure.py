@@ -42,7 +42,7 @@ from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import to_json
 from lyceum.utils.progress import Progress
 
-KEYS = ("model", "tasks", "reward", "engine", "trust_code")
+KEYS = ("model", "tasks", "reward", "engine", "environment", "trust_code")
 """Keys of a recipe that apply here too, besides those of sampling."""
 
 MAX_TOKENS = 256
@@ -127,6 +127,7 @@ class Measurement:
         sampling = raw.pop("sampling", {"max_completion_tokens": MAX_TOKENS})
         evaluate = {"n": n, "samples": samples, "k": list(ks), "greedy": greedy, "sampling": sampling}
         evaluate["engine"] = raw.pop("engine", "embedded")
+        evaluate["environment"] = raw.pop("environment", None)
         raw |= {"seed": seed, "evaluate": evaluate}
         if tasks is not None:
             # A run's reward for its own tasks need not fit others; the others' own reward does.
@@ -168,7 +169,8 @@ class Measurement:
         settings = self.recipe.evaluate
         began = time.perf_counter()
         policy, grader, tasks = self.opened()
-        evaluator = Evaluator(tasks, grader, self.sampling, settings.samples, self.k, settings.greedy)
+        rollout = self.recipe.evaluation_rollout
+        evaluator = Evaluator(tasks, grader, self.sampling, settings.samples, self.k, settings.greedy, rollout=rollout)
         with Progress(len(tasks) * (1 + settings.greedy), title="evaluating", unit="task") as progress, only_new():
             done = 0
 
@@ -318,11 +320,13 @@ def _of_run(model: str | Path) -> dict[str, Any]:
     raw |= {"sampling": sampling} if sampling else {}
     if (engine := evaluation.get("engine") or last.get("engine")) is not None:
         raw["engine"] = engine
+    environment = evaluation.get("environment") or (rollout.get("environment") if isinstance(rollout, dict) else None)
+    raw |= {"environment": environment} if environment else {}
     raw |= known | ({"tasks": evaluation["tasks"]} if evaluation.get("tasks") else {})
     try:
         _validated(
-            {key: value for key, value in raw.items() if key not in ("sampling", "engine")}
-            | {"evaluate": {"sampling": sampling, "engine": engine}}
+            {key: value for key, value in raw.items() if key not in ("sampling", "engine", "environment")}
+            | {"evaluate": {"sampling": sampling, "engine": engine, "environment": environment}}
         )
     except RecipeError as error:
         raise RecipeError(f"{folder / 'recipe.yaml'}: {line}" for line in error.lines) from error

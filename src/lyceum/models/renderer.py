@@ -104,6 +104,11 @@ class Renderer:
         whole = self._path_text(prompt, answer, keep) + text
         return FollowUp(keep, tokens, Prompt(conversation, prompt.tools, whole, (*kept, *tokens)))
 
+    def within(self, path: Sequence[int], text: str) -> list[int]:
+        """Tokens of a text that goes on right after a path's tokens, within the same turn."""
+        check_text(text)
+        return list(self._encode(text, after=path))
+
     def tokens(self, leaf: Node, start: int, stop: int) -> slice:
         """The tokens of a path, its prompt's counted, that end in ``leaf.completion[start:stop]``."""
         span = token_span(TokenEnds(self.decode).of(leaf), start, stop)

@@ -14,12 +14,20 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, field_validator
 
 from lyceum.core.component import MOST_SAMPLES, Component, PathText, Seed, Settings, explain, kinds, of_kind, slot
-from lyceum.core.settings import Composition, EngineSettings, RewardSettings, StageSettings, TasksSettings
+from lyceum.core.settings import (
+    Composition,
+    EngineSettings,
+    EnvironmentSettings,
+    RewardSettings,
+    StageSettings,
+    TasksSettings,
+)
 from lyceum.core.types import Sampling
 from lyceum.models.load import ModelSettings
 from lyceum.recipe.files import read_raw, recipe_names
 from lyceum.reward.base import named_code
 from lyceum.rollout.flat import Flat
+from lyceum.rollout.turns import Turns, independent
 from lyceum.run.trackers import Tracker, missing
 from lyceum.utils.documents import DocumentError, read_yaml
 from lyceum.utils.errors import RecipeError, nearest
@@ -73,6 +81,9 @@ class Evaluation(Settings):
     engine: Annotated[EngineSettings, slot("engine", "embedded")] | None = None
     """What samples before and after training; by default the engine of the last stage. During training the stage's own
     engine does."""
+    environment: Annotated[EnvironmentSettings, slot("environment")] | None = None
+    """What answers the policy's turns; by default the environment of the last stage's rollout, and none where that has
+    none."""
     greedy: bool = True
     """Report the greedy completion's accuracy beside the samples'."""
     every: int = Field(default=0, ge=0)
@@ -167,6 +178,12 @@ class Recipe(Settings):
     def evaluation_sampling(self) -> Sampling:
         return self.evaluate.sampling or self.stages[-1].sampling
 
+    @property
+    def evaluation_rollout(self) -> Flat | Turns:
+        """How evaluations grow trajectories: independent samples, in turns where an environment answers."""
+        rollout = self.stages[-1].composition().rollout if self.stages else None
+        return independent(rollout, self.evaluate.environment)
+
     def resolved(self) -> dict[str, Any]:
         """Every default written out, as plain values."""
         return self.model_dump(mode="json")
@@ -226,8 +243,9 @@ def parse(raw: Mapping[str, Any]) -> Recipe:
 
 def check_evaluation_engine(recipe: Recipe) -> list[str]:
     """Lines that say why the engine cannot sample as the evaluation asks it to."""
-    flat = Flat(samples=recipe.evaluate.samples, sampling=recipe.evaluation_sampling)
-    return recipe.evaluation_engine.check(Composition(rollout=flat, engine=recipe.evaluation_engine))
+    sampled = {"samples": recipe.evaluate.samples, "sampling": recipe.evaluation_sampling}
+    rollout = recipe.evaluation_rollout.model_copy(update=sampled)
+    return recipe.evaluation_engine.check(Composition(rollout=rollout, engine=recipe.evaluation_engine))
 
 
 def apply_overrides(raw: dict[str, Any], overrides: Overrides) -> set[str]:

@@ -19,7 +19,7 @@ class Flat(RolloutSettings):
     test_time: ClassVar[Mapping[str, Any]] = {"tokens_per_step": None}
 
     kind: Literal["flat"] = "flat"
-    samples: int = Field(8, ge=1)
+    samples: int = Field(default=8, ge=1)
     """Completions per task, unless the curriculum sets the number."""
     sampling: Sampling = Sampling()
     """How tokens are sampled."""

@@ -124,6 +124,7 @@ def _node(logprob: pa.DataType) -> dict[str, _Column]:
         "draws": _Column(pa.int32()),
         "grade": _json(_grade),
         "key": _Column(pa.string()),
+        "reward": _Column(pa.float64()),
         "value": _Column(pa.float64()),
         "stats": _json(),
     }

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import accumulate, takewhile
+from typing import Any
 
 from lyceum.core.steps import write_texts
 from lyceum.core.tree import Node, Tree
@@ -31,6 +32,7 @@ from lyceum.core.types import (
     ValueModel,
 )
 from lyceum.models.policy import Policy
+from lyceum.models.renderer import Prompt
 from lyceum.utils.aio import IdleLoop, gather, idle
 from lyceum.utils.seeds import SeedKey, counter_seed
 
@@ -44,6 +46,7 @@ class InProcess:
         max_tokens_per_task: maximum tokens sampled per task and step, over all its rollouts; None for no limit.
         value: value model behind ``Context.value``; None without one.
         grader_asks: whether the grader asks the model, so that its further questions follow from what it waits for.
+        tools: what prompts tell of, as JSON schemas.
     """
 
     def __init__(
@@ -56,9 +59,11 @@ class InProcess:
         max_tokens_per_task: int | None = None,
         value: ValueModel | None = None,
         grader_asks: bool = False,
+        tools: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self.policy, self.engine, self.grader, self.seed = policy, engine, grader, seed
         self.max_tokens_per_task, self.value_model, self.grader_asks = max_tokens_per_task, value, grader_asks
+        self.tools = tools
         self._valuing: list[tuple[Sequence[Node], asyncio.Future[list[float]]]] = []
         self._valuer: asyncio.Future[None] | None = None
         self._holds: set[Hold] = set()
@@ -258,6 +263,8 @@ class TaskContext:
         self.task, self.step, self.progress = task, step, progress
         self._runtime, self._key, self._place = runtime, key, place
         self._budget = Budget(runtime.max_tokens_per_task)
+        self._prompts: dict[tuple[int, ...], Prompt] = {}
+        """What was rendered, by its tokens: conversations go on from there."""
         self.tree = self._begun() if tree is None else tree
 
     def _begun(self) -> Tree:
@@ -274,13 +281,28 @@ class TaskContext:
         return shared
 
     def render(self, messages: Sequence[Message]) -> list[int]:
-        return self._runtime.policy.render(messages)
+        prompt = self._runtime.policy.renderer.render(messages, self._runtime.tools)
+        self._prompts[prompt.tokens] = prompt
+        return list(prompt.tokens)
+
+    def follow(self, node: Node, messages: Sequence[Message]) -> tuple[int, list[int]]:
+        path = tuple(node.path_tokens())
+        ends = accumulate(len(above.tokens) for above in node.path())
+        prompt = next((self._prompts[path[:end]] for end in [*ends][::-1] if path[:end] in self._prompts), None)
+        if prompt is None:
+            raise ValueError(f"task {self.task.id!r}: a conversation goes on after a prompt that was not rendered here")
+        after = self._runtime.policy.renderer.follow(prompt, path[len(prompt.tokens) :], messages)
+        self._prompts[after.prompt.tokens] = after.prompt
+        return after.keep, list(after.tokens)
 
     def decode(self, tokens: Sequence[int]) -> str:
         return self._runtime.policy.decode(tokens)
 
     def encode(self, completion: str) -> list[int]:
         return self._runtime.policy.encode(completion)
+
+    def encode_after(self, path: Sequence[int], text: str) -> list[int]:
+        return self._runtime.policy.renderer.within(path, text)
 
     async def extend(self, node: Node, n: int, sampling: Sampling | None = None, *, keep: bool = False) -> list[Node]:
         first, node.draws = node.draws, node.draws + n

@@ -44,6 +44,7 @@ class Sampler:
             max_tokens_per_task=limit,
             value=self.value,
             grader_asks=grader.asks_model,
+            tools=settings.rollout.tools,
         )
         self.samples = settings.composition().trajectories
         self.sampled_before = session.counts.tokens_sampled
@@ -111,6 +112,7 @@ class Sampler:
         metrics = {f"curriculum/{name}": value for name, value in self.curriculum.metrics().items()}
         for settings, guide in zip(self.settings.guidance, self.guidance, strict=True):
             metrics |= {f"guidance/{settings.kind}/{name}": value for name, value in guide.metrics().items()}
+        metrics |= self.settings.rollout.metrics(trees)
         metrics["tokens_computed/step"], self.computed = self.computed, 0
         if self.settings.rollout.spans_steps:
             metrics["continued/trajectories"], self.continued = self.continued, 0

@@ -190,6 +190,7 @@ def _evaluator(recipe: Recipe, source: TaskSource, grader: Combined) -> Evaluato
         settings.k,
         settings.greedy,
         settings.every,
+        recipe.evaluation_rollout,
     )
 
 
@@ -248,11 +249,11 @@ EXAMPLES = 64
 
 def _example(tree: Tree, when: Literal["before", "after"]) -> dict[str, Any]:
     leaf = tree.trajectories[0]
-    task = tree.task
+    task, written = tree.task, "".join(node.text for node in leaf.path()[1:])
     return {
         "task_id": task.id,
         "level": task.columns.get("level"),
         "prompt": tree.root.text,
         "answer": None if task.answer is None else str(task.answer),
-        when: {"completion": leaf.completion, "correct": leaf.grade.verdict if leaf.grade else None},
+        when: {"completion": written, "correct": leaf.grade.verdict if leaf.grade else None},
     }

@@ -1,0 +1,1 @@
+"""What answers the policy's turns: tools, games, search engines."""

@@ -1,0 +1,60 @@
+"""Calls within the policy's turn: what marks them, and how the text goes on after the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import Field
+
+from lyceum.core.component import Settings
+from lyceum.core.types import Exchange, Task
+
+
+class Notation(Settings):
+    """Texts that mark a call and its answer: ``BEGIN query END BEFORE answer AFTER``."""
+
+    begin: str = ""
+    """Text before a query; empty: it begins after the line's last ``end`` and the answer to it is part of it, as in
+    ``37+8=45-2=43``."""
+    end: str = Field(default="=", min_length=1)
+    """Text after a query: the turn ends with it."""
+    before: str = ""
+    """Text before the answer."""
+    after: str = ""
+    """Text after the answer."""
+
+    def query(self, written: str, said: str) -> str | None:
+        """What is asked at the end of a turn; None where nothing is.
+
+        Args:
+            written: what stood in the answer before this turn, earlier answers included.
+            said: the turn.
+        """
+        asked, end, _ = said.rpartition(self.end)
+        if not end:
+            return None
+        text = written + asked
+        if self.begin:
+            _, begin, query = text.rpartition(self.begin)
+            return query.strip() if begin else None
+        return text.rpartition("\n")[2].rpartition(self.end)[2].strip()
+
+
+@dataclass(frozen=True)
+class Written:
+    """What stands in an answer: the policy's text and the environment's answers to ``calls`` calls."""
+
+    text: str = ""
+    calls: int = 0
+
+    @classmethod
+    def reset(cls, task: Task) -> Written:
+        return cls()
+
+    @classmethod
+    def replay(cls, task: Task, exchanges: Sequence[Exchange]) -> Written:
+        return cls("".join(said + observed for said, observed in exchanges), len(exchanges))
+
+    def then(self, said: str, answer: str) -> Written:
+        return Written(f"{self.text}{said}{answer}", self.calls + 1)

@@ -1,0 +1,150 @@
+"""A calculator: what the policy asks is parsed as arithmetic, computed exactly, and answered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any, Literal
+
+from pydantic import Field
+
+from lyceum.core.settings import EnvironmentSettings
+from lyceum.core.tree import Node
+from lyceum.core.types import Environment, Exchange, GradingContext, Message, Observation, Task
+from lyceum.environment._notation import Notation, Written
+from lyceum.utils.arithmetic import ALL, NotArithmetic, evaluate
+from lyceum.utils.documents import DocumentError, Limits, read_json
+
+NAME = "calculator"
+MOST_CALLS = 16
+"""Maximum calls of one turn that are answered."""
+
+# Where no text begins a call: 55!45-2 corrects 55 and asks for 45-2.
+_TRAILING = re.compile(r"[0-9+\-*/%.() ]*$")
+_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+_CALL_LIMITS = Limits(characters=2000, depth=5, values=50)
+_SCHEMA = {
+    "type": "function",
+    "function": {
+        "name": NAME,
+        "description": "Value of an expression of numbers, + - * / // % ** and brackets.",
+        "parameters": {
+            "type": "object",
+            "properties": {"expression": {"type": "string", "description": "For example (37+8)*2"}},
+            "required": ["expression"],
+        },
+    },
+}
+
+
+class Calculator(EnvironmentSettings):
+    """Answers calls in the policy's text; a turn without one ends the trajectory.
+
+    Calls are the chat templates' own (``<tool_call>{"name": "calculator", "arguments": {"expression": "8*3"}}
+    </tool_call>``, answered by a message of the tool, as in Qwen 3), or stand within the text (``notation``), as the
+    calculator of GSM8K's authors (arXiv:2110.14168, appendix C), which answers at each ``=``.
+    """
+
+    kind: Literal["calculator"] = "calculator"
+    notation: Notation | None = Notation()
+    """How calls stand within the policy's text; null: as tool calls of the chat template, answered when the policy ends
+    its turn. The prompt then tells of the tool, where the template has a place for it."""
+    modulus: int | None = Field(default=None, ge=2)
+    """Results are modulo this number, for tasks that count so (``chain``: 100); null: they are not."""
+    max_digits: int = Field(default=30, ge=1, le=300)
+    """Maximum digits of a result's whole part; a longer one is an error."""
+    failed_reward: float = 0.0
+    """Reward of each call that gets an error, read by the reward ``environment``."""
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        return () if self.notation is None else (self.notation.end,)
+
+    @property
+    def tools(self) -> tuple[Mapping[str, Any], ...]:
+        return (_SCHEMA,) if self.notation is None else ()
+
+    def build(self) -> Environment[Written]:
+        return CalculatorEnvironment(self)
+
+
+class CalculatorEnvironment:
+    def __init__(self, settings: Calculator) -> None:
+        self.settings = settings
+
+    def reset(self, task: Task) -> Written:
+        return Written.reset(task)
+
+    def replay(self, task: Task, exchanges: Sequence[Exchange]) -> Written:
+        return Written.replay(task, exchanges)
+
+    async def step(self, state: Written, turn: Node, said: str, context: GradingContext) -> Observation[Written]:
+        of = self.settings
+        asked = self.asked(state, said)
+        if not asked:
+            return Observation(state, end=True)
+        results = [error if expression is None else self.compute(expression) for expression, error in asked]
+        failed = sum(result.startswith(ERROR) for result in results)
+        # The context is told the answers in the notation's form, or as messages of the tool.
+        marks = of.notation or Notation(end="\n")
+        answer = f"{marks.before}{';'.join(results)}{marks.after}"
+        after = state.then(said, answer)
+        messages: tuple[Message, ...] = ()
+        tokens: tuple[int, ...] = ()
+        if of.notation is None:
+            messages = tuple({"role": "tool", "name": NAME, "content": result} for result in results)
+        else:
+            tokens = tuple(context.encode_after(turn.path_tokens(), answer))
+        return Observation(
+            after,
+            messages,
+            tokens,
+            reward=of.failed_reward * failed,
+            key=f"{after.calls}:{';'.join(results)}",
+            calls=len(results),
+            failed=failed,
+        )
+
+    def asked(self, state: Written, said: str) -> list[tuple[str | None, str]]:
+        """Each call's expression, or None and what is wrong with the call."""
+        if self.settings.notation is not None:
+            query = self.settings.notation.query(state.text, said)
+            if query is not None and not self.settings.notation.begin:
+                query = _TRAILING.findall(query)[0]
+            return [] if query is None else [(query, "")]
+        return [_expression(found.group(1)) for found in _CALL.finditer(said)][:MOST_CALLS]
+
+    def compute(self, expression: str) -> str:
+        """A result, or a line that begins with ``error`` and says what is wrong."""
+        try:
+            value, _ = evaluate(expression, ALL, signed_decimals=True)
+        except NotArithmetic as error:
+            return f"{ERROR}: {error}"
+        value = value if self.settings.modulus is None else value % self.settings.modulus
+        if abs(value) >= 10**self.settings.max_digits:
+            return f"{ERROR}: more than {self.settings.max_digits} digits"
+        return written(value)
+
+
+ERROR = "error"
+
+
+def written(value: Fraction) -> str:
+    """A whole number as it is, another one with at most ten decimals."""
+    if value.denominator == 1:
+        return str(value.numerator)
+    whole, decimals = divmod(round(abs(value) * 10**10), 10**10)
+    return f"{'-' if value < 0 else ''}{whole}.{decimals:010}".rstrip("0").rstrip(".")
+
+
+def _expression(call: str) -> tuple[str | None, str]:
+    try:
+        read = read_json(call, limits=_CALL_LIMITS)
+    except DocumentError:
+        return None, f"{ERROR}: the call is not JSON"
+    arguments = read.get("arguments") if isinstance(read, dict) else None
+    if not isinstance(read, dict) or read.get("name") != NAME or not isinstance(arguments, dict):
+        return None, f"{ERROR}: no call of {NAME} with arguments"
+    expression = arguments.get("expression")
+    return (expression, "") if isinstance(expression, str) else (None, f"{ERROR}: no text 'expression' in arguments")

@@ -1,0 +1,160 @@
+"""Turns: the policy writes, an environment answers, the policy goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from lyceum.core.component import of_kind, slot
+from lyceum.core.settings import Composition, EnvironmentSettings, RolloutSettings, Size
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import ASSISTANT, Context, Environment, Exchange, Observation, Origin, Rollout, Sampling
+from lyceum.rollout._growth import affordable, at_most, end_before
+from lyceum.rollout.flat import Flat
+from lyceum.utils.aio import gather
+from lyceum.utils.seeds import counter_seed
+
+TURN, CALLS, FAILED, CUT, REWRITTEN = "turn", "calls", "failed_calls", "cut", "rewritten"
+"""``Node.stats`` of a node in which a turn ends: its number, its calls, how many failed, and whether the trajectory was
+cut there; and of an answer for which the template rewrote what stood."""
+
+
+class Turns(RolloutSettings):
+    """Independent samples that go on after each answer of an environment.
+
+    Only what the policy wrote is trained, counts against limits and is graded; the answers are context. A turn ends
+    where the policy ends its sequence, or at a string of the environment's; the environment says whether the trajectory
+    ends with it. Messages are appended by the chat template. Where that rewrites earlier turns (Qwen 3 takes thoughts
+    out before a user's next message), the trajectory goes on below what stands, and what was left is not trained.
+    """
+
+    kind: Literal["turns"] = "turns"
+    samples: int = Field(default=8, ge=1)
+    """Trajectories per task, unless the curriculum sets the number."""
+    environment: Annotated[EnvironmentSettings, slot("environment", "calculator")] = of_kind("calculator")
+    """What answers the policy's turns."""
+    sampling: Sampling = Sampling()
+    """How tokens are sampled; ``max_completion_tokens`` is for all turns of a trajectory together."""
+
+    @property
+    def size(self) -> Size:
+        return Size("samples", self.samples)
+
+    def sized(self, n: int) -> Turns:
+        """The same rollout with ``n`` trajectories."""
+        return self.model_copy(update={"samples": n})
+
+    def build(self) -> Rollout:
+        return self.roll
+
+    async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
+        samples = n or self.samples
+        environment: Environment[Any] = self.environment.build()
+        stand = exchanges(start)
+        state = environment.replay(context.task, stand) if stand else environment.reset(context.task)
+        sampling = affordable(self.sampling, start, samples, context)
+        stops = (*sampling.stop, *(stop for stop in self.environment.stops if stop not in sampling.stop))
+        sampling = sampling.model_copy(update={"stop": stops})
+        most = start.policy_tokens + sampling.max_completion_tokens
+
+        async def go_on(turn: Node, state: Any, number: int) -> Node:
+            """The end of the trajectory whose turn ends in a node."""
+            turn.stats[TURN] = number
+            while turn.finish == "stop":
+                observed = await environment.step(state, turn, said_since(turn), context)
+                turn.reward = observed.reward
+                turn.stats |= {CALLS: observed.calls, FAILED: observed.failed}
+                if observed.end:
+                    break
+                left = most - turn.policy_tokens
+                answer = None if number >= self.environment.max_turns or left < 1 else answered(turn, observed, context)
+                if answer is None:
+                    turn.finish = "length"
+                    turn.stats[CUT] = 1
+                    break
+                state, number = observed.state, number + 1
+                left = min(left, context.tokens_left(answer))
+                (turn,) = await context.extend(answer, 1, at_most(sampling, left), keep=True)
+                turn.stats[TURN] = number
+            return turn
+
+        first = await context.extend(start, samples, sampling, keep=True)
+        return await gather(go_on(turn, state, len(stand) + 1) for turn in first)
+
+    def metrics(self, trees: Sequence[Tree]) -> dict[str, float]:
+        """Turns per trajectory, calls and failed calls of the step, trajectories cut at the maximum, and answers for
+        which the template rewrote what stood."""
+        turns = [leaf.stats.get(TURN, 1) for tree in trees for leaf in tree.trajectories]
+        nodes = [node for tree in trees for node in tree.nodes()]
+        counts = {name: sum(node.stats.get(name, 0) for node in nodes) for name in (CALLS, FAILED, CUT, REWRITTEN)}
+        return {"turns/mean": sum(turns) / max(1, len(turns))} | {f"turns/{name}": n for name, n in counts.items()}
+
+    def check(self, stage: Composition) -> list[str]:
+        lines = super().check(stage)
+        if stage.curriculum is not None and stage.curriculum.kind == "good-prefixes":
+            lines.append(
+                "curriculum.kind: got 'good-prefixes' with rollout.kind 'turns', but a completion's beginning lacks "
+                "the environment's answers; allowed: another curriculum"
+            )
+        return lines
+
+
+def independent(rollout: RolloutSettings | None, environment: EnvironmentSettings | None) -> Flat | Turns:
+    """Independent samples, as evaluations draw them: in turns where the rollout takes turns.
+
+    Args:
+        environment: what answers the turns instead of the rollout's own; None leaves it.
+    """
+    if environment is not None:
+        return Turns(environment=environment)
+    return rollout if isinstance(rollout, Turns) else Flat()
+
+
+def exchanges(start: Node) -> list[Exchange]:
+    """The turns that stand above a node, with their answers; what was said after the last answer is left out."""
+    found: list[Exchange] = []
+    said = ""
+    for node in start.path()[1:]:
+        if node.origin in ASSISTANT:
+            said += node.text
+        elif node.origin in (Origin.TOOL, Origin.PROMPT):
+            found.append(Exchange(said, node.text))
+            said = ""
+    return found
+
+
+def said_since(turn: Node) -> str:
+    """The assistant's text since the environment's last answer, or since the prompt."""
+    said = ""
+    for node in reversed(turn.path()[1:]):
+        if node.origin in (Origin.TOOL, Origin.PROMPT):
+            break
+        said = node.text + said if node.origin in ASSISTANT else said
+    return said
+
+
+def answered(turn: Node, observed: Observation[Any], context: Context) -> Node | None:
+    """The node of the environment's answer, below which the policy goes on; None where the model's context is full."""
+    tokens, keep, origin = list(observed.tokens), len(turn.path_tokens()), Origin.TOOL
+    if observed.messages:
+        keep, tokens = context.follow(turn, observed.messages)
+        if any(message["role"] != "tool" for message in observed.messages):
+            origin = Origin.PROMPT
+    path, prompt = turn.path_tokens(), len(turn.root.tokens)
+    if not context.tokens_left(Node.prompt([*path[:keep], *tokens])):
+        return None
+    text = context.decode(tokens)
+    if keep == len(path):
+        answer = turn.add(tokens, origin, text)
+    elif keep < prompt:
+        answer = context.tree.add_prompt([*path[:keep], *tokens], text)
+    else:
+        answer = end_before(turn, keep - prompt, context.decode).add(tokens, origin, text)
+        # Several trajectories may leave the same place with the same tokens: their draws stay apart.
+        answer.address = counter_seed(turn.address, answer.address)
+    if keep < len(path):
+        answer.stats[REWRITTEN] = 1
+    answer.key = observed.key
+    return answer
