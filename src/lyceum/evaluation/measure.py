@@ -343,7 +343,7 @@ def _placed(override: str | tuple[str, Any]) -> tuple[str, Any]:
     first = key.partition(".")[0]
     if first in Sampling.model_fields:
         return f"evaluate.sampling.{key}", value
-    if first in ("sampling", "engine"):
+    if first in ("sampling", "engine", "environment"):
         return f"evaluate.{key}", value
     if key == "model":
         raise RecipeError(f"model: got {value!r} as a key; allowed: the model's name before the keys, model.KEY")
