@@ -94,12 +94,21 @@ _DEEPSEARCH: dict[str, Any] = _GRPO | {
     },
     "credit": "node-value",
 }
+_TURNS: dict[str, Any] = _GRPO | {
+    "rollout": {
+        "kind": "turns",
+        "samples": 3,
+        "environment": {"kind": "calculator", "notation": {"end": "1"}},
+        "sampling": {"max_completion_tokens": 40},
+    }
+}
 SCENARIOS: dict[str, dict[str, Any]] = {
     "grpo": _RUN | {"stages": [_GRPO]},
     "curriculum": _RUN | {"stages": [_GRPO | {"steps": 4, "curriculum": _CURRICULUM}]},
     "deepsearch": _RUN | {"stages": [_DEEPSEARCH], "reward": "test-begins"},
     "partial": _RUN | {"stages": [_GRPO | {"rollout": _GRPO["rollout"] | {"tokens_per_step": 2}}]},
     "ppo": _RUN | {"stages": [_PPO], "checkpoint_every": 2},
+    "turns": _RUN | {"stages": [_TURNS | {"steps": 3}], "checkpoint_every": 2},
     "tracked": _RUN | {"stages": [_TRACKED], "tasks": {"kind": "chain-demonstrations", "size": 4}},
     "sft": _RUN | {"stages": [_SFT]},
     "sft-then-grpo": _RUN

@@ -46,6 +46,7 @@ SMALL: dict[str, dict[str, dict[str, Any]]] = {
         "critical-tokens": {"samples": 4, "regenerated": 1, "least_characters": 1},
         "segments": {"samples": 4, "segment_tokens": 3},
         "look-ahead": {"samples": 4, "look_aheads": [2, 3]},
+        "turns": {"samples": 4, "environment": {"kind": "calculator", "notation": {"end": "1"}}},
         "mcts": {"trajectories": 4, "width": 2, "depth": 6, "step": STEP},
         "beam": {"beams": 2, "width": 2, "trajectories": 4, "step": STEP},
         "best-first": {"trajectories": 4, "step": STEP, "max_nodes": 40, "until_right": False},

@@ -1,16 +1,19 @@
 """What a user, an environment or a tool wrote earns nothing and counts against nothing, whatever it says."""
 
 from random import Random
+from typing import Literal
 
+from fake_task import FakeTask, roll
 from hypothesis import given
 from hypothesis import strategies as st
 from leaves import grades
 from leaves import task as task_of
 
 from lyceum.core.forest import build_forest
+from lyceum.core.settings import EnvironmentSettings
 from lyceum.core.spans import TokenEnds
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import ASSISTANT, Continuation, Grade, JudgedStep, Origin, Task
+from lyceum.core.types import ASSISTANT, Continuation, Grade, JudgedStep, Observation, Origin, Sampling, Task
 from lyceum.credit.gae import GAE
 from lyceum.reward.choice import Choice
 from lyceum.reward.dynamic_length import DynamicLength
@@ -26,6 +29,7 @@ from lyceum.reward.steps import StepsReward
 from lyceum.reward.task import TaskReward
 from lyceum.reward.token_budget import TokenBudget
 from lyceum.reward.trl import arguments
+from lyceum.rollout.turns import Turns
 from lyceum.tasks.chain import Chain
 from lyceum.tasks.countdown import Countdown
 
@@ -89,6 +93,82 @@ def test_no_verifier_vote_or_count_reads_what_others_wrote(seed):
         return RIGHT
 
     assert verdicts(grown(Random(seed), telling)) == verdicts(grown(Random(seed), silent))
+
+
+class Scripted(FakeTask):
+    """A policy whose every turn says some words, whatever was answered; tokens are code points."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng, self.asked = Random(seed), []
+
+    async def extend(self, node, n, sampling=None, *, keep=False):
+        assert sampling is not None
+        self.asked.append((n, sampling.max_completion_tokens))
+        return [self._draw(node, sampling.max_completion_tokens) for _ in range(n)]
+
+    def _draw(self, node, most):
+        words = self.rng.choice(WORDS) + self.rng.choice(WORDS)
+        said, length = words[:most], len(words[:most])
+        finish = "stop" if len(words) < most else "length"
+        return node.add_drawn(Continuation([*map(ord, said)], [-1.0] * length, [], [0] * length, finish), said)
+
+    def decode(self, tokens):
+        return code_points(tokens)
+
+    def follow(self, node, messages):
+        """Every other answer has the template rewrite the history from the prompt on."""
+        path, text = node.path_tokens(), "".join(message["content"] for message in messages)
+        keep = len(path) if len(messages) == 1 else len(node.root.tokens)
+        return keep, [*map(ord, text)]
+
+    def tokens_left(self, node):
+        return 10_000 - len(node.path_tokens())
+
+    @property
+    def budget_left(self):
+        return 120
+
+    def judged(self, leaf):
+        return Grade(0.0)
+
+
+class Answers(EnvironmentSettings):
+    """Goes on for four turns, in each form that an answer may have."""
+
+    kind: Literal["test-answers"] = "test-answers"
+    text: str = ""
+
+    def build(self):
+        return self
+
+    def reset(self, task):
+        return 0
+
+    def replay(self, task, exchanges):
+        return len(exchanges)
+
+    async def step(self, state, turn, said, context):
+        forms: list[dict] = [
+            {"tokens": tuple(map(ord, self.text))},
+            {"messages": ({"role": "tool", "content": self.text},)},
+            {"messages": ({"role": "user", "content": self.text},)},
+            {"messages": ({"role": "tool", "content": self.text}, {"role": "user", "content": self.text})},
+            {"end": True},
+        ]
+        return Observation(state + 1, **forms[state])
+
+
+@given(st.integers(0, 2**32))
+def test_what_an_environment_answers_in_a_rollout_reaches_no_verifier_limit_or_budget(seed):
+    def turned(text):
+        context = Scripted(seed)
+        settings = Turns(samples=3, environment=Answers(text=text), sampling=Sampling(max_completion_tokens=60))
+        tree = roll(settings.build(), context, task_of())
+        assert all(leaf.policy_tokens <= 40 for leaf in tree.trajectories), "a third of the budget"
+        ends = [(leaf.finish, leaf.stats, leaf.policy_tokens) for leaf in tree.trajectories]
+        return verdicts(tree), context.asked, ends, settings.metrics([tree])
+
+    assert turned(RIGHT * 20) == turned("no")
 
 
 @given(st.integers(0, 2**32))

@@ -23,6 +23,7 @@ from lyceum.run.trees import read_trees
 from lyceum.runtime.in_process import InProcess
 from lyceum.training.train import train
 from lyceum.utils.aio import run_async
+from lyceum.utils.errors import RecipeError
 
 TASKS = [Task(f"t{i}", ({"role": "user", "content": text},)) for i, text in enumerate(("What is 8*3?", "And 37+8?"))]
 ENDS = tuple(range(5, 330, 6))
@@ -219,6 +220,11 @@ def test_a_tree_is_the_same_alone_and_among_others():
 def test_beginnings_of_completions_without_their_answers_are_refused():
     stage = Composition(rollout=settings_of(), curriculum=GoodPrefixes())
     assert "good-prefixes" in "\n".join(settings_of().check(stage))
+
+
+def test_traces_of_one_turn_are_not_made_of_several():
+    with pytest.raises(RecipeError, match=r"rollout.kind: got 'turns', whose turns an environment answers"):
+        load_recipe("bfs-prover", ["rollout={kind: turns}"])
 
 
 TINY = ["steps=1", "tasks_per_step=3", "rollout.samples=4", "evaluate.n=0", "trees_every=1"]

@@ -27,6 +27,7 @@ KILLS_AT_RANDOM_TIMES = {
     "sft": 4,
     "sft-then-grpo": 6,
     "tracked": 2,
+    "turns": 1,
 }
 KILLS_IN_CHECKPOINTS = {
     "grpo": 2,
@@ -37,6 +38,7 @@ KILLS_IN_CHECKPOINTS = {
     "sft": 1,
     "sft-then-grpo": 3,
     "tracked": 1,
+    "turns": 1,
 }
 
 

@@ -48,13 +48,15 @@ class Written:
     text: str = ""
     calls: int = 0
 
-    @classmethod
-    def reset(cls, task: Task) -> Written:
-        return cls()
-
-    @classmethod
-    def replay(cls, task: Task, exchanges: Sequence[Exchange]) -> Written:
-        return cls("".join(said + observed for said, observed in exchanges), len(exchanges))
-
     def then(self, said: str, answer: str) -> Written:
         return Written(f"{self.text}{said}{answer}", self.calls + 1)
+
+
+class WithinTurn:
+    """Environments whose state is what stands in the answer so far."""
+
+    def reset(self, task: Task) -> Written:
+        return Written()
+
+    def replay(self, task: Task, exchanges: Sequence[Exchange]) -> Written:
+        return Written("".join(said + observed for said, observed in exchanges), len(exchanges))

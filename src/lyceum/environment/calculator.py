@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -11,18 +10,15 @@ from pydantic import Field
 
 from lyceum.core.settings import EnvironmentSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import Environment, Exchange, GradingContext, Message, Observation, Task
-from lyceum.environment._notation import Notation, Written
-from lyceum.utils.arithmetic import ALL, NotArithmetic, evaluate
+from lyceum.core.types import Environment, GradingContext, Message, Observation
+from lyceum.environment._notation import Notation, WithinTurn, Written
+from lyceum.utils.arithmetic import ALL, OF_EXPRESSIONS, NotArithmetic, evaluate
 from lyceum.utils.documents import DocumentError, Limits, read_json
 
 NAME = "calculator"
 MOST_CALLS = 16
 """Maximum calls of one turn that are answered."""
 
-# Where no text begins a call: 55!45-2 corrects 55 and asks for 45-2.
-_TRAILING = re.compile(r"[0-9+\-*/%.() ]*$")
-_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 _CALL_LIMITS = Limits(characters=2000, depth=5, values=50)
 _SCHEMA = {
     "type": "function",
@@ -69,15 +65,9 @@ class Calculator(EnvironmentSettings):
         return CalculatorEnvironment(self)
 
 
-class CalculatorEnvironment:
+class CalculatorEnvironment(WithinTurn):
     def __init__(self, settings: Calculator) -> None:
         self.settings = settings
-
-    def reset(self, task: Task) -> Written:
-        return Written.reset(task)
-
-    def replay(self, task: Task, exchanges: Sequence[Exchange]) -> Written:
-        return Written.replay(task, exchanges)
 
     async def step(self, state: Written, turn: Node, said: str, context: GradingContext) -> Observation[Written]:
         of = self.settings
@@ -86,22 +76,21 @@ class CalculatorEnvironment:
             return Observation(state, end=True)
         results = [error if expression is None else self.compute(expression) for expression, error in asked]
         failed = sum(result.startswith(ERROR) for result in results)
-        # The context is told the answers in the notation's form, or as messages of the tool.
-        marks = of.notation or Notation(end="\n")
-        answer = f"{marks.before}{';'.join(results)}{marks.after}"
-        after = state.then(said, answer)
+        known = answer = ";".join(results)
         messages: tuple[Message, ...] = ()
         tokens: tuple[int, ...] = ()
         if of.notation is None:
             messages = tuple({"role": "tool", "name": NAME, "content": result} for result in results)
         else:
+            answer = f"{of.notation.before}{known}{of.notation.after}"
             tokens = tuple(context.encode_after(turn.path_tokens(), answer))
+        after = state.then(said, answer)
         return Observation(
             after,
             messages,
             tokens,
             reward=of.failed_reward * failed,
-            key=f"{after.calls}:{';'.join(results)}",
+            key=f"{after.calls}:{known}",
             calls=len(results),
             failed=failed,
         )
@@ -111,9 +100,14 @@ class CalculatorEnvironment:
         if self.settings.notation is not None:
             query = self.settings.notation.query(state.text, said)
             if query is not None and not self.settings.notation.begin:
-                query = _TRAILING.findall(query)[0]
+                # 55!45-2 corrects 55 and asks for 45-2.
+                query = query[len(query.rstrip(OF_EXPRESSIONS)) :]
             return [] if query is None else [(query, "")]
-        return [_expression(found.group(1)) for found in _CALL.finditer(said)][:MOST_CALLS]
+        # Not by a regular expression, which is quadratic where calls begin and do not end.
+        parts = (part.partition("</tool_call>") for part in said.split("<tool_call>")[1:])
+        calls = [_expression(call) for call, end, _ in parts if end]
+        more = [(None, f"{ERROR}: more than {MOST_CALLS} calls in a turn")] if len(calls) > MOST_CALLS else []
+        return [*calls[:MOST_CALLS], *more]
 
     def compute(self, expression: str) -> str:
         """A result, or a line that begins with ``error`` and says what is wrong."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from lyceum.core.settings import EnvironmentSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import Environment, Exchange, GradingContext, Observation, Sampling, Task
-from lyceum.environment._notation import Notation, Written
+from lyceum.core.types import Environment, GradingContext, Observation, Sampling
+from lyceum.environment._notation import Notation, WithinTurn, Written
 
 
 class SelfSearch(EnvironmentSettings):
@@ -41,15 +40,9 @@ class SelfSearch(EnvironmentSettings):
         return SelfSearchEnvironment(self)
 
 
-class SelfSearchEnvironment:
+class SelfSearchEnvironment(WithinTurn):
     def __init__(self, settings: SelfSearch) -> None:
         self.settings = settings
-
-    def reset(self, task: Task) -> Written:
-        return Written.reset(task)
-
-    def replay(self, task: Task, exchanges: Sequence[Exchange]) -> Written:
-        return Written.replay(task, exchanges)
 
     async def step(self, state: Written, turn: Node, said: str, context: GradingContext) -> Observation[Written]:
         notation = self.settings.notation

@@ -242,10 +242,11 @@ def parse(raw: Mapping[str, Any]) -> Recipe:
 
 
 def check_evaluation_engine(recipe: Recipe) -> list[str]:
-    """Lines that say why the engine cannot sample as the evaluation asks it to."""
+    """Lines that say why the engine, or an environment, cannot sample as the evaluation asks it to."""
     sampled = {"samples": recipe.evaluate.samples, "sampling": recipe.evaluation_sampling}
     rollout = recipe.evaluation_rollout.model_copy(update=sampled)
-    return recipe.evaluation_engine.check(Composition(rollout=rollout, engine=recipe.evaluation_engine))
+    composition = Composition(rollout=rollout, engine=recipe.evaluation_engine)
+    return [*rollout.check(composition), *recipe.evaluation_engine.check(composition)]
 
 
 def apply_overrides(raw: dict[str, Any], overrides: Overrides) -> set[str]:

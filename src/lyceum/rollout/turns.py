@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -47,11 +48,10 @@ class Turns(RolloutSettings):
         return self.model_copy(update={"samples": n})
 
     def build(self) -> Rollout:
-        return self.roll
+        return partial(self.roll, self.environment.build())
 
-    async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
+    async def roll(self, environment: Environment[Any], context: Context, start: Node, n: int | None) -> list[Node]:
         samples = n or self.samples
-        environment: Environment[Any] = self.environment.build()
         stand = exchanges(start)
         state = environment.replay(context.task, stand) if stand else environment.reset(context.task)
         sampling = affordable(self.sampling, start, samples, context)

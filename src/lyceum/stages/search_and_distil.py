@@ -18,6 +18,7 @@ from lyceum.core.settings import (
     Composition,
     CurriculumSettings,
     EngineSettings,
+    EnvironmentSettings,
     GuidanceSettings,
     LearnerSettings,
     ObjectiveSettings,
@@ -101,6 +102,11 @@ class SearchAndDistil(StageSettings):
         lines = super().check(stage)
         if self.objective.kind != "sft":
             lines.append(f"objective.kind: got '{self.objective.kind}', but traces have no advantages; allowed: sft")
+        if any(isinstance(part, EnvironmentSettings) for part in self.rollout.components()):
+            lines.append(
+                f"rollout.kind: got '{self.rollout.kind}', whose turns an environment answers, but traces are of one "
+                "turn; allowed: a search"
+            )
         trained = self.value is not None and self.targets is not None and self.value.trainable
         if self.traces is None and not trained:
             lines.append(

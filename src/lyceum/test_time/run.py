@@ -98,7 +98,7 @@ async def grow(
         rollout: its settings.
         engine: a new one: all that it computes is this search's cost.
     """
-    runtime = InProcess(policy, engine, unseen, seed=seed, value=value)
+    runtime = InProcess(policy, engine, unseen, seed=seed, value=value, tools=rollout.tools)
     began = time.perf_counter()
     trees = await runtime.run(tasks, rollout.build(), key="search", done=done)
     return Grown(trees, engine.tokens_computed, time.perf_counter() - began, value, value.tokens, runtime)
