@@ -257,7 +257,7 @@ def test_a_run_that_is_there_is_not_written_over(capsys, tmp_path):
         (["eval", "scratch", "--output", "not-a-folder/f.json"], "not-a-folder is a file; allowed: a file to write"),
         (
             ["eval", "scratch", "name=x"],
-            "name: unknown key; allowed: model, tasks, reward, engine, trust_code, temperature",
+            "name: unknown key; allowed: model, tasks, reward, engine, environment, trust_code, temperature",
         ),
         (["eval", "scratch", "tempreature=1"], "tempreature: unknown key (did you mean 'temperature'?)"),
         (["eval", "scratch", "evaluate.n=3"], "evaluate.n: unknown key; allowed: model"),

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import pytest
 import torch
 from chat_templates import CHATML, QWEN3, chat_tokenizer
+from fake_task import NO_MODEL
 from tiny_models import plain_model, policy_like
 
 from lyceum.core.forest import build_forest
@@ -17,10 +18,12 @@ from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.evaluation.measure import Measurement
 from lyceum.learner.local import LocalConfig
 from lyceum.recipe.schema import load_recipe
+from lyceum.reward.environment import EnvironmentReward
 from lyceum.rollout.turns import Turns, exchanges
 from lyceum.run.reader import read_recipe
 from lyceum.run.trees import read_trees
 from lyceum.runtime.in_process import InProcess
+from lyceum.tasks.chain import Chain
 from lyceum.training.train import train
 from lyceum.utils.aio import run_async
 from lyceum.utils.errors import RecipeError
@@ -189,6 +192,18 @@ def test_rewards_keys_and_counts_stand_on_the_nodes():
     assert settings.metrics(trees)["turns/calls"] == calls
 
 
+def test_what_turns_are_paid_is_a_reward():
+    trees = trees_of(POLICIES["smollm2"], settings_of("inline", tokens=12))
+    leaves = [leaf for tree in trees for leaf in tree.trajectories]
+    chain = Chain().build("train", 0)
+    grades = run_async(EnvironmentReward().build(chain)(TASKS[0], leaves, NO_MODEL))
+    # Half a point for each turn that ended, other than by its length.
+    assert [grade.outcome for grade in grades] == [
+        0.5 * sum("calls" in n.stats for n in leaf.path()) for leaf in leaves
+    ]
+    assert len({grade.outcome for grade in grades}) > 1
+
+
 def test_a_rollout_starts_below_turns_that_stand_with_the_state_that_they_lead_to():
     policy, settings = POLICIES["smollm2"], settings_of("inline", max_turns=3)
 
@@ -248,9 +263,7 @@ def test_the_calculators_recipe_as_shipped_calls_it_and_what_it_answers_is_not_t
                 assert said.text.endswith("=")
                 assert 0 <= int(told.text) < 100
     # Without it the model writes the results itself: other tokens are drawn and trained.
-    _, plain, _ = run(
-        "calculator", tmp_path, "tasks.levels=[4]", "rollout={kind: flat, samples: 4}", "reward=task", name="plain"
-    )
+    _, plain, _ = run("calculator", tmp_path, "tasks.levels=[4]", "rollout={kind: flat, samples: 4}", name="plain")
     assert [n.tokens for tree in plain for n in tree.trajectories] != [
         n.tokens for tree in trees for n in tree.trajectories
     ]

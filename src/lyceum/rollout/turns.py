@@ -113,7 +113,10 @@ def independent(rollout: RolloutSettings | None, environment: EnvironmentSetting
 
 
 def exchanges(start: Node) -> list[Exchange]:
-    """The turns that stand above a node, with their answers; what was said after the last answer is left out."""
+    """The turns that stand above a node, with their answers; what was said after the last answer is left out.
+
+    Turns that a template has rewritten are part of an answer's text, and are not found.
+    """
     found: list[Exchange] = []
     said = ""
     for node in start.path()[1:]:
