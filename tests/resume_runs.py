@@ -3,15 +3,17 @@
 import importlib
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
 from lyceum.core.settings import RewardSettings
-from lyceum.core.types import Grade, Grader, TaskSource
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.recipe.schema import parse
-from lyceum.reward.base import each, verdict
+from lyceum.reward.base import BaseGrader, each, verdict
 from lyceum.run import checkpoint
 from lyceum.training.train import train
 
@@ -45,6 +47,39 @@ class Begins(RewardSettings):
         return each(lambda task, leaf: verdict(leaf.completion[:1].isdigit()))
 
 
+class Surprise(RewardSettings):
+    """The share of digits beyond the mean of all steps before: a grader with state."""
+
+    kind: Literal["test-surprise"] = "test-surprise"
+
+    def build(self, source: TaskSource) -> Grader:
+        return Surprised()
+
+
+class Surprised(BaseGrader):
+    def __init__(self) -> None:
+        self.total, self.seen = 0.0, 0
+
+    async def __call__(self, task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
+        digits = await Digits().build(None)(task, leaves, context)  # pyright: ignore[reportArgumentType]
+        expected = self.total / max(1, self.seen)
+        return [Grade(grade.outcome - expected, parts={"digits": grade.outcome}) for grade in digits]
+
+    def observe(self, trees: Sequence[Tree]) -> None:
+        grades = [leaf.grade for tree in trees for leaf in tree.trajectories]
+        self.total += sum(grade.parts["test-surprise/digits"] for grade in grades)
+        self.seen += len(grades)
+
+    def metrics(self) -> dict[str, float]:
+        return {"digits/mean": self.total / max(1, self.seen)}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"total": self.total, "seen": self.seen}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.total, self.seen = state["total"], state["seen"]
+
+
 _GRPO: dict[str, Any] = {
     "kind": "online",
     "steps": 5,
@@ -59,8 +94,8 @@ _PPO: dict[str, Any] = _GRPO | {
     "objective": {"kind": "ppo-clip", "value_coefficient": 0.5},
     "learner": {"lr": 1e-3, "epochs": 2, "updates_per_step": 2},
 }
-_TRACKED: dict[str, Any] = _GRPO | {"credit": "spo", "objective": "epo"}
-"""A credit and an objective with state, and tasks that come again."""
+_TRACKED: dict[str, Any] = _GRPO | {"credit": "spo", "objective": "epo", "reward": ["test-surprise"]}
+"""A credit, an objective and a grader with state, and tasks that come again."""
 _SFT: dict[str, Any] = {"kind": "sft", "steps": 5, "tasks_per_step": 3, "learner": {"lr": 1e-3}}
 _RUN: dict[str, Any] = {
     "model": "scratch",

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 from lyceum.core.forest import build_forest
 from lyceum.core.types import Credited, Origin
 from lyceum.learner.local import Diverged, LocalConfig, LocalLearner, clip_gradients, learning_rate
-from lyceum.models.frozen import FrozenAdapters
+from lyceum.models.frozen import AverageSettings, FrozenAdapters
 from lyceum.models.load import LoraSettings, ModelSettings, _with_adapters, save_policy
 from lyceum.models.policy import Policy
 from lyceum.objective.base import BaseObjective, aggregate_weights, clean
@@ -373,6 +373,31 @@ def test_only_adapters_are_trained_and_the_model_without_them_is_the_reference(t
     again = trained.annotate(forest(), needs).columns["old_logprob"]
     torch.testing.assert_close(again, now["old_logprob"], rtol=0, atol=0)
     trained.step(forest(), credited(), PPOClip().build())
+
+
+@pytest.mark.parametrize("made", [lambda: policy_like(plain_model()), with_adapters])
+def test_the_slow_average_follows_each_step_and_is_saved(made, tmp_path):
+    needs, objective = frozenset({"average_logprob", "old_logprob"}), PPOClip().build()
+
+    def averaging():
+        config = LocalConfig(lr=0.05)
+        return LocalLearner(made(), config, total_steps=10, needs=needs, average=AverageSettings(decay=0.5))
+
+    trained = averaging()
+    start = trained.annotate(forest(), needs).columns
+    torch.testing.assert_close(start["average_logprob"], start["old_logprob"], rtol=0, atol=0)
+    metrics = trained.step(forest(), credited(), objective)
+    assert metrics["average/distance"] > 0
+    now = trained.annotate(forest(), needs).columns
+    for other in (start["average_logprob"], now["old_logprob"]):
+        assert not torch.allclose(now["average_logprob"], other, atol=1e-3)
+    saved = checkpoint.save(tmp_path, 1, trained.state_dict())
+    other = averaging()
+    other.load_state_dict(checkpoint.load(saved))
+    for each in (trained, other):
+        each.step(forest(), credited(1), objective)
+    again, now = (each.annotate(forest(), needs).columns for each in (other, trained))
+    assert same_bits([again[name] for name in sorted(needs)], [now[name] for name in sorted(needs)])
 
 
 # Columns, updates, state -------------------------------------------------------------------------------------------

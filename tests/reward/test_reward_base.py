@@ -8,9 +8,10 @@ from fake_task import NO_MODEL
 from leaves import Source, grades, leaf, task
 
 from lyceum.core.settings import RewardSettings
-from lyceum.core.tree import Node
+from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Grade, Grader, JudgedStep, Task, TaskSource
-from lyceum.reward.base import add_up, allow_code, code_allowed, combine, each
+from lyceum.reward.base import BaseGrader, add_up, allow_code, code_allowed, combine, each
+from lyceum.reward.clip_delta import ClipDelta, Refined
 from lyceum.reward.exact import Exact
 from lyceum.reward.overlong import Overlong
 from lyceum.reward.task import TaskReward
@@ -136,3 +137,51 @@ def test_code_is_allowed_only_inside_the_switch():
         with allow_code(False):
             assert not code_allowed()
     assert not code_allowed()
+
+
+class Steps(BaseGrader):
+    """Gives the number of steps that it has observed."""
+
+    def __init__(self, steps: int = 0) -> None:
+        self.steps = steps
+
+    async def __call__(self, task, leaves, context):
+        return [Grade(float(self.steps)) for _ in leaves]
+
+    def observe(self, trees: Sequence[Tree]) -> None:
+        self.steps += 1
+
+    def metrics(self):
+        return {"steps/observed": self.steps}
+
+    def state_dict(self):
+        return {"steps": self.steps}
+
+    def load_state_dict(self, state):
+        self.steps = state["steps"]
+
+
+@pytest.mark.parametrize("inner", [lambda steps: steps, lambda steps: Refined(ClipDelta(), steps)])
+def test_a_grader_with_state_observes_and_is_saved_wherever_it_stands_beside_functions(inner):
+    def combined(steps: int):
+        return combine([Says(grade=Grade(10.0)), TaskReward()], Source(task(), inner(Steps(steps))))
+
+    grader = combined(0)
+    grader.observe([])
+    grader.observe([])
+    [grade] = asyncio.run(grader(task(), [leaf("x")], NO_MODEL))
+    assert grade.outcome == 12.0
+    assert list(grader.metrics().values()) == [2]
+    assert next(iter(grader.metrics())).startswith("task/")
+    other = combined(7)
+    other.load_state_dict(grader.state_dict())
+    [grade] = asyncio.run(other(task(), [leaf("x")], NO_MODEL))
+    assert grade.outcome == 12.0
+
+
+def test_a_state_of_other_graders_is_refused():
+    grader = combine([TaskReward()], Source(task(), Steps()))
+    with pytest.raises(ValueError, match=r"reward: state lacks \['task'\], has unknown \['math'\]"):
+        grader.load_state_dict({"math": {}})
+    functions = combine([Says(grade=Grade(1.0))], Source(task()))
+    assert functions.state_dict() == functions.metrics() == {}

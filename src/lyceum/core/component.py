@@ -31,7 +31,7 @@ from lyceum.utils.terminal import quoted
 
 if TYPE_CHECKING:
     from lyceum.core.settings import Composition
-    from lyceum.core.types import EngineOffer, TaskSource
+    from lyceum.core.types import EngineOffer, FrozenName, TaskSource
 
 LARGEST = 1_000_000
 """Largest absolute value of an integer setting, unless the setting has a larger bound of its own."""
@@ -91,6 +91,12 @@ class Settings(BaseModel):
         """What it reads of the engine that not every engine offers; nested settings are included."""
         nested = (each for _, value in self for each in (value if isinstance(value, tuple) else (value,)))
         return frozenset[Any]().union(*(each.of_engine for each in nested if isinstance(each, Settings)))
+
+    @property
+    def of_models(self) -> frozenset[FrozenName]:
+        """The stage's frozen models that it reads beside those of a loss; nested settings are included."""
+        nested = (each for _, value in self for each in (value if isinstance(value, tuple) else (value,)))
+        return frozenset[Any]().union(*(each.of_models for each in nested if isinstance(each, Settings)))
 
     @field_validator("*", mode="before")
     @classmethod

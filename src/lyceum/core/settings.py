@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         Traces,
         ValueModel,
     )
-    from lyceum.models.frozen import TeacherSettings
+    from lyceum.models.frozen import AverageSettings, TeacherSettings
     from lyceum.models.policy import Policy
     from lyceum.stages.session import Session
 
@@ -220,7 +220,13 @@ class LearnerSettings(Component, slot="learner"):
 
     @abstractmethod
     def build(
-        self, policy: Policy, *, total_steps: int, needs: frozenset[str], teacher: TeacherSettings | None = None
+        self,
+        policy: Policy,
+        *,
+        total_steps: int,
+        needs: frozenset[str],
+        teacher: TeacherSettings | None = None,
+        average: AverageSettings | None = None,
     ) -> Learner: ...
 
 
@@ -289,6 +295,7 @@ class Composition:
     credit: CreditSettings | None = None
     objective: ObjectiveSettings | None = None
     teacher: TeacherSettings | None = None
+    average: AverageSettings | None = None
     engine: EngineSettings | None = None
 
     def components(self) -> list[Component]:
@@ -340,7 +347,16 @@ class StageSettings(Component, slot="stages"):
     def check(self, stage: Composition) -> list[str]:
         # The reward's parts are checked where the recipe's reward is known.
         parts = (part for part in self.components() if not isinstance(part, RewardSettings))
-        return [line for part in parts for line in part.check(stage)]
+        lines = [line for part in parts for line in part.check(stage)]
+        readers = [f"{part.slot}.kind '{part.kind}'" for part in stage.components() if "average" in part.of_models]
+        if readers and stage.average is None:
+            lines.append(
+                f"average: got none, but {readers[0]} reads the slow average of the policy; allowed: a decay, such as "
+                "{decay: 0.995}, in a stage that has one ('online', 'interleaved')"
+            )
+        if stage.average is not None and not readers:
+            lines.append(f"average: got decay {stage.average.decay:g}, but nothing here reads it; allowed: none")
+        return lines
 
     @property
     def sampling(self) -> Sampling:

@@ -370,6 +370,17 @@ class Engine(Protocol):
         ...
 
 
+class Scored(NamedTuple):
+    """A path whose tokens ``start`` to ``stop`` are scored: nats of each, at temperature 1, given those before it.
+
+    ``start`` is 1 or more: nothing predicts the first token.
+    """
+
+    tokens: Sequence[int]
+    start: int
+    stop: int
+
+
 class GradingContext(Protocol):
     """One task in one step, as graders see it: what they may ask of the run's own model."""
 
@@ -407,6 +418,21 @@ class GradingContext(Protocol):
 
     async def score(self, path: Sequence[int]) -> list[float]:
         """The model's log-probability (nats, temperature 1) of each token given those before it; 0.0 for the first."""
+        ...
+
+    async def score_under(self, model: FrozenName, paths: Sequence[Scored]) -> list[list[float]]:
+        """Log-probabilities under one of the stage's frozen models, which the paths go through together.
+
+        Raises:
+            RuntimeError: the stage has no such model. A reward that asks it says so (``of_models``).
+        """
+        ...
+
+    def seed(self, *key: SeedKey) -> int:
+        """A 63-bit seed from (run seed, step, task, key): the same whenever and wherever it is computed.
+
+        A grader that draws keys it by its kind and ``Node.address``.
+        """
         ...
 
 
@@ -461,10 +487,6 @@ class Context(GradingContext, Protocol):
 
     def tokens_left(self, node: Node) -> int:
         """Tokens left below a node in the model's context; at 0 it cannot be extended."""
-        ...
-
-    def seed(self, *key: SeedKey) -> int:
-        """A 63-bit seed from (run seed, step, task, key): the same whenever and wherever it is computed."""
         ...
 
     @property
@@ -590,7 +612,8 @@ class TrainableValue(ValueModel, Protocol):
 Grader = Callable[[Task, Sequence["Node"], GradingContext], Awaitable[list[Grade]]]
 """Trajectories of one task in, one grade per trajectory out, in order. A reward may depend on all of the set: on the
 whole group where a rollout grades at its end, on the new trajectories alone where a tree search or a guide grades on
-its way. One that asks the run's model declares it (``RewardSettings.asks_model``)."""
+its way. One that asks the run's model declares it (``RewardSettings.asks_model``). A function, or an object
+(:class:`lyceum.reward.base.BaseGrader`) where it learns from the steps of the stage."""
 
 
 class Curriculum(Stateful, Protocol):
@@ -693,7 +716,7 @@ class Batch:
         couple, label, thresholds: of the :class:`StepPlan`; whole couples.
         columns: all others by name: results of the objective's reductions under the current weights, with gradient;
             ``MODEL_NAME`` for those of another model, without: ``old_`` (weights at the start of the step; where it has
-            one update, the detached current result), ``reference_``, ``teacher_``; and the credit's.
+            one update, the detached current result), ``reference_``, ``teacher_``, ``average_``; and the credit's.
     """
 
     mask: Bool[Tensor, "R L"]
@@ -758,12 +781,16 @@ class Learner(Stateful, Protocol):
         """Those of the whole forest in one batch, at the current weights, which stay as they are."""
         ...
 
+    def score_under(self, model: FrozenName, paths: Sequence[Scored]) -> list[list[float]]:
+        """As ``GradingContext.score_under``, under one of the models that it was built for."""
+        ...
+
     def weights(self) -> nn.Module:
         """What the engine serves from now on."""
         ...
 
     def load_weights(self, state: State) -> None:
-        """The weights of a checkpoint alone, perhaps of a learner that needed less: a value head or a reference that it
+        """The weights of a checkpoint alone, perhaps of a learner that needed less: a value head or a model that it
         lacks stays as it was made."""
         ...
 
@@ -772,8 +799,9 @@ class Learner(Stateful, Protocol):
         ...
 
 
-FrozenName = Literal["reference", "teacher"]
-"""A model that stays as it is while the policy learns: the policy at the start of the stage, or the stage's teacher."""
+FrozenName = Literal["reference", "teacher", "average"]
+"""A model that no gradient changes: the policy at the start of the stage, the stage's teacher, or the slow average of
+the policy's weights."""
 
 
 class Reduction(Protocol):

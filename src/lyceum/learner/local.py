@@ -15,7 +15,7 @@ from pydantic import Field
 from lyceum.core.component import BatchTokens, require_keys
 from lyceum.core.forest import Forest
 from lyceum.core.settings import LearnerSettings, Precision
-from lyceum.core.types import Batch, Credited, FrozenName, Gradients, Objective, Origin, Reduction, StepPlan
+from lyceum.core.types import Batch, Credited, FrozenName, Gradients, Objective, Origin, Reduction, Scored, StepPlan
 from lyceum.learner._forward import (
     Layout,
     RowOutputs,
@@ -26,7 +26,8 @@ from lyceum.learner._forward import (
     row_outputs,
     send_back,
 )
-from lyceum.models.frozen import TeacherSettings, copy_values, freeze
+from lyceum.models.frozen import AverageSettings, SlowAverage, TeacherSettings, copy_values, freeze
+from lyceum.models.packed_paths import path_logprobs
 from lyceum.models.policy import Policy
 from lyceum.models.weights import largest_weight
 from lyceum.utils.errors import Diverged
@@ -90,9 +91,15 @@ class LocalConfig(LearnerSettings):
         return {layout: self.model_copy(update={"layout": layout}) for layout in get_args(Layout)}
 
     def build(
-        self, policy: Policy, *, total_steps: int, needs: frozenset[str], teacher: TeacherSettings | None = None
+        self,
+        policy: Policy,
+        *,
+        total_steps: int,
+        needs: frozenset[str],
+        teacher: TeacherSettings | None = None,
+        average: AverageSettings | None = None,
     ) -> LocalLearner:
-        return LocalLearner(policy, self, total_steps=total_steps, needs=needs, teacher=teacher)
+        return LocalLearner(policy, self, total_steps=total_steps, needs=needs, teacher=teacher, average=average)
 
 
 def learning_rate(update: int, config: LocalConfig, total_steps: int) -> float:
@@ -120,6 +127,7 @@ class LocalLearner:
         needs: what objective and credit will request; a frozen model or a value head is made only if they do, and the
             drift of each step is measured.
         teacher: the frozen model to learn from, where there is one.
+        average: how its slow average follows the policy, where there is one.
     """
 
     def __init__(
@@ -130,12 +138,17 @@ class LocalLearner:
         total_steps: int,
         needs: frozenset[str],
         teacher: TeacherSettings | None = None,
+        average: AverageSettings | None = None,
     ) -> None:
         self.policy, self.config, self.total_steps = policy, config, total_steps
         self.measures_drift = "drift" in needs
         self.value_head = self._make_value_head() if needs & {"value", "old_value"} else None
         names: tuple[FrozenName, ...] = get_args(FrozenName)
-        self.frozen = freeze(policy, frozenset(n for n in names if needs & {n, f"{n}_logprob"}), teacher)
+        asked: frozenset[FrozenName] = frozenset(n for n in names if needs & {n, f"{n}_logprob"})
+        self.frozen = freeze(policy, asked, teacher)
+        self.average: SlowAverage | None = None
+        if "average" in asked and average is not None:
+            self.average = self.frozen["average"] = SlowAverage(policy, average)
         parameters = [p for p in policy.module.parameters() if p.requires_grad]
         parameters += list(self.value_head.parameters()) if self.value_head else []
         self.parameters = parameters
@@ -229,6 +242,12 @@ class LocalLearner:
                 column[places] = x.cpu()[wanted]
         return columns
 
+    def score_under(self, model: FrozenName, paths: Sequence[Scored]) -> list[list[float]]:
+        if model not in self.frozen:
+            raise RuntimeError(f"log-probabilities under the model {model!r} were asked for, which the stage has not")
+        with self.frozen[model].loaded() as policy, self._autocast():
+            return path_logprobs(policy, paths, self.config.micro_batch_tokens)
+
     # The step ------------------------------------------------------------------------------------------------------
 
     def step(self, forest: Forest, credited: Credited, objective: Objective) -> dict[str, float]:
@@ -250,6 +269,8 @@ class LocalLearner:
         if self.measures_drift:
             total.add("drift", self._drift(forest), 1)
         metrics = total.means()
+        if self.average is not None:
+            metrics |= self.average.observe()
         metrics["lr"] = self.optimizer.param_groups[0]["lr"]
         metrics["seconds/train"] = time.perf_counter() - started
         return metrics
@@ -501,6 +522,7 @@ class LocalLearner:
             "bad_steps": self.bad_steps,
             "skipped_steps": self.skipped_steps,
             "reference": self.frozen["reference"].state() if "reference" in self.frozen else None,
+            "average": None if self.average is None else self.average.state(),
         }
         return state
 
@@ -514,12 +536,14 @@ class LocalLearner:
         self.bad_steps, self.skipped_steps = int(state["bad_steps"]), int(state["skipped_steps"])
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
-        """The weights of a checkpoint alone, perhaps of a learner that needed less: a value head or a reference that it
+        """The weights of a checkpoint alone, perhaps of a learner that needed less: a value head or a model that it
         lacks stays as it was made."""
         for parameter, saved in zip(self.parameters, state["parameters"], strict=False):  # a value head's are the last
             copy_values([saved], [parameter])
         if "reference" in self.frozen and state["reference"] is not None:
             self.frozen["reference"].load_state(state["reference"])
+        if self.average is not None and state["average"] is not None:
+            self.average.load_state(state["average"])
 
 
 def clip_gradients(parameters: Sequence[nn.Parameter], most: float) -> float:

@@ -1,4 +1,4 @@
-"""Models that stay as they are while the policy learns: the reference (the policy as the stage began), a teacher."""
+"""Models that no gradient changes: the reference (the policy as the stage began), a teacher, a slow average."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal, Protocol
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from lyceum.core.component import PathText, Settings
 from lyceum.core.types import FrozenName
@@ -39,6 +39,15 @@ class TeacherSettings(Settings):
     def model(self, device: str) -> ModelSettings:
         """The same as settings of a model to load."""
         return ModelSettings(**self.model_dump(), device="cuda" if device == "cuda" else "cpu")
+
+
+class AverageSettings(Settings):
+    """An exponential moving average of the policy's weights: a + (1 - decay) * (policy - a), every so many steps."""
+
+    decay: float = Field(ge=0, lt=1)
+    """Share of the average that each of its updates keeps (no unit)."""
+    every: int = Field(default=1, ge=1)
+    """Steps of the stage between its updates."""
 
 
 class FrozenModel(Protocol):
@@ -79,6 +88,9 @@ class FrozenCopy:
         if self.saved:
             self.policy.module.load_state_dict(state)
 
+    def changed(self) -> None:
+        """Its weights have other values now: nothing is made of them beforehand."""
+
 
 class FrozenAdapters:
     """The policy with the adapters that it had when this was made, which are all that training changes.
@@ -118,14 +130,65 @@ class FrozenAdapters:
 
     def load_state(self, state: Any) -> None:
         copy_values(state, self.adapters)
+        self.changed()
+
+    def changed(self) -> None:
+        """The adapters have other values now."""
         with self.loaded():
             self.output = self._output()
+
+
+class SlowAverage:
+    """A model that follows the policy slowly: an average of all its weights, or of its adapters alone, with state.
+
+    It is kept in float32: in half precision most of its steps would round to 0.
+    """
+
+    def __init__(self, policy: Policy, settings: AverageSettings) -> None:
+        self.settings, self.steps = settings, 0
+        self.own: Sequence[Tensor]
+        if policy.adapters:
+            adapters = FrozenAdapters(policy)
+            adapters.adapters = [values.float() for values in adapters.adapters]
+            self.own = adapters.adapters
+            self.followed = [p for p in policy.module.parameters() if p.requires_grad]
+            self.frozen: FrozenCopy | FrozenAdapters = adapters
+        else:
+            module = copy.deepcopy(policy.module).float()
+            self.own, self.followed = list(module.parameters()), list(policy.module.parameters())
+            self.frozen = FrozenCopy(Policy(module, policy.tokenizer), saved=True)
+
+    def observe(self) -> dict[str, float]:
+        """Follow the policy after a step. Returns how often it did, and how far it is now from the policy: the norm of
+        their difference relative to that of the policy's weights."""
+        self.steps += 1
+        with torch.no_grad():
+            if self.steps % self.settings.every == 0:
+                for own, now in zip(self.own, self.followed, strict=True):
+                    own.lerp_(now.to(own.dtype), 1 - self.settings.decay)
+                self.frozen.changed()
+            apart = sum(float((a - b).square().sum()) for a, b in zip(self.own, self.followed, strict=True))
+            size = sum(float(now.float().square().sum()) for now in self.followed)
+        return {"average/distance": (apart / size) ** 0.5, "average/updates": self.steps // self.settings.every}
+
+    def loaded(self) -> AbstractContextManager[Policy]:
+        return self.frozen.loaded()
+
+    def head(self, hidden: Tensor) -> Tensor:
+        return self.frozen.head(hidden)
+
+    def state(self) -> Any:
+        return {"steps": self.steps, "weights": self.frozen.state()}
+
+    def load_state(self, state: Any) -> None:
+        self.steps = state["steps"]
+        self.frozen.load_state(state["weights"])
 
 
 def freeze(
     policy: Policy, names: frozenset[FrozenName], teacher: TeacherSettings | None
 ) -> dict[FrozenName, FrozenModel]:
-    """The frozen models of these names; the reference is the policy as it is now.
+    """The reference, which is the policy as it is now, and the teacher, where they are among these names.
 
     Raises:
         ValueError: a teacher is needed and there are no settings of one.

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from jaxtyping import Float
 
+from lyceum.core.types import Scored
+from lyceum.models.policy import Policy, token_outputs
 from lyceum.models.tree_attention import TreePlan
 from lyceum.utils.lazy_imports import Tensor, nn, torch
 
@@ -57,6 +59,25 @@ class PackedPaths:
             input_ids=token.unsqueeze(0), position_ids=position.unsqueeze(0), use_cache=False, lyceum_plan=plan
         )
         return output.last_hidden_state.squeeze(0)
+
+
+def path_logprobs(policy: Policy, paths: Sequence[Scored], tokens: int) -> list[list[float]]:
+    """Log-probabilities (nats, temperature 1) of each path's tokens ``start`` to ``stop``, without gradient.
+
+    Args:
+        tokens: maximum unique tokens per forward pass.
+    """
+    found: list[list[float]] = []
+    for trie in packed([path.tokens[: path.stop] for path in paths], tokens):
+        asked = paths[len(found) : len(found) + len(trie.rows)]
+        where = [row[path.start - 1 : path.stop - 1] for row, path in zip(trie.rows, asked, strict=True)]
+        before = torch.tensor([at for of_path in where for at in of_path], dtype=torch.long, device=policy.device)
+        token = torch.tensor([t for path in asked for t in path.tokens[path.start : path.stop]], device=policy.device)
+        with torch.no_grad():
+            hidden = trie.hidden(policy.backbone, policy.device)
+            logprob = token_outputs(policy, hidden[before], token.long()).logprob.cpu()
+        found += [part.tolist() for part in logprob.split([len(of_path) for of_path in where])]
+    return found
 
 
 def packed(paths: Sequence[Path], tokens: int) -> Iterator[PackedPaths]:

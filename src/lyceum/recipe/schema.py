@@ -229,6 +229,12 @@ def parse(raw: Mapping[str, Any]) -> Recipe:
         composition = stage.composition(recipe.reward)
         lines += [where + line for line in stage.check(composition)]
         lines += [line for part in composition.reward for line in part.check(composition)]
+    lines += [
+        f"reward.kind: got '{part.kind}', which reads a model that evaluations do not have; allowed: in a stage's own "
+        "reward"
+        for part in recipe.reward
+        if part.of_models
+    ]
     if recipe.stages and recipe.evaluate.n:
         lines += check_evaluation_engine(recipe)
     if max(recipe.evaluate.k, default=1) > recipe.evaluate.samples:

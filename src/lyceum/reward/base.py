@@ -1,7 +1,8 @@
 """Parts of a reward, and how they add up.
 
 A part is a grader (``async (task, leaves, context) -> list[Grade]``) with a weight. Parts are summed; where one of them
-abstains, the trajectory is ungraded, and the reason names the part.
+abstains, the trajectory is ungraded, and the reason names the part. Most graders are functions; one that changes from
+step to step is an object (``BaseGrader``).
 """
 
 from __future__ import annotations
@@ -16,14 +17,50 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from lyceum.core.component import require_keys
 from lyceum.core.settings import RewardSettings
-from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, GradingContext, JudgedStep, Task, TaskSource
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Grade, Grader, GradingContext, JudgedStep, State, Task, TaskSource
 from lyceum.core.user_files import describe
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.numbers import real
 
 _code_allowed: ContextVar[bool] = ContextVar("lyceum_code_allowed", default=False)
+
+
+class BaseGrader:
+    """A grader that observes the steps of its stage and keeps state: called like any ``Grader`` or ``ShapingGrader``.
+
+    Each stage builds its own, whose state is in the checkpoint. Evaluations have one that observes nothing: a verdict
+    must not depend on state. What is here passes everything on to the graders within.
+    """
+
+    def within(self) -> Mapping[str, Callable[..., Any]]:
+        """The graders that it asks, functions and objects, by name."""
+        return {}
+
+    def _objects(self) -> dict[str, BaseGrader]:
+        return {name: grader for name, grader in self.within().items() if isinstance(grader, BaseGrader)}
+
+    def observe(self, trees: Sequence[Tree]) -> None:
+        """A step's finished trees, those that were dropped too, after the weights were updated: the only place where
+        state changes."""
+        for grader in self._objects().values():
+            grader.observe(trees)
+
+    def metrics(self) -> dict[str, float]:
+        """What it did in the step just observed, as ``what/of`` -> number; logged as ``reward/KIND/what/of``."""
+        of_each = {name: grader.metrics() for name, grader in self._objects().items()}
+        return {f"{name}/{key}": number for name, metrics in of_each.items() for key, number in metrics.items()}
+
+    def state_dict(self) -> State:
+        return {name: grader.state_dict() for name, grader in self._objects().items()}
+
+    def load_state_dict(self, state: State) -> None:
+        graders = self._objects()
+        require_keys("reward", given=state, needed=graders)
+        for name, grader in graders.items():
+            grader.load_state_dict(state[name])
 
 
 def combine(parts: Sequence[RewardSettings], source: TaskSource) -> Combined:
@@ -59,7 +96,7 @@ def combine(parts: Sequence[RewardSettings], source: TaskSource) -> Combined:
 
 
 @dataclass(frozen=True)
-class Combined:
+class Combined(BaseGrader):
     """A grader of weighted parts.
 
     Attributes:
@@ -73,6 +110,9 @@ class Combined:
     shaping: Mapping[str, Callable[..., Any]]
     weights: Mapping[str, float]
     asks_model: bool = False
+
+    def within(self) -> Mapping[str, Callable[..., Any]]:
+        return {**self.judging, **self.shaping}
 
     async def __call__(self, task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
         async def ask(graders: Mapping[str, Any], *further: Any) -> dict[str, list[Grade]]:

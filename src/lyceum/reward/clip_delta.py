@@ -13,6 +13,7 @@ from lyceum.core.component import of_kind, slot
 from lyceum.core.settings import Composition, RewardSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
+from lyceum.reward.base import BaseGrader
 
 
 class ClipDelta(RewardSettings):
@@ -51,12 +52,7 @@ class ClipDelta(RewardSettings):
         return lines
 
     def build(self, source: TaskSource) -> Grader:
-        inner: Grader = self.of.build(source)  # pyright: ignore[reportAssignmentType]
-
-        async def grade(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
-            return [self.refined(grade) for grade in await inner(task, leaves, context)]
-
-        return grade
+        return Refined(self, self.of.build(source))  # pyright: ignore[reportArgumentType]
 
     def refined(self, grade: Grade) -> Grade:
         raw = [step.reward for step in grade.steps]
@@ -70,6 +66,19 @@ class ClipDelta(RewardSettings):
             "refined": sum(new),
         }
         return replace(grade, steps=steps, parts=parts)
+
+
+class Refined(BaseGrader):
+    """The grades of another part, refined."""
+
+    def __init__(self, settings: ClipDelta, inner: Grader) -> None:
+        self.settings, self.inner = settings, inner
+
+    def within(self) -> dict[str, Grader]:
+        return {self.settings.of.kind: self.inner}
+
+    async def __call__(self, task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
+        return [self.settings.refined(grade) for grade in await self.inner(task, leaves, context)]
 
 
 def refine(

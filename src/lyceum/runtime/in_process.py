@@ -22,12 +22,14 @@ from lyceum.core.types import (
     ASSISTANT,
     Continuation,
     Engine,
+    FrozenName,
     Grade,
     Grader,
     Message,
     Request,
     Rollout,
     Sampling,
+    Scored,
     Task,
     ValueModel,
 )
@@ -35,6 +37,9 @@ from lyceum.models.policy import Policy
 from lyceum.models.renderer import Prompt
 from lyceum.utils.aio import IdleLoop, gather, idle
 from lyceum.utils.seeds import SeedKey, counter_seed
+
+ScoreUnder = Callable[[FrozenName, Sequence[Scored]], list[list[float]]]
+"""The learner's ``score_under``."""
 
 
 class InProcess:
@@ -47,6 +52,7 @@ class InProcess:
         value: value model behind ``Context.value``; None without one.
         grader_asks: whether the grader asks the model, so that its further questions follow from what it waits for.
         tools: what prompts tell of, as JSON schemas.
+        score_under: scores under the stage's frozen models; None without any.
     """
 
     def __init__(
@@ -60,10 +66,11 @@ class InProcess:
         value: ValueModel | None = None,
         grader_asks: bool = False,
         tools: Sequence[Mapping[str, Any]] = (),
+        score_under: ScoreUnder | None = None,
     ) -> None:
         self.policy, self.engine, self.grader, self.seed = policy, engine, grader, seed
         self.max_tokens_per_task, self.value_model, self.grader_asks = max_tokens_per_task, value, grader_asks
-        self.tools = tools
+        self.tools, self.score_under = tools, score_under
         self._valuing: list[tuple[Sequence[Node], asyncio.Future[list[float]]]] = []
         self._valuer: asyncio.Future[None] | None = None
         self._holds: set[Hold] = set()
@@ -338,6 +345,12 @@ class TaskContext:
     async def score(self, path: Sequence[int]) -> list[float]:
         with self._runtime.asking():
             return await self._runtime.engine.score(path)
+
+    async def score_under(self, model: FrozenName, paths: Sequence[Scored]) -> list[list[float]]:
+        # At once and of one task alone: what shares a forward pass does not depend on when a verifier answered.
+        if self._runtime.score_under is None:
+            raise RuntimeError(f"log-probabilities under the model {model!r} were asked for, where there is none")
+        return self._runtime.score_under(model, paths)
 
     async def grade(self, leaves: Sequence[Node]) -> list[Grade]:
         await self.finish(leaves, wait=True)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from lyceum.core.component import require_keys
 from lyceum.core.tree import Tree
 from lyceum.core.types import Curriculum, Guidance, ValueModel
-from lyceum.reward.base import Combined, allow_code, combine
-from lyceum.runtime.in_process import InProcess
+from lyceum.reward.base import allow_code, combine
+from lyceum.runtime.in_process import InProcess, ScoreUnder
 from lyceum.stages.session import Session
 from lyceum.utils.seeds import SeedKey
 
@@ -25,9 +25,12 @@ class Sampler:
 
     Args:
         settings: the stage's: its curriculum, guidance, rollout, reward, value model, engine, steps and limits.
+        score_under: the learner's, where it may have frozen models.
     """
 
-    def __init__(self, settings: Online | SearchAndDistil, session: Session) -> None:
+    def __init__(
+        self, settings: Online | SearchAndDistil, session: Session, *, score_under: ScoreUnder | None = None
+    ) -> None:
         self.settings, self.session = settings, session
         seed, policy = session.stage_seed, session.policy
         self.engine = session.build_engine(settings.engine)
@@ -35,16 +38,18 @@ class Sampler:
         self.guidance: list[Guidance] = [guide.build(session.source, seed=seed) for guide in settings.guidance]
         self.rollout = reduce(lambda rollout, guide: guide(rollout), self.guidance, settings.rollout.build())
         self.value: ValueModel | None = None if settings.value is None else settings.value.build(policy, seed=seed)
-        limit, grader = settings.max_tokens_per_task, self._grader()
+        with allow_code():  # the user allowed the recipe's code when it was loaded
+            self.grader = combine(session.reward if settings.reward is None else settings.reward, session.source)
         self.runtime = InProcess(
             policy,
             self.engine,
-            grader,
+            self.grader,
             seed=seed,
-            max_tokens_per_task=limit,
+            max_tokens_per_task=settings.max_tokens_per_task,
             value=self.value,
-            grader_asks=grader.asks_model,
+            grader_asks=self.grader.asks_model,
             tools=settings.rollout.tools,
+            score_under=score_under,
         )
         self.samples = settings.composition().trajectories
         self.sampled_before = session.counts.tokens_sampled
@@ -56,12 +61,6 @@ class Sampler:
         self.unfinished: list[Tree] = []
         self.continued = 0
         """Trajectories of earlier steps that went on in the current one."""
-
-    def _grader(self) -> Combined:
-        if self.settings.reward is None:
-            return self.session.grader
-        with allow_code():  # the user allowed the recipe's code when it was loaded
-            return combine(self.settings.reward, self.session.source)
 
     async def sample(self, tasks: int, *, key: SeedKey, step: int, phase: str = "generating") -> list[Tree]:
         """The trees of the tasks drawn next.
@@ -96,13 +95,13 @@ class Sampler:
         return [tree for tree in trees if not tree.unfinished]
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        """Give a step's results to curriculum and guidance; what is unfinished goes on from the next step on."""
+        """Give a step's results to those that learn from them; what is unfinished goes on from the next step on."""
         self.under_way, self.unfinished = [*self.under_way, *self.unfinished], []
-        for room in (self.curriculum, *self.guidance):
-            room.observe(trees)
+        for each in (self.curriculum, *self.guidance, self.grader):
+            each.observe(trees)
 
     def count(self, trees: Sequence[Tree]) -> dict[str, float]:
-        """Add a step's trees to the run's counts; returns their cost and the metrics of curriculum and guidance.
+        """Add a step's trees to the run's counts; returns their cost and what curriculum, guides and grader measured.
 
         At the first step the user is told if a search's steps never ended.
         """
@@ -113,6 +112,7 @@ class Sampler:
         for settings, guide in zip(self.settings.guidance, self.guidance, strict=True):
             metrics |= {f"guidance/{settings.kind}/{name}": value for name, value in guide.metrics().items()}
         metrics |= self.settings.rollout.metrics(trees)
+        metrics |= {f"reward/{name}": value for name, value in self.grader.metrics().items()}
         metrics["tokens_computed/step"], self.computed = self.computed, 0
         if self.settings.rollout.spans_steps:
             metrics["continued/trajectories"], self.continued = self.continued, 0
@@ -145,6 +145,7 @@ class Sampler:
             "sampled_before": self.sampled_before,
             "curriculum": self.curriculum.state_dict(),
             "guidance": [guide.state_dict() for guide in self.guidance],
+            "grader": self.grader.state_dict(),
             "value": None if self.value is None else self.value.state_dict(),
             "under_way": self._dumped(),
         }
@@ -162,6 +163,7 @@ class Sampler:
         self.curriculum.load_state_dict(state["curriculum"])
         for guide, saved in zip(self.guidance, state["guidance"], strict=True):
             guide.load_state_dict(saved)
+        self.grader.load_state_dict(state["grader"])
         if self.value is not None:
             self.value.load_state_dict(state["value"])
         if state["under_way"] is not None:

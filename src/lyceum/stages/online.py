@@ -25,7 +25,7 @@ from lyceum.core.settings import (
 )
 from lyceum.core.tree import Tree
 from lyceum.core.types import Credited, Learner, Stateful, StepMetrics
-from lyceum.models.frozen import TeacherSettings
+from lyceum.models.frozen import AverageSettings, TeacherSettings
 from lyceum.stages._method import Method
 from lyceum.stages._metrics import has_gradient, mean_abs_advantage, mean_solved, rollout_metrics
 from lyceum.stages._sampling import Sampler
@@ -100,6 +100,8 @@ class Online(StageSettings):
     """The loss."""
     teacher: TeacherSettings | None = None
     """Frozen model to learn from, for objectives and credits that read one: its path, or path and dtype."""
+    average: AverageSettings | None = None
+    """Slow average of the policy's weights, for rewards and losses that read one: its decay and interval."""
     learner: Annotated[LearnerSettings, slot("learner", "local")] = of_kind("local")
     """How weights are updated."""
     engine: Annotated[EngineSettings, slot("engine", "embedded")] = of_kind("embedded")
@@ -154,9 +156,13 @@ class OnlineRun:
         method = Method.of(settings)
         self.objective, self.credit, self.columns = method.objective, method.credit, method.columns
         self.learner = settings.learner.build(
-            session.policy, total_steps=settings.steps, needs=method.needs, teacher=settings.teacher
+            session.policy,
+            total_steps=settings.steps,
+            needs=method.needs.union(*(part.of_models for part in settings.reward or ())),
+            teacher=settings.teacher,
+            average=settings.average,
         )
-        self.sampler = Sampler(settings, session)
+        self.sampler = Sampler(settings, session, score_under=self.learner.score_under)
         self.engine = self.sampler.engine
         self.ending = Ending(settings.until)
         self.between: list[Between] = []

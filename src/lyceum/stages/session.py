@@ -9,12 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lyceum.core.forest import Forest, build_forest
-from lyceum.core.settings import EngineSettings
+from lyceum.core.settings import EngineSettings, RewardSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Credited, Engine, Learner, Objective, StageRun, TaskSource
 from lyceum.evaluation.held_out import MAX_REASONS, Evaluator, details_ungraded, reasons_ungraded
 from lyceum.models.policy import Policy
-from lyceum.reward.base import Combined
 from lyceum.run.digests import step_digests
 from lyceum.run.folder import Run
 from lyceum.stages._counts import LEARNS_NOTHING, MAX_NOTHING_GRADED, TO_LEARN, Counts
@@ -31,7 +30,8 @@ class Session:
     run: Run
     progress: Progress
     source: TaskSource
-    grader: Combined
+    reward: tuple[RewardSettings, ...]
+    """The recipe's, for stages without one of their own: each builds its graders anew."""
     evaluator: Evaluator | None
     seed: int
     interrupted: Callable[[], bool]

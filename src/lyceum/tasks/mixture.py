@@ -14,6 +14,7 @@ from lyceum.core.settings import TasksSettings
 from lyceum.core.solution import Solution
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Hint, JudgedStep, Message, Split, Task, TaskSource
+from lyceum.reward.base import BaseGrader
 from lyceum.tasks._split import check_index
 from lyceum.tasks.base import Source
 from lyceum.utils.errors import RecipeError
@@ -71,39 +72,47 @@ class MixtureSource(Source):
         return replace(task, id=f"{number}:{task.id}")
 
     def grader(self) -> Grader:
-        graders = [source.grader() for source in self.sources]
-
-        async def grade(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
-            number, own = self._own(task)
-            return await graders[number](own, leaves, context)
-
-        return grade
+        return OwnGraders(self)
 
     def hinted(self, task: Task, hint: Hint) -> Task:
         """The source's own hinted task."""
-        number, own = self._own(task)
+        number, own = self.own(task)
         return replace(self.sources[number].hinted(own, hint), id=task.id)
 
     def reordered(self, task: Task, order: Sequence[int]) -> Sequence[Message] | None:
-        number, own = self._own(task)
+        number, own = self.own(task)
         return self.sources[number].reordered(own, order)
 
     def solution(self, task: Task) -> Solution | None:
-        number, own = self._own(task)
+        number, own = self.own(task)
         return self.sources[number].solution(own)
 
     def judged_steps(self, task: Task, completion: str) -> tuple[JudgedStep, ...]:
-        number, own = self._own(task)
+        number, own = self.own(task)
         return self.sources[number].judged_steps(own, completion)
 
     def rubric_hint(self, task: Task, criteria: Sequence[Criterion]) -> Hint:
-        number, own = self._own(task)
+        number, own = self.own(task)
         return self.sources[number].rubric_hint(own, criteria)
 
-    def _own(self, task: Task) -> tuple[int, Task]:
+    def own(self, task: Task) -> tuple[int, Task]:
         """The number of the task's source, and the task under the id that it has there."""
         number, _, id = task.id.partition(":")
         return int(number), replace(task, id=id)
+
+
+class OwnGraders(BaseGrader):
+    """Each task is graded by its own source's grader."""
+
+    def __init__(self, mixture: MixtureSource) -> None:
+        self.mixture, self.graders = mixture, [source.grader() for source in mixture.sources]
+
+    def within(self) -> dict[str, Grader]:
+        return {str(number): grader for number, grader in enumerate(self.graders)}
+
+    async def __call__(self, task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
+        number, own = self.mixture.own(task)
+        return await self.graders[number](own, leaves, context)
 
 
 def spread(weights: Sequence[float], length: int) -> list[int]:

@@ -106,7 +106,10 @@ class Replay:
         """The policy and a learner with the weights that the step began with."""
         policy = load_policy(self.model)
         needs = Method.of(self.own).needs | Method.of(self.other).needs
-        learner = self.own.learner.build(policy, total_steps=self.own.steps, needs=needs, teacher=self.own.teacher)
+        own = self.own
+        learner = own.learner.build(
+            policy, total_steps=own.steps, needs=needs, teacher=own.teacher, average=own.average
+        )
         if self.state is not None:
             learner.load_weights(self.state["learner"])
         return policy, learner

@@ -106,7 +106,9 @@ def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:
     if recipe.evaluate.n and not len(held_out):
         raise RecipeError("evaluate.tasks: got no held-out task; allowed: at least one, or evaluate.n=0")
     with allow_code():
-        combine(recipe.reward, source)
+        for reward in (recipe.reward, *(stage.composition().reward for stage in recipe.stages)):
+            if reward:
+                combine(reward, source)
     for stage in recipe.stages:
         stage.check_tasks(source)
     tokenizer = load_tokenizer(recipe.model)
@@ -126,7 +128,7 @@ async def _train(
     with run.timed("load"):
         policy = load_policy(recipe.model)
     with allow_code():
-        grader, evaluation_grader = combine(recipe.reward, source), combine(recipe.reward, evaluation_source)
+        evaluation_grader = combine(recipe.reward, evaluation_source)
     run.begin()
     found = run.restore()
     total = sum(stage.steps for stage in recipe.stages)
@@ -137,7 +139,7 @@ async def _train(
             run,
             progress,
             source,
-            grader,
+            recipe.reward,
             evaluator,
             recipe.seed,
             interrupted,
