@@ -55,6 +55,9 @@ def test_kl_in_reward_asks_for_the_columns_it_reads(kind):
     on = credit(kl_in_reward={"coefficient": 0.1}).build()
     assert {"old_logprob", "reference_logprob"} <= on.needs
     assert not {"old_logprob", "reference_logprob"} & credit().build().needs
+    average = credit(kl_in_reward={"coefficient": 0.1, "against": "average"}).build()
+    assert {"old_logprob", "average_logprob"} <= average.needs
+    assert "reference_logprob" not in average.needs
 
 
 @pytest.mark.parametrize("kind", CREDITS)

@@ -28,6 +28,15 @@ def test_kl_entropy_and_value_terms_by_hand(batch_of):
     # the metric is k3, whatever the loss takes: exp(-log 2) - 1 + log 2, on one of two
     torch.testing.assert_close((metrics["kl/reference"][0] / 2).item(), (LOG2 - 0.5) / 2)
 
+    # Against the slow average its column is read, whatever the reference says.
+    away = torch.tensor([[-1 - LOG2, -1.0]], dtype=torch.float64)
+    average = still(batch_of, reference_logprob=[[-9.0, -9.0]], average_logprob=away)
+    against = ReinforceLoss(kl={"coefficient": 0.5, "estimator": "k1", "against": "average"}).build()
+    assert against.columns == {"average_logprob"}
+    loss, metrics = against(average)
+    torch.testing.assert_close(loss.item(), 0.5 * LOG2 / 2)
+    torch.testing.assert_close((metrics["kl/average"][0] / 2).item(), (LOG2 - 0.5) / 2)
+
     entropy = still(batch_of, entropy=[[1.0, 3.0]])
     loss, metrics = ReinforceLoss(entropy_coefficient=0.1).build()(entropy)
     torch.testing.assert_close(loss.item(), -0.1 * 2)  # more entropy, less loss

@@ -94,7 +94,8 @@ class Settings(BaseModel):
 
     @property
     def of_models(self) -> frozenset[FrozenName]:
-        """The stage's frozen models that it reads beside those of a loss; nested settings are included."""
+        """``average`` where it reads the stage's slow average of the policy; nested settings are included. (A reference
+        is made wherever it is needed, a teacher has a check of its own.)"""
         nested = (each for _, value in self for each in (value if isinstance(value, tuple) else (value,)))
         return frozenset[Any]().union(*(each.of_models for each in nested if isinstance(each, Settings)))
 

@@ -17,11 +17,9 @@ from lyceum.utils.errors import Diverged
 from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.numbers import LARGE, unit_of
 
-KL_COLUMNS = frozenset({"old_logprob", "reference_logprob"})
-
 
 class KLInReward(KLPenalty):
-    """KL penalty against the reference policy, subtracted from the reward."""
+    """KL penalty against a reference policy, subtracted from the reward."""
 
     # A separate class for this default. In a reward no gradient passes through the estimate; what k1 loses by that is
     # 0 in expectation, so that the policy gradient is that of the divergence, while k2 and k3 are biased.
@@ -38,7 +36,7 @@ class CreditWithKL(CreditSettings):
 
     @property
     def needs(self) -> frozenset[str]:
-        return KL_COLUMNS if self.kl_in_reward.coefficient else frozenset()
+        return frozenset({"old_logprob", self.kl_in_reward.column} if self.kl_in_reward.coefficient else ())
 
 
 def needs_company(kind: str, stage: Composition) -> list[str]:
@@ -153,7 +151,7 @@ def kl_cost(forest: Forest, rows: Rows, penalty: KLPenalty) -> Float[Tensor, "R 
     """KL penalty of each trained token against the reference, in the reward's unit; 0 where the penalty is off."""
     if not penalty.coefficient:
         return torch.zeros(rows.index.shape)
-    drift = kl_estimate(forest.columns["old_logprob"], forest.columns["reference_logprob"], penalty.estimator)
+    drift = kl_estimate(forest.columns["old_logprob"], forest.columns[penalty.column], penalty.estimator)
     return penalty.coefficient * rows.gather(drift).masked_fill(~forest.trainable(rows), 0)
 
 

@@ -147,7 +147,9 @@ class LocalLearner:
         asked: frozenset[FrozenName] = frozenset(n for n in names if needs & {n, f"{n}_logprob"})
         self.frozen = freeze(policy, asked, teacher)
         self.average: SlowAverage | None = None
-        if "average" in asked and average is not None:
+        if "average" in asked:
+            if average is None:
+                raise ValueError("a slow average is needed, and the stage has no settings of one")
             self.average = self.frozen["average"] = SlowAverage(policy, average)
         parameters = [p for p in policy.module.parameters() if p.requires_grad]
         parameters += list(self.value_head.parameters()) if self.value_head else []

@@ -63,7 +63,7 @@ class Terms(Aggregation):
 
     @property
     def columns(self) -> frozenset[str]:
-        wanted = {"reference_logprob": self.kl.coefficient != 0, "old_value": self.value_coefficient != 0}
+        wanted = {self.kl.column: self.kl.coefficient != 0, "old_value": self.value_coefficient != 0}
         return frozenset(name for name, is_wanted in wanted.items() if is_wanted)
 
     @property
@@ -212,10 +212,12 @@ def terms_beside(terms: Terms, batch: Batch, metrics: Metrics) -> Float[Tensor, 
         ValueError: a term is on and the batch lacks a column that it reads.
     """
     loss = torch.zeros_like(batch.logprob)
-    if batch.reference_logprob is not None:
-        metrics["kl/reference"] = measured(kl_estimate(batch.logprob, batch.reference_logprob, "k3"), batch.mask)
+    against = terms.kl.against
+    reference = batch.reference_logprob if against == "reference" else batch.columns.get(terms.kl.column)
+    if reference is not None:
+        metrics[f"kl/{against}"] = measured(kl_estimate(batch.logprob, reference, "k3"), batch.mask)
     if terms.kl.coefficient:
-        reference = _given(batch.reference_logprob, "reference_logprob", "kl.coefficient")
+        reference = _given(reference, terms.kl.column, "kl.coefficient")
         loss = loss + terms.kl.coefficient * kl_estimate(batch.logprob, reference, terms.kl.estimator)
     if batch.entropy is not None:
         metrics["entropy"] = measured(batch.entropy, batch.mask)

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from pydantic import Field
 
 from lyceum.core.component import Settings
+from lyceum.core.types import FrozenName
 from lyceum.utils.lazy_imports import Tensor, torch
 
 Estimator = Literal["k1", "k2", "k3"]
@@ -18,7 +19,7 @@ times a zero gradient makes every weight nan. No healthy training run reaches it
 
 
 class KLPenalty(Settings):
-    """KL penalty against the reference policy."""
+    """KL penalty against a reference policy."""
 
     coefficient: float = Field(default=0.0, ge=0)
     """KL coefficient, in reward units (or loss units) per nat; 0 turns the penalty and the reference model off."""
@@ -26,6 +27,17 @@ class KLPenalty(Settings):
     """Estimator of the divergence: k1 is unbiased but may be negative, k2 is half its square, k3 is unbiased and
     never negative. As a *loss*, k1's gradient is zero in expectation (no learning signal), k2's is that of the
     divergence itself, and k3's is that of the reverse one."""
+    against: Literal["reference", "average"] = "reference"
+    """Reference policy: the policy as the stage began, or the stage's slow average of it."""
+
+    @property
+    def of_models(self) -> frozenset[FrozenName]:
+        return frozenset[FrozenName]({"average"} if self.coefficient and self.against == "average" else ())
+
+    @property
+    def column(self) -> str:
+        """The forest's column with the reference policy's log-probabilities."""
+        return f"{self.against}_logprob"
 
 
 def kl_estimate(
