@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -26,7 +26,7 @@ from lyceum.learner._forward import (
     row_outputs,
     send_back,
 )
-from lyceum.models.frozen import AverageSettings, SlowAverage, TeacherSettings, copy_values, freeze
+from lyceum.models.frozen import AverageSettings, FrozenModel, SlowAverage, TeacherSettings, copy_values, freeze
 from lyceum.models.packed_paths import path_logprobs
 from lyceum.models.policy import Policy
 from lyceum.models.weights import largest_weight
@@ -37,6 +37,9 @@ log = logging.getLogger(__name__)
 
 
 ADVICE = "lower learner.lr, learner.max_grad_norm or a coefficient of the loss, and resume from the last checkpoint"
+
+AUTHORS = (Origin.POLICY, Origin.TEACHER)
+"""Whose tokens have columns."""
 
 NAMED = frozenset({"old_logprob", "reference_logprob", "old_value", "grafted"})
 """Columns of a forest that are fields of a batch; it has all others by name."""
@@ -145,7 +148,7 @@ class LocalLearner:
         self.value_head = self._make_value_head() if needs & {"value", "old_value"} else None
         names: tuple[FrozenName, ...] = get_args(FrozenName)
         asked: frozenset[FrozenName] = frozenset(n for n in names if needs & {n, f"{n}_logprob"})
-        self.frozen = freeze(policy, asked, teacher)
+        self.frozen = self._freeze(asked, teacher)
         self.average: SlowAverage | None = None
         if "average" in asked:
             if average is None:
@@ -188,6 +191,9 @@ class LocalLearner:
         nn.init.zeros_(head.bias)
         return head
 
+    def _freeze(self, names: frozenset[FrozenName], teacher: TeacherSettings | None) -> dict[FrozenName, FrozenModel]:
+        return freeze(self.policy, names, teacher)
+
     # Before credit -------------------------------------------------------------------------------------------------
 
     def annotate(self, forest: Forest, needs: frozenset[str], reductions: Sequence[Reduction] = ()) -> Forest:
@@ -204,37 +210,34 @@ class LocalLearner:
         columns: dict[str, Tensor] = {}
         of_old = _of_model("old", needs)
         if of_old or reductions:
-            found = self._columns(self.policy, forest, needs=of_old, reductions=reductions)
+            found = self._columns(forest, needs=of_old, reductions=reductions)
             columns |= {f"old_{name}": column for name, column in found.items()}
-        for model, frozen in self.frozen.items():
+        for model in self.frozen:
             if of_model := _of_model(model, needs):
-                with frozen.loaded() as policy:
-                    found = self._columns(policy, forest, needs=of_model)
+                found = self._columns(forest, model, needs=of_model)
                 columns |= {f"{model}_{name}": column for name, column in found.items()}
         if wrong := [name for name, column in columns.items() if bool(column.isnan().any())]:
             raise Diverged(f"diverged at step {self._step}: {', '.join(wrong)} of the weights is nan; {ADVICE}")
         return forest.with_columns(**columns)
 
     def _columns(
-        self, policy: Policy, forest: Forest, *, needs: frozenset[str], reductions: Sequence[Reduction] = ()
+        self,
+        forest: Forest,
+        model: FrozenName | None = None,
+        *,
+        needs: frozenset[str],
+        reductions: Sequence[Reduction] = (),
     ) -> dict[str, Tensor]:
-        """(T,) or (T, n) of each name that is needed and of each result of the reductions."""
+        """(T,) or (T, n) of each name that is needed and of each result of the reductions.
+
+        Args:
+            model: a frozen one; None is the policy.
+        """
         columns: dict[str, Tensor] = {}
         index = forest.rows().index
-        for chosen in micro_batches(forest, torch.arange(forest.n_rows), self.config.micro_batch_tokens):
-            part = forest.select(chosen)
-            wanted = part.trainable(part.rows(), (Origin.POLICY, Origin.TEACHER))
-            with torch.no_grad(), self._autocast():
-                out = row_outputs(
-                    policy,
-                    part,
-                    wanted,
-                    layout=self._layout(part),
-                    needs=needs,
-                    value_head=self.value_head,
-                    reductions=reductions,
-                    frozen=self.frozen,
-                )
+        computed = forest.trainable(forest.rows(), AUTHORS)
+        for chosen, out in self._forwards(forest, model, needs, reductions):
+            wanted = computed[chosen][:, : out.logprob.shape[1]]
             # A part's rows are at most as long as the forest's: positions agree from the left.
             places = index[chosen][:, : wanted.shape[1]][wanted]
             named = {"logprob": out.logprob, "entropy": out.entropy, "value": out.value}
@@ -250,6 +253,16 @@ class LocalLearner:
         with self.frozen[model].loaded() as policy, self._autocast():
             return path_logprobs(policy, paths, self.config.micro_batch_tokens)
 
+    def _forwards(
+        self, forest: Forest, model: FrozenName | None, needs: frozenset[str], reductions: Sequence[Reduction]
+    ) -> Iterator[tuple[Int[Tensor, " m"], RowOutputs]]:
+        """All rows, some at a time, and their outputs under a model, without gradient."""
+        with nullcontext(self.policy) if model is None else self.frozen[model].loaded() as policy:
+            for chosen in micro_batches(forest, torch.arange(forest.n_rows), self.config.micro_batch_tokens):
+                with torch.no_grad():
+                    out = self._row_outputs(policy, forest.select(chosen), AUTHORS, needs, reductions)
+                yield chosen, out
+
     # The step ------------------------------------------------------------------------------------------------------
 
     def step(self, forest: Forest, credited: Credited, objective: Objective) -> dict[str, float]:
@@ -260,7 +273,7 @@ class LocalLearner:
         if self.measures_drift or (several and (old or "old_logprob" in objective.needs)):
             needed = frozenset({"old_logprob"}) - set(forest.columns)
             forest = self.annotate(forest, needed, old if several else ())
-        total = _Sums()
+        total = Sums()
         for epoch in range(self.config.epochs):
             updates = self._update_rows(forest, epoch)
             plan = objective.plan(forest, credited, updates)
@@ -279,7 +292,7 @@ class LocalLearner:
 
     def _drift(self, forest: Forest) -> float:
         """Mean |change| of the policy's tokens' log-probabilities since ``old_logprob``, in nats."""
-        now = self._columns(self.policy, forest, needs=frozenset({"logprob"}))["logprob"]
+        now = self._columns(forest, needs=frozenset({"logprob"}))["logprob"]
         rows = forest.rows()
         change = rows.gather((now - forest.columns["old_logprob"]).abs())
         return float(change[forest.trainable(rows)].mean().nan_to_num())
@@ -302,17 +315,16 @@ class LocalLearner:
         plan: StepPlan,
         credited: Credited,
         objective: Objective,
-        total: _Sums,
+        total: Sums,
     ) -> None:
         lr = learning_rate(self.updates, self.config, self.total_steps)
         for parameter_group in self.optimizer.param_groups:
             parameter_group["lr"] = lr
         loss, learnt = self._backward(forest, rows, plan, credited, objective, total)
-        norm = clip_gradients(self.parameters, self.config.max_grad_norm) if learnt else 0.0
+        norm = self._clip() if learnt else 0.0
         if math.isfinite(loss) and math.isfinite(norm):
-            self.optimizer.step()
             self.bad_steps = 0
-            self._require_finite_weights()
+            self._require_finite(self._apply())
         else:
             self._bad_step(loss, norm)
         self.updates += 1
@@ -320,17 +332,34 @@ class LocalLearner:
         total.add("grad_norm", norm, 1)
         total.add("rows_without_gradient", 1 - learnt / max(1, len(rows)), 1)
 
+    def _clip(self) -> float:
+        """Clip the gradients; returns their norm before."""
+        return clip_gradients(self.parameters, self.config.max_grad_norm)
+
+    def _apply(self) -> float:
+        """Change the weights by the gradients; returns the largest magnitude of them."""
+        self.optimizer.step()
+        return largest_weight(self.parameters)
+
     def gradients(self, forest: Forest, credited: Credited, objective: Objective) -> Gradients:
         """Those of the whole forest in one batch, at the current weights, which stay as they are."""
-        total = _Sums(torch.zeros(credited.advantage.shape))
+        total = Sums(torch.zeros(credited.advantage.shape))
         rows = torch.arange(forest.n_rows)
         plan = objective.plan(forest, credited, [rows])
         loss, _ = self._backward(forest, rows, plan, credited, objective, total)
-        trained = [p for p in self.policy.module.parameters() if p.requires_grad]
-        weights = [torch.zeros_like(p) if p.grad is None else p.grad for p in trained]
-        self.optimizer.zero_grad(set_to_none=True)
+        weights = self._take_gradients()
         assert total.coefficient is not None
         return Gradients(loss, total.coefficient, weights, total.means())
+
+    def _take_gradients(self) -> list[Tensor]:
+        """Those of the policy's trained weights, which are left without any."""
+        trained = [p for p in self.policy.module.parameters() if p.requires_grad]
+        weights = [torch.zeros_like(p) if p.grad is None else p.grad for p in trained]
+        self._zero()
+        return weights
+
+    def _zero(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
 
     def _backward(
         self,
@@ -339,11 +368,11 @@ class LocalLearner:
         plan: StepPlan,
         credited: Credited,
         objective: Objective,
-        total: _Sums,
+        total: Sums,
     ) -> tuple[float, int]:
         """Leave an update's gradients on the parameters; returns its loss and the number of rows that have one."""
         learnt = rows[plan.trained[rows]]
-        self.optimizer.zero_grad(set_to_none=True)
+        self._zero()
         loss = 0.0
         self._train_mode(True)
         for pieces in self._micro_batches(forest, learnt, plan):
@@ -353,8 +382,7 @@ class LocalLearner:
 
     def _micro_batches(
         self, forest: Forest, rows: Int[Tensor, " r"], plan: StepPlan
-    ) -> Iterator[list[Int[Tensor, " m"]]]:
-        # Of the plan alone, not of what was computed: every process of several then makes as many.
+    ) -> Iterable[Sequence[Int[Tensor, " m"]]]:
         if plan.couple is not None:
             return coupled_micro_batches(forest, rows, plan.couple, self.config.micro_batch_tokens)
         return ([chosen] for chosen in micro_batches(forest, rows, self.config.micro_batch_tokens))
@@ -366,22 +394,12 @@ class LocalLearner:
         plan: StepPlan,
         credited: Credited,
         objective: Objective,
-        total: _Sums,
+        total: Sums,
     ) -> float:
-        """Add the gradient of a micro-batch; returns its loss.
-
-        One of several pieces, a couple that is too large, takes two passes: the loss's gradient by the outputs of all
-        pieces, computed without their graph, then goes back through one piece after another.
-        """
+        """Add the gradient of a micro-batch; returns its loss."""
         chosen = torch.cat(list(pieces))
         whole = forest.select(chosen)
-        if len(pieces) == 1:
-            out, parts = self._outputs(whole, objective, total), []
-        else:
-            parts = [forest.select(piece) for piece in pieces]
-            with torch.no_grad():
-                out = joined(self._outputs(part, objective) for part in parts)
-            total.count("rows_in_two_passes", len(chosen))
+        out, back = self._forward(forest, whole, pieces, objective, total)
         batch = self._batch(whole, chosen, out, plan, credited, objective)
         loss, metrics = objective(batch)
         if total.coefficient is not None:
@@ -390,30 +408,62 @@ class LocalLearner:
         if total.coefficient is not None and out.logprob.grad is not None:  # None where the loss does not depend on it
             gradient = torch.where(batch.mask, out.logprob.grad.float(), 0)
             total.coefficient[chosen, : gradient.shape[1]] = gradient.cpu()
-        first = 0
-        for part in parts:
-            send_back(self._outputs(part, objective, total), out, first)
-            first += part.n_rows
+        back()
         for name, (value, share) in metrics.items():
             total.add(name, float(value), float(share))
         return float(loss.detach())
 
-    def _outputs(self, part: Forest, objective: Objective, total: _Sums | None = None) -> RowOutputs:
+    def _forward(
+        self, forest: Forest, whole: Forest, pieces: Sequence[Int[Tensor, " m"]], objective: Objective, total: Sums
+    ) -> tuple[RowOutputs, Callable[[], None]]:
+        """Outputs of a micro-batch, ``whole``, and what sends the gradient that a loss leaves on them to the weights.
+
+        One of several pieces, a couple that is too large, takes two passes: the loss's gradient by the outputs of all
+        pieces, computed without their graph, then goes back through one piece after another.
+        """
+        if len(pieces) == 1:
+            return self._outputs(whole, objective, total), lambda: None
+        parts = [forest.select(piece) for piece in pieces]
+        with torch.no_grad():
+            out = joined(self._outputs(part, objective) for part in parts)
+        total.count("rows_in_two_passes", sum(map(len, pieces)))
+
+        def back() -> None:
+            first = 0
+            for part in parts:
+                send_back(self._outputs(part, objective, total), out, first)
+                first += part.n_rows
+
+        return out, back
+
+    def _outputs(self, part: Forest, objective: Objective, total: Sums | None = None) -> RowOutputs:
         """Forward some rows; ``total`` counts their tokens as trained."""
-        rows, layout = part.rows(), self._layout(part)
         if total is not None:
-            total.count("tokens_trained", part.n_tokens if layout == "tree" else rows.index.numel())
-            total.count("row_tokens_trained", int(part.row_length.sum()))
-        wanted = part.trainable(rows, objective.origins)
+            self._count(part, total)
+        return self._row_outputs(self.policy, part, objective.origins, objective.needs, objective.reductions)
+
+    def _count(self, part: Forest, total: Sums) -> None:
+        of_rows = part.rows().index.numel()
+        total.count("tokens_trained", part.n_tokens if self._layout(part) == "tree" else of_rows)
+        total.count("row_tokens_trained", int(part.row_length.sum()))
+
+    def _row_outputs(
+        self,
+        policy: Policy,
+        part: Forest,
+        origins: tuple[Origin, ...],
+        needs: frozenset[str],
+        reductions: Sequence[Reduction],
+    ) -> RowOutputs:
         with self._autocast():
             return row_outputs(
-                self.policy,
+                policy,
                 part,
-                wanted,
-                layout=layout,
-                needs=objective.needs,
+                part.trainable(part.rows(), origins),
+                layout=self._layout(part),
+                needs=needs,
                 value_head=self.value_head,
-                reductions=objective.reductions,
+                reductions=reductions,
                 frozen=self.frozen,
             )
 
@@ -469,9 +519,8 @@ class LocalLearner:
         """The stage's current step, from 1."""
         return self.updates // (self.config.epochs * self.config.updates_per_step) + 1
 
-    def _require_finite_weights(self) -> None:
+    def _require_finite(self, largest: float) -> None:
         """Raise Diverged at the update after which a weight is not finite, before it is sampled under or saved."""
-        largest = largest_weight(self.parameters)
         if not math.isfinite(largest):
             raise Diverged(
                 f"diverged at step {self._step}: a weight became {largest:g} (learner.lr is {self.config.lr:g}, "
@@ -533,9 +582,12 @@ class LocalLearner:
         if len(state["parameters"]) != len(self.parameters):
             raise ValueError(f"learner: {len(state['parameters'])} tensors saved, {len(self.parameters)} are trained")
         self.load_weights(state)
-        self.optimizer.load_state_dict(dict(state["optimizer"]))
+        self._load_optimizer(state["optimizer"])
         self.updates = int(state["updates"])
         self.bad_steps, self.skipped_steps = int(state["bad_steps"]), int(state["skipped_steps"])
+
+    def _load_optimizer(self, state: Mapping[str, Any]) -> None:
+        self.optimizer.load_state_dict(dict(state))
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """The weights of a checkpoint alone, perhaps of a learner that needed less: a value head or a model that it
@@ -548,22 +600,28 @@ class LocalLearner:
             self.average.load_state(state["average"])
 
 
-def clip_gradients(parameters: Sequence[nn.Parameter], most: float) -> float:
+def clip_gradients(
+    parameters: Sequence[nn.Parameter], most: float, total_norm: Callable[..., Tensor] | None = None
+) -> float:
     """Scale gradients down to a norm of ``most`` where theirs is larger; returns their norm before.
 
     Finite gradients whose squares overflow float32 (a norm of 1e25, from rewards as large) still get a finite norm.
+
+    Args:
+        total_norm: as ``torch.nn.utils.get_total_norm``, which it is by default, of tensors that are kept elsewhere.
     """
+    total_norm = total_norm or nn.utils.get_total_norm
     gradients = [p.grad for p in parameters if p.grad is not None]
-    norm = nn.utils.get_total_norm(gradients)
+    norm = total_norm(gradients)
     if bool(norm.isfinite()):
         nn.utils.clip_grads_with_norm_(parameters, most, norm)
         return float(norm)
-    largest = float(nn.utils.get_total_norm(gradients, norm_type=math.inf))
+    largest = float(total_norm(gradients, norm_type=math.inf))
     if not math.isfinite(largest):
         return largest
     for gradient in gradients:
         gradient.div_(largest)
-    norm = float(nn.utils.get_total_norm(gradients))
+    norm = float(total_norm(gradients))
     for gradient in gradients:
         gradient.mul_(min(largest, most / norm))
     return norm * largest
@@ -574,7 +632,7 @@ def _of_model(model: str, needs: frozenset[str]) -> frozenset[str]:
     return frozenset(name.removeprefix(f"{model}_") for name in needs if name.startswith(f"{model}_"))
 
 
-class _Sums:
+class Sums:
     """What micro-batches leave: metrics, which add up, and each token's coefficient where those are collected."""
 
     def __init__(self, coefficient: Float[Tensor, "R L"] | None = None) -> None:
