@@ -35,6 +35,9 @@ def train(
     name: Annotated[str | None, typer.Option(help="Name of the run's folder; by default the recipe's.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run of that name.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run of that name.")] = False,
+    nproc: Annotated[
+        int, typer.Option(min=1, help="Processes that train together on this machine, with learner.kind=fsdp.")
+    ] = 1,
     json: Json = False,
 ) -> None:
     """Train a model by a recipe.
@@ -46,7 +49,7 @@ def train(
     """
     from lyceum.cli.train import command
 
-    command(recipe, keys or [], name=name, resume=resume, overwrite=overwrite, as_json=json)
+    command(recipe, keys or [], name=name, resume=resume, overwrite=overwrite, nproc=nproc, as_json=json)
 
 
 @app.command("eval")

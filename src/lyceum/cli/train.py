@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,23 +20,35 @@ SMALL_MODELS_LR = 5e-5
 
 
 def command(
-    recipe: str, keys: Sequence[str], *, name: str | None, resume: bool, overwrite: bool, as_json: bool
+    recipe: str,
+    keys: Sequence[str],
+    *,
+    name: str | None,
+    resume: bool,
+    overwrite: bool,
+    nproc: int = 1,
+    as_json: bool,
 ) -> None:
     with printing(as_json) as output:
+        from lyceum.learner.fsdp import process_number, processes
         from lyceum.recipe.schema import load_recipe
         from lyceum.utils.errors import Interrupted
 
         loaded = load_recipe(recipe, [*keys, *([("name", name)] if name is not None else [])])
+        check_processes(loaded, nproc)
+        if process_number() > 0:
+            return follow(loaded)
         output.show(*plan(loaded, resume=resume))
         from lyceum import api  # not before a mistake in a key is answered: it imports what evaluates and compares too
 
         folder = Path(loaded.output) / loaded.name
         try:
-            run = api.train(loaded, resume=resume, overwrite=overwrite, progress=output.progress)
+            with processes(nproc, [sys.executable, "-m", "lyceum", "train", recipe, *keys]):
+                run = api.train(loaded, resume=resume, overwrite=overwrite, progress=output.progress)
         except (Interrupted, KeyboardInterrupt) as stopped:
             undone = getattr(stopped, "__notes__", [])
             how = ("--overwrite" if overwrite else "") if undone else "--resume"
-            again = resume_command(recipe, keys, name, how=how, as_json=as_json)
+            again = resume_command(recipe, keys, name, how=how, nproc=nproc, as_json=as_json)
             lines = [*undone, "to begin again:"] if undone else [saved_in(folder)]
             step = {"step": stopped.step} if isinstance(stopped, Interrupted) else {}
             raise Failure(STOPPED, [*lines, again], path=str(folder), **step, resume=again) from None
@@ -50,10 +63,40 @@ def command(
             raise Failure(NOTHING_LEARNT, [cause, *untold, *same], **document)
 
 
-def resume_command(recipe: str, keys: Sequence[str], name: str | None, *, how: str = "--resume", as_json: bool) -> str:
+def check_processes(recipe: Recipe, nproc: int) -> None:
+    """Refuse several processes, of this machine or of torchrun, where none of the recipe's learners can share work.
+
+    Raises:
+        RecipeError: as above.
+    """
+    from lyceum.learner.fsdp import process_count
+    from lyceum.utils.errors import RecipeError
+
+    if process_count() > 1 and nproc > 1:
+        raise RecipeError(f"--nproc: got {nproc} in one of {process_count()} processes of torchrun; allowed: 1")
+    number = max(nproc, process_count())
+    kinds = sorted({stage.learner.kind for stage in recipe.stages if not stage.learner.in_processes})
+    if number > 1 and len(kinds) == len({stage.learner.kind for stage in recipe.stages}):
+        what = "--nproc" if nproc > 1 else "WORLD_SIZE (of torchrun)"
+        raise RecipeError(f"{what}: got {number}, but learner.kind is {kinds[0]!r}; allowed: 1, or learner.kind=fsdp")
+
+
+def follow(recipe: Recipe) -> None:
+    """Train in one of the other processes, by the orders of the first."""
+    from lyceum.learner.fsdp import serve
+    from lyceum.models.load import load_policy
+
+    # On the CPU: its weights are only what shares are made of.
+    serve(lambda: load_policy(recipe.model.model_copy(update={"device": "cpu"})))
+
+
+def resume_command(
+    recipe: str, keys: Sequence[str], name: str | None, *, how: str = "--resume", nproc: int = 1, as_json: bool
+) -> str:
     """The command that resumes the run that this one began, or with another option restarts it."""
     named = ["--name", name] if name is not None else []
-    options = [*named, *([how] if how else []), *(["--json"] if as_json else [])]
+    several = ["--nproc", str(nproc)] if nproc > 1 else []
+    options = [*named, *([how] if how else []), *several, *(["--json"] if as_json else [])]
     return shlex.join(["lyceum", "train", recipe, *keys, *options])
 
 

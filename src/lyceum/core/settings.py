@@ -201,6 +201,9 @@ class ValueSettings(Component, slot="value"):
 class LearnerSettings(Component, slot="learner"):
     """How weights are updated."""
 
+    in_processes: ClassVar[bool] = False
+    """Whether several processes can train together."""
+
     lr: float = Field(default=1e-6, gt=0)
     """Peak learning rate."""
 
