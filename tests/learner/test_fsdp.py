@@ -1,6 +1,5 @@
 """Two processes with a share of every weight each learn what one process with all of them learns."""
 
-import copy
 import math
 import sys
 from dataclasses import replace
@@ -219,4 +218,4 @@ def test_an_engine_with_processes_of_its_own_is_refused():
 
     with pytest.raises(RecipeError, match=r"engine.kind: got 'vllm'.*learner.kind=local"):
         load_recipe("grpo", ["learner.kind=fsdp", "engine.kind=vllm"])
-    assert copy.deepcopy(load_recipe("grpo", ["learner.kind=fsdp"]))
+    load_recipe("grpo", ["learner.kind=fsdp"])

@@ -18,6 +18,7 @@ from test_local import credited, forest, same_bits
 from lyceum.cli.outcome import main
 from lyceum.learner._processes import ProcessEnded
 from lyceum.learner.fsdp import FsdpConfig, processes
+from lyceum.objective.ppo_clip import PPOClip
 
 
 def started(number, kind="plain"):
@@ -60,9 +61,10 @@ def test_adapters_of_two_processes_go_on_in_three_and_in_one():
 def test_the_end_of_one_process_ends_all_with_a_line():
     with pytest.raises(ProcessEnded, match="process 1 of 2 was ended by SIGKILL"), started(2):  # noqa: PT012
         shared = FsdpConfig(lr=1e-3).build(policy("plain"), total_steps=9, needs=frozenset())
+        assert shared.link.size == 2
         (other,) = others(WORKER.name)
         os.kill(other, signal.SIGKILL)
-        shared.step(forest(), credited(), WITH_ALL.model_copy(update={"value_coefficient": 0.0}).build())
+        shared.step(forest(), credited(), PPOClip().build())
 
 
 def others(command):

@@ -134,6 +134,7 @@ def processes(number: int, command: Sequence[str]) -> Iterator[None]:
     Raises:
         ProcessEnded: one of them ended before the run did.
     """
+    close()  # of a run in this process alone
     try:
         with started(number, command) if number > 1 else nullcontext():
             yield
