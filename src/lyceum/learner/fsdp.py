@@ -37,7 +37,7 @@ from lyceum.learner._link import process_count as process_count
 from lyceum.learner._link import process_number as process_number
 from lyceum.learner._processes import end_with_starter, started
 from lyceum.learner.local import AUTHORS, LocalConfig, LocalLearner, Sums, clip_gradients
-from lyceum.models.frozen import FrozenCopy, FrozenModel, TeacherSettings, freeze
+from lyceum.models.frozen import AverageSettings, FrozenCopy, FrozenModel, TeacherSettings, freeze
 from lyceum.models.policy import Policy
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
@@ -62,10 +62,26 @@ class FsdpConfig(LocalConfig):
                 "engine.kind: got 'vllm', which sets up torch.distributed for itself in this process, as learner.kind "
                 "'fsdp' does; allowed: embedded, or learner.kind=local"
             )
+        if stage.average is not None:
+            lines.append(
+                "average: got one, which learner.kind 'fsdp' does not keep; allowed: none, or learner.kind=local"
+            )
+        lines += [
+            f"reward.kind: got {part.kind!r}, which scores under models of the stage, of which learner.kind 'fsdp' has a "
+            "share in each process; allowed: another reward, or learner.kind=local"
+            for part in stage.reward
+            if part.of_models
+        ]
         return lines
 
     def build(
-        self, policy: Policy, *, total_steps: int, needs: frozenset[str], teacher: TeacherSettings | None = None
+        self,
+        policy: Policy,
+        *,
+        total_steps: int,
+        needs: frozenset[str],
+        teacher: TeacherSettings | None = None,
+        average: AverageSettings | None = None,
     ) -> FsdpLearner:
         to_all = link()
         number = next(_numbers)
@@ -416,7 +432,12 @@ class FsdpLearner(LocalLearner):
         """The state, every tensor whole, as ``local`` has it; kept by the first process alone."""
         state = self.optimizer.state_dict()
         reference = self.frozen["reference"].state() if "reference" in self.frozen else None
-        gathered = {"parameters": [p.detach() for p in self.parameters], "optimizer": state, "reference": reference}
+        gathered = {
+            "parameters": [p.detach() for p in self.parameters],
+            "optimizer": state,
+            "reference": reference,
+            "average": None,
+        }
         return self._kept(gathered)
 
     def _kept(self, state: Any) -> Any:
