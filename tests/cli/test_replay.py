@@ -170,7 +170,7 @@ def test_the_steps_that_can_be_replayed_are_named(runs, capsys):
     assert "whose trees the run did not write (trees_every); allowed: 1, 3, 4" in refused(
         capsys, runs / "grpo", "--step", 9
     )
-    assert "step: got 3, the first of stage 2" in refused(capsys, runs / "stages", "--step", 3)
+    assert "the run has no checkpoint of step 2" in refused(capsys, runs / "stages", "--step", 3)
     assert "is not a run's folder" in refused(capsys, runs, "--step", 1)
 
 

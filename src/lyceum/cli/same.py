@@ -62,13 +62,17 @@ def of_runs(name: str, a: Path, b: Path) -> dict[str, Any]:
     """Two runs' first difference, and differences of their recipes and versions."""
     from lyceum.run.digests import first_difference, read_digests
     from lyceum.run.folder import differences
-    from lyceum.run.reader import read_recipe, read_summary
+    from lyceum.run.reader import read_recipe, read_run_folder, read_summary
 
     digests = read_digests(a)
     found = first_difference(digests, read_digests(b))
     versions = [read_summary(run).get("versions") or {} for run in (a, b)]
     made_with = differences(read_recipe(a), read_recipe(b)) | differences(*versions)
-    differs = None if found is None else {"step": found.step, "part": found.part, "values": dict(found.values)}
+    differs = None
+    if found is not None:
+        stages = {line["step"]: line.get("stage") for line in read_run_folder(a).metrics}
+        stage = stages.get(found.step) if len(set(stages.values())) > 1 else None
+        differs = {"step": found.step, "stage": stage, "part": found.part, "values": dict(found.values)}
     return {"run": name, "steps": len(digests), "differs": differs, "made_with": made_with}
 
 
@@ -123,7 +127,7 @@ def _of_ended(name: str, ended: Sequence[str | None], runs: Sequence[Path]) -> d
     if ended == [None, None]:
         return of_runs(name, *runs)
     values = None if ended[0] == ended[1] else {"ended": tuple(ended)}
-    differs = None if values is None else {"step": 0, "part": "start", "values": values}
+    differs = None if values is None else {"step": 0, "stage": None, "part": "start", "values": values}
     return {"run": name, "steps": 0, "differs": differs, "made_with": {}, "ended": ended[0]}
 
 
@@ -135,7 +139,8 @@ def lines_of(found: Sequence[dict[str, Any]]) -> list[str]:
         if differs is None:
             lines.append(f"{each['run']}: " + (each.get("ended") or f"{each['steps']} steps the same"))
             continue
-        lines.append(f"{each['run']}: first differs at step {differs['step']} in {differs['part']}")
+        stage = f" ({differs['stage']})" if differs["stage"] else ""
+        lines.append(f"{each['run']}: first differs at step {differs['step']}{stage} in {differs['part']}")
         for title, what in (("", differs["values"]), ("  made with", each["made_with"])):
             lines += [title] if title and what else []
             shown = list(what.items())[:SHOWN]

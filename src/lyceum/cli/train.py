@@ -159,7 +159,8 @@ def scale_note(recipe: Recipe) -> str:
 def stage_line(stage: StageSettings) -> str:
     of = stage.composition()
     parts = stage.in_words()
-    parts[0] = f"{stage.kind}: {parts[0]}"
+    named = stage.kind if stage.name in ("", stage.kind) else f"{stage.name} ({stage.kind})"
+    parts[0] = f"{named}: {parts[0]}"
     if of.rollout is not None:
         size = of.rollout.size
         parts[0] += " x ? samples" if size is None or size.number is None else f" x {size.number} {size.setting}"

@@ -124,7 +124,8 @@ def refuse_what_a_comparison_decides(shared: Overrides, own: Mapping[str, Overri
         for override in overrides:
             key, value = read_override(override)
             where = f"{label}:{key}" if label else key
-            instead = decided.get(key.rpartition(".")[2] if key.startswith("stages.") else key)
+            of_stage = key.rpartition(".")[2] if key.startswith("stages.") else key
+            instead = decided.get("max_tokens" if of_stage == "max_tokens" else key)
             if instead is not None:
                 lines.append(f"{where}: got {value!r} as a recipe's key; allowed: {instead}")
             elif label and key.partition(".")[0] == "evaluate":

@@ -6,18 +6,22 @@ default here may be left as it is; every component must define ``build``.
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from lyceum.core.component import Component
 from lyceum.core.types import EngineOffer, Sampling
 from lyceum.utils.errors import RecipeError
+from lyceum.utils.terminal import quoted
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from lyceum.core.tree import Tree
     from lyceum.core.types import (
         Credit,
@@ -194,6 +198,14 @@ class ValueSettings(Component, slot="value"):
         """Whether it is untrained so far, so that only a stage that trains it can use it."""
         return False
 
+    def handed_on(self, left_by: Callable[[str], Path]) -> Self:
+        """The same settings with what an earlier stage left in the place of its name.
+
+        Args:
+            left_by: the value model's folder of a stage, by its name.
+        """
+        return self
+
     @abstractmethod
     def build(self, policy: Policy, *, seed: int) -> ValueModel: ...
 
@@ -285,11 +297,13 @@ class Composition:
         steps: number of steps of the stage.
         max_tokens: maximum tokens that the stage may sample; None for no limit.
         max_tokens_per_task: maximum tokens sampled per task and step; None for no limit.
+        before: the run's stages before this one, by name: whether each leaves a value model.
     """
 
     steps: int | None = None
     max_tokens: int | None = None
     max_tokens_per_task: int | None = None
+    before: Mapping[str, bool] = field(default_factory=dict)
     curriculum: CurriculumSettings | None = None
     guidance: tuple[GuidanceSettings, ...] = ()
     rollout: RolloutSettings | None = None
@@ -323,10 +337,26 @@ class Composition:
 class StageSettings(Component, slot="stages"):
     """A loop that trains the policy."""
 
+    name: str = Field(default="", max_length=60)
+    """Name of the stage, by which later stages, overrides (``stages.NAME.steps=5``), metrics and folders call it; by
+    default its kind, with ``-2`` for the second one of a kind."""
+
     if TYPE_CHECKING:  # each stage has its own defaults and docstrings for these
         steps: int = 1
         learner: LearnerSettings
         engine: EngineSettings
+
+    @field_validator("name")
+    @classmethod
+    def _can_be_a_key_and_a_folder(cls, value: str) -> str:
+        if value and not re.fullmatch(r"[^\W\d][\w+-]*", value):
+            raise ValueError(f"got {quoted(value)}; allowed: letters, digits, '_', '+' and '-', a letter first")
+        return value
+
+    @property
+    def leaves_value(self) -> bool:
+        """Whether it trains a value model, which it leaves for later stages."""
+        return False
 
     def composition(self, reward: tuple[RewardSettings, ...] = ()) -> Composition:
         """The stage's components and limits: those of its fields that ``Composition`` has too.

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -123,7 +125,9 @@ class Recipe(Settings):
     stages: tuple[Annotated[StageSettings, slot("stages", USUAL_STAGE)], ...] = ()
     """Stages, in order; each continues training the model of the stage before."""
     checkpoint_every: int = Field(default=20, ge=0)
-    """Steps between checkpoints; 0 writes one only when interrupted."""
+    """Steps between checkpoints, of which each stage also begins with one; 0 writes one only when interrupted."""
+    keep_stages: bool = True
+    """Keep the model that each stage but the last leaves, in ``stages/NAME/model``; the last one's is ``model``."""
     rollouts_every: int = Field(default=10, ge=1)
     """Steps between steps whose trajectories are written."""
     trees_every: int = Field(default=0, ge=0)
@@ -161,6 +165,14 @@ class Recipe(Settings):
             raise ValueError(f"got {quoted(value)}; allowed: at most {LONGEST_NAME} bytes")
         return value
 
+    @field_validator("stages")
+    @classmethod
+    def _every_stage_has_a_name(cls, value: tuple[StageSettings, ...]) -> tuple[StageSettings, ...]:
+        names = stage_names([(stage.kind, stage.name) for stage in value])
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"got the name {quoted(twice)} twice; allowed: each name once")
+        return tuple(stage.model_copy(update={"name": name}) for stage, name in zip(value, names, strict=True))
+
     @field_validator("track")
     @classmethod
     def _trackers_are_installed(cls, value: tuple[Tracker, ...]) -> tuple[Tracker, ...]:
@@ -187,6 +199,17 @@ class Recipe(Settings):
     def resolved(self) -> dict[str, Any]:
         """Every default written out, as plain values."""
         return self.model_dump(mode="json")
+
+
+def stage_names(stages: Sequence[tuple[str, str]]) -> list[str]:
+    """Names of stages given as (kind, name): where the name is empty the kind, ``KIND-2`` if that is taken, ..."""
+    taken = {name for _, name in stages if name}
+    names: list[str] = []
+    for kind, given in stages:
+        free = (name for name in chain([kind], (f"{kind}-{n}" for n in count(2))) if name not in taken)
+        names.append(given or next(free))
+        taken.add(names[-1])
+    return names
 
 
 def load_recipe(name: str, overrides: Overrides = ()) -> Recipe:
@@ -224,9 +247,11 @@ def parse(raw: Mapping[str, Any]) -> Recipe:
     except ValidationError as error:
         raise RecipeError(explain(error, Recipe)) from None
     lines = [] if recipe.stages else ["stages: got none; allowed: at least one, for example kind 'online'"]
+    before: dict[str, bool] = {}
     for place, stage in enumerate(recipe.stages):
         where = f"stages.{place}." if len(recipe.stages) > 1 else ""
-        composition = stage.composition(recipe.reward)
+        composition = replace(stage.composition(recipe.reward), before=before)
+        before = before | {stage.name: stage.leaves_value}
         lines += [where + line for line in stage.check(composition)]
         lines += [line for part in composition.reward for line in part.check(composition)]
     lines += [
@@ -289,12 +314,11 @@ def _place(raw: dict[str, Any], key: str, value: Any) -> None:
     if first in Recipe.model_fields:
         if first == "reward" and rest:
             raw["reward"] = _reward_with_keys(raw.get("reward") or "task", one_of_many=rest[0].isdigit())
+        if first == "stages" and rest:
+            rest[0] = _numbered(_stages(raw), rest[0])
         _set(raw, [first, *rest], value)
         return
-    stages = raw.get("stages") or []
-    if not isinstance(stages, list):
-        raise RecipeError(f"stages: got {quoted(stages)}; allowed: a list, such as [{{kind: online}}]")
-    stages = raw["stages"] = [{"kind": stage} if isinstance(stage, str) else stage for stage in stages]
+    stages = _stages(raw)
     known = {name: stage for stage in stages for name in _stage_keys(stage)}
     if first not in known:
         allowed = sorted({*Recipe.model_fields, *known})
@@ -302,6 +326,30 @@ def _place(raw: dict[str, Any], key: str, value: Any) -> None:
     for stage in stages:
         if first in _stage_keys(stage):
             _set(stage, [first, *rest], value)
+
+
+def _stages(raw: dict[str, Any]) -> list[Any]:
+    """The stages as a list in which keys can be set."""
+    stages = raw.get("stages") or []
+    if not isinstance(stages, list):
+        raise RecipeError(f"stages: got {quoted(stages)}; allowed: a list, such as [{{kind: online}}]")
+    raw["stages"] = [{"kind": stage} if isinstance(stage, str) else stage for stage in stages]
+    return raw["stages"]
+
+
+def _numbered(stages: Sequence[Any], place: str) -> str:
+    """The number of a stage that is given by its name or its number."""
+    if not stages or place.isdigit():
+        return place
+    mappings = [stage if isinstance(stage, dict) else {} for stage in stages]
+    given = [(str(stage.get("kind", USUAL_STAGE)), str(stage.get("name") or "")) for stage in mappings]
+    names = stage_names(given)
+    if place not in names:
+        raise RecipeError(
+            f"stages.{place}: got {quoted(place)}{nearest(place, names)}; allowed: a stage by its number (0 to "
+            f"{len(names) - 1}) or its name ({', '.join(map(quoted, names))}), such as stages.0.steps"
+        )
+    return str(names.index(place))
 
 
 def _stage_keys(stage: Any) -> set[str]:

@@ -3,7 +3,8 @@
 ::
 
     runs/NAME/recipe.yaml  summary.json  metrics.jsonl  examples.json  report.html
-              rollouts/  checkpoints/  model/  value/  tensorboard/  digests/  trees/
+              rollouts/  checkpoints/  model/  value/  stages/NAME/model/  stages/NAME/value/
+              tensorboard/  digests/  trees/
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class Run:
         self.path = path
         self.checkpoints = path / "checkpoints"
         self.model = path / "model"
-        self.value = path / "value"
+        self.stages = path / "stages"
         self.report = path / "report.html"
         self.resumed = resumed
         self.complete = complete

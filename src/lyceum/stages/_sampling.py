@@ -37,7 +37,10 @@ class Sampler:
         self.curriculum: Curriculum = settings.curriculum.build(session.source, seed=seed, policy=policy)
         self.guidance: list[Guidance] = [guide.build(session.source, seed=seed) for guide in settings.guidance]
         self.rollout = reduce(lambda rollout, guide: guide(rollout), self.guidance, settings.rollout.build())
-        self.value: ValueModel | None = None if settings.value is None else settings.value.build(policy, seed=seed)
+        self.value: ValueModel | None = None
+        if settings.value is not None:
+            value = settings.value.handed_on(lambda stage: session.folder(stage) / "value")
+            self.value = value.build(policy, seed=seed)
         with allow_code():  # the user allowed the recipe's code when it was loaded
             self.grader = combine(session.reward if settings.reward is None else settings.reward, session.source)
         self.runtime = InProcess(

@@ -94,6 +94,10 @@ class SearchAndDistil(StageSettings):
             raise ValueError(f"steps: got {self.steps} with rounds {self.rounds}; allowed: at least one step a round")
         return self
 
+    @property
+    def leaves_value(self) -> bool:
+        return self.value is not None and self.targets is not None and self.value.trainable
+
     def in_words(self) -> list[str]:
         distilled = f"{self.steps} steps of {self.traces_per_step} traces" if self.traces else "no fine-tuning"
         return [f"{self.rounds} rounds of {self.tasks_per_round} tasks", distilled]
@@ -107,8 +111,7 @@ class SearchAndDistil(StageSettings):
                 f"rollout.kind: got '{self.rollout.kind}', whose turns an environment answers, but traces are of one "
                 "turn; allowed: a search"
             )
-        trained = self.value is not None and self.targets is not None and self.value.trainable
-        if self.traces is None and not trained:
+        if self.traces is None and not self.leaves_value:
             lines.append(
                 "traces: got null, and there is no value model to train either; allowed: a kind of traces, or "
                 "value.kind 'model' with targets"
@@ -164,7 +167,8 @@ class SearchAndDistilRun:
             self.session.pause(self.step, self.steps, self.state_dict)
         self.learner.require_learnt()
         if self.settings.value is not None and self.settings.value.trainable:
-            cast(TrainableValue, self.sampler.value).save(self.session.run.value)
+            folder = self.session.folder(self.settings.name)
+            cast(TrainableValue, self.sampler.value).save(folder / "value")
 
     async def search(self) -> None:
         """Grow a round's trees, make traces of them, and fit the value model to them."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from lyceum.core.forest import Forest, build_forest
@@ -40,6 +41,8 @@ class Session:
     """Whether the run leaves digests of its steps."""
     trees_every: int = 0
     """Steps between steps whose trees are written whole; 0 writes none."""
+    names: Sequence[str] = ("",)
+    """Names of the run's stages."""
     stage: int = 0
     """Index of the running stage."""
     first_step: int = 0
@@ -54,6 +57,10 @@ class Session:
     def stage_seed(self) -> int:
         """Random seed of the running stage."""
         return self.seed + 7919 * self.stage
+
+    def folder(self, stage: str) -> Path:
+        """Where a stage leaves its models, ``model/`` and ``value/``: the last one in the run's own folder."""
+        return self.run.path if stage == self.names[-1] else self.run.stages / stage
 
     def build_engine(self, settings: EngineSettings) -> Engine:
         """An engine that serves the weights with which the running stage began."""
@@ -178,7 +185,7 @@ class Session:
         metrics["skipped_steps"] = of.learner.skipped_steps
         if self.evaluator and self.due(of.step, self.evaluator.every, of.steps):
             await self.evaluate(of.engine, metrics)
-        self.run.record(step, {"stage": of.settings.kind, **metrics})
+        self.run.record(step, {"stage": of.settings.name, **metrics})
         if expected_steps is not None:
             self.progress.total = self.first_step + expected_steps
         self.progress.step(step, metrics)
@@ -218,5 +225,5 @@ class Session:
 
     def save(self, done: int, state: Callable[[], dict[str, Any]]) -> None:
         """Write a checkpoint after ``done`` of the stage's steps."""
-        of_run = {"stage": self.stage, "first_step": self.first_step, "counts": self.counts.state_dict()}
+        of_run = {"stage": self.names[self.stage], "first_step": self.first_step, "counts": self.counts.state_dict()}
         self.run.checkpoint(self.first_step + done, of_run | {"of_stage": state()})

@@ -49,8 +49,6 @@ def _why_not(of: Heading, saved: Mapping[int, Path], recipe: Recipe) -> str | No
         return "which fine-tuned on what its search found, without credit"
     if of.step == 1:
         return None  # from the initial model
-    if of.step - 1 == of.first_step:
-        return f"the first of stage {of.stage + 1}, whose initial weights no checkpoint of that stage holds"
     if of.step - 1 not in saved:
         return f"but the run has no checkpoint of step {of.step - 1}, whose weights it began with (checkpoint_every)"
     return None

@@ -26,7 +26,8 @@ from lyceum.utils.progress import Progress
 
 MAY_DIFFER = (
     *("title", "paper", "summary", "name", "label", "output"),
-    *("checkpoint_every", "rollouts_every", "trees_every", "digests", "track*", "trust_code", "model.device"),
+    *("checkpoint_every", "rollouts_every", "trees_every", "digests", "keep_stages"),
+    *("track*", "trust_code", "model.device"),
 )
 """Keys in which a resumed run's recipe may differ from the original: none of them changes a result."""
 
@@ -146,6 +147,7 @@ async def _train(
             recipe.checkpoint_every,
             digests=recipe.digests,
             trees_every=recipe.trees_every,
+            names=[stage.name for stage in recipe.stages],
         )
         if "recipe" not in run.summary():
             await _evaluate_before(recipe, session)
@@ -161,22 +163,31 @@ async def _train(
 async def _stages(recipe: Recipe, session: Session, state: dict[str, Any] | None) -> StageRun:
     """Each stage in order, from where a checkpoint's state left off; returns the last one."""
     if state is not None:
-        session.stage = state["stage"]
+        session.stage = session.names.index(state["stage"])
         session.first_step = state["first_step"]
         session.counts.load_state_dict(state["counts"])
     while True:
-        stage = recipe.stages[session.stage].build(session)
+        settings = recipe.stages[session.stage]
+        session.progress.stage = settings.name if len(recipe.stages) > 1 else ""
+        stage = settings.build(session)
         if state is not None:
             stage.load_state_dict(state["of_stage"])
             state = None
             # An engine with a copy of the weights has those from before the checkpoint was read.
             await stage.engine.load(session.policy.module, stage.engine.version)
+        elif session.stage and (session.checkpoint_every or session.run.resumed):
+            # What the stages before have left is not computed again, and this one's first step can be replayed.
+            session.save(0, stage.state_dict)
         await stage.run()
         session.first_step += stage.step
         # A stage may end before its steps are done.
         session.progress.total = session.first_step + sum(later.steps for later in recipe.stages[session.stage + 1 :])
         if session.stage + 1 == len(recipe.stages):
+            session.progress.stage = ""
             return stage
+        if recipe.keep_stages:
+            with session.run.timed("save"):
+                save_policy(session.policy, session.folder(settings.name) / "model")
         session.stage += 1
 
 

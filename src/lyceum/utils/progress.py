@@ -79,6 +79,8 @@ class Progress:
         self.total = total
         self.title = title
         self.unit = unit
+        self.stage = ""
+        """Shown before the phase."""
         self.stopping = False
         """Show that the loop will end after this step."""
         self._done = self._first = done
@@ -195,7 +197,8 @@ class Progress:
 
     def _now(self) -> str:
         share = "" if self._share is None else f" {self._share[0]}/{self._share[1]}"
-        return f"{self._phase}{share}{' (stopping after this step)' if self.stopping else ''}"
+        stage = f"{self.stage}: " if self.stage and self._phase and self._phase not in _ENDS else ""
+        return f"{stage}{self._phase}{share}{' (stopping after this step)' if self.stopping else ''}"
 
     def _line(self) -> str:
         parts = (f"{self.title}: {self._count()}", *self._shown(), self._now(), self._left())

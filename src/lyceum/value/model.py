@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 
 from jaxtyping import Float
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from lyceum.core.component import BatchTokens, PathText, require_keys
 from lyceum.core.settings import Composition, ValueSettings
@@ -19,10 +19,11 @@ from lyceum.models.load import local_path, save_module
 from lyceum.models.packed_paths import packed
 from lyceum.models.policy import Policy, redirect_attention
 from lyceum.models.weights import Checkpoint, check_finite, check_folder, largest_weight, read_object
-from lyceum.utils.errors import Diverged, RecipeError
+from lyceum.utils.errors import Diverged, RecipeError, nearest
 from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
 from lyceum.utils.library_messages import told_once
 from lyceum.utils.seeds import counter_seed
+from lyceum.utils.terminal import quoted
 from lyceum.value.targets import explained_variance
 
 Over = Literal["end", "last", "min", "product"]
@@ -42,6 +43,8 @@ class PathModel(ValueSettings):
     path: PathText | None = None
     """Folder or hub name of a ``*ForTokenClassification`` model with one label, or two (incorrect, correct), and the
     policy's own vocabulary; null copies the policy's body, under a new head that predicts 0.5 for every path."""
+    from_stage: str | None = None
+    """Name of an earlier stage of the run, whose value model is taken over instead of one from ``path``."""
     allow_unused_weights: tuple[str, ...] = ()
     """Names of weights in its files that the token classifier may leave unused; ``*`` is a wildcard."""
     over: Over = "end"
@@ -62,8 +65,18 @@ class PathModel(ValueSettings):
     micro_batch_tokens: BatchTokens = 8192
     """Unique tokens per forward pass; affects memory, but neither values nor gradients."""
 
+    @model_validator(mode="after")
+    def _of_one_origin(self) -> PathModel:
+        if self.path is not None and self.from_stage is not None:
+            raise ValueError(
+                f"from_stage: got {quoted(self.from_stage)} with path {quoted(self.path)}; allowed: one of them"
+            )
+        return self
+
     def check(self, stage: Composition) -> list[str]:
         lines = [] if self.path is None else wrong_folder(self.path, self.allow_unused_weights)
+        if self.from_stage is not None:
+            lines += not_handed_on(self.from_stage, stage.before)
         if self.separator and self.over == "end":
             lines.append(
                 f"value.separator: got {self.separator!r} with value.over 'end', which reads the last token alone; "
@@ -73,7 +86,12 @@ class PathModel(ValueSettings):
 
     @property
     def untrained(self) -> bool:
-        return self.path is None
+        return self.path is None and self.from_stage is None
+
+    def handed_on(self, left_by: Callable[[str], Path]) -> PathModel:
+        if self.from_stage is None:
+            return self
+        return self.model_copy(update={"path": str(left_by(self.from_stage)), "from_stage": None})
 
     def build(self, policy: Policy, *, seed: int) -> PathValues:
         return PathValues(self, policy, seed=seed)
@@ -300,6 +318,20 @@ def loaded(path: str, policy: Policy, may_leave: tuple[str, ...] = ()) -> transf
             "trained with the policy's vocabulary, such as the value/ that a run of this policy left"
         )
     return cast(Any, model).to(policy.device).eval()
+
+
+def not_handed_on(name: str, before: Mapping[str, bool]) -> list[str]:
+    """Why no stage of that name hands a value model on; none where one does.
+
+    Args:
+        before: the stages that end before, by name: whether each leaves a value model.
+    """
+    if before.get(name):
+        return []
+    able = [stage for stage, leaves in before.items() if leaves]
+    why = "a stage that trains no value model" if name in before else "which is no stage before this one"
+    known = ", ".join(able) or "null, as no stage before this one trains a value model"
+    return [f"value.from_stage: got {quoted(name)}{nearest(name, able)}, {why}; allowed: {known}"]
 
 
 def wrong_folder(path: str, may_leave: tuple[str, ...] = ()) -> list[str]:
