@@ -20,8 +20,8 @@ EVERYTHING = {
 }
 
 
-COUPLED = ("dpo", "pacs")
-"""Losses of several rows together, which may not be split anyhow: they have tests of their own."""
+COUPLED = ("dpo", "pacs", "direct-advantage")
+"""Losses of several rows or tokens together, which may not be split anyhow: they have tests of their own."""
 
 
 def _cases():

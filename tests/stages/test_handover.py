@@ -38,14 +38,7 @@ CRITIC = {
     "steps": 2,
     "rounds": 2,
     "tasks_per_round": 4,
-    "rollout": {
-        "kind": "value-mcts",
-        "iterations": 3,
-        "width": 2,
-        "forward_steps": 1,
-        "step": STEPS,
-        "sampling": SHORT,
-    },
+    "rollout": {"kind": "next-steps", "trajectories": 1, "others": "finish", "step": STEPS, "sampling": SHORT},
     "value": {"kind": "model", "lr": 1e-2, "batch": 8},
     "targets": "mean-outcome",
     "traces": None,
@@ -55,9 +48,10 @@ ACTOR = {
     "name": "actor",
     "steps": 3,
     "tasks_per_step": 3,
-    "rollout": {"kind": "beam", "beams": 2, "width": 2, "step": STEPS, "sampling": SHORT},
+    "rollout": {"kind": "next-steps", "trajectories": 2, "width": 2, "step": STEPS, "sampling": SHORT},
     "value": {"kind": "model", "from_stage": "critic"},
-    "credit": "reinforce",
+    "credit": "value-gain",
+    "objective": "direct-advantage",
     "learner": {"lr": 1e-2},
 }
 RUN = {
@@ -135,9 +129,10 @@ def test_killed_after_the_boundary_it_resumes_in_the_second_stage(whole, tmp_pat
     def killed(*_):
         raise Killed
 
-    with monkeypatch.context() as patch, pytest.raises(Killed):
+    with monkeypatch.context() as patch:
         patch.setattr("lyceum.stages.online.OnlineRun.collect", killed)
-        train(recipe(tmp_path))
+        with pytest.raises(Killed):
+            train(recipe(tmp_path))
     assert [path.name for path in checkpoint.found(tmp_path / "run/checkpoints")] == ["step-000002", "step-000001"]
     with monkeypatch.context() as patch:
         patch.setattr("lyceum.stages.search_and_distil.SearchAndDistilRun.search", killed)  # nothing of it is repeated

@@ -102,6 +102,11 @@ class RolloutSettings(Component, slot="rollout"):
         """What guides its search: the verifier, the value model, or both."""
         return ()
 
+    @property
+    def values_states(self) -> bool:
+        """Whether each state of its trajectories, the prompt included, has the value model's value (``Node.value``)."""
+        return False
+
     def sized(self, n: int) -> Self:
         """The same rollout for about ``n`` finished trajectories.
 
