@@ -137,6 +137,22 @@ _TURNS: dict[str, Any] = _GRPO | {
         "sampling": {"max_completion_tokens": 40},
     }
 }
+_CRITIC: dict[str, Any] = {
+    "kind": "search-and-distil",
+    "name": "critic",
+    "steps": 2,
+    "rounds": 2,
+    "tasks_per_round": 3,
+    "rollout": {"kind": "segments", "samples": 3, "segment_tokens": 2, "sampling": _SHORT},
+    "value": {"kind": "model", "lr": 1e-3},
+    "targets": "mean-outcome",
+    "traces": None,
+}
+_ACTOR: dict[str, Any] = _GRPO | {
+    "steps": 3,
+    "rollout": {"kind": "beam", "beams": 2, "width": 2, "step": {"tokens": 2}, "sampling": _SHORT},
+    "value": {"kind": "model", "from_stage": "critic"},
+}
 SCENARIOS: dict[str, dict[str, Any]] = {
     "grpo": _RUN | {"stages": [_GRPO]},
     "curriculum": _RUN | {"stages": [_GRPO | {"steps": 4, "curriculum": _CURRICULUM}]},
@@ -145,6 +161,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "ppo": _RUN | {"stages": [_PPO], "checkpoint_every": 2},
     "turns": _RUN | {"stages": [_TURNS | {"steps": 3}], "checkpoint_every": 2},
     "tracked": _RUN | {"stages": [_TRACKED], "tasks": {"kind": "chain-demonstrations", "size": 4}},
+    "handed-on": _RUN | {"stages": [_CRITIC, _ACTOR]},
     "sft": _RUN | {"stages": [_SFT]},
     "sft-then-grpo": _RUN
     | {

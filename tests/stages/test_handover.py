@@ -194,3 +194,14 @@ def test_keys_by_a_stages_name():
     assert (rest.stages[0].steps, rest.stages[1].model_dump()["rounds"]) == (7, 1)
     with pytest.raises(RecipeError, match=r"stages.onlin: got 'onlin' \(did you mean 'online'\?\); allowed: a stage"):
         load_recipe("rest-rl", ["stages.onlin.steps=7"])
+
+
+def test_a_round_that_changes_no_weights_leaves_nothing_in_the_engine_that_a_resumed_run_lacks(tmp_path):
+    segments = {"kind": "segments", "samples": 3, "segment_tokens": 2, "sampling": {"max_completion_tokens": 5}}
+    stage = CRITIC | {"tasks_per_round": 3, "rollout": segments}
+    same = {"stages": [stage], "tasks": "chain-demonstrations"}
+    whole = train(recipe(tmp_path, "whole", **same))
+    with pytest.raises(Interrupted):
+        train(recipe(tmp_path, "stopped", **same), interrupted=iter([True]).__next__)
+    # Tokens computed among them: prefixes of the first round that were still cached would not be.
+    assert lines_of(train(recipe(tmp_path, "stopped", **same), resume=True)) == lines_of(whole)

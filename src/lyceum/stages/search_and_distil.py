@@ -163,6 +163,8 @@ class SearchAndDistilRun:
                 await self.distil()
             else:
                 self.step = self.end_of(self.round)
+                # The same weights, but what the engine has cached of this round a resumed run would not have.
+                await self.engine.load(self.learner.weights(), version=self.session.first_step + self.step)
                 await self.record({})
             self.session.pause(self.step, self.steps, self.state_dict)
         self.learner.require_learnt()
