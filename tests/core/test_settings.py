@@ -82,4 +82,4 @@ def test_a_stage_says_what_it_is_made_of():
     recipes = load_recipe("grpo").reward
     assert stage.composition(recipes).reward == stage.reward
     assert stage.model_copy(update={"reward": None}).composition(recipes).reward == recipes
-    assert stage.composition().samples is None, "a search has no fixed number"
+    assert stage.composition().trajectories == 8

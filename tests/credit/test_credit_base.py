@@ -10,6 +10,7 @@ from lyceum.credit.base import kl_cost, last_token, row_reward, token_reward, wh
 from lyceum.objective.kl import KLPenalty
 from lyceum.rollout.flat import Flat
 from lyceum.rollout.mcts import MCTS
+from lyceum.rollout.value_mcts import ValueMCTS
 
 CREDITS = sorted(kinds("credit"))
 NEEDED = {kind: {"steps": "tokens", "step_tokens": 1} for kind in ("gigpo", "salt")}
@@ -81,12 +82,11 @@ def test_one_sample_a_task_is_refused_where_rows_are_compared(kind, settings, co
     check = credit.check
     one, two = (Composition(rollout=Flat(samples=n)) for n in (1, 2))
     assert check(two) == []
-    assert check(Composition(rollout=MCTS(trajectories=1))) == []  # a rollout without a fixed number of samples
-    line = (
-        f"rollout.samples: got 1, but credit.kind '{kind}' compares the samples of a task; "
-        "allowed: 2 or more, or credit.kind 'reinforce'"
-    )
-    assert check(one) == ([line] if compares else [])
+    assert check(Composition(rollout=ValueMCTS(iterations=1))) == []  # no fixed number of trajectories
+    why = f"credit.kind '{kind}' compares the samples of a task"
+    line = f"got 1, but {why}; allowed: 2 or more, or credit.kind 'reinforce'"
+    assert check(one) == ([f"rollout.samples: {line}"] if compares else [])
+    assert check(Composition(rollout=MCTS(trajectories=1))) == ([f"rollout.trajectories: {line}"] if compares else [])
 
 
 @pytest.fixture

@@ -41,6 +41,15 @@ PREFIXES = {"kind": "good-prefixes", "pool": 2, "step": {"tokens": 3}, "accept":
             },
             "guidance/scaffold/groups/guided",
         ),
+        (
+            {
+                "curriculum": {"kind": "knapsack", "samples": 4, "most": 6},
+                "guidance": [SCAFFOLD, SEARCH],
+                "rollout": MCTS,
+                "credit": "node-value",
+            },
+            "guidance/scaffold/groups/guided",
+        ),
     ],
 )
 def test_hints_and_prefixes_go_with_searches(stage, acted, tmp_path):

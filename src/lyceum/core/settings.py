@@ -333,10 +333,18 @@ class Composition:
         return size.number if size is not None and size.setting != "iterations" else None
 
     @property
-    def samples(self) -> int | None:
-        """The rollout's samples per task; None where it has no fixed number, as in a search."""
+    def trajectories_key(self) -> str:
+        """The key of that number, for error lines."""
         size = None if self.rollout is None else self.rollout.size
-        return size.number if size is not None and size.setting == "samples" else None
+        return "rollout" if size is None else f"rollout.{size.setting}"
+
+    def without_company(self, why: str, *, allowed: str = "2 or more") -> list[str]:
+        """An error line where a task's group has one row, for what compares rows.
+
+        Args:
+            why: who compares them, as a clause.
+        """
+        return [f"{self.trajectories_key}: got 1, but {why}; allowed: {allowed}"] if self.trajectories == 1 else []
 
 
 class StageSettings(Component, slot="stages"):

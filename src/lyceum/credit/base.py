@@ -41,12 +41,8 @@ class CreditWithKL(CreditSettings):
 
 def needs_company(kind: str, stage: Composition) -> list[str]:
     """An error line where the stage's groups have one row, which a credit that compares rows cannot use."""
-    if stage.samples != 1:
-        return []
-    return [
-        f"rollout.samples: got 1, but credit.kind '{kind}' compares the samples of a task; "
-        "allowed: 2 or more, or credit.kind 'reinforce'"
-    ]
+    why = f"credit.kind '{kind}' compares the samples of a task"
+    return stage.without_company(why, allowed="2 or more, or credit.kind 'reinforce'")
 
 
 def by_group(

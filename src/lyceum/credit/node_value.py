@@ -18,6 +18,7 @@ from lyceum.credit.base import (
     group_centred,
     kl_cost,
     lay,
+    needs_company,
     unit_of_group,
 )
 from lyceum.utils.lazy_imports import Tensor, torch
@@ -50,13 +51,7 @@ class NodeValue(CreditWithKL):
     """Added to the standard deviation, without unit."""
 
     def check(self, stage: Composition) -> list[str]:
-        size = None if stage.rollout is None else stage.rollout.size
-        if size is None or size.number != 1 or size.setting == "iterations":
-            return []
-        return [
-            f"rollout.{size.setting}: got 1, but credit.kind '{self.kind}' compares the trajectories of a task; "
-            "allowed: 2 or more, or credit.kind 'reinforce'"
-        ]
+        return needs_company(self.kind, stage)
 
     def build(self) -> Credit:
         return NodeValueCredit(self)

@@ -32,8 +32,8 @@ class Knapsack(CurriculumSettings):
 
     kind: Literal["knapsack"] = "knapsack"
     samples: int = Field(8, ge=2)
-    """Mean rollouts per task: the batch's total is exactly this times its tasks. ``rollout.samples`` must be
-    the same."""
+    """Mean rollouts per task: the batch's total is exactly this times its tasks. ``rollout.samples``, or a search's
+    ``rollout.trajectories``, must be the same."""
     least: int = Field(2, ge=2)
     """Minimum rollouts of a task that is sometimes solved."""
     most: int = Field(128, ge=2)
@@ -69,12 +69,13 @@ class Knapsack(CurriculumSettings):
 
     def check(self, stage: Composition) -> list[str]:
         lines = super().check(stage)
-        if stage.samples == self.samples:
+        if stage.trajectories == self.samples:
             return lines
-        given = "none" if stage.samples is None else stage.samples
+        given = "none" if stage.trajectories is None else stage.trajectories
         return [
             *lines,
-            f"curriculum.samples: got {self.samples}, but rollout.samples is {given}; allowed: the same number in both",
+            f"curriculum.samples: got {self.samples}, but {stage.trajectories_key} is {given}; "
+            "allowed: the same number in both",
         ]
 
     def check_tasks(self, source: TaskSource) -> None:

@@ -81,11 +81,12 @@ class Scaffold(GuidanceSettings):
         return ScaffoldGuide(self, source)
 
     def check(self, stage: Composition) -> list[str]:
-        if stage.samples is None or self.replaced < stage.samples:
+        if stage.trajectories is None or self.replaced < stage.trajectories:
             return []
+        key = stage.trajectories_key
         return [
-            f"guidance.scaffold.replaced: got {self.replaced} with rollout.samples {stage.samples}, which leaves "
-            f"nothing to compare the hinted ones with; allowed: fewer than rollout.samples"
+            f"guidance.scaffold.replaced: got {self.replaced} with {key} {stage.trajectories}, which leaves "
+            f"nothing to compare the hinted ones with; allowed: fewer than {key}"
         ]
 
     def check_tasks(self, source: TaskSource) -> None:

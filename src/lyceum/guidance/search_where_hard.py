@@ -108,7 +108,7 @@ class SolutionCache(TaskGuide):
         return [*restored, *own[len(restored) :]]
 
     def group(self, n: int | None) -> int:
-        return n or Composition(rollout=self.settings.direct).samples or 8
+        return n or Composition(rollout=self.settings.direct).trajectories or 8
 
     def observe(self, trees: Sequence[Tree]) -> None:
         notes = notes_of(trees, SearchNote)

@@ -35,12 +35,8 @@ class DPO(ObjectiveSettings):
         return PreferencePairs(self)
 
     def check(self, stage: Composition) -> list[str]:
-        lines = refuse_value_target(self.kind, stage)
-        if stage.samples == 1:
-            lines.append(
-                "rollout.samples: got 1, but objective.kind 'dpo' pairs the samples of a task; allowed: 2 or more"
-            )
-        return lines
+        company = stage.without_company("objective.kind 'dpo' pairs the samples of a task")
+        return refuse_value_target(self.kind, stage) + company
 
 
 class PreferencePairs(BaseObjective):

@@ -123,7 +123,7 @@ class Online(StageSettings):
     def with_budget(self, tokens: int, *, keep_steps: bool) -> Self:
         steps = self.steps
         if not keep_steps and not self.learner.follows_steps:
-            trajectories = self.tasks_per_step * (self.composition().samples or 1)  # each of a token or more
+            trajectories = self.tasks_per_step * (self.composition().trajectories or 1)  # each of a token or more
             steps = max(steps, math.ceil(tokens / trajectories))
         return self.model_copy(update={"max_tokens": tokens, "steps": steps})
 
