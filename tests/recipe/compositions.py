@@ -100,8 +100,17 @@ def random_recipe(rng: Random) -> dict[str, Any]:
             "epochs": rng.choice((1, 1, 2)),
             "layout": rng.choice(("auto", "tree", "rows")),
             "micro_batch_tokens": rng.choice((64, 4096)),
+            "autocast": rng.choice(("none", "none", "none", "bfloat16")),
+            "gradient_checkpointing": rng.random() < 0.1,
+            "schedule": rng.choice(("constant", "cosine")),
         },
-        "engine": {"kind": "embedded", "max_sequences": rng.choice((3, 64)), "keep_tokens": rng.choice((0, 4096))},
+        "engine": {
+            "kind": "embedded",
+            "max_sequences": rng.choice((1, 3, 64)),
+            "keep_tokens": rng.choice((0, 20, 4096)),
+            "prefill_tokens": rng.choice((16, 4096)),
+            "share_prompt_tokens": rng.choice((1, 48)),
+        },
         "collect": {"keep": rng.choice(("all", "all", "with-gradient")), "max_waves": 2},
     }
     # What one component needs of another is given, as the error line of either would say.
@@ -111,7 +120,7 @@ def random_recipe(rng: Random) -> dict[str, Any]:
         stage["guidance"] = [{"kind": "prefix"}, *stage["guidance"]]
     objective, credit = stage["objective"], stage["credit"]
     if objective["kind"] == "hapo":
-        credit["kind"] = "hapo"
+        credit = stage["credit"] = {"kind": "hapo"}
     settings = kinds("objective")[objective["kind"]].model_fields
     if credit["kind"] == "gae" and "value_coefficient" in settings:
         objective["value_coefficient"] = 0.5
@@ -126,7 +135,18 @@ def random_recipe(rng: Random) -> dict[str, Any]:
         if kind == "token-budget":
             stage["curriculum"] = {"kind": "shrinking-budget", "start_tokens": 8, "least_tokens": 2}
     tasks = "countdown" if parts[-1]["kind"] == "steps" else {"kind": "chain", "levels": [1, 2, 3]}
-    return {"model": "scratch", "tasks": tasks, "reward": parts, "evaluate": {"n": 0}, "track": [], "stages": [stage]}
+    lora = rng.random() < 0.15 and {"rank": 2, "target_modules": ["q_proj", "v_proj"]}
+    return {
+        "model": {"path": "scratch", "lora": lora},
+        "tasks": tasks,
+        "reward": parts,
+        "evaluate": {"n": 0},
+        "track": [],
+        "digests": rng.random() < 0.3,
+        "trees_every": rng.choice((0, 0, 1)),
+        "checkpoint_every": rng.choice((0, 1)),
+        "stages": [stage],
+    }
 
 
 def tried(seed: int, output: Path) -> str:

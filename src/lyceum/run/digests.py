@@ -96,7 +96,8 @@ def digest(value: Any) -> str:
     if isinstance(value, Tensor):
         plain = value.detach().cpu().contiguous()
         hashed.update(f"{plain.dtype} {tuple(plain.shape)}".encode())
-        hashed.update(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
+        # Not reshaped: an expanded tensor of one number keeps a stride of 0, which cannot be viewed as bytes.
+        hashed.update(plain.as_strided((plain.numel(),), (1,)).view(torch.uint8).numpy().tobytes())
     else:
         hashed.update(to_json(value, other=str).encode())
     return hashed.hexdigest()
