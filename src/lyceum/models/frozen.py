@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 from pydantic import Field, model_validator
 
 from lyceum.core.component import PathText, Settings
-from lyceum.core.types import FrozenName
+from lyceum.core.types import FrozenName, State
 from lyceum.models.load import ModelSettings, check_weights, load_policy, read_tokenizer
 from lyceum.models.policy import Policy
 from lyceum.utils.errors import RecipeError
@@ -61,11 +61,11 @@ class FrozenModel(Protocol):
         """Logits of its hidden states; outside the context too, in a backward pass."""
         ...
 
-    def state(self) -> Any:
+    def state(self) -> State | None:
         """Its weights, where a resumed run cannot make them again; else None."""
         ...
 
-    def load_state(self, state: Any) -> None: ...
+    def load_state(self, state: State) -> None: ...
 
 
 class FrozenCopy:
@@ -81,10 +81,10 @@ class FrozenCopy:
     def head(self, hidden: Tensor) -> Tensor:
         return self.policy.head(hidden)
 
-    def state(self) -> Any:
+    def state(self) -> State | None:
         return self.policy.module.state_dict() if self.saved else None
 
-    def load_state(self, state: Any) -> None:
+    def load_state(self, state: State) -> None:
         if self.saved:
             self.policy.module.load_state_dict(state)
 
@@ -125,11 +125,11 @@ class FrozenAdapters:
     def head(self, hidden: Tensor) -> Tensor:
         return self.policy.head(hidden, self.output)
 
-    def state(self) -> Any:
-        return self.adapters
+    def state(self) -> State | None:
+        return {"adapters": self.adapters}
 
-    def load_state(self, state: Any) -> None:
-        copy_values(state, self.adapters)
+    def load_state(self, state: State) -> None:
+        copy_values(state["adapters"], self.adapters)
         self.changed()
 
     def changed(self) -> None:
