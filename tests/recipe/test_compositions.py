@@ -11,7 +11,7 @@ from compositions import SMALL, tried
 from lyceum.recipe.schema import parse
 from lyceum.training.train import train
 
-CHUNK = 20
+CHUNK = 12
 
 
 @pytest.mark.parametrize("first", range(0, 10 * CHUNK, CHUNK))

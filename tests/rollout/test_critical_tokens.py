@@ -28,7 +28,7 @@ def test_each_sample_is_written_anew_from_before_its_least_likely_token():
     assert context.rounds == [[("", 1)], [("ab", 3)]]
     assert texts(tree.chosen) == ["abcd", "abxy", "abxy", "abxy"]
     assert len(context.graded) == 4, "one group of both rounds, graded as a set"
-    assert tree.metadata["critical_tokens"] == {"first": 1, "places": [2]}
+    assert tree.metadata["critical_tokens"] == {"first": 1, "resampled": 3, "places": [2]}
     # A second round has the whole length again.
     assert context.asked[1][2] == 6
     assert_whole(tree)

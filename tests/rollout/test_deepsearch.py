@@ -17,7 +17,6 @@ SHORT = ["rollout.trajectories=4", "rollout.width=2"]
     "ablation",
     [
         [],
-        ["rollout.selection=uct-from-root", "rollout.negative=random", "guidance.0.cached_tasks=0"],
         ["rollout.step={by: tokens, tokens: 8}", "rollout.distinct=true"],
     ],
 )

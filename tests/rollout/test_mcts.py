@@ -45,7 +45,8 @@ def test_a_search_by_hand():
     assert (tree.root.stats["q"], tree.root.stats["visits"], tree.root.value) == (0.5, 4, None)
     assert [leaf.value for leaf in tree.trajectories] == [-1, -1, 1, 1]
     assert tree.metadata["mcts"] == {
-        "ended": "trajectories", "expansions": 7, "nodes": 14, "ends": 8, "backed_up": 4, "right": 2, "ungraded": 0,
+        "ended": "trajectories", "expansions": 7, "nodes": 14, "ends": 8, "by_uct": 3, "by_frontier": 1,
+        "backed_up": 4, "right": 2, "ungraded": 0,
     }  # fmt: skip
     assert all(context.kept), "the engine is to keep what it has computed at every node"
     json.dumps([node.stats for node in tree.nodes()])
@@ -142,7 +143,8 @@ def test_a_budget_of_nodes_ends_the_search_with_what_it_has():
     context = FakeTreeContext(lambda text: True, length=2)
     tree = search(context, trajectories=4, max_nodes=12)
     assert tree.metadata["mcts"] | {"ends": 0} == {
-        "ended": "nodes", "expansions": 6, "nodes": 12, "ends": 0, "backed_up": 4, "right": 4, "ungraded": 0,
+        "ended": "nodes", "expansions": 6, "nodes": 12, "ends": 0, "by_uct": 3, "by_frontier": 1,
+        "backed_up": 4, "right": 4, "ungraded": 0,
     }  # fmt: skip
 
 

@@ -1,17 +1,13 @@
 """Partial rollouts: what a step does not finish goes on in the next one, under the newer weights."""
 
-import json
-
 from tiny_models import plain_model, policy_like
 
 from lyceum.core.types import Grade, Sampling, Task
 from lyceum.engine.embedded import EmbeddedEngine
-from lyceum.recipe.schema import load_recipe
 from lyceum.rollout.flat import Flat
 from lyceum.run.trees import dump_trees, load_trees
 from lyceum.runtime.in_process import InProcess
 from lyceum.stages.online import Online
-from lyceum.training.train import train
 from lyceum.utils.aio import run_async
 
 POLICY = policy_like(plain_model())
@@ -69,17 +65,3 @@ def test_guides_are_refused():
     assert "rollout.tokens_per_step: got 4 with guidance 'search-where-hard'" in "\n".join(
         stage.check(stage.composition())
     )
-
-
-def test_the_recipe_as_shipped_goes_on_with_what_it_cut(tmp_path):
-    tiny = ["steps=3", "tasks_per_step=4", "evaluate.n=0", f"output={tmp_path}"]
-    path = train(load_recipe("partial-rollouts", tiny))
-    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    assert lines[0]["under_way/trees"] > 0
-    assert all(line["continued/trajectories"] > 0 for line in lines[1:])
-    assert any(line["groups"] for line in lines[1:])
-    sampled = [line["tokens_sampled"] for line in lines]
-    assert sampled == sorted(set(sampled)), "counted in the step that samples them"
-    whole = train(load_recipe("partial-rollouts", [*tiny, "rollout.tokens_per_step=null", "name=whole"]))
-    first = json.loads((whole / "metrics.jsonl").read_text().splitlines()[0])
-    assert first["groups"] == 4 > lines[0]["groups"]

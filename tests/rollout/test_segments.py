@@ -32,7 +32,7 @@ def test_a_tree_doubles_until_it_is_as_wide_as_asked():
     # Below the last segments, of the second round's nodes, nothing can be drawn: there is nothing to keep.
     assert [keep for _, _, _, keep in context.asked] == [True] * 3 + [False] * 4
     assert len(context.graded) == 8
-    assert tree.metadata["segments"] == {"rounds": 3, "fallbacks": 0, "finished": {"stop": 8}}
+    assert tree.metadata["segments"] == {"rounds": 3, "branches": 6, "fallbacks": 0, "finished": {"stop": 8}}
     assert_whole(tree)
 
 

@@ -11,7 +11,7 @@ from lyceum.comparison.run import with_budget
 from lyceum.core.settings import RewardSettings, TracesSettings
 from lyceum.core.types import Grader, TaskSource, Trace
 from lyceum.models.scratch import build_scratch
-from lyceum.recipe.schema import load_recipe, parse
+from lyceum.recipe.schema import parse
 from lyceum.reward.base import each, verdict
 from lyceum.stages.search_and_distil import SearchAndDistilRun
 from lyceum.training.train import train
@@ -246,36 +246,3 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(tmp_path):
         recipe(tmp_path, objective="ppo-clip")
     with pytest.raises(RecipeError, match=r"value.path: no folder \./nowhere"):
         recipe(tmp_path, value={"kind": "model", "path": "./nowhere"})
-
-
-TINY = ["model=scratch", "tasks.levels=[1]", "evaluate.n=0", "reward=test-begins-with-digit"]
-
-
-def test_rest_mcts_runs_as_a_recipe(tmp_path):
-    small = [
-        "rounds=1",
-        "steps=2",
-        "tasks_per_round=6",
-        "rollout.iterations=3",
-        "rollout.sampling.max_completion_tokens=6",
-    ]
-    path = train(load_recipe("rest-mcts", [*TINY, *small, f"output={tmp_path}"]))
-    summary = json.loads((path / "summary.json").read_text())
-    assert summary["finished"]
-    assert summary["learnt"]
-
-
-def test_rest_rl_runs_as_a_recipe(tmp_path):
-    small = [
-        "stages.0.steps=3",
-        "stages.0.curriculum.pool=6",
-        "stages.0.tasks_per_step=6",
-        "stages.1.tasks_per_round=4",
-    ]
-    small += ["rollout.sampling.max_completion_tokens=6", "stages.1.rollout.iterations=3"]
-    path = train(load_recipe("rest-rl", [*TINY, *small, f"output={tmp_path}"]))
-    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    assert [line["stage"] for line in lines] == ["online"] * 3 + ["search-and-distil"] * 2
-    tests, *trained = (line["rows_without_gradient"] for line in lines[:3])
-    assert tests == 1 > min(trained)  # what only tests is not trained on
-    assert (path / "value" / "config.json").is_file()

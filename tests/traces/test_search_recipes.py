@@ -29,21 +29,6 @@ def test_astro_fine_tunes_on_searches_told_as_one_and_then_counts_doubts(tmp_pat
     assert "reward/part/occurrences" in lines[1]
 
 
-def test_the_control_arm_has_the_same_searches_and_no_doubts(tmp_path, monkeypatch):
-    told = distilled(monkeypatch)
-    control = "stages.0.traces={kind: solutions, per_task: 4}"
-    run("astro", tmp_path, *ASTRO, control)
-    assert told
-    assert not any("?" in trace.text for trace in told)
-
-
-def test_bfs_prover_searches_what_its_beam_does_not_solve(tmp_path):
-    lines = run("bfs-prover", tmp_path, "tasks.levels=[7]", "steps=1", "rounds=1", "rollout.max_nodes=24")
-    metrics = {k.removeprefix("guidance/search-where-hard/"): v for k, v in lines[0].items()}
-    assert metrics["searched/tasks"] + metrics["easy/tasks"] == 2
-    assert metrics["traces/found"] <= metrics["searched/tasks"]
-
-
 def test_templates_that_the_model_cannot_write_are_refused_before_anything_is_searched(tmp_path):
     with pytest.raises(RecipeError, match=r"traces\.reflection: got '…'"):
         run("astro", tmp_path, "stages.0.traces.reflection=…")

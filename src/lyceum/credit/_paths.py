@@ -19,14 +19,14 @@ class ForestCredit(BaseCredit):
     """A credit without state that reads more of a forest than its rows' rewards and groups.
 
     Attributes:
-        advantages: (R, L), the curriculum's weight included.
+        credited: its advantages have the curriculum's weight in them.
     """
 
     needs: frozenset[str]
-    advantages: Callable[[Forest], Float[Tensor, "R L"]]
+    credited: Callable[[Forest], Credited]
 
     def __call__(self, forest: Forest) -> Credited:
-        return Credited(self.advantages(forest))
+        return self.credited(forest)
 
 
 @dataclass(frozen=True)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
 from typing import Literal
 
-from jaxtyping import Float
 from pydantic import Field
 
 from lyceum.core import keys
 from lyceum.core.forest import Forest
 from lyceum.core.settings import Composition
-from lyceum.core.types import Credit
+from lyceum.core.types import Credit, Credited
 from lyceum.credit._paths import ForestCredit
 from lyceum.credit._steps import StepwiseCredit
 from lyceum.credit.base import lay, needs_company, row_reward
 from lyceum.credit.group import Scale, group_relative
-from lyceum.utils.lazy_imports import Tensor, torch
+from lyceum.utils.lazy_imports import torch
 from lyceum.utils.numbers import mean as mean_of
 
 
@@ -41,19 +40,22 @@ class Salt(StepwiseCredit):
     """Added to the standard deviation, in the reward's unit."""
 
     def build(self) -> Credit:
-        return ForestCredit(self.needs, self.advantages)
+        return ForestCredit(self.needs, self.credited)
 
     def check(self, stage: Composition) -> list[str]:
         return needs_company(self.kind, stage)
 
-    def advantages(self, forest: Forest) -> Float[Tensor, "R L"]:
+    def credited(self, forest: Forest) -> Credited:
         rows = forest.rows()
         reward = row_reward(forest, rows, self.kl_in_reward)
         of_row = group_relative(reward, forest.group, scale=self.scale, ddof=self.ddof, eps=self.eps)
         spans = self.spans(forest, learns=bool(of_row.any()))
         steps = keys.steps(forest, spans, keys.step_taken(self.history))
         merged = merged_advantages(of_row.tolist(), steps.row.tolist(), steps.key)
-        return lay(steps.lay(torch.tensor(merged, dtype=of_row.dtype), rows), forest, rows)
+        advantage = steps.lay(torch.tensor(merged, dtype=of_row.dtype), rows)
+        rows_of_step = Counter(key for _, key in set(zip(steps.row.tolist(), steps.key, strict=True)))
+        metrics = {"steps": len(steps.key), "steps_shared": sum(rows_of_step[key] > 1 for key in steps.key)}
+        return Credited(lay(advantage, forest, rows), metrics=metrics)
 
 
 def merged_advantages(advantage: Sequence[float], row: Sequence[int], key: Sequence[Hashable]) -> list[float]:

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 
 from lyceum.core.forest import Forest
 from lyceum.core.settings import Composition
-from lyceum.core.types import Credit
+from lyceum.core.types import Credit, Credited
 from lyceum.credit._paths import ForestCredit, lay_on_tokens, passes_of
 from lyceum.credit.base import CreditWithKL, by_group, group_centred, lay, needs_company, row_reward
 from lyceum.utils.lazy_imports import Tensor, torch
@@ -26,12 +26,12 @@ class StepValue(CreditWithKL):
     none: a node is trained once for every leaf below it."""
 
     def build(self) -> Credit:
-        return ForestCredit(self.needs, self.advantages)
+        return ForestCredit(self.needs, self.credited)
 
     def check(self, stage: Composition) -> list[str]:
         return needs_company(self.kind, stage)
 
-    def advantages(self, forest: Forest) -> Float[Tensor, "R L"]:
+    def credited(self, forest: Forest) -> Credited:
         rows, passes = forest.rows(), passes_of(forest)
         against_root, against_parent, leaves = step_advantages(
             row_reward(forest, rows, self.kl_in_reward), forest.group, passes.row, passes.node, passes.depth
@@ -43,7 +43,8 @@ class StepValue(CreditWithKL):
         }[self.against]
         if self.leaves != "none":
             advantage = advantage / (leaves.sqrt() if self.leaves == "sqrt" else leaves)
-        return lay(lay_on_tokens(advantage[passes.of_segment], forest, rows), forest, rows)
+        shared = {"nodes_shared": float(passes.node[(passes.depth > 0) & (leaves > 1)].unique().numel())}
+        return Credited(lay(lay_on_tokens(advantage[passes.of_segment], forest, rows), forest, rows), metrics=shared)
 
 
 def step_advantages(

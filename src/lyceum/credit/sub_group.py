@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from lyceum.core import keys
 from lyceum.core.forest import Forest
 from lyceum.core.settings import Composition
-from lyceum.core.types import Credit
+from lyceum.core.types import Credit, Credited
 from lyceum.credit._paths import ForestCredit
 from lyceum.credit.base import CreditWithKL, by_group, group_centred, lay, needs_company, row_reward, spread, whiten
 from lyceum.utils.lazy_imports import Tensor, torch
@@ -28,12 +28,12 @@ class SubGroup(CreditWithKL):
     """Normalise the advantages of all tokens of the step to mean 0 and standard deviation 1, as REINFORCE++ does."""
 
     def build(self) -> Credit:
-        return ForestCredit(self.needs, self.advantages)
+        return ForestCredit(self.needs, self.credited)
 
     def check(self, stage: Composition) -> list[str]:
         return needs_company(self.kind, stage)
 
-    def advantages(self, forest: Forest) -> Float[Tensor, "R L"]:
+    def credited(self, forest: Forest) -> Credited:
         rows, shared = forest.rows(), keys.nodes(forest)
         advantage = sub_group_advantage(
             row_reward(forest, rows, self.kl_in_reward),
@@ -43,9 +43,11 @@ class SubGroup(CreditWithKL):
             by_size=self.weight == "size",
             skip_equal=self.equal_sub_groups == "skip",
         )
+        metrics = {"sub_groups": float((shared.number.bincount() > 1).sum())}
         if not self.whiten:
-            return spread(advantage, forest, rows)
-        return lay(whiten(advantage[:, None].expand(rows.index.shape), forest.trainable(rows)), forest, rows)
+            return Credited(spread(advantage, forest, rows), metrics=metrics)
+        whitened = whiten(advantage[:, None].expand(rows.index.shape), forest.trainable(rows))
+        return Credited(lay(whitened, forest, rows), metrics=metrics)
 
 
 def sub_group_advantage(

@@ -245,7 +245,7 @@ class FsdpLearner(LocalLearner):
         reference = state["reference"] if "reference" in self.frozen else None
         self._in_all("take_weights", count=len(values), whole=values)
         if reference is not None:
-            self._in_all("take_reference", whole=reference if isinstance(reference, list) else list(reference.values()))
+            self._in_all("take_reference", whole=_tensors_of(reference))
         self._publish()
 
     def _load_optimizer(self, state: Mapping[str, Any]) -> None:
@@ -455,7 +455,7 @@ class FsdpLearner(LocalLearner):
 
     def take_reference(self, whole: Sequence[Tensor] | None = None) -> None:
         state = self.frozen["reference"].state()
-        self._take(state if isinstance(state, list) else list(state.values()), whole)
+        self._take(_tensors_of(state), whole)
 
     def take_moments(
         self,
@@ -628,3 +628,8 @@ def describe(reduction: Reduction) -> dict[str, Any]:
 
 def rebuilt(description: Mapping[str, Any]) -> Reduction:
     return getattr(importlib.import_module(description["module"]), description["name"])(**description["fields"])
+
+
+def _tensors_of(state: Mapping[str, Any]) -> list[Tensor]:
+    """A frozen model's: by name, or the adapters' in one list."""
+    return [x for value in state.values() for x in (value if isinstance(value, list) else [value])]

@@ -81,7 +81,7 @@ class CriticalTokens(RolloutSettings):
             for node, n in together(beginnings)
         ]
         again = await extend_to_end(context, asked)
-        context.tree.note("critical_tokens", {"first": n_first, "places": places})
+        context.tree.note("critical_tokens", {"first": n_first, "resampled": len(again), "places": places})
         return [*first, *again]
 
     def critical_place(self, leaf: Node, start: Node, number: int, context: Context) -> int:

@@ -128,7 +128,7 @@ class Search:
         self.root = SearchNode(start)
         self.found: list[SearchNode] = []
         self.ungraded: list[SearchNode] = []
-        self.nodes = self.expansions = self.failed = 0
+        self.nodes = self.expansions = self.failed = self.by_uct = self.by_frontier = 0
         self.ended = "trajectories"
         self.votes: Counter[str] = Counter()
 
@@ -244,14 +244,18 @@ class Search:
 
     def next_below(self, at: SearchNode) -> SearchNode | None:
         """The child to continue at, while the path has not ended."""
-        return best_child(at, self.settings.exploration) or self.next_after(at)
+        child = best_child(at, self.settings.exploration)
+        self.by_uct += child is not None and len(at.children) > 1
+        return child or self.next_after(at)
 
     def next_after(self, at: SearchNode) -> SearchNode | None:
         """Where the search continues once a path has ended; None if nothing is left to draw."""
         settings = self.settings
         match settings.selection:
             case "global":
-                return max(frontier(self.root, settings.width), key=self.score, default=None)
+                places = frontier(self.root, settings.width)
+                self.by_frontier += len(places) > 1
+                return max(places, key=self.score, default=None)
             case "uct-from-root":
                 return descend(self.root, settings.width, settings.exploration)
             case "local":
@@ -297,6 +301,8 @@ class Search:
             "expansions": self.expansions,
             "nodes": self.nodes,
             "ends": sum(place.terminal for place in self.root.walk()),
+            "by_uct": self.by_uct,
+            "by_frontier": self.by_frontier,
             "backed_up": len(self.found),
             **({"right": sum(place.outcome == 1 for place in self.found)} if self.settings.judge == "verifier" else {}),
             "ungraded": len(self.ungraded),

@@ -95,7 +95,7 @@ class Segments(RolloutSettings):
         asked = [(start, first)]
         finished: list[Node] = []
         still: list[Node] = []
-        rounds = fallbacks = 0
+        rounds = branches = fallbacks = 0
         while asked:
             limit = self._limit(context, sum(n for _, n in asked), begun=rounds > 0)
             if not limit:
@@ -112,11 +112,13 @@ class Segments(RolloutSettings):
             if still:
                 total = next_budget(missing, len(still), len(ended), self.branches)
                 asked = list(zip(still, self._spread(still, total), strict=True))
+                branches += total - len(still)
             else:
                 asked = self._fall_back(context, start, finished, missing, fallbacks)
                 fallbacks += bool(asked)
         reasons = Counter(node.stats["finished"] for node in finished)
-        context.tree.note("segments", {"rounds": rounds, "fallbacks": fallbacks, "finished": dict(reasons)})
+        counts = {"rounds": rounds, "branches": branches, "fallbacks": fallbacks}
+        context.tree.note("segments", {**counts, "finished": dict(reasons)})
         return finished
 
     def _finished(self, node: Node, context: Context) -> bool:

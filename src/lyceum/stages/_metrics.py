@@ -30,6 +30,7 @@ def rollout_metrics(trees: Sequence[Tree], dropped: Sequence[Tree], forest: Fore
         "entropy": _entropy(forest),
         **_correct_by_level(everything),
         **_reward_parts(leaves),
+        **_rollout_counts(everything),
     }
 
 
@@ -91,6 +92,17 @@ def _reward_parts(leaves: Sequence[Node]) -> dict[str, float]:
         for name, value in (leaf.grade.parts if leaf.grade else {}).items():
             parts.setdefault(name, []).append(value)
     return {f"reward/part/{name}": mean(values) for name, values in parts.items()}
+
+
+def _rollout_counts(trees: Sequence[Tree]) -> dict[str, float]:
+    """Mean per tree of each number in what the rollout noted on it: ``rollout/segments/fallbacks``."""
+    counts: dict[str, list[float]] = {}
+    for tree in trees:
+        for name, note in tree.metadata.items():
+            for count, value in note.items() if isinstance(note, dict) else ():
+                if isinstance(value, int | float):
+                    counts.setdefault(f"{name.partition('#')[0]}/{count}", []).append(value)
+    return {f"rollout/{name}": mean(values) for name, values in counts.items()}
 
 
 def _entropy(forest: Forest) -> float | None:

@@ -1,0 +1,219 @@
+"""What every shipped recipe has to show: that its method's mechanism acts, and that without it a run is another one.
+
+A new recipe adds its line to ``PROOFS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lyceum.run.digests import PARTS
+
+BRIEF = ("steps=2", "tasks_per_step=4")
+DIFFERS = [part for part in PARTS if part != "loss"]
+"""Parts of a step in which a run without the mechanism may differ; metrics of the loss alone are no proof."""
+FLAT = "{kind: flat, samples: 8, sampling: {max_completion_tokens: 80}}"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """How a recipe is run briefly, and what shows that its mechanism acted.
+
+    Attributes:
+        acted: metrics, each of which is above 0 in some step (or ``NAME < 1``, ``NAME > 8``).
+        off: keys that switch the mechanism off, each alone, and the first part of a step that then differs, at equal
+            seed: one of ``DIFFERS``.
+        keys: make the run brief. Sizes alone: steps, tasks, rounds, pools; never how the method works.
+        idle: metrics that should be above 0 as well and are not in so few steps at the recipe's settings: known
+            shortcomings. The test fails where one of them acts, so that it is moved to ``acted``.
+        needs: a folder without which the recipe cannot run.
+    """
+
+    acted: Sequence[str]
+    off: Mapping[str | tuple[str, ...], str]
+    keys: Sequence[str] = BRIEF
+    idle: Sequence[str] = ()
+    needs: str | None = None
+
+    def __post_init__(self) -> None:
+        assert self.acted or self.idle
+        assert set(self.off.values()) <= set(DIFFERS), self.off
+
+
+def stages(*steps: int, tasks: int = 4) -> list[str]:
+    """So many steps of each stage."""
+    each = enumerate(steps)
+    return [key for i, n in each for key in (f"stages.{i}.steps={n}", f"stages.{i}.tasks_per_step={tasks}")]
+
+
+LEARNS = "share_with_gradient"
+
+PROOFS: dict[str, Proof] = {
+    "acre": Proof(
+        [f"reward/part/answer-consistency/{name}" for name in ("asked", "consistent", "second_right")],
+        {"reward={kind: answer-consistency, extract: {after: '#'}, first_right: 1, second_right: 0}": "grades"},
+        # The fewest steps of fine-tuning after which the model answers at all.
+        [
+            *stages(1, 19, 2),
+            *("stages.1.tasks_per_step=16", "stages.1.learner.lr=1e-3", "stages.1.learner.warmup_steps=1"),
+            "stages.2.rollout.samples=4",
+        ],
+    ),
+    "alp-gmm": Proof(
+        ["curriculum/components/mixture"],
+        {"curriculum.random_share=1": "generation"},
+        ["steps=4", "tasks_per_step=4", "curriculum.fit_every=8", "curriculum.most_components=3"],
+    ),
+    "astro": Proof(
+        ["traces/found", "traces/tasks"],
+        {"stages.0.traces={kind: solutions, per_task: 4}": "weights"},
+        ["stages.0.steps=1", "stages.0.tasks_per_round=2", "stages.1.steps=2", "stages.1.tasks_per_step=2"],
+    ),
+    "balanced-filtering": Proof(["groups_dropped"], {"collect={keep: all}": "draw"}),
+    "bfs-prover": Proof(
+        ["guidance/search-where-hard/searched/tasks", "traces/found", "rollout/best-first/right"],
+        {"guidance=[]": "generation"},
+        ["steps=2", "rounds=1", "tasks_per_round=4", "tasks.levels=[7]"],
+    ),
+    "cispo": Proof([LEARNS], {"objective.kind=ppo-clip": "weights"}, idle=["clip/high"]),
+    "cliff-start": Proof(["nll"], {"tasks=chain-demonstrations": "draw"}),
+    "clip-delta": Proof(
+        ["reward/part/clip-delta/changed", "reward/part/clip-delta/refined < 0"], {"reward=task": "grades"}
+    ),
+    "cure": Proof(
+        ["rollout/critical_tokens/resampled", "groups_dropped"],
+        {f"stages.0.rollout={FLAT}": "draw"},
+        stages(2, 1),
+    ),
+    "dapo": Proof(
+        ["groups_dropped"],
+        {"collect.keep=all": "draw", "reward=task": "grades"},
+        idle=["clip/high", "reward/part/overlong < 0"],
+    ),
+    "deepsearch": Proof(
+        ["guidance/search-where-hard/searched/tasks", "curriculum/easy/found", "rollout/mcts/by_frontier"],
+        {
+            "guidance=[]": "generation",
+            "credit=group": "credit",
+            "rollout.selection=uct-from-root": "generation",
+        },
+        idle=["rollout/mcts/by_uct"],
+    ),
+    "demo": Proof([LEARNS], {"credit=reinforce": "credit"}),
+    "dpo": Proof(["pairs"], {"objective.pairs=1": "weights"}),
+    "dr-grpo": Proof(
+        [LEARNS], {"credit.scale=std": "credit", "objective={kind: ppo-clip, aggregate: sequence}": "weights"}
+    ),
+    "dump": Proof(["curriculum/share/1"], {"curriculum.temperature=1e6": "draw"}),
+    "easy-to-hard": Proof(
+        ["level/1/correct", "level/6/correct"], {"stages.0.curriculum=uniform": "draw"}, stages(1, 1, 2)
+    ),
+    "epo": Proof(["epo/outside"], {"objective.penalty=0": "weights"}),
+    "ghpo": Proof(["guidance/ghpo/groups/guided"], {"guidance=[]": "generation"}),
+    "gigpo": Proof(["credit/steps_compared"], {"credit.step_weight=0": "credit"}),
+    "gkd": Proof(
+        ["teacher/divergence"],
+        {"stages.1.objective.divergence=reverse": "weights"},
+        stages(1, 2),
+    ),
+    "grpo": Proof([LEARNS], {"credit=reinforce": "credit"}),
+    "gspo": Proof(["clip/low"], {"objective.form=token": "weights", "objective=ppo-clip": "weights"}),
+    "guide-grpo": Proof(
+        ["guidance/guide-grpo/groups/rescued", "guided/weight"],
+        {"guidance=[]": "generation", "objective=ppo-clip": "weights"},
+    ),
+    "hapo": Proof(
+        ["hapo/high_entropy", "hapo/redistributed", "hapo/wider_clip"],
+        {"objective.redistribute=false": "weights", "objective.adapt_clip=false": "weights"},
+    ),
+    "knapsack": Proof(
+        ["curriculum/most-samples/task > 8"],
+        {"curriculum=uniform": "draw"},
+        ["steps=3", "tasks_per_step=4", "tasks.levels=[1, 6, 8]"],
+    ),
+    "latr": Proof(
+        ["rollout/look_ahead/opened", "rollout/look_ahead/dropped", "kl/reference"],
+        {"rollout.shares=[[0.0, 0.0]]": "generation", "objective.kl.coefficient=0": "weights"},
+    ),
+    "luffy": Proof(
+        ["guidance/demonstrations/groups/guided", "external/weight"],
+        {"guidance=[]": "generation", "objective.shaping=1e9": "weights"},
+    ),
+    "pacs": Proof(["groups_of_both"], {"objective.balance=false": "weights"}),
+    "partial-rollouts": Proof(
+        ["continued/trajectories", "under_way/trees"],
+        {"rollout.tokens_per_step=null": "draw"},
+        ["steps=3", "tasks_per_step=4"],
+    ),
+    "pcl": Proof(
+        ["curriculum/value/picked"],
+        {"curriculum=uniform": "draw"},
+        ["steps=3", "tasks_per_step=4", "tasks.levels=[1, 8]"],
+    ),
+    "pcurl": Proof(
+        ["curriculum/weight/mean < 1", "reward/part/format", "reward/part/dynamic-length < 0"],
+        {"stages.0.curriculum=uniform": "forest"},
+        stages(1, 1, 2),
+    ),
+    "ppo": Proof(["value_loss", "clip/high"], {"objective.clip_high=100": "weights", "credit.lam=1": "credit"}),
+    "reinforce-plus-plus": Proof(
+        ["kl/reference", LEARNS],
+        {"credit.kl_in_reward.coefficient=0": "credit", "credit.baseline=group": "credit"},
+    ),
+    "relift": Proof(
+        ["fine_tuning/collected", "fine_tuning/steps"],
+        {"fine_tuning.batch=1000": "weights"},
+        ["steps=3", "tasks_per_step=4", "fine_tuning.batch=1"],
+    ),
+    "rest-mcts": Proof(
+        ["value/updates", "traces/found"],
+        {"value.lr=1e-30": "generation"},
+        ["steps=2", "rounds=2", "tasks_per_round=2"],
+    ),
+    "rest-rl": Proof(
+        ["guidance/prefix/groups/prefix", "curriculum/kept/tasks", "value/updates"],
+        {("stages.0.curriculum=uniform", "stages.0.guidance=[]"): "draw"},
+        [
+            *("stages.0.steps=2", "stages.0.tasks_per_step=4", "stages.0.curriculum.pool=4"),
+            *("stages.1.steps=2", "stages.1.tasks_per_round=2"),
+        ],
+    ),
+    "rl-plus": Proof(
+        ["guidance/demonstrations/groups/guided", "external/weight"],
+        {"guidance=[]": "generation", "objective.exploration=0": "weights"},
+    ),
+    "rloo": Proof([LEARNS], {"credit=reinforce": "credit"}),
+    "rover": Proof(["rover/abs_next_q"], {"objective.bootstrap=0": "weights"}),
+    "ruscarl": Proof(
+        ["guidance/rubric-scaffold/shown/mean", "reward/part/rubric"],
+        {"guidance=[]": "generation", "reward=task": "grades"},
+    ),
+    "salt": Proof(["credit/steps_shared"], {"credit=group": "credit"}),
+    "scaf-grpo": Proof(["guidance/scaffold/groups/guided"], {"guidance=[]": "generation"}),
+    "sec": Proof(["curriculum/value/5"], {"curriculum.temperature=1e6": "draw"}),
+    "seele": Proof(["guidance/seele/share/round_4"], {"guidance=[]": "generation"}, ["steps=2", "tasks_per_step=2"]),
+    "sft": Proof(["nll"], {"objective.aggregate=sequence": "weights"}),
+    "smollm2-sums": Proof(
+        [LEARNS], {"reward=task": "grades"}, ["steps=2", "tasks_per_step=2"], needs="models/smollm2-135m-instruct"
+    ),
+    "spo": Proof(
+        ["credit/rows_tracked"],
+        {"credit.half_life=1e-9": "credit"},
+        ["steps=3", "tasks_per_step=8", "tasks.size=8"],
+    ),
+    "train-long-think-short": Proof(
+        ["curriculum/tokens/budget", "reward/part/token-budget", "reward/part/format"],
+        {"curriculum.every_steps=1000": "generation", "stages.0.reward=[task]": "grades"},
+        [*BRIEF, "curriculum.every_steps=1"],
+    ),
+    "treepo": Proof(
+        ["rollout/segments/branches", "rollout/segments/fallbacks", "credit/sub_groups", "groups_dropped"],
+        {f"rollout={FLAT}": "generation", "credit=group": "credit"},
+    ),
+    "treerl": Proof(
+        ["rollout/critical_tokens/resampled", "credit/nodes_shared"],
+        {f"rollout={FLAT}": "generation", "credit=group": "credit"},
+    ),
+    "warm-start": Proof(["nll"], {"objective.aggregate=sequence": "weights"}),
+}

@@ -1,0 +1,101 @@
+"""Every recipe as shipped, only briefer: its mechanism acts, without it the run differs, and killed it goes on alike.
+
+What a recipe has to show is its line in ``proofs.py``.
+"""
+
+import contextlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from proofs import DIFFERS, PROOFS
+
+from lyceum.recipe.files import recipe_names
+from lyceum.recipe.schema import load_recipe
+from lyceum.run.digests import first_difference, read_digests
+from lyceum.training.train import train
+from lyceum.utils.errors import Interrupted
+
+USUAL = ["evaluate.n=0", "track=[]", "digests=true", "checkpoint_every=1"]
+
+
+def trained(name: str, folder: Path, *keys: str, **how) -> Path:
+    return train(load_recipe(name, [*USUAL, *PROOFS[name].keys, *keys, f"output={folder}"]), **how)
+
+
+def whole(name: str, folder: Path) -> tuple[Path, Path]:
+    """A run, and the last of its folders that a kill would have left: steps after its checkpoint are in its records."""
+    run, left = folder / "whole" / name, folder / "killed" / name
+
+    def killed() -> bool:
+        if any((run / "checkpoints").glob("step-*")):
+            shutil.rmtree(left, ignore_errors=True)
+            shutil.copytree(run, left)
+        return False
+
+    return trained(name, folder / "whole", interrupted=killed), left
+
+
+def metrics(run: Path) -> list[dict]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def acted(metric: str, lines: list[dict]) -> bool:
+    """Whether a metric is above 0 in some step; ``NAME < 1`` and ``NAME > 8`` set another bound."""
+    name, sign, bound = metric.split(" ") if " " in metric else (metric, ">", "0")
+    found = [line[name] for line in lines if line.get(name) is not None]
+    return any(value > float(bound) if sign == ">" else value < float(bound) for value in found)
+
+
+def first_part_that_differs(name: str, run: Path, folder: Path, off: tuple[str, ...]) -> str | None:
+    """Where the run without the mechanism first differs from the other; it is not trained any further."""
+    expected = without_loss(read_digests(run))
+
+    def found():
+        so_far = without_loss(read_digests(folder / name))
+        return first_difference({step: expected[step] for step in so_far if step in expected}, so_far)
+
+    with contextlib.suppress(Interrupted):
+        trained(name, folder, *off, interrupted=lambda: found() is not None)
+    difference = found()
+    return None if difference is None else difference.part
+
+
+def without_loss(digests):
+    return {step: {part: parts[part] for part in DIFFERS} for step, parts in digests.items()}
+
+
+def outcome(run: Path, after: int) -> dict:
+    """What a run leaves of the steps after a checkpoint that is neither a time nor a label."""
+
+    def untimed(line):
+        return {k: v for k, v in line.items() if "seconds" not in k and k not in ("time", "tokens_per_second")}
+
+    return {
+        "digests": {step: parts for step, parts in read_digests(run).items() if step > after},
+        "metrics": [untimed(line) for line in metrics(run)],
+        "weights": {str(file.relative_to(run)): file.read_bytes() for file in run.glob("[mv]*/*.safetensors")},
+    }
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_its_mechanism_acts_and_killed_it_ends_in_the_same_bits(name, tmp_path):
+    assert name in PROOFS, f"{name}: tests/recipe/proofs.py has no line that says what shows that its mechanism acted"
+    proof = PROOFS[name]
+    if proof.needs is not None and not Path(proof.needs).exists():
+        pytest.skip(f"there is no {proof.needs}")
+    run, left = whole(name, tmp_path)
+    lines = metrics(run)
+    idle = [metric for metric in (*proof.acted, *proof.idle) if not acted(metric, lines)]
+    assert idle == list(proof.idle), f"never acted in {lines}; a metric of `idle` that acts now goes to `acted`"
+    for number, (off, part) in enumerate(proof.off.items()):
+        keys = (off,) if isinstance(off, str) else off
+        assert first_part_that_differs(name, run, tmp_path / str(number), keys) == part, off
+    checkpoint = max(int(file.name.removeprefix("step-")) for file in (left / "checkpoints").glob("step-*"))
+    shutil.rmtree(left / "digests")
+    assert outcome(trained(name, left.parent, resume=True), checkpoint) == outcome(run, checkpoint)
+
+
+def test_every_line_is_of_a_recipe():
+    assert PROOFS.keys() <= set(recipe_names())
