@@ -125,7 +125,9 @@ PROOFS: dict[str, Proof] = {
     ),
     "hapo": Proof(
         ["hapo/high_entropy", "hapo/redistributed", "hapo/wider_clip"],
-        {"objective.redistribute=false": "weights", "objective.adapt_clip=false": "weights"},
+        {"objective.redistribute=false": "weights"},
+        # No ratio leaves 1 +- 0.2 in so few steps: the wider clip range changes no weight yet.
+        idle=["clip/high"],
     ),
     "knapsack": Proof(
         ["curriculum/most-samples/task > 8"],
