@@ -277,6 +277,7 @@ class SearchAndDistilRun:
     def state_dict(self) -> dict[str, Any]:
         return {
             "step": self.step,
+            "version": self.engine.version,  # not the step's where no weight has changed
             "learner": self.learner.state_dict(),
             "sampler": self.sampler.state_dict(),
             "first": self.first,
@@ -289,4 +290,4 @@ class SearchAndDistilRun:
         self.learner.load_state_dict(state["learner"])
         self.sampler.load_state_dict(state["sampler"])
         self.traces = [Trace.from_state(trace) for trace in state["traces"]]
-        self.engine.version = self.session.first_step + self.step
+        self.engine.version = state["version"]
