@@ -50,10 +50,10 @@ def acted(metric: str, lines: list[dict]) -> bool:
 
 def first_part_that_differs(name: str, run: Path, folder: Path, off: tuple[str, ...]) -> str | None:
     """Where the run without the mechanism first differs from the other; it is not trained any further."""
-    expected = without_loss(read_digests(run))
+    expected = without_metrics(read_digests(run))
 
     def found():
-        so_far = without_loss(read_digests(folder / name))
+        so_far = without_metrics(read_digests(folder / name))
         return first_difference({step: expected[step] for step in so_far if step in expected}, so_far)
 
     with contextlib.suppress(Interrupted):
@@ -62,8 +62,12 @@ def first_part_that_differs(name: str, run: Path, folder: Path, off: tuple[str, 
     return None if difference is None else difference.part
 
 
-def without_loss(digests):
-    return {step: {part: parts[part] for part in DIFFERS} for step, parts in digests.items()}
+def without_metrics(digests):
+    """Tokens, grades, advantages and weights: another metric alone is no other run."""
+    return {
+        step: {part: {k: v for k, v in parts[part].items() if not k.startswith("metrics.")} for part in DIFFERS}
+        for step, parts in digests.items()
+    }
 
 
 def outcome(run: Path, after: int) -> dict:
