@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from lyceum.core._token_trie import NO_VERSION, ROOT, TokenTrie
 from lyceum.core.spans import Decode, TokenEnds, earned_at, token_span
 from lyceum.core.tree import Tree
-from lyceum.core.types import Grade, JudgedStep, Origin
+from lyceum.core.types import Constraint, Grade, JudgedStep, Origin
 from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.numbers import LARGE
 
@@ -70,6 +70,8 @@ class Forest:
             with: ``old_logprob``, ``reference_logprob``, ``teacher_logprob``, ``old_value``, ...; and ``grafted`` where
             some tokens were sampled off-prompt: True on those written under another prompt.
         temperature: sampling temperature of the rows; the learner's log-probabilities are of logits / temperature.
+        constraint: what the policy's tokens were sampled under; the learner's distributions of them are over the tokens
+            that it allows. None without one.
     """
 
     ROOT: ClassVar[int] = ROOT
@@ -97,6 +99,7 @@ class Forest:
     columns: Mapping[str, Shaped[Tensor, "T ..."]] = field(default_factory=dict)
     temperature: float = 1.0
     node_key: Mapping[int, str] | None = None
+    constraint: Constraint | None = None
 
     @property
     def n_tokens(self) -> int:
@@ -216,6 +219,7 @@ def build_forest(
     decode: Decode | None = None,
     weights: Sequence[float] | None = None,
     temperature: float = 1.0,
+    constraint: Constraint | None = None,
     graded: bool = True,
 ) -> Forest:
     """Lay finished trees flat. Rows are the trees' graded trajectories, in order; ungraded ones are left out.
@@ -224,7 +228,7 @@ def build_forest(
         trees: in the order the curriculum drew them.
         decode: of the texts' tokenizer, to find the tokens of judged steps; needed where there are any.
         weights: what the curriculum multiplies each tree's advantages by; 1 when None.
-        temperature: sampling temperature of the trees.
+        temperature, constraint: that the trees were sampled at, and under.
         graded: False for demonstrations, which are not graded: every trajectory is a row, its reward nan.
     Returns:
         A forest on the CPU whose groups are the trees.
@@ -294,6 +298,7 @@ def build_forest(
         columns={"grafted": grafted} if grafted.any() else {},
         temperature=temperature,
         node_key=node_key or None,
+        constraint=constraint,
     )
 
 

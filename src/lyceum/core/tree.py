@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
-from lyceum.core.types import ASSISTANT, Continuation, Grade, Origin, Task
+from lyceum.core.types import ASSISTANT, Continuation, Grade, Origin, Task, TopTokens
 from lyceum.utils.seeds import counter_seed
 
 
@@ -24,6 +24,8 @@ class Node:
         behaviour_logprob: nats, per token, of the distribution drawn from; empty where the policy did not write.
         model_logprob: nats, per token, of the untempered model; empty where the policy did not write.
         version: of the weights each token was drawn under; empty where the policy did not write.
+        top, entropy: of each token, where the rollout asked for them: the most likely tokens of the distribution that
+            it was drawn from, and that distribution's entropy (nats). For the rollout that asked; not written to files.
         finish: why the run ended: ``stop``, ``length``, or None where nothing was drawn, or where a trajectory goes on
             in a later step.
         text: the run decoded.
@@ -56,6 +58,8 @@ class Node:
     reward: float = 0.0
     value: float | None = None
     stats: dict[str, Any] = field(default_factory=dict)
+    top: list[TopTokens] = field(default_factory=list, repr=False)
+    entropy: list[float] = field(default_factory=list, repr=False)
 
     @classmethod
     def prompt(cls, tokens: Sequence[int], text: str = "") -> Node:
@@ -87,6 +91,8 @@ class Node:
             drawn.finish,
             text,
             address=counter_seed(self.address, number),
+            top=drawn.top,
+            entropy=drawn.entropy,
         )
         self.children.append(child)
         return child

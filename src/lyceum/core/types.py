@@ -7,15 +7,18 @@ Axis names in tensor annotations, here and everywhere: ``T`` unique tokens of a 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
+from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
-from lyceum.core.component import Settings, require_keys
+from lyceum.core.component import Component, Settings, require_keys, slot
 from lyceum.utils.lazy_imports import Tensor
 from lyceum.utils.seeds import SeedKey
 
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from lyceum.core.settings import StageSettings
     from lyceum.core.solution import Solution
     from lyceum.core.tree import Node, Tree
+    from lyceum.models.policy import Policy
 
 Message = Mapping[str, Any]
 """A chat message: ``role`` and ``content``, a text or a list of parts ``{"type": "text", "text": TEXT}`` (no images
@@ -266,8 +270,60 @@ class Grade:
         return cls(outcome=None, reason=reason, details=details)
 
 
+class ConstraintState(Protocol):
+    """Where a completion stands in a constraint: a function of the tokens that the assistant has written so far."""
+
+    def allowed(self) -> NDArray[np.int32]:
+        """(ceil(V / 32),) packed bits, lowest first: the tokens that may follow; at least one.
+
+        Raises:
+            RecipeError: no token of the vocabulary may follow, or the constraint exceeds its limits.
+        """
+        ...
+
+    def advance(self, tokens: Sequence[int]) -> bool:
+        """Append tokens; False where one of them is not allowed: the state can then no longer be used.
+
+        Raises:
+            RecipeError: the constraint exceeds its limits.
+        """
+        ...
+
+    def copy(self) -> ConstraintState: ...
+
+
+class Constraint(Protocol):
+    """Which tokens may follow those that the assistant has written: a transform of the logits, applied by the engine
+    after the temperature and before truncation, and repeated by the learner from a path's tokens. It begins anew after
+    the text of anyone else."""
+
+    def begin(self) -> ConstraintState:
+        """The state before the first token."""
+        ...
+
+
+class ConstraintSettings(Component, slot="constraint"):
+    """What completions may be. A constraint never depends on the weights."""
+
+    @property
+    def of_engine(self) -> frozenset[EngineOffer]:
+        return super().of_engine | frozenset[EngineOffer]({"constraint"})
+
+    def __hash__(self) -> int:
+        return hash(self.model_dump_json())
+
+    @abstractmethod
+    def build(self, policy: Policy) -> Constraint:
+        """For a policy's vocabulary.
+
+        Raises:
+            RecipeError: its tokens cannot be read as text, or cannot write what the constraint asks for.
+        """
+
+
 class Sampling(Settings):
-    """How the next token is drawn. The order is temperature, top-k, top-p, min-p, then one draw from what is left."""
+    """How the next token is drawn. The order is temperature, constraint, top-k, top-p, min-p, then one draw from what
+    is left."""
 
     temperature: float = Field(default=1.0, ge=0, le=100)
     """Sampling temperature (no unit), divides the logits; 0 is greedy, otherwise 0.001 or more."""
@@ -283,6 +339,8 @@ class Sampling(Settings):
     """Strings that end a continuation; the text keeps the string, as vLLM's include_stop_str_in_output does."""
     stop_token_ids: tuple[Annotated[int, Field(ge=0)], ...] = ()
     """Token ids that end a continuation, besides the model's own end-of-sequence tokens."""
+    constraint: Annotated[ConstraintSettings, slot("constraint")] | None = None
+    """What completions may be, such as JSON of a schema; null allows any text."""
 
     @field_validator("temperature")
     @classmethod
@@ -302,7 +360,9 @@ class Request:
         keep: keep the KV cache, because the caller will continue from it.
         order: requests waiting together are admitted in this order, whatever order they arrived in.
         written: how many of the prefix's last tokens belong to the completion: a stop string may begin in them, and
-            ends in a token that is drawn.
+            ends in a token that is drawn; a constraint has begun before them.
+        top: number of most likely tokens to report with each drawn one (``Continuation.top``).
+        entropy: report the entropy of each drawn token's distribution (``Continuation.entropy``).
     """
 
     prefix: Sequence[int]
@@ -311,10 +371,17 @@ class Request:
     keep: bool = False
     order: tuple[int | str, ...] = ()
     written: int = 0
+    top: int = 0
+    entropy: bool = False
 
 
-EngineOffer = Literal["model_logprob", "score"]
-"""What an engine may give beyond tokens and ``behaviour_logprob``: ``Continuation.model_logprob``, ``Engine.score``."""
+EngineOffer = Literal["model_logprob", "score", "top_logprobs", "entropy", "constraint"]
+"""What an engine may give beyond tokens and ``behaviour_logprob``: ``Continuation.model_logprob``, ``Engine.score``,
+``Continuation.top`` and ``Continuation.entropy``; and ``Sampling.constraint``, a transform of the logits that the
+learner repeats."""
+
+TopTokens = tuple[tuple[int, float], ...]
+"""(token, log-probability in nats) of the most likely tokens, the likeliest first."""
 
 
 @dataclass
@@ -328,6 +395,8 @@ class Continuation:
             not offer it.
         version: of the weights each token was drawn under.
         finish: ``"stop"`` (end of sequence, stop token or stop string) or ``"length"`` (the limit came first).
+        top, entropy: of each drawn token's distribution: its most likely tokens, and its entropy (nats); empty where
+            not requested. Of the model's own distribution over the tokens that the constraint allows.
     """
 
     tokens: list[int]
@@ -335,6 +404,8 @@ class Continuation:
     model_logprob: list[float]
     version: list[int]
     finish: str
+    top: list[TopTokens] = field(default_factory=list)
+    entropy: list[float] = field(default_factory=list)
 
 
 @runtime_checkable
@@ -450,11 +521,31 @@ class Context(GradingContext, Protocol):
     @property
     def version(self) -> int: ...
 
-    async def extend(self, node: Node, n: int, sampling: Sampling | None = None, *, keep: bool = False) -> list[Node]:
+    async def extend(
+        self,
+        node: Node,
+        n: int,
+        sampling: Sampling | None = None,
+        *,
+        keep: bool = False,
+        top: int = 0,
+        entropy: bool = False,
+    ) -> list[Node]:
         """``n`` new children of ``node``, written by the policy.
 
         Args:
             keep: the children will probably be extended, so that their cache is worth keeping; changes no result.
+            top, entropy: report them of each token, as ``Node.top`` and ``Node.entropy``.
+        """
+        ...
+
+    def choose(self, node: Node, token: int, logprob: float, sampling: Sampling) -> Node:
+        """A new child of one token that the rollout chose among ``Node.top``: it counts as sampled, with a behaviour
+        log-probability of 0.
+
+        Args:
+            logprob: nats, in the model's own distribution.
+            sampling: whose stops may end the completion with this token.
         """
         ...
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Bool, Float, Float64, Int
 from numpy.typing import NDArray
 
 from lyceum.core.types import Sampling
@@ -45,6 +45,7 @@ def draw(
     place: Int[Tensor, " M"] | None,
     uniforms: Float64[Tensor, " M"],
     sampling: Sampling,
+    allowed: Bool[Tensor, "A V"] | None = None,
 ) -> Drawn:
     """One token per member (M), member m from the distribution in row ``place[m]`` of the logits.
 
@@ -54,19 +55,39 @@ def draw(
         logits: float32, of the model, untempered.
         place: row of each member, 0 .. A-1; None where member m's is row m.
         uniforms: one number in [0, 1) per member; the token is where it falls in the cumulative distribution.
+        allowed: the tokens that may be drawn, of each row; None for all.
     Returns:
         Log-probabilities are finite wherever the logits are; where one of a row's logits is nan or infinite, so are its
         members' log-probabilities, and their tokens are meaningless.
     """
     model = logits.log_softmax(-1)
+    if allowed is not None:
+        logits = logits.masked_fill(~allowed, float("-inf"))
     if sampling.temperature == 0:
         token = _rows(logits.argmax(-1), place)
         return Drawn(token, torch.zeros_like(uniforms, dtype=logits.dtype), _taken(model, place, token))
     z = truncate(logits if sampling.temperature == 1 else logits / sampling.temperature, sampling)
-    behaviour = model if z is logits else z.log_softmax(-1)
+    same = z is logits and allowed is None
+    behaviour = model if same else z.log_softmax(-1)
     token = _inverse_cdf(behaviour.exp(), place, uniforms)
     model_logprob = _taken(model, place, token)
-    return Drawn(token, model_logprob if z is logits else _taken(behaviour, place, token), model_logprob)
+    return Drawn(token, model_logprob if same else _taken(behaviour, place, token), model_logprob)
+
+
+def likeliest(
+    logits: Float[Tensor, "A V"], k: int, allowed: Bool[Tensor, "A V"] | None = None
+) -> tuple[Int[Tensor, "A k"], Float[Tensor, "A k"]]:
+    """The k most likely tokens of the model's own distribution over the allowed ones, likeliest first, and nats of
+    each; -inf where fewer are allowed. Ties are in the order that ``topk`` gives them."""
+    logits = logits if allowed is None else logits.masked_fill(~allowed, float("-inf"))
+    found = logits.topk(min(k, logits.shape[1]), dim=-1)
+    return found.indices, found.values - logits.logsumexp(-1, keepdim=True)
+
+
+def entropies(logits: Float[Tensor, "A V"], allowed: Bool[Tensor, "A V"] | None = None) -> Float[Tensor, " A"]:
+    """Entropy (nats) of the model's own distribution over the allowed tokens."""
+    logits = logits if allowed is None else logits.masked_fill(~allowed, float("-inf"))
+    return torch.special.entr(logits.softmax(-1)).sum(-1)
 
 
 def _rows(x: Tensor, place: Tensor | None) -> Tensor:

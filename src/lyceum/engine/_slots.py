@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lyceum.core.types import Continuation, Request
+from lyceum.core.types import ConstraintState, Continuation, Request, TopTokens
 from lyceum.engine._cache import Ints
 
 Floats = NDArray[np.float32]
@@ -29,6 +29,8 @@ class Job:
     results: list[Continuation | None]
     left: int
     """Samples that are not finished."""
+    constraint: ConstraintState | None = None
+    """At the end of the prefix."""
     started: int = 0
     """Samples that have had a place; they get one in their order."""
 
@@ -36,6 +38,34 @@ class Job:
     def waits(self) -> bool:
         """Whether some of its samples still need a place."""
         return self.started < len(self.request.seeds) and not self.future.done()
+
+
+@dataclass
+class Carried:
+    """What a slot carries beside its columns, where its request asks for it.
+
+    Attributes:
+        constraint: after the tokens drawn so far; None without one.
+        top, entropy: of the tokens drawn so far, where they are reported.
+        top_now, entropy_now: of the token drawn in this step.
+    """
+
+    constraint: ConstraintState | None = None
+    top: list[TopTokens] = field(default_factory=list)
+    entropy: list[float] = field(default_factory=list)
+    top_now: list[TopTokens] = field(default_factory=list)
+    entropy_now: list[float] = field(default_factory=list)
+
+    def copy(self) -> Carried:
+        constraint = None if self.constraint is None else self.constraint.copy()
+        return replace(self, constraint=constraint, top=list(self.top), entropy=list(self.entropy))
+
+    def append(self, token: int) -> None:
+        """The slot's token is the one drawn in this step."""
+        if self.constraint is not None and not self.constraint.advance([token]):
+            raise RuntimeError(f"a constraint refuses token {token}, which it allowed")
+        self.top += self.top_now
+        self.entropy += self.entropy_now
 
 
 @dataclass(frozen=True)
@@ -53,6 +83,7 @@ class Joining:
     """Maximum number of tokens drawn."""
     distribution: int
     """Which of the engine's distributions it draws from."""
+    carried: Carried | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +111,8 @@ class Slots:
 
     def __init__(self) -> None:
         self.job: list[Job] = []
+        self.carried: dict[int, Carried] = {}
+        """By slot, where a request has a constraint or asks for reports."""
         self._set_columns(np.zeros((len(self._COLUMNS), 0), np.int64))
         # What each slot drew, one row per slot.
         self._drawn: Ints = np.zeros((0, 0), np.int64)
@@ -125,6 +158,7 @@ class Slots:
         ]  # fmt: skip
         have = len(self)
         self.job += [j.job for j in joining]
+        self.carried |= {slot: j.carried for slot, j in enumerate(joining, have) if j.carried is not None}
         self._set_columns(np.concatenate([self._columns, np.array(rows, np.int64).T], 1))
         self._reserve(len(self), 1)
         count = [len(j.members) for j in joining]
@@ -163,6 +197,10 @@ class Slots:
         self._logprob[1, place, count] = model
         self.token[place] = token
         self.count[place] = count + 1
+        if self.carried:
+            for slot, drawn in zip(place.tolist(), token.tolist(), strict=True):
+                if slot in self.carried:
+                    self.carried[slot].append(drawn)
 
     def _reserve(self, rows: int, length: int) -> None:
         have, width = self._drawn.shape
@@ -197,6 +235,8 @@ class Slots:
         origin[place] = slot
         self._set_columns(self._columns[:, origin])
         self.job = [self.job[a] for a in origin.tolist()]
+        if self.carried:
+            self._regroup_carried(origin.tolist())
         if len(source):
             length = int(self.count.max())
             self._reserve(n, length)
@@ -210,3 +250,12 @@ class Slots:
         order = order[np.count_nonzero(slot_of_member < 0) :]
         self._set_members(slot_of_member[order], self.member[order], self.seed[order])
         return place, source, target
+
+    def _regroup_carried(self, origin: Sequence[int]) -> None:
+        """Each slot carries what slot ``origin[slot]`` did, or a copy of it."""
+        before, taken = self.carried, set[int]()
+        self.carried = {}
+        for slot, of in enumerate(origin):
+            if of in before:
+                self.carried[slot] = before[of].copy() if of in taken else before[of]
+                taken.add(of)

@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,21 +19,23 @@ from pydantic import Field
 
 from lyceum.core.component import BatchTokens
 from lyceum.core.settings import EngineSettings
-from lyceum.core.types import Continuation, Request, Sampling
+from lyceum.core.types import Constraint, ConstraintSettings, ConstraintState, Continuation, Request
 from lyceum.engine._cache import Keeper, Pool, Store
-from lyceum.engine._draw import draw, uniform
+from lyceum.engine._draw import draw, entropies, likeliest, uniform
 from lyceum.engine._plan import DecodePlan
 from lyceum.engine._prefill import PrefillPlan
 from lyceum.engine._prompts import Prompts
-from lyceum.engine._slots import Floats, Groups, Ints, Job, Joining, Slots
+from lyceum.engine._slots import Carried, Floats, Groups, Ints, Job, Joining, Slots
 from lyceum.engine.cpu.decode import Decoder
 from lyceum.engine.cpu.weights import Packs
+from lyceum.models.bits import unpacked
 from lyceum.models.policy import Policy, token_outputs
 from lyceum.models.tree_attention import Plan, TreePlan
 from lyceum.utils.aio import idle
-from lyceum.utils.errors import Diverged
+from lyceum.utils.errors import Diverged, RecipeError
 from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.stop_strings import ends_in_drawn
+from lyceum.utils.terminal import quoted
 
 
 class EmbeddedConfig(EngineSettings):
@@ -66,6 +68,26 @@ class Occupancy:
     prefilled: int = 0  # prompt tokens computed
 
 
+class Distribution(NamedTuple):
+    """What requests have in common whose tokens are drawn together: temperature and truncation, and what else is
+    computed."""
+
+    how: tuple[float, int, float, float]
+    constrained: bool
+    top: int
+    entropy: bool
+
+
+NOTHING = Carried()
+
+
+def carried_by(job: Job) -> Carried | None:
+    """What the next slot of a request carries; None where it asks for nothing."""
+    if job.constraint is not None:
+        return Carried(job.constraint.copy())
+    return Carried() if job.request.top or job.request.entropy else None
+
+
 class EmbeddedEngine:
     """Implements :class:`lyceum.core.types.Engine`.
 
@@ -80,6 +102,7 @@ class EmbeddedEngine:
         self.may_step: Callable[[], Awaitable[None]] = idle
         self._waiting: list[Job] = []
         self._scoring: list[tuple[Sequence[int], asyncio.Future[list[float]]]] = []
+        self._constraints: dict[ConstraintSettings, Constraint] = {}
         self._pump: asyncio.Task[None] | None = None
         self._reset()
 
@@ -88,7 +111,7 @@ class EmbeddedEngine:
         self._slots, self._store = Slots(), Store(shape, dtype, device)
         self._prompts = Prompts(shape, dtype, device)
         self._keeper = Keeper(self.config.keep_tokens, Pool(shape, dtype, device))
-        self._distributions: dict[tuple[float, int, float, float], Sampling] = {}
+        self._distributions: dict[Distribution, Request] = {}
         # What entries of the store after the live slots still hold: a path that is continued at once stays there.
         self._left: dict[tuple[int, ...], int] = {}
         self._plan: DecodePlan | None = None  # for the current slots; None once they changed
@@ -116,9 +139,29 @@ class EmbeddedEngine:
         future.add_done_callback(self._notice)
         stop_ids = self.policy.stop_ids | set(request.sampling.stop_token_ids)
         n = len(request.seeds)
-        self._waiting.append(Job(request, future, stop_ids, [None] * n, n))
+        self._waiting.append(Job(request, future, stop_ids, [None] * n, n, self._constraint(request)))
         self._start()
         return await future
+
+    def _constraint(self, request: Request) -> ConstraintState | None:
+        """The state of a request's constraint at the end of its prefix.
+
+        Raises:
+            RecipeError: the constraint does not allow what the prefix gives of the completion.
+        """
+        wanted = request.sampling.constraint
+        if wanted is None:
+            return None
+        if wanted not in self._constraints:
+            self._constraints[wanted] = wanted.build(self.policy)
+        state = self._constraints[wanted].begin()
+        given = request.prefix[len(request.prefix) - request.written :]
+        if not state.advance(given):
+            raise RecipeError(
+                f"sampling.constraint: kind {wanted.kind!r} does not allow {quoted(self.policy.decode(given)[:200])}, "
+                "which a completion begins with here; allowed: guidance and rollouts whose prefixes it allows"
+            )
+        return state
 
     async def score(self, tokens: Sequence[int]) -> list[float]:
         if not tokens:
@@ -229,7 +272,8 @@ class EmbeddedEngine:
             if not shares:
                 own.append(j)
             limit = min(sampling.max_completion_tokens, self.policy.context_length - length)
-            joining.append(Joining(job, members, cached, shared, limit, self._distribution(sampling)))
+            distribution = self._distribution(job.request)
+            joining.append(Joining(job, members, cached, shared, limit, distribution, carried_by(job)))
         have = len(self._slots)
         # As wide as the slots' own tokens: a shared prompt is stored elsewhere.
         self._store.reserve(have + len(jobs), max((len(jobs[j].request.prefix) for j in own), default=1))
@@ -270,11 +314,16 @@ class EmbeddedEngine:
     def _may_share(self) -> bool:
         return getattr(self.policy.causal.config.get_text_config(), "sliding_window", None) is None
 
-    def _distribution(self, sampling: Sampling) -> int:
-        """Index of a distribution: of the settings that decide how a token is drawn, regardless of the others."""
-        how = (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p)
-        if how not in self._distributions:
-            self._distributions[how] = sampling
+    def _distribution(self, request: Request) -> int:
+        """Index of a distribution: of what decides how a token is drawn, and what is reported of it."""
+        sampling = request.sampling
+        how = Distribution(
+            (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p),
+            sampling.constraint is not None,
+            request.top,
+            request.entropy,
+        )
+        self._distributions.setdefault(how, request)
         return list(self._distributions).index(how)
 
     # Stepping ------------------------------------------------------------------------------------------------------
@@ -322,17 +371,39 @@ class EmbeddedEngine:
                 rows = np.flatnonzero(slots.distribution == kind)
                 members = np.flatnonzero(slots.distribution[slots.member_slot] == kind)
                 place = np.searchsorted(rows, slots.member_slot[members])
+            z = logits if rows is None else logits[torch.from_numpy(rows).to(device)]
+            request = distributions[kind]
+            allowed = self._carried(z, range(len(slots)) if rows is None else rows.tolist(), request)
             drawn = draw(
-                logits if rows is None else logits[torch.from_numpy(rows).to(device)],
+                z,
                 None if place is None else torch.from_numpy(place).to(device),
                 torch.from_numpy(uniforms[members]).to(device),
-                distributions[kind],
+                request.sampling,
+                allowed,
             )
             token[members] = drawn.token.cpu().numpy()
             logprob[0, members] = drawn.behaviour_logprob.cpu().numpy()
             logprob[1, members] = drawn.model_logprob.cpu().numpy()
         self._require(bool(np.isfinite(logprob).all()))
         return token, logprob[0], logprob[1]
+
+    def _carried(self, logits: Tensor, of_slots: Sequence[int], request: Request) -> Tensor | None:
+        """(A, V) tokens that the slots' constraints allow, None without one; and what is reported of this step."""
+        if request.sampling.constraint is None and not request.top and not request.entropy:
+            return None
+        carried = [self._slots.carried[slot] for slot in of_slots]
+        allowed = None
+        bits = [each.constraint.allowed() for each in carried if each.constraint is not None]
+        if bits:
+            allowed = unpacked(torch.from_numpy(np.stack(bits)).to(logits.device), logits.shape[1])
+        if request.top:
+            token, logprob = (x.tolist() for x in likeliest(logits, request.top, allowed))
+            for each, tokens, nats in zip(carried, token, logprob, strict=True):
+                each.top_now = [tuple(zip(tokens, nats, strict=True))]
+        if request.entropy:
+            for each, nats in zip(carried, entropies(logits, allowed).tolist(), strict=True):
+                each.entropy_now = [nats]
+        return allowed
 
     def _require(self, finite: bool) -> None:
         """Raise Diverged where logits are not finite: tokens drawn from them are meaningless."""
@@ -395,9 +466,16 @@ class EmbeddedEngine:
         behaviour, model = slots.logprobs(slot)
         tokens, version = [*drawn, last[0]], [self.version] * (len(drawn) + 1)
         members = slots.member[groups.of == group].tolist()
+        carried = slots.carried.get(slot, NOTHING)
         for member in members:
             job.results[member] = Continuation(
-                list(tokens), [*behaviour, last[1]], [*model, last[2]], list(version), finish
+                list(tokens),
+                [*behaviour, last[1]],
+                [*model, last[2]],
+                list(version),
+                finish,
+                [*carried.top, *carried.top_now],
+                [*carried.entropy, *carried.entropy_now],
             )
         job.left -= len(members)
         if job.left == 0 and not job.future.done():

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field
 
 from lyceum.core.settings import Composition, EngineSettings
-from lyceum.core.types import Continuation, EngineOffer, Request, Sampling
+from lyceum.core.types import Continuation, EngineOffer, Request, Sampling, TopTokens
 from lyceum.models.load import merged
 from lyceum.models.policy import Policy, token_outputs
 from lyceum.models.tree_attention import TreePlan
@@ -67,7 +67,8 @@ class VllmConfig(EngineSettings):
 
     @property
     def offers(self) -> frozenset[EngineOffer]:
-        return super().offers - (frozenset() if self.model_logprob else {"model_logprob"})
+        # Its grammars are compiled by one of several back ends, whose masks the learner could not repeat.
+        return super().offers - {"constraint", "entropy", *(() if self.model_logprob else ("model_logprob",))}
 
     def check(self, stage: Composition) -> list[str]:
         lines = super().check(stage)
@@ -93,6 +94,11 @@ def _unsupported(sampling: Sampling) -> str | None:
     )
 
 
+def _own_distribution(s: Sampling) -> bool:
+    """Whether the log-probabilities that vLLM reports are of the model's own distribution."""
+    return s.temperature == 0 or (s.temperature == 1 and not s.top_k and s.top_p == 1 and not s.min_p)
+
+
 class Drawn(NamedTuple):
     """What vLLM answers for one sequence: the tokens it drew, and nats of each under the distribution drawn from."""
 
@@ -100,6 +106,7 @@ class Drawn(NamedTuple):
     logprob: list[float]
     finish: str
     prompt_logprob: list[float]
+    top: list[TopTokens]
 
 
 @dataclass(eq=False)
@@ -109,6 +116,7 @@ class Asked:
     Attributes:
         params: arguments of vLLM's SamplingParams.
         scored: token after the prompt whose log-probability is asked for, whichever is drawn; None for the drawn one's.
+        top_k: number of most likely tokens to report with each drawn one.
         stops: strings that end it, which may begin in the last ``written`` tokens of the prompt.
     """
 
@@ -119,8 +127,10 @@ class Asked:
     stops: tuple[str, ...] = ()
     written: int = 0
     scored: int | None = None
+    top_k: int = 0
     tokens: list[int] = field(default_factory=list)
     logprob: list[float] = field(default_factory=list)
+    top: list[TopTokens] = field(default_factory=list)
 
 
 class VllmEngine:
@@ -160,6 +170,10 @@ class VllmEngine:
         sampling = request.sampling
         if line := _unsupported(sampling):
             raise ValueError(line)
+        if sampling.constraint is not None or request.entropy:
+            raise ValueError("vLLM repeats no constraint and reports no entropy: see VllmConfig.offers")
+        if request.top and not _own_distribution(sampling):
+            raise ValueError("vLLM reports the most likely tokens at temperature 0, or at 1 without truncation")
         params = {
             "temperature": sampling.temperature,
             "top_k": sampling.top_k,
@@ -167,7 +181,7 @@ class VllmEngine:
             "min_p": sampling.min_p,
             "max_tokens": min(sampling.max_completion_tokens, left),
             "stop_token_ids": sorted(self.policy.stop_ids | set(sampling.stop_token_ids)),
-            "logprobs": 0,  # of the drawn token alone
+            "logprobs": request.top,  # of so many besides the drawn token's
         }
         loop = asyncio.get_running_loop()
         asked = [
@@ -178,6 +192,7 @@ class VllmEngine:
                 request.order,
                 sampling.stop,
                 request.written,
+                top_k=request.top,
             )
             for seed in request.seeds
         ]
@@ -192,6 +207,7 @@ class VllmEngine:
                 model[i],
                 [self.version] * len(each.tokens),
                 each.finish,
+                each.top,
             )
             for i, each in enumerate(drawn)
         ]
@@ -264,7 +280,7 @@ class VllmEngine:
     async def _model_logprobs(self, request: Request, drawn: Sequence[Drawn]) -> list[list[float]]:
         """Nats of each sample's tokens in the model's own distribution; nan where they are left out."""
         s = request.sampling
-        if s.temperature == 0 or (s.temperature == 1 and not s.top_k and s.top_p == 1 and not s.min_p):
+        if _own_distribution(s):
             return [each.logprob for each in drawn]
         if not self.config.model_logprob:
             return [[math.nan] * len(each.tokens) for each in drawn]
@@ -329,9 +345,13 @@ class VllmEngine:
             return
         completion = output.outputs[0]
         finish = completion.finish_reason if output.finished else None
-        for token, nats in zip(completion.token_ids, completion.logprobs or (), strict=True):
+        reported: Sequence[Mapping[int, Any]] = completion.logprobs or ()
+        for token, nats in zip(completion.token_ids, reported, strict=True):
             asked.tokens.append(token)
             asked.logprob.append(nats[token if asked.scored is None else asked.scored].logprob)
+            if asked.top_k:
+                ranked = sorted(((t, each.logprob) for t, each in nats.items()), key=lambda one: -one[1])
+                asked.top.append(tuple(ranked[: asked.top_k]))
             if asked.stops and self._stopped(asked):
                 finish = "stop"
                 break
@@ -353,7 +373,7 @@ class VllmEngine:
             self._server.abort([output.request_id])
         self._computed += len(asked.prompt) - (output.num_cached_tokens or 0) + len(asked.tokens) - 1
         if not asked.answer.done():
-            asked.answer.set_result(Drawn(asked.tokens, asked.logprob, finish, prompt))
+            asked.answer.set_result(Drawn(asked.tokens, asked.logprob, finish, prompt, asked.top))
 
     def _stopped(self, asked: Asked) -> bool:
         return ends_in_drawn(asked.prompt, asked.written, asked.tokens, asked.stops, self.policy.decode)

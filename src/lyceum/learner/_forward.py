@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
 from jaxtyping import Bool, Int
 
 from lyceum.core.forest import Forest
-from lyceum.core.types import FrozenName, Reduction
+from lyceum.core.types import ASSISTANT, FrozenName, Origin, Reduction
 from lyceum.models.frozen import FrozenModel
 from lyceum.models.policy import Beside, Policy, token_outputs
 from lyceum.utils.lazy_imports import F, Tensor, nn, torch
@@ -45,16 +46,17 @@ class RowsPlan:
 
 @dataclass(frozen=True)
 class RowOutputs:
-    """(R, L) each, 0 outside the wanted tokens; None where not requested. ``columns``: results of the reductions by
-    name, (R, L) or (R, L, n)."""
+    """(R, L) each, 0 outside the wanted tokens; None where not requested. ``excluded``: see ``TokenOutputs``, without
+    gradient. ``columns``: results of the reductions by name, (R, L) or (R, L, n)."""
 
     logprob: Tensor
     entropy: Tensor | None = None
     value: Tensor | None = None
+    excluded: Tensor | None = None
     columns: Mapping[str, Tensor] = field(default_factory=dict)
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that there are, by name."""
+        """All that may have a gradient, by name."""
         of_rows = {"logprob": self.logprob, "entropy": self.entropy, "value": self.value, **self.columns}
         return {name: x for name, x in of_rows.items() if x is not None}
 
@@ -80,7 +82,7 @@ def row_outputs(
         reductions: what else is made of whole distributions.
         frozen: the models that the reductions read, by name.
     """
-    place, token, before = _tree_places(forest, wanted) if layout == "tree" else _row_places(forest, wanted)
+    place, token, before, index = _tree_places(forest, wanted) if layout == "tree" else _row_places(forest, wanted)
 
     def hidden_before(policy: Policy) -> Tensor:
         hidden = policy.forest_hidden(forest) if layout == "tree" else _rows_hidden(policy, forest)
@@ -102,6 +104,7 @@ def row_outputs(
         entropy="entropy" in needs,
         reductions=reductions,
         frozen=beside,
+        allowed=None if forest.constraint is None else allowed_bits(forest, wanted, index).to(device),
     )
     value = None
     if "value" in needs:
@@ -119,6 +122,7 @@ def row_outputs(
         rows_of(out.logprob),
         None if out.entropy is None else rows_of(out.entropy),
         None if value is None else rows_of(value),
+        None if out.excluded is None else rows_of(out.excluded),
         {name: rows_of(column) for name, column in out.columns.items()},
     )
 
@@ -135,7 +139,7 @@ def joined(pieces: Iterable[RowOutputs]) -> RowOutputs:
 
     whole = {name: of(name) for name in parts[0]}
     logprob, entropy, value = whole.pop("logprob"), whole.pop("entropy", None), whole.pop("value", None)
-    return RowOutputs(logprob, entropy, value, whole)
+    return RowOutputs(logprob, entropy, value, columns=whole)
 
 
 def send_back(out: RowOutputs, whole: RowOutputs, first: int) -> None:
@@ -151,8 +155,9 @@ def send_back(out: RowOutputs, whole: RowOutputs, first: int) -> None:
     torch.autograd.backward(outputs, gradients)
 
 
-Places = tuple[Int[Tensor, "R L"], Int[Tensor, " k"], Int[Tensor, " k"]]
-"""(index of the computed token (of k) at each position of the rows; their ids; packed index of the token before)."""
+Places = tuple[Int[Tensor, "R L"], Int[Tensor, " k"], Int[Tensor, " k"], Int[Tensor, " k"]]
+"""(index of the computed token (of k) at each position of the rows; their ids; packed index of the token before; their
+index in the forest)."""
 
 
 def _tree_places(forest: Forest, wanted: Bool[Tensor, "R L"]) -> Places:
@@ -161,13 +166,49 @@ def _tree_places(forest: Forest, wanted: Bool[Tensor, "R L"]) -> Places:
     needed[rows.index[wanted]] = True
     tokens = needed.nonzero().squeeze(1)
     number = needed.cumsum(0) - 1
-    return number[rows.index], forest.token[tokens], forest.parent[tokens]
+    return number[rows.index], forest.token[tokens], forest.parent[tokens], tokens
 
 
 def _row_places(forest: Forest, wanted: Bool[Tensor, "R L"]) -> Places:
     number = wanted.flatten().cumsum(0).view_as(wanted) - 1
     flat = wanted.flatten().nonzero().squeeze(1)
-    return number, forest.token[forest.rows().index[wanted]], flat - 1
+    tokens = forest.rows().index[wanted]
+    return number, forest.token[tokens], flat - 1, tokens
+
+
+def allowed_bits(forest: Forest, wanted: Bool[Tensor, "R L"], index: Int[Tensor, " k"]) -> Int[Tensor, "k words"]:
+    """The tokens that the forest's constraint allowed where each was written, as packed bits; all of them where the
+    policy did not write it.
+
+    The states are rebuilt from the tokens that the assistant wrote since anyone else did, once for each token that
+    several rows share.
+
+    Raises:
+        ValueError: the policy wrote one that is not allowed.
+    """
+    assert forest.constraint is not None
+    rows, first_row = forest.rows(), forest.first_row
+    length, words = forest.row_length.tolist(), len(forest.constraint.begin().allowed())
+    bits = np.full((forest.n_tokens, words), -1, np.int32)
+    assistant = torch.isin(forest.origin, torch.tensor([int(origin) for origin in ASSISTANT]))
+    policy = forest.origin == int(Origin.POLICY)
+    for row in range(forest.n_rows):
+        path = rows.index[row, : length[row]]
+        needed = wanted[row, : length[row]] & policy[path] & (first_row[path] == row)
+        state, behind = forest.constraint.begin(), list[int]()  # tokens that the state has yet to take
+        columns = (path, forest.token[path], assistant[path], needed)
+        for t, token, written, need in zip(*(column.tolist() for column in columns), strict=True):
+            if not written:
+                state, behind = forest.constraint.begin(), []
+                continue
+            if need:
+                fits = state.advance(behind)
+                bits[t] = state.allowed() if fits else 0
+                if not bits[t, token // 32] >> (token % 32) & 1:
+                    raise ValueError(f"the policy wrote token {token} of a path, which the constraint does not allow")
+                behind = []
+            behind.append(token)
+    return torch.from_numpy(bits)[index]
 
 
 def _rows_hidden(policy: Policy, forest: Forest) -> Tensor:

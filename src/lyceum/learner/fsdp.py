@@ -62,6 +62,11 @@ class FsdpConfig(LocalConfig):
                 "engine.kind: got 'vllm', which sets up torch.distributed for itself in this process, as learner.kind "
                 "'fsdp' does; allowed: embedded, or learner.kind=local"
             )
+        if stage.rollout is not None and stage.rollout.sampling.constraint is not None:
+            lines.append(
+                f"rollout.sampling.constraint: got {stage.rollout.sampling.constraint.kind!r}, which learner.kind 'fsdp' "
+                "does not repeat; allowed: none, or learner.kind=local"
+            )
         if stage.average is not None:
             lines.append(
                 "average: got one, which learner.kind 'fsdp' does not keep; allowed: none, or learner.kind=local"

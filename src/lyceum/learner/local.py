@@ -44,6 +44,9 @@ AUTHORS = (Origin.POLICY, Origin.TEACHER)
 NAMED = frozenset({"old_logprob", "reference_logprob", "old_value", "grafted"})
 """Columns of a forest that are fields of a batch; it has all others by name."""
 
+EXCLUDES = 1e-4
+"""Smallest probability (nearly: -log of what is left) that a constraint must exclude at a token to count as acting."""
+
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -440,7 +443,13 @@ class LocalLearner:
         """Forward some rows; ``total`` counts their tokens as trained."""
         if total is not None:
             self._count(part, total)
-        return self._row_outputs(self.policy, part, objective.origins, objective.needs, objective.reductions)
+        out = self._row_outputs(self.policy, part, objective.origins, objective.needs, objective.reductions)
+        if out.excluded is not None and total is not None:
+            wanted = part.trainable(part.rows(), objective.origins)
+            excluded = out.excluded[wanted.to(out.excluded.device)]
+            total.add("constraint/nats", float(excluded.sum()), len(excluded))
+            total.add("constraint/acted", float((excluded > EXCLUDES).sum()), len(excluded))
+        return out
 
     def _count(self, part: Forest, total: Sums) -> None:
         of_rows = part.rows().index.numel()

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 
 from lyceum.core.forest import Forest
 from lyceum.core.types import FrozenName, Reduction
+from lyceum.models.bits import RULED_OUT, unpacked
 from lyceum.models.chat import check_text
 from lyceum.models.renderer import Renderer
 from lyceum.models.tree_attention import Plan, TreePlan, take_over
@@ -24,7 +25,7 @@ _LOGIT_ELEMENTS = 1 << 24
 """Maximum (token, vocabulary) logits held at once: 64 MiB in float32."""
 _REDUCED_PIECES = 8
 """With reductions, pieces are this many times smaller: those hold several tensors of their logits' size."""
-LOGPROB, ENTROPY = "logprob", "entropy"
+LOGPROB, ENTROPY, EXCLUDED = "logprob", "entropy", "excluded"
 """Names of the outputs that are not reductions'."""
 _ATTENTION = {"full_attention", "sliding_attention"}
 
@@ -185,11 +186,13 @@ class TokenOutputs:
     Attributes:
         logprob: (k,) nats.
         entropy: (k,) nats; None where not requested.
+        excluded: (k,) nats, -log of the probability that the constraint leaves; None without one.
         columns: results of the reductions by name, (k,) or (k, n).
     """
 
     logprob: Tensor
     entropy: Tensor | None = None
+    excluded: Tensor | None = None
     columns: Mapping[str, Tensor] = field(default_factory=dict)
 
 
@@ -202,6 +205,7 @@ def token_outputs(
     entropy: bool = False,
     reductions: Sequence[Reduction] = (),
     frozen: Mapping[FrozenName, Beside] | None = None,
+    allowed: Int[Tensor, "k words"] | None = None,
 ) -> TokenOutputs:
     """Log-probability (nats) of each token, and other requested outputs, from the hidden state before it.
 
@@ -213,23 +217,32 @@ def token_outputs(
     Args:
         reductions: what else is made of the logits, see :class:`~lyceum.core.types.Reduction`.
         frozen: the models that the reductions read beside the policy, over the same tokens.
+        allowed: packed bits of the tokens that each may be; the distributions of all models are over these alone.
     Raises:
         ValueError: two reductions give the same name.
     """
     frozen = frozen or {}
 
-    def scaled(z: Tensor) -> Tensor:
-        return z if temperature == 1.0 else z / temperature
+    def scaled(z: Tensor, bits: Tensor | None) -> Tensor:
+        z = z if temperature == 1.0 else z / temperature
+        return z if bits is None else z.masked_fill(~unpacked(bits, z.shape[1]), RULED_OUT)
 
-    def piece(hidden: Tensor, target: Tensor, beside: Mapping[FrozenName, Tensor]) -> dict[str, Tensor]:
-        z = scaled(policy.head(hidden))
+    def piece(
+        hidden: Tensor, target: Tensor, beside: Mapping[FrozenName, Tensor], bits: Tensor | None
+    ) -> dict[str, Tensor]:
+        logits = policy.head(hidden)
+        z = scaled(logits, bits)
         total = torch.logsumexp(z, dim=-1)
         out = {LOGPROB: z.gather(1, target[:, None]).squeeze(1) - total}
+        if bits is not None:
+            out[EXCLUDED] = (scaled(logits.detach(), None).logsumexp(-1) - total.detach()).clamp(min=0)
         if entropy:
             out[ENTROPY] = total - (torch.softmax(z, dim=-1) * z).sum(-1)
         if reductions:
             with torch.no_grad():
-                others: dict[FrozenName, Tensor] = {name: scaled(frozen[name].head(h)) for name, h in beside.items()}
+                others: dict[FrozenName, Tensor] = {
+                    name: scaled(frozen[name].head(h), bits) for name, h in beside.items()
+                }
             # Output layers are padded to round sizes, which differ among models of one vocabulary.
             width = min(x.shape[1] for x in (z, *others.values()))
             for reduction in reductions:
@@ -243,7 +256,7 @@ def token_outputs(
     held = _LOGIT_ELEMENTS // _REDUCED_PIECES if reductions else _LOGIT_ELEMENTS
     size = max(1, held // policy.output.weight.shape[0])
     if len(token) <= size:
-        parts = [piece(before, token, {name: model.before for name, model in frozen.items()})]
+        parts = [piece(before, token, {name: model.before for name, model in frozen.items()}, allowed)]
     else:
         from torch.utils.checkpoint import checkpoint
 
@@ -251,7 +264,10 @@ def token_outputs(
         parts: list[dict[str, Tensor]] = []
         for n, (h, t) in enumerate(zip(before.split(size), token.split(size), strict=True)):
             beside: dict[FrozenName, Tensor] = {name: model.before.split(size)[n] for name, model in frozen.items()}
-            part = checkpoint(piece, h, t, beside, use_reentrant=False) if recompute else piece(h, t, beside)
+            bits = None if allowed is None else allowed.split(size)[n]
+            part = (
+                checkpoint(piece, h, t, beside, bits, use_reentrant=False) if recompute else piece(h, t, beside, bits)
+            )
             parts.append(cast(dict[str, Tensor], part))
     joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-    return TokenOutputs(joined.pop(LOGPROB), joined.pop(ENTROPY, None), joined)
+    return TokenOutputs(joined.pop(LOGPROB), joined.pop(ENTROPY, None), joined.pop(EXCLUDED, None), joined)

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field
 
 from lyceum.core.types import Batch, FrozenName, Metrics, Objective, Reduction
+from lyceum.models.bits import RULED_OUT
 from lyceum.objective.base import Terms, measured, policy_objective, ratio_metrics, token_ratio
 from lyceum.utils.lazy_imports import Tensor, torch
 
@@ -41,7 +42,8 @@ class Rover(Terms):
 
 @dataclass(frozen=True)
 class MeanLogprob(Reduction):
-    """Mean log-probability of the vocabulary, in nats: what the uniformly random policy expects of log pi."""
+    """Mean log-probability of the vocabulary, in nats: what the uniformly random policy expects of log pi. Tokens that
+    a constraint rules out are not in it."""
 
     @property
     def models(self) -> frozenset[FrozenName]:
@@ -55,7 +57,11 @@ class MeanLogprob(Reduction):
         self, logits: Float[Tensor, "k V"], token: Int[Tensor, " k"], frozen: Mapping[FrozenName, Float[Tensor, "k V"]]
     ) -> dict[str, Float[Tensor, " k"]]:
         # The target takes no gradient.
-        return {"mean_logprob": (logits.mean(-1) - logits.logsumexp(-1)).detach()}
+        excluded = logits == RULED_OUT
+        mean = logits.mean(-1)
+        if excluded.any():
+            mean = logits.masked_fill(excluded, 0).sum(-1) / (~excluded).sum(-1)
+        return {"mean_logprob": (mean - logits.logsumexp(-1)).detach()}
 
 
 def q_loss(q: Float[Tensor, "R L"], target: Float[Tensor, "R L"]) -> Float[Tensor, "R L"]:

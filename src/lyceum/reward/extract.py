@@ -7,18 +7,21 @@ from typing import Any, Literal
 from pydantic import model_serializer, model_validator
 
 from lyceum.core.component import Settings
+from lyceum.utils.documents import DocumentError, read_json
+from lyceum.utils.numbers import to_json
 from lyceum.utils.terminal import quoted
 
-FORMS = 'whole, boxed, {after: "####"}, {tags: answer}'
+FORMS = 'whole, boxed, {after: "####"}, {tags: answer}, {json: answer}'
 
 
 class Extract(Settings):
-    """``whole``, ``boxed``, ``{after: MARK}`` or ``{tags: NAME}``."""
+    """``whole``, ``boxed``, ``{after: MARK}``, ``{tags: NAME}`` or ``{json: FIELD}``."""
 
-    form: Literal["whole", "boxed", "after", "tags"] = "whole"
-    """The whole completion, the last ``\\boxed{}``, the rest of the line after the last mark, or the last ``<tag>``."""
+    form: Literal["whole", "boxed", "after", "tags", "json"] = "whole"
+    """The whole completion, the last ``\\boxed{}``, the rest of the line after the last mark, the last ``<tag>``, or a
+    field of the completion, which is a JSON object, or an item of it, by number from 0, where it is a list."""
     mark: str = ""
-    """The mark of ``after`` or the name of ``tags``."""
+    """The mark of ``after``, the name of ``tags``, or the field or number of ``json``."""
 
     @model_validator(mode="before")
     @classmethod
@@ -29,7 +32,7 @@ class Extract(Settings):
             return {"form": given}
         if isinstance(given, dict) and len(given) == 1:
             [(form, mark)] = given.items()
-            if form in ("after", "tags") and isinstance(mark, str) and mark.strip():
+            if form in ("after", "tags", "json") and isinstance(mark, str) and mark.strip():
                 return {"form": form, "mark": mark}
         raise ValueError(f"got {quoted(given)}; allowed: {FORMS}")
 
@@ -48,11 +51,14 @@ class Extract(Settings):
                 return after_last(text, self.mark)
             case "tags":
                 return inside_last_tags(text, self.mark)
+            case "json":
+                return json_field(text, self.mark)
 
     @property
     def _opening(self) -> str:
         """What stands right before an answer; empty for ``whole``."""
-        return {"whole": "", "boxed": "\\boxed{", "after": self.mark, "tags": f"<{self.mark}>"}[self.form]
+        named = {"after": self.mark, "tags": f"<{self.mark}>", "json": f'"{self.mark}":'}
+        return {"whole": "", "boxed": "\\boxed{", **named}[self.form]
 
     def before(self, text: str) -> str:
         """The text in front of the answer's mark; all of it where there is no mark."""
@@ -87,6 +93,21 @@ def inside_last_tags(text: str, tag: str) -> str | None:
     before, closed, _ = text.rpartition(f"</{tag}>")
     _, opened, inside = before.rpartition(f"<{tag}>")
     return (inside.strip() or None) if closed and opened else None
+
+
+def json_field(text: str, name: str) -> str | None:
+    """A field of a JSON object, or the item of a list with this number (from 0): a text as it is, a number, list or
+    object as JSON. None where there is none, or the text is not one JSON object or list."""
+    try:
+        found = read_json(text)
+    except DocumentError:
+        return None
+    if isinstance(found, list):
+        found = {str(place): item for place, item in enumerate(found)}
+    value = found.get(name) if isinstance(found, dict) else None
+    if value is None:
+        return None
+    return (value if isinstance(value, str) else to_json(value)).strip() or None
 
 
 def last_boxed(text: str) -> str | None:

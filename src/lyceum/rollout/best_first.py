@@ -58,7 +58,7 @@ class BestFirst(RolloutSettings):
 
     @property
     def of_engine(self) -> frozenset[EngineOffer]:
-        return frozenset({"model_logprob"})
+        return super().of_engine | frozenset[EngineOffer]({"model_logprob"})
 
     @property
     def size(self) -> Size:

@@ -84,7 +84,7 @@ class MCTS(RolloutSettings):
 
     @property
     def of_engine(self) -> frozenset[EngineOffer]:
-        return frozenset({"model_logprob"})
+        return super().of_engine | frozenset[EngineOffer]({"model_logprob"})
 
     @property
     def size(self) -> Size:

@@ -69,7 +69,8 @@ class Segments(RolloutSettings):
 
     @property
     def of_engine(self) -> frozenset[EngineOffer]:
-        return frozenset({"model_logprob"} if self.spread != "even" or self.fallback == "least-likely" else ())
+        reads = self.spread != "even" or self.fallback == "least-likely"
+        return super().of_engine | frozenset[EngineOffer]({"model_logprob"} if reads else ())
 
     @model_validator(mode="after")
     def _first_branches_fit(self) -> Segments:

@@ -37,6 +37,7 @@ from lyceum.models.policy import Policy
 from lyceum.models.renderer import Prompt
 from lyceum.utils.aio import IdleLoop, gather, idle
 from lyceum.utils.seeds import SeedKey, counter_seed
+from lyceum.utils.stop_strings import ends_in_drawn
 
 ScoreUnder = Callable[[FrozenName, Sequence[Scored]], list[list[float]]]
 """The learner's ``score_under``."""
@@ -311,13 +312,24 @@ class TaskContext:
     def encode_after(self, path: Sequence[int], text: str) -> list[int]:
         return self._runtime.policy.renderer.within(path, text)
 
-    async def extend(self, node: Node, n: int, sampling: Sampling | None = None, *, keep: bool = False) -> list[Node]:
+    async def extend(
+        self,
+        node: Node,
+        n: int,
+        sampling: Sampling | None = None,
+        *,
+        keep: bool = False,
+        top: int = 0,
+        entropy: bool = False,
+    ) -> list[Node]:
         first, node.draws = node.draws, node.draws + n
         seeds = [self.seed(node.address, number) for number in range(first, node.draws)]
         sampling = sampling or Sampling()
-        written = assistant_tokens(node) if sampling.stop else 0
+        written = assistant_tokens(node) if sampling.stop or sampling.constraint is not None else 0
         order = (self._place, node.address, first)
-        request = Request(node.path_tokens(), seeds, sampling, keep, order=order, written=written)
+        request = Request(
+            node.path_tokens(), seeds, sampling, keep, order=order, written=written, top=top, entropy=entropy
+        )
         drawn = await self._runtime.engine.extend(request)
         sampled = sum(len(continuation.tokens) for continuation in drawn)
         self._budget.spend(sampled)
@@ -332,6 +344,18 @@ class TaskContext:
             for child in children:
                 write_texts([child], self.decode, terminal=True)
         return children
+
+    def choose(self, node: Node, token: int, logprob: float, sampling: Sampling) -> Node:
+        policy, path = self._runtime.policy, node.path_tokens()
+        ends = token in policy.stop_ids or token in sampling.stop_token_ids
+        if sampling.stop and not ends:
+            ends = ends_in_drawn(path, assistant_tokens(node), [token], sampling.stop, policy.decode)
+        self._budget.spend(1)
+        self.tree.sampled_tokens += 1
+        finish = "stop" if ends else "length"
+        child = node.add_drawn(Continuation([token], [0.0], [logprob], [self.version], finish))
+        write_texts([child], self.decode, terminal=ends)
+        return child
 
     async def ask(
         self, prefix: Sequence[int], n: int, sampling: Sampling, *, key: tuple[SeedKey, ...]

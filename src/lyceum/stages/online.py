@@ -162,6 +162,8 @@ class OnlineRun:
             teacher=settings.teacher,
             average=settings.average,
         )
+        constraint = settings.sampling.constraint
+        self.constraint = None if constraint is None else constraint.build(session.policy)
         self.sampler = Sampler(settings, session, score_under=self.learner.score_under)
         self.engine = self.sampler.engine
         self.ending = Ending(settings.until)
@@ -202,8 +204,13 @@ class OnlineRun:
 
     def flatten(self, trees: list[Tree]) -> Forest:
         weights = [self.sampler.curriculum.weight(tree) for tree in trees]
-        temperature = self.settings.sampling.temperature or 1.0
-        return build_forest(trees, decode=self.session.policy.decode, weights=weights, temperature=temperature)
+        return build_forest(
+            trees,
+            decode=self.session.policy.decode,
+            weights=weights,
+            temperature=self.settings.sampling.temperature or 1.0,
+            constraint=self.constraint,
+        )
 
     def learn(self, forest: Forest) -> tuple[Credited | None, dict[str, Any]]:
         if not forest.n_rows:

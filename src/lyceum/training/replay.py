@@ -115,8 +115,14 @@ class Replay:
         return policy, learner
 
     def forest(self, policy: Policy) -> Forest:
-        recorded, temperature = self.recorded, self.own.sampling.temperature or 1.0
-        return build_forest(recorded.trees, decode=policy.decode, weights=recorded.weights, temperature=temperature)
+        recorded, sampling = self.recorded, self.own.sampling
+        return build_forest(
+            recorded.trees,
+            decode=policy.decode,
+            weights=recorded.weights,
+            temperature=sampling.temperature or 1.0,
+            constraint=None if sampling.constraint is None else sampling.constraint.build(policy),
+        )
 
     def side(self, learner: Learner, forest: Forest, stage: Online) -> Side:
         method = Method.of(stage)

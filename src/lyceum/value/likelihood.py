@@ -31,7 +31,7 @@ class Likelihood(ValueSettings):
 
     @property
     def of_engine(self) -> frozenset[EngineOffer]:
-        return frozenset({"model_logprob"})
+        return super().of_engine | frozenset[EngineOffer]({"model_logprob"})
 
     def build(self, policy: Policy, *, seed: int) -> PathLikelihood:
         return PathLikelihood(self.length_power)

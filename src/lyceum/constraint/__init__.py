@@ -1,0 +1,1 @@
+"""Constraints on what completions may be: transforms of the logits that the learner repeats."""

@@ -1,0 +1,22 @@
+import re
+
+import pytest
+from pydantic import ValidationError
+from under_masks import draw, policy_of
+
+from lyceum.constraint.regex import Regex
+
+
+def test_what_is_drawn_matches_the_expression_as_a_whole():
+    policy, pattern = policy_of("characters"), "[0-9]{1,2}([-+][0-9]=[0-9]{1,2}){1,3}#(yes|no)"
+    constraint = Regex(pattern=pattern).build(policy)
+    for seed in range(30):
+        tokens, ended = draw(constraint, policy, seed)
+        assert ended
+        assert re.fullmatch(pattern, policy.decode(tokens))
+
+
+@pytest.mark.parametrize("pattern", ["(", "(?=a)b", r"(a)\1", "a" * 30_000])
+def test_an_expression_that_cannot_be_used_is_refused(pattern):
+    with pytest.raises(ValidationError, match="allowed"):
+        Regex(pattern=pattern)
