@@ -17,7 +17,8 @@ class ScriptedContext(fake_task.FakeTask):
 
     Args:
         write: (text below the prompt, continuations of it drawn before, sampling) -> what follows without a limit, as
-            text, or as (character, behaviour log-probability, model log-probability) each.
+            text, or as (character, behaviour log-probability, model log-probability) each, perhaps with the most likely
+            characters and their log-probabilities, and with the entropy (-model log-probability by default).
         limit: tokens in the model's context, a prompt of one among them.
     """
 
@@ -47,7 +48,7 @@ class ScriptedContext(fake_task.FakeTask):
     def tokens_left(self, node):
         return max(0, self.limit - len(node.path_tokens()))
 
-    async def extend(self, node, n, sampling=None, *, keep=False):
+    async def extend(self, node, n, sampling=None, *, keep=False, top=0, entropy=False):
         sampling = sampling or Sampling()
         assert self.tokens_left(node) > 0, "the engine refuses a prefix that fills the context"
         text = self.decode(node.completion_tokens)
@@ -57,9 +58,15 @@ class ScriptedContext(fake_task.FakeTask):
         if self._waiting:
             self.rounds.append(self._waiting)
             self._waiting = []
-        return [self._draw(node, text, sampling) for _ in range(n)]
+        return [self._draw(node, text, sampling, top, entropy) for _ in range(n)]
 
-    def _draw(self, node, text, sampling):
+    def choose(self, node, token, logprob, sampling):
+        self.tree.sampled_tokens += 1
+        finish = "stop" if chr(token) == END else "length"
+        drawn = Continuation([token], [0.0], [logprob], [0], finish)
+        return node.add_drawn(drawn, self.decode([*node.completion_tokens, token])[len(node.completion) :])
+
+    def _draw(self, node, text, sampling, top, entropy):
         nth = self._drawn[text] = self._drawn.get(text, -1) + 1
         written = [
             token if isinstance(token, tuple) else (token, -1.0, -1.0) for token in self.write(text, nth, sampling)
@@ -69,10 +76,14 @@ class ScriptedContext(fake_task.FakeTask):
         cut = written[: min(limit, end)]
         assert len(cut) == min(limit, end), f"the script for {text!r} is too short"
         finish = "stop" if cut[-1][0] == END else "length"
-        tokens, behaviour, model = zip(*cut, strict=True)
+        tokens, behaviour, model, *reports = zip(*cut, strict=True)
         tokens = [ord(token) for token in tokens]
         self.tree.sampled_tokens += len(tokens)
         drawn = Continuation(tokens, list(behaviour), list(model), [0] * len(tokens), finish)
+        if top:
+            drawn.top = [tuple((ord(token), nats) for token, nats in likely[:top]) for likely in reports[0]]
+        if entropy:
+            drawn.entropy = list(reports[1]) if reports else [-logprob for logprob in model]
         return node.add_drawn(drawn, self.decode([*node.completion_tokens, *tokens])[len(node.completion) :])
 
     def judged(self, leaf):
@@ -89,14 +100,17 @@ def policy(distribution):
 
     def write(text, nth, sampling):
         rng, written = Random(f"{text}/{nth}/{sampling.temperature}/{sampling.top_k}"), []
+        cold = sampling.temperature or 1e-3
         while len(written) < sampling.max_completion_tokens and (not written or written[-1][0] != END):
-            found = distribution(text + "".join(token for token, _, _ in written))
+            found = distribution(text + "".join(token for token, *_ in written))
             likely = sorted(found, key=lambda token: -found[token])[: sampling.top_k or None]
-            weight = [found[token] ** (1 / sampling.temperature) for token in likely]
+            weight = [(found[token] / found[likely[0]]) ** (1 / cold) for token in likely]
             (i,) = rng.choices(range(len(likely)), weight)
             # The other weights over all: what log(b) is where b is 1 to the last bit.
             others = sum(w for j, w in enumerate(weight) if j != i)
-            written.append((likely[i], -math.log1p(others / weight[i]), math.log(found[likely[i]])))
+            nats = [*((token, math.log(found[token])) for token in likely), ("?", -math.inf)]
+            entropy = -sum(found[token] * math.log(found[token]) for token in found)
+            written.append((likely[i], -math.log1p(others / weight[i]), math.log(found[likely[i]]), nats, entropy))
         return written
 
     return write

@@ -125,7 +125,7 @@ class RolloutSettings(Component, slot="rollout"):
         return None
 
     def metrics(self, trees: Sequence[Tree]) -> dict[str, float]:
-        """What it did in a step, by the names under which it is logged."""
+        """What it did in a step's trees, by name: logged as ``rollout/KIND/NAME``."""
         return {}
 
 

@@ -19,16 +19,18 @@ async def extend_all(
     asked: Iterable[tuple[Node, int, Sampling]],
     *,
     keep: bool | Callable[[Node, Sampling], bool] = True,
+    top: int = 0,
 ) -> list[list[Node]]:
     """Continue many nodes at once, ``(node, continuations, sampling)`` each, so that they share the engine's batch.
 
     Args:
         keep: whether the new children will be continued in turn, of all or of each node.
+        top: number of most likely tokens to report with each drawn one.
     Returns:
         The new children of each node, in the order of the requests.
     """
     return await gather(
-        context.extend(node, n, sampling, keep=keep if isinstance(keep, bool) else keep(node, sampling))
+        context.extend(node, n, sampling, keep=keep if isinstance(keep, bool) else keep(node, sampling), top=top)
         for node, n, sampling in asked
     )
 
@@ -73,6 +75,11 @@ def model_logprobs(leaf: Node) -> list[float]:
         for node in leaf.path()[1:]
         for logprob in (node.model_logprob if node.model_logprob else [0.0] * len(node.tokens))
     ]
+
+
+def entropies(leaf: Node) -> list[float]:
+    """Entropy (nats) of every token's distribution below the prompt; 0 where the policy did not write."""
+    return [nats for node in leaf.path()[1:] for nats in (node.entropy if node.entropy else [0.0] * len(node.tokens))]
 
 
 def end_before(leaf: Node, place: int, decode: Callable[[Sequence[int]], str]) -> Node:

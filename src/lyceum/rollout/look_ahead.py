@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from lyceum.core.settings import RolloutSettings, Size
 from lyceum.core.steps import write_texts
@@ -17,11 +17,6 @@ from lyceum.rollout._growth import at_most, edit_distance, end_before, extend_al
 
 MATHEMATICAL = "+-*/\\<>=()[]{}_^&%$0123456789"
 """Symbols at which the authors' code never drops a branch."""
-
-EVEN = 10.0
-"""Temperature for sampling the runner-up: the two most likely tokens then come about equally often."""
-SHARPEST = 12.0
-"""Highest log-odds (nats) between two tokens at which float32 log-probabilities still determine both."""
 
 
 @dataclass(eq=False)
@@ -59,12 +54,10 @@ class LookAhead(RolloutSettings):
     """A group of diverse trajectories: branches open at uncertain tokens and stay only if they diverge.
 
     In the branching phase every path follows the most likely token, and a second path opens with the runner-up where
-    that is likely enough and close behind. The authors read both from the logits (starreeze/latr). Here the engine
-    reports only the sampled token; so paths are sampled from the two most likely tokens at a low temperature, from
-    which both probabilities follow (:func:`runner_up`), and the runner-up is found by repeated sampling. A path may
-    thus sometimes take the second of two nearly equally likely tokens. Paths grow to the next look-ahead in rounds and
-    not token by token: slots freed by pruning can be used from the next round on. Where the group stays too small, the
-    authors repeat its first row; here the missing rows are independent samples.
+    that is likely enough and close behind, both as the engine reports them (as in the authors' code, starreeze/latr).
+    Paths grow to the next look-ahead in rounds and not token by token: slots freed by pruning can be used from the next
+    round on. Where the group stays too small, the authors repeat its first row; here the missing rows are independent
+    samples.
     """
 
     kind: Literal["look-ahead"] = "look-ahead"
@@ -87,16 +80,12 @@ class LookAhead(RolloutSettings):
     shares: tuple[tuple[float, float], ...] = ((0.0, 1.0),)
     """(progress of the stage, share of the group that is grown by branching from then on), ascending; the others are
     plain samples."""
-    branch_temperature: float = Field(0.1, gt=0, le=1)
-    """Sampling temperature over the two most likely tokens in the branching phase (no unit); greedy towards 0."""
-    tries: int = Field(8, ge=1)
-    """Draws of one token to find the runner-up; if none finds it, the branch does not open."""
     sampling: Sampling = Sampling()
     """How all other tokens are sampled."""
 
     @property
     def of_engine(self) -> frozenset[EngineOffer]:
-        return frozenset({"model_logprob"})
+        return super().of_engine | frozenset[EngineOffer]({"top_logprobs"})
 
     @field_validator("look_aheads")
     @classmethod
@@ -115,17 +104,6 @@ class LookAhead(RolloutSettings):
                 "progress rising, shares from 0 to 1"
             )
         return shares
-
-    @model_validator(mode="after")
-    def _runner_up_can_be_told(self) -> LookAhead:
-        log_odds = math.log1p(self.largest_gap / self.least_probability)
-        if log_odds > SHARPEST * self.branch_temperature:
-            raise ValueError(
-                f"branch_temperature: got {self.branch_temperature}, at which a runner-up of probability "
-                f"{self.least_probability} that is {self.largest_gap} behind cannot be told from none; allowed: "
-                f"{math.ceil(100 * log_odds / SHARPEST) / 100} or more"
-            )
-        return self
 
     @property
     def size(self) -> Size:
@@ -154,14 +132,14 @@ class LookAhead(RolloutSettings):
         longest = self.sampling.max_completion_tokens - start.policy_tokens
         end = horizon + min(self.branching_tokens, longest, context.tokens_left(start))
         opened = dropped = 0
-        # Every path to the next look-ahead, and a runner-up search for every free slot.
-        dearest = wanted * (self.look_aheads[0] + self.tries)
+        # Every path to the next look-ahead, and the runner-up that it begins with.
+        dearest = wanted * (self.look_aheads[0] + 1)
         while horizon < end and any(path.open for path in paths) and context.budget_left >= dearest:
             horizon = min(end, horizon + self.look_aheads[0])
             grew = True
             while grew:
                 fresh = await self._grow_to(horizon, paths, context)
-                born = await self._open_branches(fresh, paths, wanted, context)
+                born = self._open_branches(fresh, paths, wanted, context)
                 opened += len(born)
                 paths += born
                 grew = any(path.open and path.tokens < horizon for path in born)
@@ -177,47 +155,40 @@ class LookAhead(RolloutSettings):
 
     async def _grow_to(self, horizon: int, paths: Sequence[Path], context: Context) -> list[tuple[Path, int]]:
         """Grow every open path to ``horizon`` tokens; returns each with the position of its first new token."""
-        followed = self.sampling.model_copy(
-            update={"temperature": self.branch_temperature, "top_k": 2, "top_p": 1.0, "min_p": 0.0}
-        )
+        followed = self.sampling.model_copy(update={"temperature": 0.0})
         growing = [path for path in paths if path.open and path.tokens < horizon]
         begin = [path.tokens for path in growing]
         asked = [(path.tip, 1, at_most(followed, horizon - at)) for path, at in zip(growing, begin, strict=True)]
-        for path, (child,) in zip(growing, await extend_all(context, asked), strict=True):
+        for path, (child,) in zip(growing, await extend_all(context, asked, top=2), strict=True):
             write_texts([child], context.decode, terminal=child.finish == "stop")
             path.tip = child
         return list(zip(growing, begin, strict=True))
 
-    async def _open_branches(
+    def _open_branches(
         self, fresh: Sequence[tuple[Path, int]], paths: Sequence[Path], wanted: int, context: Context
     ) -> list[Path]:
         """New paths at the uncertain new tokens, earliest first, as many as the group has free slots."""
         points = sorted(
-            ((place, rank) for rank, (path, begin) in enumerate(fresh) for place in self._unsure(path.tip, begin)),
+            (place, rank, runner_up)
+            for rank, (path, begin) in enumerate(fresh)
+            for place, runner_up in self._unsure(path.tip, begin)
         )
-        points = points[: max(0, wanted - len(paths))]
-        chosen = [(fresh[rank][0], place) for place, rank in points]
-        heads = [end_before(path.tip, place, context.decode) for path, place in chosen]
-        two = Sampling(temperature=EVEN, top_k=2, max_completion_tokens=1, stop_token_ids=self.sampling.stop_token_ids)
-        drawn = await extend_all(context, [(head, self.tries, two) for head in heads])
         born: list[Path] = []
-        for (path, place), head, tried in zip(chosen, heads, drawn, strict=True):
-            taken = path.tip.completion_tokens[place]
-            other = next((node for node in tried if node.tokens[0] != taken), None)
-            head.children = [child for child in head.children if child is other or child not in tried]
-            if other is not None:
-                write_texts([other], context.decode, terminal=other.finish == "stop")
-                born.append(Path(other, path, place, context.decode([taken])))
+        for place, rank, (token, logprob) in points[: max(0, wanted - len(paths))]:
+            path = fresh[rank][0]
+            head = end_before(path.tip, place, context.decode)
+            other = context.choose(head, token, logprob, self.sampling)
+            born.append(Path(other, path, place, context.decode([path.tip.completion_tokens[place]])))
         return born
 
-    def _unsure(self, tip: Node, begin: int) -> list[int]:
-        """Positions in the completion (from 0) of the node's tokens at which a second token is likely enough."""
-        pairs = zip(tip.behaviour_logprob, tip.model_logprob, strict=True)
-        found: list[int] = []
-        for place, (behaviour, model) in enumerate(pairs, begin):
-            likely = sorted((math.exp(model), runner_up(behaviour, model, self.branch_temperature)))
-            if likely[0] > self.least_probability and likely[1] - likely[0] < self.largest_gap:
-                found.append(place)
+    def _unsure(self, tip: Node, begin: int) -> list[tuple[int, tuple[int, float]]]:
+        """Positions in the completion (from 0) of the node's tokens at which a second token is likely enough, and that
+        token with its log-probability."""
+        found: list[tuple[int, tuple[int, float]]] = []
+        for place, (first, second) in enumerate(tip.top, begin):
+            likely, behind = math.exp(first[1]), math.exp(second[1])
+            if behind > self.least_probability and likely - behind < self.largest_gap:
+                found.append((place, second))
         return found
 
     def _compare(self, paths: Sequence[Path]) -> None:
@@ -268,21 +239,3 @@ class LookAhead(RolloutSettings):
         if missing:
             asked.append((start, missing, at_most(self.sampling, max(1, min(limit - start.policy_tokens, share)))))
         return [*done, *await extend_to_end(context, asked)]
-
-
-def runner_up(behaviour_logprob: float, model_logprob: float, temperature: float) -> float:
-    """Probability of the other of the two most likely tokens, from the log-probabilities of the sampled one.
-
-        b = p^(1/T) / (p^(1/T) + q^(1/T)),  so  q = p * ((1 - b) / b)^T
-
-    Args:
-        behaviour_logprob: log b (nats), of the token sampled from the two most likely at temperature T.
-        model_logprob: log p (nats), of the same token in the model's own distribution.
-        temperature: T.
-    Returns:
-        q, without unit; 0 where b rounds to 1: the other token cannot be recovered then.
-    """
-    if behaviour_logprob >= 0:
-        return 0.0
-    log_odds = behaviour_logprob - math.log(-math.expm1(behaviour_logprob))
-    return math.exp(model_logprob - temperature * log_odds)

@@ -89,7 +89,7 @@ class Turns(RolloutSettings):
         turns = [leaf.stats.get(TURN, 1) for tree in trees for leaf in tree.trajectories]
         nodes = [node for tree in trees for node in tree.nodes()]
         counts = {name: sum(node.stats.get(name, 0) for node in nodes) for name in (CALLS, FAILED, CUT, REWRITTEN)}
-        return {"turns/mean": sum(turns) / max(1, len(turns))} | {f"turns/{name}": n for name, n in counts.items()}
+        return {"mean": sum(turns) / max(1, len(turns)), **counts}
 
     def check(self, stage: Composition) -> list[str]:
         lines = super().check(stage)

@@ -114,7 +114,8 @@ class Sampler:
         metrics = {f"curriculum/{name}": value for name, value in self.curriculum.metrics().items()}
         for settings, guide in zip(self.settings.guidance, self.guidance, strict=True):
             metrics |= {f"guidance/{settings.kind}/{name}": value for name, value in guide.metrics().items()}
-        metrics |= self.settings.rollout.metrics(trees)
+        rollout = self.settings.rollout
+        metrics |= {f"rollout/{rollout.kind}/{name}": value for name, value in rollout.metrics(trees).items()}
         metrics |= {f"reward/{name}": value for name, value in self.grader.metrics().items()}
         metrics["tokens_computed/step"], self.computed = self.computed, 0
         if self.settings.rollout.spans_steps:
