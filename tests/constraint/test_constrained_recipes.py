@@ -58,6 +58,8 @@ SCHEMA = "{kind: json-schema, json_schema: {type: array, items: {enum: [1, 22]},
         ("treepo", ["rollout.segment_tokens=2", "collect.keep=all"]),
         ("treerl", []),
         ("salt", []),
+        ("latr", ["rollout.look_aheads=[2, 3]"]),
+        ("cure", ["collect.keep=all"]),
     ],
 )
 def test_trees_that_branch_inside_the_json_complete_it(name, overrides, tmp_path):
@@ -65,6 +67,8 @@ def test_trees_that_branch_inside_the_json_complete_it(name, overrides, tmp_path
         *overrides, "model=scratch", "reward=task", f"rollout.sampling.constraint={SCHEMA}",
         "rollout.sampling.max_completion_tokens=24",
     ]  # fmt: skip
+    if name == "cure":
+        overrides = [each.replace("rollout.", "stages.0.rollout.") for each in overrides]
     _, rows = ran(name, overrides, tmp_path)
     assert rows
     for row in rows:
@@ -75,6 +79,8 @@ def test_trees_that_branch_inside_the_json_complete_it(name, overrides, tmp_path
 def test_an_engine_that_cannot_repeat_it_is_refused_by_a_line():
     with pytest.raises(RecipeError, match=r"gives no constraint, and rollout.kind 'flat' reads it"):
         load_recipe("json-answer", ["engine=vllm"])
+    with pytest.raises(RecipeError, match=r"gives no entropy, and rollout.kind 'critical-tokens' reads it"):
+        load_recipe("cure", ["stages.0.engine=vllm"])
 
 
 def test_evaluations_keep_to_the_grammar_of_the_last_stage_unless_they_say_otherwise():

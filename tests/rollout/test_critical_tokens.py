@@ -28,7 +28,9 @@ def test_each_sample_is_written_anew_from_before_its_least_likely_token():
     assert context.rounds == [[("", 1)], [("ab", 3)]]
     assert texts(tree.chosen) == ["abcd", "abxy", "abxy", "abxy"]
     assert len(context.graded) == 4, "one group of both rounds, graded as a set"
-    assert tree.metadata["critical_tokens"] == {"first": 1, "resampled": 3, "places": [2]}
+    noted = {"first": 1, "resampled": 3, "places": [2], "critical_nats": [5.0], "all_nats": [pytest.approx(1.14)]}
+    assert tree.metadata["critical_tokens"] == noted
+    assert critical().metrics([tree]) == {"critical_nats": 5.0, "all_nats": pytest.approx(1.14)}
     # A second round has the whole length again.
     assert context.asked[1][2] == 6
     assert_whole(tree)
@@ -80,10 +82,13 @@ def test_a_copied_beginning_may_be_trained_and_is_then_one_with_the_samples_own(
 def test_the_critical_token_is_drawn_from_the_most_uncertain_ones_by_sample():
     # 8 first samples of 6 tokens; the two most uncertain places are 2 and 4.
     surprise = [0.1, 0.2, 5.0, 0.3, 4.0, 0.1]
-    script = [(c, 0.0, -s) for c, s in zip("abcdef", surprise, strict=True)]
-    context = ScriptedContext(lambda text, nth, sampling: "y$" if text else script)
-    tree = roll(critical(samples=16, regenerated=1, candidates=2), context)
-    assert set(tree.metadata["critical_tokens"]["places"]) == {2, 4}
+    for by, script in {
+        "surprisal": [(c, 0.0, -s, [], 0.0) for c, s in zip("abcdef", surprise, strict=True)],
+        "entropy": [(c, 0.0, -9.0, [], s) for c, s in zip("abcdef", surprise, strict=True)],
+    }.items():
+        context = ScriptedContext(lambda text, nth, sampling, script=script: "y$" if text else script)
+        tree = roll(critical(samples=16, regenerated=1, candidates=2, uncertainty=by), context)
+        assert set(tree.metadata["critical_tokens"]["places"]) == {2, 4}
 
 
 def test_the_first_token_and_short_ones_are_never_critical():

@@ -163,7 +163,7 @@ def test_turns_and_tokens_are_limited_and_only_the_policys_tokens_count():
             assert leaf.stats["turn"] <= turns
             assert leaf.stats["turn"] == turns or leaf.policy_tokens == tokens
         metrics = settings.metrics(trees)
-        assert metrics["turns/calls"] >= metrics["turns/cut"] > 0 or tokens == 12
+        assert metrics["calls"] >= metrics["cut"] > 0 or tokens == 12
     budgeted = trees_of(policy, settings_of("inline", max_turns=9), max_tokens_per_task=30)
     assert all(tree.sampled_tokens <= 30 for tree in budgeted), "of which each trajectory has a third"
 
@@ -189,7 +189,7 @@ def test_rewards_keys_and_counts_stand_on_the_nodes():
         assert first.stats["calls"] == 1
         assert exchanges(second) == [Exchange(first.text, "24, twenty-four")]
     calls = sum(node.stats.get("calls", 0) for tree in trees for node in tree.nodes())
-    assert settings.metrics(trees)["turns/calls"] == calls
+    assert settings.metrics(trees)["calls"] == calls
 
 
 def test_what_turns_are_paid_is_a_reward():
@@ -255,7 +255,7 @@ def run(recipe: str, tmp_path, *keys: str, name: str = "run") -> tuple[dict[str,
 
 def test_the_calculators_recipe_as_shipped_calls_it_and_what_it_answers_is_not_trained(tmp_path):
     line, trees, _ = run("calculator", tmp_path, "tasks.levels=[4]")
-    assert line["turns/calls"] >= 3 * 4 * 3
+    assert line["rollout/turns/calls"] >= 3 * 4 * 3
     assert line["rollout/turns/mean"] > 3
     for leaf in (leaf for tree in trees for leaf in tree.trajectories):
         for said, told in pairwise(leaf.path()):

@@ -9,17 +9,27 @@ from pydantic import Field, model_validator
 
 from lyceum.core.settings import RolloutSettings, Size
 from lyceum.core.steps import write_texts
-from lyceum.core.tree import Node
+from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Context, EngineOffer, Origin, Rollout, Sampling
-from lyceum.rollout._growth import affordable, at_most, by_counter, end_before, extend_to_end, model_logprobs, together
+from lyceum.rollout._growth import (
+    affordable,
+    at_most,
+    by_counter,
+    end_before,
+    entropies,
+    extend_to_end,
+    model_logprobs,
+    together,
+)
+
+NOTE = "critical_tokens"
 
 
 class CriticalTokens(RolloutSettings):
     """A first round from the prompt and a second one from before a critical token of each sample form one group.
 
-    As in the authors' code (bytedance/CURE, CURE_First_Stage), with one difference: what makes a token critical there
-    is the entropy of the policy, computed in a forward pass of its own; here it is -log p of the sampled token, whose
-    expectation is the entropy. It needs no extra pass, and ranks tokens with more noise.
+    As in the authors' code (bytedance/CURE, CURE_First_Stage), where a forward pass of its own computes the entropy of
+    the policy at each token; here the engine reports it with the sample.
     """
 
     kind: Literal["critical-tokens"] = "critical-tokens"
@@ -29,6 +39,9 @@ class CriticalTokens(RolloutSettings):
     """Continuations per first sample; the first round has ``samples // (1 + regenerated)``."""
     candidates: int = Field(20, ge=1)
     """The critical token is drawn uniformly from this many of a sample's most uncertain tokens."""
+    uncertainty: Literal["entropy", "surprisal"] = "entropy"
+    """What makes a token uncertain: the entropy of the policy before it, as in the paper, or -log p of the token, whose
+    expectation that is, for engines that report no entropy."""
     least_characters: int = Field(2, ge=1)
     """Tokens that decode to fewer characters, white space aside, are never critical (so special tokens are not)."""
     prefix: Literal["context", "trained"] = "context"
@@ -38,7 +51,9 @@ class CriticalTokens(RolloutSettings):
 
     @property
     def of_engine(self) -> frozenset[EngineOffer]:
-        return frozenset({"model_logprob"})
+        return super().of_engine | frozenset[EngineOffer](
+            {"entropy" if self.uncertainty == "entropy" else "model_logprob"}
+        )
 
     @model_validator(mode="after")
     def _first_round_is_not_empty(self) -> CriticalTokens:
@@ -61,13 +76,20 @@ class CriticalTokens(RolloutSettings):
         """
         return CriticalTokens.model_validate({**dict(self), "samples": n})
 
+    def metrics(self, trees: Sequence[Tree]) -> dict[str, float]:
+        """Mean uncertainty (nats) of the critical tokens, and of all tokens of the same samples."""
+        notes = [tree.metadata[NOTE] for tree in trees if NOTE in tree.metadata]
+        found = {name: [nats for note in notes for nats in note[name]] for name in ("critical_nats", "all_nats")}
+        return {name: sum(nats) / len(nats) for name, nats in found.items() if nats}
+
     def build(self) -> Rollout:
         return self.roll
 
     async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
         samples = n or self.samples
         n_first = max(1, samples // (1 + self.regenerated))
-        first = await context.extend(start, n_first, affordable(self.sampling, start, samples, context), keep=True)
+        sampling = affordable(self.sampling, start, samples, context)
+        first = await context.extend(start, n_first, sampling, keep=True, entropy=self.uncertainty == "entropy")
         places = [self.critical_place(leaf, start, i, context) for i, leaf in enumerate(first)]
         each, more = divmod(samples - n_first, n_first)
         counts = [each + (i < more) for i in range(n_first)]
@@ -81,7 +103,8 @@ class CriticalTokens(RolloutSettings):
             for node, n in together(beginnings)
         ]
         again = await extend_to_end(context, asked)
-        context.tree.note("critical_tokens", {"first": n_first, "resampled": len(again), "places": places})
+        noted = {"first": n_first, "resampled": len(again), "places": places}
+        context.tree.note(NOTE, noted | self._compared(first, places))
         return [*first, *again]
 
     def critical_place(self, leaf: Node, start: Node, number: int, context: Context) -> int:
@@ -91,9 +114,20 @@ class CriticalTokens(RolloutSettings):
             number: index of the sample in its group, part of the draw's seed.
         """
         begin = len(start.completion_tokens)
-        surprise = [-logprob for logprob in model_logprobs(leaf)]
-        found = most_uncertain(surprise, self._may_be_critical(leaf, begin, context), self.candidates)
+        found = most_uncertain(self._uncertain(leaf), self._may_be_critical(leaf, begin, context), self.candidates)
         return by_counter(context, "critical-token", start.address, number).choice(found) if found else begin
+
+    def _uncertain(self, leaf: Node) -> list[float]:
+        """Nats of each token of the completion."""
+        return entropies(leaf) if self.uncertainty == "entropy" else [-logprob for logprob in model_logprobs(leaf)]
+
+    def _compared(self, leaves: Sequence[Node], places: Sequence[int]) -> dict[str, list[float]]:
+        """Nats of each sample's critical token, and its mean over the sample's tokens."""
+        nats = [self._uncertain(leaf) for leaf in leaves]
+        return {
+            "critical_nats": [each[place] for each, place in zip(nats, places, strict=True)],
+            "all_nats": [sum(each) / len(each) for each in nats],
+        }
 
     def _may_be_critical(self, leaf: Node, begin: int, context: Context) -> list[bool]:
         tokens = leaf.completion_tokens
@@ -115,12 +149,12 @@ class CriticalTokens(RolloutSettings):
         return copied
 
 
-def most_uncertain(surprise: Sequence[float], allowed: Sequence[bool], most: int) -> list[int]:
+def most_uncertain(nats: Sequence[float], allowed: Sequence[bool], most: int) -> list[int]:
     """Positions of the ``most`` highest values among those allowed, highest first; ties go to the earlier.
 
     Args:
-        surprise: entropy or -log p of each token (nats).
+        nats: entropy or -log p of each token.
         allowed: which tokens count.
     """
     places = [place for place, may in enumerate(allowed) if may]
-    return sorted(places, key=lambda place: -surprise[place])[:most]
+    return sorted(places, key=lambda place: -nats[place])[:most]
