@@ -18,6 +18,7 @@ class FakeTask:
     version = step = 0
     progress = 1.0
     shares = ()
+    role = ""
 
     def begin(self, task, tokens=(90,), text="?"):
         self.task = task
@@ -46,6 +47,11 @@ class FakeTask:
         shared = copy.copy(self)
         shared.shares = (*self.shares, [tokens])
         return shared
+
+    def acting(self, role, task=None):
+        acting = copy.copy(self)
+        acting.role, acting.task = role, task or self.task
+        return acting
 
     def spend(self, tokens):
         for left in self.shares:

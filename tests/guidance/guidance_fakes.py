@@ -47,7 +47,7 @@ class FakeContext(FakeTask):
             # One token a sample, whose log-probability says under which prompt it was drawn.
             logprob = -float(len(prompt))
             drawn = Continuation([number], [logprob], [logprob], [0], "stop")
-            children.append(node.add_drawn(drawn, text=f"s{number}"))
+            children.append(node.add_drawn(drawn, text=f"s{number}", role=self.role))
             children[-1].stats["grade"] = self._grade(prompt, number)
         self.spend(n)
         self.tree.sampled_tokens += n

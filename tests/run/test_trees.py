@@ -185,8 +185,8 @@ def test_another_table_another_format_and_a_missing_file_are_refused(tmp_path):
     with pytest.raises(RecipeError, match="No such file"):
         read_trees(file)
     parquet.write_table(pa.table({"a": [1]}), file)
-    with pytest.raises(RecipeError, match="not trees of format 1"):
+    with pytest.raises(RecipeError, match="not trees of format 2"):
         read_trees(file)
-    parquet.write_table(pa.table({"a": [1]}).replace_schema_metadata({"lyceum.trees": "1"}), file)
+    parquet.write_table(pa.table({"a": [1]}).replace_schema_metadata({"lyceum.trees": "2"}), file)
     with pytest.raises(RecipeError, match="its columns are not those of trees"):
         read_trees(file)

@@ -15,8 +15,8 @@ from lyceum.core.types import Origin
 ROOT = -1
 NO_VERSION = -1
 
-Kind = tuple[Origin, bool]
-"""What all tokens of a node have in common: who wrote them, and whether under another prompt."""
+Kind = tuple[Origin, bool, int]
+"""What all tokens of a node have in common: who wrote them, whether under another prompt, and which model it was."""
 
 
 class TokenTrie:
@@ -61,7 +61,7 @@ class TokenTrie:
             raise ValueError(f"a node of {end} tokens has {len(logprob)} log-probabilities and {len(version)} versions")
         # Tokens are shared only where everything about them is equal. An engine that computes samples separately gives
         # log-probabilities that differ in the last bits: those tokens stay separate here too.
-        kind, at = (node.origin, node.grafted), 0
+        kind, at = (node.origin, node.grafted, node.model), 0
         while True:
             alike = self._alike(parent, kind, token, logprob, version, at)
             at, parent = at + alike, parent + alike
@@ -112,7 +112,7 @@ class TokenTrie:
         return alike
 
     def columns(self) -> Mapping[str, NDArray[Any]]:
-        """Per-token arrays, (T,) each: the columns of ``Forest``, and ``grafted``."""
+        """Per-token arrays, (T,) each: the columns of ``Forest``, ``grafted`` and ``model``."""
         start, place = np.array(self._start, np.int64), np.arange(len(self._token))
         length = np.diff(start, append=len(place))
 
@@ -128,8 +128,9 @@ class TokenTrie:
             "parent": parent,
             "position": place - of_run(self._start, np.int64) + of_run(self._position, np.int64),
             "tree": of_run(self._tree, np.int64),
-            "origin": of_run([origin for origin, _ in self._kind], np.int64),
+            "origin": of_run([origin for origin, _, _ in self._kind], np.int64),
             "behaviour_logprob": logprob,
             "version": np.array(self._version, np.int64),
-            "grafted": of_run([grafted for _, grafted in self._kind], bool),
+            "grafted": of_run([grafted for _, grafted, _ in self._kind], bool),
+            "model": of_run([model for _, _, model in self._kind], np.int64),
         }

@@ -56,7 +56,8 @@ class Forest:
         behaviour_logprob: nats, of the distribution drawn from; nan where the policy did not write.
         version: of the weights a token was drawn under; NO_VERSION where the policy did not write.
         leaf: last token of each row. Two rows that drew the same tokens have the same leaf and stay separate rows.
-        group: which rows are compared with each other; by default their tree.
+        group: which rows are compared with each other: those of one tree, of one role in it, and of one prompt where
+            prompts are marked (``Node.key``).
         reward: outcome of each row, in the verifier's unit; float64 where a square would overflow float32.
         correct: 1 correct, 0 incorrect, nan where no grader says.
         weight: multiplies each row's advantages (a curriculum's).
@@ -68,10 +69,12 @@ class Forest:
         node_key: key of each marked node (``Node.key``); None where none is marked.
         columns: per-token values, (T,) or (T, n), which the learner adds, named after the model that they are computed
             with: ``old_logprob``, ``reference_logprob``, ``teacher_logprob``, ``old_value``, ...; and ``grafted`` where
-            some tokens were sampled off-prompt: True on those written under another prompt.
+            some tokens were sampled off-prompt: True on those written under another prompt; and ``model`` where
+            another model than the first wrote some: ``Node.model`` of each token.
         temperature: sampling temperature of the rows; the learner's log-probabilities are of logits / temperature.
         constraint: what the policy's tokens were sampled under; the learner's distributions of them are over the tokens
             that it allows. None without one.
+        role: role that each row's last node was written in; None where there are no roles.
     """
 
     ROOT: ClassVar[int] = ROOT
@@ -100,6 +103,7 @@ class Forest:
     temperature: float = 1.0
     node_key: Mapping[int, str] | None = None
     constraint: Constraint | None = None
+    role: Sequence[str] | None = None
 
     @property
     def n_tokens(self) -> int:
@@ -186,7 +190,21 @@ class Forest:
             segment_reward=self.segment_reward[segments],
             segment_value=self.segment_value[segments],
             columns={name: value[kept] for name, value in self.columns.items()},
+            role=None if self.role is None else [self.role[row] for row in chosen.tolist()],
         )
+
+    def written_by(self, model: int) -> Written:
+        """What one of several models wrote: its rows, in which the others' tokens are context, as a prompt's are."""
+        wrote = self.columns.get("model", torch.zeros_like(self.token))
+        others = (self.origin == int(Origin.POLICY)) & (wrote != model)
+        own = replace(
+            self,
+            origin=self.origin.masked_fill(others, int(Origin.PROMPT)),
+            columns={name: column for name, column in self.columns.items() if name != "model"},
+        )
+        rows, layout = own.trainable(self.rows()).any(1).nonzero().squeeze(1), self.rows()
+        tokens = layout.index[rows][layout.present[rows]].unique()
+        return Written(own.select(rows), rows, tokens)
 
     @cached_property
     def first_row(self) -> Int[Tensor, " T"]:
@@ -213,6 +231,20 @@ class Forest:
         return current == above
 
 
+@dataclass(frozen=True)
+class Written:
+    """A model's part of a forest.
+
+    Attributes:
+        forest: of its rows alone.
+        rows, tokens: which of the whole forest's they are, in order.
+    """
+
+    forest: Forest
+    rows: Int[Tensor, " r"]
+    tokens: Int[Tensor, " t"]
+
+
 def build_forest(
     trees: Sequence[Tree],
     *,
@@ -231,7 +263,7 @@ def build_forest(
         temperature, constraint: that the trees were sampled at, and under.
         graded: False for demonstrations, which are not graded: every trajectory is a row, its reward nan.
     Returns:
-        A forest on the CPU whose groups are the trees.
+        A forest on the CPU.
     Raises:
         ValueError: a trajectory has no tokens, or judged steps without ``decode``.
     """
@@ -247,11 +279,13 @@ def build_forest(
     judged: list[tuple[int, int, float]] = []
     leaf: list[int] = []
     group: list[int] = []
+    role: list[str] = []
     reward: list[float] = []
     correct: list[float] = []
     weight: list[float] = []
     for t, tree in enumerate(trees):
         end_of: dict[int, int] = {}
+        compared: dict[tuple[str, str | None], int] = {}
         of_tree = tree.graded_with_outcome() if graded else ((leaf, Grade(None), nan) for leaf in tree.trajectories)
         for trajectory, grade, outcome in of_tree:
             path = trajectory.path()
@@ -277,12 +311,15 @@ def build_forest(
                 judged += [(len(leaf), position, value) for position, value in sorted(marks.items())]
             passes.append(len(path))
             leaf.append(place)
-            group.append(t)
+            # The first is numbered as its tree, so that groups are the trees where nothing divides them.
+            number_in_tree = compared.setdefault((trajectory.role, path[0].key), len(compared))
+            group.append(t + len(trees) * number_in_tree)
+            role.append(trajectory.role)
             reward.append(outcome)
             correct.append(float("nan") if grade.verdict is None else float(grade.verdict))
             weight.append(1.0 if weights is None else weights[t])
     columns = {name: torch.from_numpy(column) for name, column in trie.columns().items()}
-    grafted = columns.pop("grafted")
+    grafted, model = columns.pop("grafted"), columns.pop("model")
     row, node = np.repeat(np.arange(len(leaf)), passes), np.array(passed, np.int64)
     end, value = np.array(node_end, np.int64), np.array(node_value, np.float64)
     ints, floats = torch.long, torch.float32
@@ -295,10 +332,11 @@ def build_forest(
         weight=torch.tensor(weight, dtype=floats),
         **_segments(row, node, end[node], value[node], judged),
         node_parent=torch.tensor(node_parent, dtype=ints),
-        columns={"grafted": grafted} if grafted.any() else {},
+        columns={name: column for name, column in (("grafted", grafted), ("model", model)) if column.any()},
         temperature=temperature,
         node_key=node_key or None,
         constraint=constraint,
+        role=role if any(role) else None,
     )
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, get_
 from pydantic import Field, field_validator
 
 from lyceum.core.component import Component
+from lyceum.core.roles import Roles
 from lyceum.core.types import EngineOffer, Sampling
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.terminal import quoted
@@ -164,7 +165,10 @@ class CurriculumSettings(Component, slot="curriculum"):
 
 
 class GuidanceSettings(Component, slot="guidance"):
-    """How a failed rollout is helped."""
+    """How a failed rollout is helped, or how several roles go through a task together."""
+
+    plays: ClassVar[tuple[str, ...]] = ()
+    """The roles that it has the policy play; a stage may bind them to different models."""
 
     @abstractmethod
     def build(self, source: TaskSource, *, seed: int) -> Guidance: ...
@@ -253,6 +257,9 @@ class LearnerSettings(Component, slot="learner"):
 class EngineSettings(Component, slot="engine"):
     """What generates completions."""
 
+    one_per_process: ClassVar[bool] = False
+    """Whether a process can hold only one that serves, and so one model."""
+
     @property
     def precision(self) -> Precision | None:
         """Precision that it computes in, where that is not the weights' own."""
@@ -303,6 +310,7 @@ class Composition:
         max_tokens: maximum tokens that the stage may sample; None for no limit.
         max_tokens_per_task: maximum tokens sampled per task and step; None for no limit.
         before: the run's stages before this one, by name: whether each leaves a value model.
+        roles: the stage's models and roles; None in a stage that has none.
     """
 
     steps: int | None = None
@@ -319,6 +327,7 @@ class Composition:
     teacher: TeacherSettings | None = None
     average: AverageSettings | None = None
     engine: EngineSettings | None = None
+    roles: Roles | None = None
 
     def components(self) -> list[Component]:
         """All of them, in the order of the fields."""

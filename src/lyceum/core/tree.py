@@ -26,6 +26,8 @@ class Node:
         version: of the weights each token was drawn under; empty where the policy did not write.
         top, entropy: of each token, where the rollout asked for them: the most likely tokens of the distribution that
             it was drawn from, and that distribution's entropy (nats). For the rollout that asked; not written to files.
+        role: under which the policy wrote it; empty where the run has no roles.
+        model: number of the model that wrote it, among the stage's (``core/roles.py``).
         finish: why the run ended: ``stop``, ``length``, or None where nothing was drawn, or where a trajectory goes on
             in a later step.
         text: the run decoded.
@@ -57,6 +59,8 @@ class Node:
     key: str | None = None
     reward: float = 0.0
     value: float | None = None
+    role: str = ""
+    model: int = 0
     stats: dict[str, Any] = field(default_factory=dict)
     top: list[TopTokens] = field(default_factory=list, repr=False)
     entropy: list[float] = field(default_factory=list, repr=False)
@@ -73,11 +77,14 @@ class Node:
         self.children.append(child)
         return child
 
-    def add_drawn(self, drawn: Continuation, text: str = "", *, number: int | None = None) -> Node:
+    def add_drawn(
+        self, drawn: Continuation, text: str = "", *, number: int | None = None, role: str = "", model: int = 0
+    ) -> Node:
         """A new child with what the engine drew.
 
         Args:
             number: of the draw, among all from this node; None for the next one.
+            role, model: of the new node.
         """
         if number is None:
             number, self.draws = self.draws, self.draws + 1
@@ -93,6 +100,8 @@ class Node:
             address=counter_seed(self.address, number),
             top=drawn.top,
             entropy=drawn.entropy,
+            role=role,
+            model=model,
         )
         self.children.append(child)
         return child

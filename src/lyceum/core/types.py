@@ -227,6 +227,25 @@ class ParametricSource(Protocol):
         ...
 
 
+@runtime_checkable
+class ProposedSource(Protocol):
+    """A task source for which a model can write tasks, whose answers a rule computes."""
+
+    def to_propose(self, task: Task) -> Sequence[Message]:
+        """The prompt that asks for a task unlike this one."""
+        ...
+
+    def proposed(self, text: str, like: Task) -> Task | str:
+        """The task that a proposal's text states, in the training split; or why it is none, in a word.
+
+        The text is a model's: anything.
+
+        Args:
+            like: the task that the proposal was to be unlike.
+        """
+        ...
+
+
 class JudgedStep(NamedTuple):
     """A step of a completion, ``completion[start:stop]`` in characters, and its reward in the verifier's unit."""
 
@@ -363,6 +382,7 @@ class Request:
             ends in a token that is drawn; a constraint has begun before them.
         top: number of most likely tokens to report with each drawn one (``Continuation.top``).
         entropy: report the entropy of each drawn token's distribution (``Continuation.entropy``).
+        model: number of the model that is asked, where an engine serves several; others ignore it.
     """
 
     prefix: Sequence[int]
@@ -373,6 +393,7 @@ class Request:
     written: int = 0
     top: int = 0
     entropy: bool = False
+    model: int = 0
 
 
 EngineOffer = Literal["model_logprob", "score", "top_logprobs", "entropy", "constraint"]
@@ -587,6 +608,14 @@ class Context(GradingContext, Protocol):
 
     def share(self, tokens: int) -> Context:
         """The same task with a budget of at most this many tokens, for one of several rollouts at once."""
+        ...
+
+    def acting(self, role: str, task: Task | None = None) -> Context:
+        """The same tree, extended by the model that plays a role in this step.
+
+        Args:
+            task: what is answered and graded there, where that is not the tree's own task: one that a model wrote.
+        """
         ...
 
 
@@ -856,8 +885,10 @@ class Gradients:
 class Learner(Stateful, Protocol):
     """Updates the policy's weights."""
 
-    skipped_steps: int
-    """Updates that changed nothing, as their loss or gradient was not finite."""
+    @property
+    def skipped_steps(self) -> int:
+        """Updates that changed nothing, as their loss or gradient was not finite."""
+        ...
 
     def annotate(self, forest: Forest, needs: frozenset[str]) -> Forest:
         """Add the token columns that credit or objective need, each named after the model that it is computed with:

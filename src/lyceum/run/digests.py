@@ -38,6 +38,7 @@ def step_digests(
     credited: Credited | None,
     metrics: Mapping[str, Any],
     weights: torch.nn.Module,
+    beside: Mapping[str, torch.nn.Module] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """The digests of one step by part.
 
@@ -46,7 +47,9 @@ def step_digests(
         forest, credited: training data of the step; None where there was none.
         metrics: metrics of the learner's update.
         weights: weights after the update.
+        beside: further models of the run, by name.
     """
+    models = {"": weights} | {f"models/{name}/": module for name, module in (beside or {}).items()}
     leaves = [leaf for tree in trees for leaf in tree.trajectories]
     nodes = [node for tree in trees for node in tree.nodes()]
     grades = [leaf.grade for leaf in leaves]
@@ -70,7 +73,11 @@ def step_digests(
         "forest": {} if forest is None else _of_fields(forest),
         "credit": {} if credited is None else _of_fields(credited),
         "loss": plain({name: value for name, value in metrics.items() if not name.startswith(_TIMES)}),
-        "weights": {name: digest(tensor) for name, tensor in weights.state_dict().items()},
+        "weights": {
+            model + name: digest(tensor)
+            for model, module in models.items()
+            for name, tensor in module.state_dict().items()
+        },
     }
 
 

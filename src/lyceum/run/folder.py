@@ -84,6 +84,7 @@ class Run:
         self.checkpoints = path / "checkpoints"
         self.model = path / "model"
         self.stages = path / "stages"
+        self.models = path / "models"
         self.report = path / "report.html"
         self.resumed = resumed
         self.complete = complete

@@ -18,7 +18,8 @@ from lyceum.utils.terminal import quoted
 
 FILES = (
     *("recipe.yaml", "summary.json", "metrics.jsonl", "examples.json", "report.html"),
-    *("rollouts", "checkpoints", "model", "value", "model.partial", "value.partial", "stages", "digests", "trees"),
+    *("rollouts", "checkpoints", "model", "models", "value", "model.partial", "value.partial", "stages"),
+    *("digests", "trees"),
     *("tensorboard", "wandb", ".wandb-id"),
 )
 """What a run writes into its folder."""

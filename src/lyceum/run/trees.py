@@ -25,7 +25,7 @@ from lyceum.utils.numbers import plain, python_number
 FOLDER = "trees"
 _KEYS = (bool, int, float, str, bytes, type(None))
 _ADVICE = "allowed: the file as the run wrote it"
-_FORMAT = {b"lyceum.trees": b"1"}
+_FORMAT = {b"lyceum.trees": b"2"}
 """What a file says about itself."""
 
 
@@ -126,6 +126,8 @@ def _node(logprob: pa.DataType) -> dict[str, _Column]:
         "key": _Column(pa.string()),
         "reward": _Column(pa.float64()),
         "value": _Column(pa.float64()),
+        "role": _Column(pa.string()),
+        "model": _Column(pa.int8()),
         "stats": _json(),
     }
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from typing import Any
 
+from lyceum.core.roles import Roles
 from lyceum.core.steps import write_texts
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import (
@@ -54,6 +55,7 @@ class InProcess:
         grader_asks: whether the grader asks the model, so that its further questions follow from what it waits for.
         tools: what prompts tell of, as JSON schemas.
         score_under: scores under the stage's frozen models; None without any.
+        roles: which model plays which role; None: the engine's one model plays all.
     """
 
     def __init__(
@@ -68,10 +70,11 @@ class InProcess:
         grader_asks: bool = False,
         tools: Sequence[Mapping[str, Any]] = (),
         score_under: ScoreUnder | None = None,
+        roles: Roles | None = None,
     ) -> None:
         self.policy, self.engine, self.grader, self.seed = policy, engine, grader, seed
         self.max_tokens_per_task, self.value_model, self.grader_asks = max_tokens_per_task, value, grader_asks
-        self.tools, self.score_under = tools, score_under
+        self.tools, self.score_under, self.roles = tools, score_under, roles or Roles()
         self._valuing: list[tuple[Sequence[Node], asyncio.Future[list[float]]]] = []
         self._valuer: asyncio.Future[None] | None = None
         self._holds: set[Hold] = set()
@@ -269,7 +272,7 @@ class TaskContext:
         progress: float = 0.0,
     ) -> None:
         self.task, self.step, self.progress = task, step, progress
-        self._runtime, self._key, self._place = runtime, key, place
+        self._runtime, self._key, self._place, self._role = runtime, key, place, ""
         self._budget = Budget(runtime.max_tokens_per_task)
         self._prompts: dict[tuple[int, ...], Prompt] = {}
         """What was rendered, by its tokens: conversations go on from there."""
@@ -287,6 +290,11 @@ class TaskContext:
         shared = copy(self)
         shared._budget = Budget(tokens, self._budget)
         return shared
+
+    def acting(self, role: str, task: Task | None = None) -> TaskContext:
+        acting = copy(self)
+        acting._role, acting.task = role, task or self.task
+        return acting
 
     def render(self, messages: Sequence[Message]) -> list[int]:
         prompt = self._runtime.policy.renderer.render(messages, self._runtime.tools)
@@ -327,8 +335,10 @@ class TaskContext:
         sampling = sampling or Sampling()
         written = assistant_tokens(node) if sampling.stop or sampling.constraint is not None else 0
         order = (self._place, node.address, first)
+        role, model = self._role, self._runtime.roles.model(self._role, self.step)
+        path = node.path_tokens()
         request = Request(
-            node.path_tokens(), seeds, sampling, keep, order=order, written=written, top=top, entropy=entropy
+            path, seeds, sampling, keep, order=order, written=written, top=top, entropy=entropy, model=model
         )
         drawn = await self._runtime.engine.extend(request)
         sampled = sum(len(continuation.tokens) for continuation in drawn)
@@ -339,7 +349,10 @@ class TaskContext:
         if node.parent is None:
             for tokens in texts:
                 texts[tokens] = self.decode(tokens)
-        children = [node.add_drawn(c, texts[tuple(c.tokens)], number=first + i) for i, c in enumerate(drawn)]
+        children = [
+            node.add_drawn(c, texts[tuple(c.tokens)], number=first + i, role=role, model=model)
+            for i, c in enumerate(drawn)
+        ]
         if node.parent is not None:  # decoded alone they may lack a space, or begin inside a character
             for child in children:
                 write_texts([child], self.decode, terminal=True)

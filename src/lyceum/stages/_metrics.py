@@ -7,7 +7,7 @@ from typing import Any
 
 from lyceum.core.forest import Forest
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Credited, Origin
+from lyceum.core.types import Credited, Grade, Origin
 from lyceum.utils.lazy_imports import torch
 from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import mean
@@ -32,6 +32,27 @@ def rollout_metrics(trees: Sequence[Tree], dropped: Sequence[Tree], forest: Fore
         **_reward_parts(leaves),
         **_rollout_counts(everything),
     }
+
+
+def role_metrics(trees: Sequence[Tree], swaps: int) -> dict[str, float]:
+    """What each role earned and wrote; nothing where there are no roles.
+
+    Args:
+        swaps: how often roles had moved from model to model when the step began.
+    """
+    of_role: dict[str, list[tuple[Node, Grade, float]]] = {}
+    for tree in trees:
+        for graded in tree.graded_with_outcome():
+            of_role.setdefault(graded[0].role, []).append(graded)
+    of_role.pop("", None)
+    metrics: dict[str, float] = {"role/swaps": swaps} if of_role else {}
+    for role, graded in sorted(of_role.items()):
+        metrics[f"role/{role}/trajectories"] = len(graded)
+        metrics[f"role/{role}/reward"] = mean([outcome for _, _, outcome in graded])
+        metrics[f"role/{role}/completion_tokens"] = mean([len(leaf.completion_tokens) for leaf, _, _ in graded])
+        if known := [grade.correct for _, grade, _ in graded if grade.correct is not None]:
+            metrics[f"role/{role}/correct"] = mean(known)
+    return metrics
 
 
 def has_gradient(tree: Tree) -> bool:
@@ -61,11 +82,11 @@ def mean_abs_advantage(forest: Forest, credited: Credited | None, trees: int) ->
     if credited is None:
         return [0.0] * trees
     mask = forest.trainable(forest.rows())
-    tokens = mask.sum(1)
+    tokens, tree = mask.sum(1), forest.tree[forest.leaf]
     written = (tokens > 0).float()
     of_row = (credited.advantage.abs() * mask).sum(1) / tokens.clamp(min=1)
-    rollouts = torch.zeros(trees).index_add(0, forest.group, written)
-    total = torch.zeros(trees).index_add(0, forest.group, of_row)
+    rollouts = torch.zeros(trees).index_add(0, tree, written)
+    total = torch.zeros(trees).index_add(0, tree, of_row)
     return (total / rollouts.clamp(min=1)).tolist()
 
 

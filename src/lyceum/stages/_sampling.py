@@ -8,8 +8,10 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from lyceum.core.component import require_keys
+from lyceum.core.roles import Roles
 from lyceum.core.tree import Tree
 from lyceum.core.types import Curriculum, Guidance, ValueModel
+from lyceum.models.policy import Policy
 from lyceum.reward.base import allow_code, combine
 from lyceum.runtime.in_process import InProcess, ScoreUnder
 from lyceum.stages.session import Session
@@ -25,15 +27,23 @@ class Sampler:
 
     Args:
         settings: the stage's: its curriculum, guidance, rollout, reward, value model, engine, steps and limits.
+        policies: the models that it samples from; None: the run's own alone.
+        roles: that these play.
         score_under: the learner's, where it may have frozen models.
     """
 
     def __init__(
-        self, settings: Online | SearchAndDistil, session: Session, *, score_under: ScoreUnder | None = None
+        self,
+        settings: Online | SearchAndDistil,
+        session: Session,
+        policies: Sequence[Policy] | None = None,
+        roles: Roles | None = None,
+        *,
+        score_under: ScoreUnder | None = None,
     ) -> None:
         self.settings, self.session = settings, session
         seed, policy = session.stage_seed, session.policy
-        self.engine = session.build_engine(settings.engine)
+        self.engine = session.build_engine(settings.engine, policies)
         self.curriculum: Curriculum = settings.curriculum.build(session.source, seed=seed, policy=policy)
         self.guidance: list[Guidance] = [guide.build(session.source, seed=seed) for guide in settings.guidance]
         self.rollout = reduce(lambda rollout, guide: guide(rollout), self.guidance, settings.rollout.build())
@@ -53,6 +63,7 @@ class Sampler:
             grader_asks=self.grader.asks_model,
             tools=settings.rollout.tools,
             score_under=score_under,
+            roles=roles,
         )
         self.samples = settings.composition().trajectories
         self.sampled_before = session.counts.tokens_sampled

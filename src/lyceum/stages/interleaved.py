@@ -51,6 +51,11 @@ class Interleaved(Online):
                 f"fine_tuning.objective.kind: got '{self.fine_tuning.objective.kind}', but demonstrations of failed "
                 "tasks have no advantages; allowed: sft"
             )
+        if len(self.roles.models) > 1:
+            lines.append(
+                f"roles.models: got {', '.join(self.roles.models)} in stage 'interleaved', whose fine-tuning "
+                "trains one model; allowed: one, or stage 'online'"
+            )
         return lines
 
     def check_tasks(self, source: TaskSource) -> None:

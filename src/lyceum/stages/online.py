@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from lyceum.core.component import Component, Tokens, of_kind, require_keys, slot
 from lyceum.core.forest import Forest, build_forest
+from lyceum.core.roles import Roles
 from lyceum.core.settings import (
     Composition,
     CreditSettings,
@@ -27,7 +28,8 @@ from lyceum.core.tree import Tree
 from lyceum.core.types import Credited, Learner, Stateful, StepMetrics
 from lyceum.models.frozen import AverageSettings, TeacherSettings
 from lyceum.stages._method import Method
-from lyceum.stages._metrics import has_gradient, mean_abs_advantage, mean_solved, rollout_metrics
+from lyceum.stages._metrics import has_gradient, mean_abs_advantage, mean_solved, role_metrics, rollout_metrics
+from lyceum.stages._models import learner_of, models_of
 from lyceum.stages._sampling import Sampler
 from lyceum.stages._stopping import Ending, Until
 from lyceum.stages.session import Session
@@ -82,6 +84,8 @@ class Online(StageSettings):
     """Maximum sampled tokens per task and step, over all its rollouts."""
     until: Until | None = None
     """Early stopping: when accuracy reaches a target, or no longer rises."""
+    roles: Roles = Roles()
+    """The models that are trained and the roles that they play; by default one model plays all."""
     curriculum: Annotated[CurriculumSettings, slot("curriculum", "uniform")] = of_kind("uniform")
     """Which tasks are drawn."""
     guidance: tuple[Annotated[GuidanceSettings, slot("guidance")], ...] = ()
@@ -118,6 +122,30 @@ class Online(StageSettings):
             lines.append(f"teacher: got none, but {kinds} learn from one; allowed: a folder such as runs/NAME/model")
         if self.teacher is not None and not read:
             lines.append(f"teacher: got {quoted(self.teacher.path)}, which neither of {kinds} reads; allowed: none")
+        return lines + self._check_roles(stage)
+
+    def _check_roles(self, stage: Composition) -> list[str]:
+        """Lines that say why roles do not go with the rest of the stage."""
+        played = [role for guide in self.guidance for role in guide.plays]
+        lines = self.roles.check(played)
+        if not played:
+            return lines
+        kind = next(guide.kind for guide in self.guidance if guide.plays)
+        alone = f"with guidance {kind!r}, whose roles go through a task together"
+        if len(self.guidance) > 1:
+            given = ", ".join(guide.kind for guide in self.guidance)
+            lines.append(f"guidance: got {given}, {alone}; allowed: it alone")
+        if self.rollout.spans_steps or stage.samples is None:
+            lines.append(f"rollout: got {self.rollout.kind!r} {alone}; allowed: one with samples, whole in one step")
+        if self.collect.keep != "all":
+            lines.append(f"collect.keep: got {self.collect.keep!r} {alone}; allowed: all")
+        if len(self.roles.models) > 1 and self.value is not None:
+            lines.append(f"value: got {self.value.kind!r} with several models; allowed: none")
+        if len(self.roles.models) > 1 and self.engine.one_per_process:
+            lines.append(
+                f"engine.kind: got {self.engine.kind!r}, of which a process serves one model, with roles.models "
+                f"{', '.join(self.roles.models)}; allowed: 'embedded', or one model"
+            )
         return lines
 
     def with_budget(self, tokens: int, *, keep_steps: bool) -> Self:
@@ -155,16 +183,13 @@ class OnlineRun:
         self.steps, self.step = settings.steps, 0
         method = Method.of(settings)
         self.objective, self.credit, self.columns = method.objective, method.credit, method.columns
-        self.learner = settings.learner.build(
-            session.policy,
-            total_steps=settings.steps,
-            needs=method.needs.union(*(part.of_models for part in settings.reward or ())),
-            teacher=settings.teacher,
-            average=settings.average,
-        )
+        policies, names = models_of(settings.roles, session.policy), settings.roles.models
+        session.beside = dict(zip(names[1:], policies[1:], strict=True))
+        needs = method.needs.union(*(part.of_models for part in settings.reward or ()))
+        self.learner = learner_of(settings, policies, needs)
         constraint = settings.sampling.constraint
         self.constraint = None if constraint is None else constraint.build(session.policy)
-        self.sampler = Sampler(settings, session, score_under=self.learner.score_under)
+        self.sampler = Sampler(settings, session, policies, settings.roles, score_under=self.learner.score_under)
         self.engine = self.sampler.engine
         self.ending = Ending(settings.until)
         self.between: list[Between] = []
@@ -243,6 +268,7 @@ class OnlineRun:
         session, step = self.session, self.session.first_step + self.step
         session.digest(step, [*trees, *dropped], metrics, forest=forest, credited=credited)
         metrics |= rollout_metrics(trees, dropped, forest) | self.sampler.count([*trees, *dropped])
+        metrics |= role_metrics([*trees, *dropped], self.settings.roles.swaps(self.step - 1))
         session.count_signal(self.has_signal(forest, credited) or any(also.updated for also in self.between))
         await session.finish_step(self, metrics, expected_steps=self.sampler.expected_steps(self.step))
         advantage = None if credited is None else credited.advantage

@@ -18,6 +18,7 @@ from lyceum.models.policy import Policy
 from lyceum.run.digests import step_digests
 from lyceum.run.folder import Run
 from lyceum.stages._counts import LEARNS_NOTHING, MAX_NOTHING_GRADED, TO_LEARN, Counts
+from lyceum.stages._models import engine_of
 from lyceum.utils.errors import Interrupted, NothingGraded
 from lyceum.utils.lazy_imports import torch
 from lyceum.utils.progress import Progress
@@ -50,6 +51,8 @@ class Session:
     counts: Counts = field(default_factory=Counts)
     said: set[str] = field(default_factory=set)
     """Reasons for ungraded trajectories that the user was told."""
+    beside: Mapping[str, Policy] = field(default_factory=dict)
+    """The running stage's further models by name; ``policy`` is its first."""
     warned: bool = False
     """Whether the user was told that nothing is being learnt."""
 
@@ -62,11 +65,19 @@ class Session:
         """Where a stage leaves its models, ``model/`` and ``value/``: the last one in the run's own folder."""
         return self.run.path if stage == self.names[-1] else self.run.stages / stage
 
-    def build_engine(self, settings: EngineSettings) -> Engine:
-        """An engine that serves the weights with which the running stage began."""
-        engine = settings.build(self.policy)
-        engine.version = self.first_step
-        return engine
+    def build_engine(self, settings: EngineSettings, policies: Sequence[Policy] | None = None) -> Engine:
+        """An engine that serves the weights with which the running stage began.
+
+        Args:
+            policies: the stage's models; None: the run's own alone.
+        """
+
+        def build(policy: Policy) -> Engine:
+            engine = settings.build(policy)
+            engine.version = self.first_step
+            return engine
+
+        return engine_of(policies or [self.policy], build)
 
     def digest(
         self,
@@ -79,7 +90,8 @@ class Session:
     ) -> None:
         """Write the digests of a step, if the run does so (see :func:`lyceum.run.digests.step_digests`)."""
         if self.digests:
-            self.run.digests(step, step_digests(trees, forest, credited, metrics, self.policy.module))
+            beside = {name: policy.module for name, policy in self.beside.items()}
+            self.run.digests(step, step_digests(trees, forest, credited, metrics, self.policy.module, beside))
 
     def trees(
         self,

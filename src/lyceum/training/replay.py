@@ -26,6 +26,7 @@ from lyceum.run.folder import differences, recover
 from lyceum.run.outputs import check_output, input_paths
 from lyceum.run.reader import is_run, read_recipe, read_run_folder
 from lyceum.stages._method import Method
+from lyceum.stages._models import learner_of, models_of
 from lyceum.stages.online import Online
 from lyceum.training._recorded import find_recorded
 from lyceum.utils.atomic_files import atomic_write
@@ -106,10 +107,7 @@ class Replay:
         """The policy and a learner with the weights that the step began with."""
         policy = load_policy(self.model)
         needs = Method.of(self.own).needs | Method.of(self.other).needs
-        own = self.own
-        learner = own.learner.build(
-            policy, total_steps=own.steps, needs=needs, teacher=own.teacher, average=own.average
-        )
+        learner = learner_of(self.own, models_of(self.own.roles, policy), needs)
         if self.state is not None:
             learner.load_weights(self.state["learner"])
         return policy, learner

@@ -169,6 +169,7 @@ async def _stages(recipe: Recipe, session: Session, state: dict[str, Any] | None
     while True:
         settings = recipe.stages[session.stage]
         session.progress.stage = settings.name if len(recipe.stages) > 1 else ""
+        session.beside = {}
         stage = settings.build(session)
         if state is not None:
             stage.load_state_dict(state["of_stage"])
@@ -241,6 +242,8 @@ async def _evaluate_after(recipe: Recipe, session: Session) -> None:
     run = session.run
     with run.timed("save"):  # before anything else can fail
         save_policy(session.policy, run.model)
+        for name, policy in session.beside.items():
+            save_policy(policy, run.models / name)
     run.keep()
     after = await _evaluate(recipe.evaluation_engine, session)
     if after is not None:

@@ -1,0 +1,37 @@
+"""A stage's models: the run's own, and copies of it that are trained beside it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from lyceum.core.roles import Roles
+from lyceum.core.types import Engine, Learner
+from lyceum.engine._by_model import ByModel as Engines
+from lyceum.learner._by_model import ByModel as Learners
+from lyceum.models.policy import Policy
+
+if TYPE_CHECKING:
+    from lyceum.stages.online import Online
+
+
+def models_of(roles: Roles, policy: Policy) -> list[Policy]:
+    """The policy, and a copy of it as it is now for each further model of a stage."""
+    copies = [Policy(copy.deepcopy(policy.module), policy.tokenizer) for _ in roles.models[1:]]
+    return [policy, *copies]
+
+
+def learner_of(stage: Online, policies: Sequence[Policy], needs: frozenset[str]) -> Learner:
+    """What trains the stage's models."""
+    learners = [
+        stage.learner.build(policy, total_steps=stage.steps, needs=needs, teacher=stage.teacher, average=stage.average)
+        for policy in policies
+    ]
+    return learners[0] if len(learners) == 1 else Learners(dict(zip(stage.roles.models, learners, strict=True)))
+
+
+def engine_of(policies: Sequence[Policy], build: Callable[[Policy], Engine]) -> Engine:
+    """What samples from the models."""
+    engines = [build(policy) for policy in policies]
+    return engines[0] if len(engines) == 1 else Engines(engines, policies)
