@@ -153,6 +153,17 @@ _ACTOR: dict[str, Any] = _GRPO | {
     "rollout": {"kind": "beam", "beams": 2, "width": 2, "step": {"tokens": 2}, "sampling": _SHORT},
     "value": {"kind": "model", "from_stage": "critic"},
 }
+_ROLES: dict[str, Any] = _GRPO | {
+    "steps": 3,
+    "roles": {
+        "models": ["first", "second"],
+        "play": {"pioneer": "first", "observer": "second"},
+        "swap_every": 1,
+    },
+    "guidance": [{"kind": "pioneer-observer", "prompt": "!="}],
+    "rollout": {"kind": "flat", "samples": 2, "sampling": _SHORT},
+}
+"""Two models, whose optimisers and roles have to come back."""
 SCENARIOS: dict[str, dict[str, Any]] = {
     "grpo": _RUN | {"stages": [_GRPO]},
     "curriculum": _RUN | {"stages": [_GRPO | {"steps": 4, "curriculum": _CURRICULUM}]},
@@ -162,6 +173,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "turns": _RUN | {"stages": [_TURNS | {"steps": 3}], "checkpoint_every": 2},
     "tracked": _RUN | {"stages": [_TRACKED], "tasks": {"kind": "chain-demonstrations", "size": 4}},
     "handed-on": _RUN | {"stages": [_CRITIC, _ACTOR]},
+    "roles": _RUN | {"stages": [_ROLES]},
     "sft": _RUN | {"stages": [_SFT]},
     "sft-then-grpo": _RUN
     | {

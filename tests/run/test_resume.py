@@ -25,6 +25,7 @@ KILLS_AT_RANDOM_TIMES = {
     "handed-on": 3,
     "partial": 3,
     "ppo": 5,
+    "roles": 1,
     "sft": 4,
     "sft-then-grpo": 6,
     "tracked": 2,
@@ -37,6 +38,7 @@ KILLS_IN_CHECKPOINTS = {
     "handed-on": 3,
     "partial": 1,
     "ppo": 2,
+    "roles": 1,
     "sft": 1,
     "sft-then-grpo": 3,
     "tracked": 1,
@@ -85,7 +87,11 @@ def outcome(path: Path) -> dict:
 
     assert all(line.endswith("\n") for line in (path / "metrics.jsonl").read_text().splitlines(keepends=True))
     return {
-        "weights": hashlib.sha256((path / "model" / "model.safetensors").read_bytes()).hexdigest(),
+        "weights": {
+            str(file.relative_to(path)): hashlib.sha256(file.read_bytes()).hexdigest()
+            for folder in ("model", "models")
+            for file in (path / folder).rglob("model.safetensors")
+        },
         "metrics": [untimed(json.loads(line)) for line in (path / "metrics.jsonl").read_text().splitlines()],
         "summary": untimed(json.loads((path / "summary.json").read_text())),
         "examples": (path / "examples.json").read_text() if (path / "examples.json").exists() else None,
