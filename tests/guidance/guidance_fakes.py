@@ -87,6 +87,12 @@ class Source(tasks.Source):
         question = text_of(task.messages).partition("|")[0]
         return task.with_messages([{"role": "user", "content": f"{question}|{hint.text}"}], hint=hint)
 
+    def to_propose(self, task):
+        return ({"role": "user", "content": f"unlike {task.id}"},)
+
+    def proposed(self, text, like):
+        return "format"
+
 
 def ask(question="Q", answer=None, **columns):
     return Task(question, ({"role": "user", "content": question},), answer, columns)

@@ -74,6 +74,10 @@ class Digits(RewardSettings):
         return Grade(share, leaf.completion[:1].isdigit(), answered=True)
 
 
+ROLES = ("pioneer-observer", "proposer-solver")
+"""Guides whose roles go through a task together: alone, with plain samples."""
+
+
 def random_recipe(rng: Random) -> dict[str, Any]:
     """A recipe of one online stage; its components are drawn independently of each other."""
 
@@ -119,6 +123,14 @@ def random_recipe(rng: Random) -> dict[str, Any]:
     if stage["curriculum"]["kind"] == "good-prefixes":
         stage["guidance"] = [{"kind": "prefix"}, *stage["guidance"]]
     objective, credit = stage["objective"], stage["credit"]
+    roles = [guide for guide in stage["guidance"] if guide["kind"] in ROLES]
+    if roles:
+        stage |= {"guidance": roles[:1], "curriculum": {"kind": "uniform"}, "collect": {"keep": "all"}}
+        if rollout["kind"] not in ("flat", "segments") or "tokens_per_step" in rollout:
+            stage["rollout"] = {"kind": "flat", **SMALL["rollout"].get("flat", {}), "sampling": SHORT}
+            stage.pop("value", None)
+    elif credit["kind"] == "task-relative":
+        credit["kind"] = "group"
     if objective["kind"] == "hapo":
         credit = stage["credit"] = {"kind": "hapo"}
     settings = kinds("objective")[objective["kind"]].model_fields
@@ -134,6 +146,8 @@ def random_recipe(rng: Random) -> dict[str, Any]:
         parts.append({"kind": kind, **SMALL["reward"].get(kind, {})})
         if kind == "token-budget":
             stage["curriculum"] = {"kind": "shrinking-budget", "start_tokens": 8, "least_tokens": 2}
+    if roles and parts[-1]["kind"] in ("steps", "token-budget"):
+        parts.pop()
     tasks = "countdown" if parts[-1]["kind"] == "steps" else {"kind": "chain", "levels": [1, 2, 3]}
     lora = rng.random() < 0.15 and {"rank": 2, "target_modules": ["q_proj", "v_proj"]}
     return {

@@ -15,6 +15,7 @@ from lyceum.core.settings import (
     LearnerSettings,
     ObjectiveSettings,
     StageSettings,
+    TasksSettings,
 )
 from lyceum.core.tree import Tree
 from lyceum.core.types import Task, TaskSource, Trace
@@ -32,6 +33,8 @@ class SupervisedStage(StageSettings):
     """Demonstrations per step."""
     max_completion_tokens: int = Field(default=2048, ge=1)
     """Maximum tokens per demonstration; longer ones are truncated."""
+    tasks: Annotated[TasksSettings, slot("tasks")] | None = None
+    """Tasks whose demonstrations are imitated; by default the recipe's."""
     curriculum: Annotated[CurriculumSettings, slot("curriculum", "uniform")] = of_kind("uniform")
     """Which demonstrations are drawn."""
     objective: Annotated[ObjectiveSettings, slot("objective", "sft")] = of_kind("sft")
@@ -51,7 +54,11 @@ class SupervisedStage(StageSettings):
 
     def check_tasks(self, source: TaskSource) -> None:
         """Raise RecipeError if the tasks have no demonstrations."""
-        needed_demonstration(source[0], "stage 'sft'")
+        needed_demonstration(self.source(source, 0)[0], "stage 'sft'")
+
+    def source(self, of_recipe: TaskSource, seed: int) -> TaskSource:
+        """The stage's tasks, of the run's seed."""
+        return of_recipe if self.tasks is None else self.tasks.build("train", seed)
 
     def build(self, session: Session) -> SupervisedRun:
         return SupervisedRun(self, session)
@@ -66,7 +73,8 @@ class SupervisedRun:
         self.objective = settings.objective.build()
         self.learner = settings.learner.build(session.policy, total_steps=settings.steps, needs=frozenset())
         self.engine = session.build_engine(settings.engine)
-        self.curriculum = settings.curriculum.build(session.source, seed=session.stage_seed, policy=session.policy)
+        source = settings.source(session.source, session.seed)
+        self.curriculum = settings.curriculum.build(source, seed=session.stage_seed, policy=session.policy)
 
     async def run(self) -> None:
         session = self.session

@@ -22,7 +22,7 @@ from lyceum.core.rubric import Criterion
 from lyceum.core.settings import TasksSettings
 from lyceum.core.solution import Solution
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, GradingContext, Hint, JudgedStep, Task
+from lyceum.core.types import Grade, Grader, GradingContext, Hint, JudgedStep, Message, Task
 from lyceum.tasks._split import check_index, check_levels, rounded
 from lyceum.tasks.base import Source
 
@@ -34,6 +34,8 @@ LONGEST_NUMBER = 100
 
 # An operation may have no result: a mistake may be abandoned there.
 _WRITTEN = re.compile(r"([+-]\d+)=(\d*)|!(\d+)|(\d+):(\d+)|#(\d+)")
+
+_CHAIN = re.compile(r"([0-9]{1,2})((?:[+-][1-9]){1,64})=")
 
 
 class Chain(TasksSettings):
@@ -89,6 +91,30 @@ class ChainSource(Source):
         start, operations = draw(rng, level, heldout=self.split == "heldout", largest=largest)
         task = make_task(id, start, operations)
         return replace(task, parameters=dict(values))
+
+    def to_propose(self, task: Task) -> Sequence[Message]:
+        return to_propose(task.messages[-1]["content"])
+
+    def proposed(self, text: str, like: Task) -> Task | str:
+        """The chain that a text is, to the letter: ``37+8-2=``.
+
+        No task: another ``format``, a ``level`` that is not among the source's, the chain it was to be unlike
+        (``copied``), or one kept for evaluation (``heldout``).
+        """
+        chain = text.strip()
+        found = _CHAIN.fullmatch(chain)
+        if found is None:
+            return "format"
+        start, operations = int(found[1]), [int(operation) for operation in re.findall("[+-][1-9]", found[2])]
+        if chain_text(start, operations) != chain:  # 07+1
+            return "format"
+        if len(operations) not in self.settings.levels:
+            return "level"
+        if chain == like.messages[-1]["content"]:
+            return "copied"
+        if is_heldout(chain):
+            return "heldout"
+        return replace(make_task(f"chain/proposed/{chain}", start, operations), provenance="policy")
 
     def grader(self) -> Grader:
         return grade_leaves
@@ -195,6 +221,11 @@ def hinted(task: Task, hint: Hint) -> Task:
     """The same problem with a hint in its prompt: ``37+8-2+5|45=``. The id is unchanged."""
     content = chain_text(task.columns["start"], task.columns["operations"], hint.text)
     return task.with_messages([{"role": "user", "content": content}], hint=hint)
+
+
+def to_propose(chain: str) -> tuple[Message, ...]:
+    """The prompt that asks for a chain unlike this one: ``37+8-2?=``."""
+    return ({"role": "user", "content": f"{chain.removesuffix('=')}?="},)
 
 
 def retried(task: Task, attempt: str, wrong_step: int | None = None) -> Task:
