@@ -47,9 +47,16 @@ def stages(*steps: int, tasks: int = 4) -> list[str]:
     return [key for i, n in each for key in (f"stages.{i}.steps={n}", f"stages.{i}.tasks_per_step={tasks}")]
 
 
-LEARNS = "share_with_gradient"
+SMOLLM2 = "models/smollm2-135m-instruct"
+FLAT_ROLLOUT = f"rollout={FLAT}"
+LEARNS = "groups/with_gradient"
 
 PROOFS: dict[str, Proof] = {
+    "absolute-zero": Proof(
+        ["guidance/proposer-solver/proposals/solved_between"],
+        {"guidance.0.rejected=0": "grades", "credit=group": "credit"},
+        ["stages.0.steps=30", "stages.0.tasks_per_step=16", "stages.1.steps=2", "stages.1.tasks_per_step=4"],
+    ),
     "acre": Proof(
         [f"reward/part/answer-consistency/{name}" for name in ("asked", "consistent", "second_right")],
         {"reward={kind: answer-consistency, extract: {after: '#'}, first_right: 1, second_right: 0}": "grades"},
@@ -76,10 +83,25 @@ PROOFS: dict[str, Proof] = {
         {"guidance=[]": "generation"},
         ["steps=2", "rounds=1", "tasks_per_round=4", "tasks.levels=[7]"],
     ),
+    "brorl": Proof(
+        [LEARNS],
+        {"stages.1.rollout.samples=8": "generation"},
+        [*stages(1, 2), "stages.0.until={least_rise: 0.9, window: 1}", "stages.1.rollout.samples=16"],
+    ),
+    "calculator": Proof(
+        ["rollout/turns/calls"],
+        {FLAT_ROLLOUT: "generation", "rollout.environment.modulus=50": "generation"},
+    ),
     "cispo": Proof([LEARNS], {"objective.kind=ppo-clip": "weights"}, idle=["clip/high"]),
     "cliff-start": Proof(["nll"], {"tasks=chain-demonstrations": "draw"}),
     "clip-delta": Proof(
         ["reward/part/clip-delta/changed", "reward/part/clip-delta/refined < 0"], {"reward=task": "grades"}
+    ),
+    "cls-rl": Proof([LEARNS], {"objective.kl.coefficient=0": "weights"}, needs=SMOLLM2),
+    "cory": Proof(
+        ["guidance/pioneer-observer/groups_changed/share", "role/swaps"],
+        {"guidance.0.transfer=false": "generation", "roles.swap_every=0": "generation"},
+        ["steps=2", "tasks_per_step=4", "roles.swap_every=1"],
     ),
     "cure": Proof(
         ["rollout/critical_tokens/resampled", "groups_dropped"],
@@ -101,6 +123,14 @@ PROOFS: dict[str, Proof] = {
         idle=["rollout/mcts/by_uct"],
     ),
     "demo": Proof([LEARNS], {"credit=reinforce": "credit"}),
+    "direct-advantage": Proof(
+        ["value/updates"],
+        {"objective=ppo-clip": "weights"},
+        [
+            *("stages.critic.steps=1", "stages.critic.rounds=1", "stages.critic.tasks_per_round=4"),
+            *("stages.actor.steps=2", "stages.actor.tasks_per_step=2"),
+        ],
+    ),
     "dpo": Proof(["pairs"], {"objective.pairs=1": "weights"}),
     "dr-grpo": Proof(
         [LEARNS], {"credit.scale=std": "credit", "objective={kind: ppo-clip, aggregate: sequence}": "weights"}
@@ -110,6 +140,7 @@ PROOFS: dict[str, Proof] = {
         ["level/1/correct", "level/6/correct"], {"stages.0.curriculum=uniform": "draw"}, stages(1, 1, 2)
     ),
     "epo": Proof(["epo/outside"], {"objective.penalty=0": "weights"}),
+    "g1": Proof(["traces/distilled"], {"credit=reinforce": "credit"}, needs=SMOLLM2),
     "ghpo": Proof(["guidance/ghpo/groups/guided"], {"guidance=[]": "generation"}),
     "gigpo": Proof(["credit/steps_compared"], {"credit.step_weight=0": "credit"}),
     "gkd": Proof(
@@ -118,16 +149,25 @@ PROOFS: dict[str, Proof] = {
         stages(1, 2),
     ),
     "grpo": Proof([LEARNS], {"credit=reinforce": "credit"}),
+    "grpo-care": Proof(
+        ["reward/part/consistency-bonus", "average/updates"],
+        {"stages.0.reward.1.weight=0": "grades"},
+    ),
     "gspo": Proof(["clip/low"], {"objective.form=token": "weights", "objective=ppo-clip": "weights"}),
     "guide-grpo": Proof(
         ["guidance/guide-grpo/groups/rescued", "guided/weight"],
         {"guidance=[]": "generation", "objective=ppo-clip": "weights"},
     ),
+    "guru": Proof(["groups_dropped"], {"collect={keep: all}": "draw"}, needs=SMOLLM2),
     "hapo": Proof(
         ["hapo/high_entropy", "hapo/redistributed", "hapo/wider_clip"],
         {"objective.redistribute=false": "weights"},
         # No ratio leaves 1 +- 0.2 in so few steps: the wider clip range changes no weight yet.
         idle=["clip/high"],
+    ),
+    "json-answer": Proof(
+        ["constraint/acted", "constraint/nats"],
+        {"rollout.sampling.constraint=null": "generation"},
     ),
     "knapsack": Proof(
         ["curriculum/most-samples/task > 8"],
@@ -138,9 +178,17 @@ PROOFS: dict[str, Proof] = {
         ["rollout/look_ahead/opened", "rollout/look_ahead/dropped", "kl/reference"],
         {"rollout.shares=[[0.0, 0.0]]": "generation", "objective.kl.coefficient=0": "weights"},
     ),
+    "lite-ppo": Proof([LEARNS], {"credit.scale=std": "credit", "objective.aggregate=sequence": "weights"}),
     "luffy": Proof(
         ["guidance/demonstrations/groups/guided", "external/weight"],
         {"guidance=[]": "generation", "objective.shaping=1e9": "weights"},
+    ),
+    "multi-domain": Proof([LEARNS], {"credit=reinforce": "credit"}, needs=SMOLLM2),
+    "nsr": Proof(["rows_without_gradient"], {"credit.constant=0": "credit"}),
+    "ovm": Proof(
+        ["value/updates"],
+        {"rollout.segment_tokens=80": "weights"},
+        ["steps=2", "rounds=1", "tasks_per_round=6"],
     ),
     "pacs": Proof(["groups_of_both"], {"objective.balance=false": "weights"}),
     "partial-rollouts": Proof(
@@ -159,6 +207,11 @@ PROOFS: dict[str, Proof] = {
         stages(1, 1, 2),
     ),
     "ppo": Proof(["value_loss", "clip/high"], {"objective.clip_high=100": "weights", "credit.lam=1": "credit"}),
+    "propa": Proof(
+        ["traces/distilled", "value/updates"],
+        {"stages.0.credit=group": "credit"},
+        ["steps=2", "tasks_per_step=2", "tasks_per_round=4"],
+    ),
     "reinforce-plus-plus": Proof(
         ["kl/reference", LEARNS],
         {"credit.kl_in_reward.coefficient=0": "credit", "credit.baseline=group": "credit"},
@@ -186,23 +239,38 @@ PROOFS: dict[str, Proof] = {
         {"guidance=[]": "generation", "objective.exploration=0": "weights"},
     ),
     "rloo": Proof([LEARNS], {"credit=reinforce": "credit"}),
+    "rlsp": Proof(["reward/part/occurrences"], {"reward=task": "grades"}, stages(1, 2)),
     "rover": Proof(["rover/abs_next_q"], {"objective.bootstrap=0": "weights"}),
     "ruscarl": Proof(
         ["guidance/rubric-scaffold/shown/mean", "reward/part/rubric"],
         {"guidance=[]": "generation", "reward=task": "grades"},
     ),
     "salt": Proof(["credit/steps_shared"], {"credit=group": "credit"}),
+    "sari": Proof(["reward/part/format"], {"reward=task": "grades"}, stages(1, 1, 1, 2)),
     "scaf-grpo": Proof(["guidance/scaffold/groups/guided"], {"guidance=[]": "generation"}),
     "sec": Proof(["curriculum/value/5"], {"curriculum.temperature=1e6": "draw"}),
     "seele": Proof(["guidance/seele/share/round_4"], {"guidance=[]": "generation"}, ["steps=2", "tasks_per_step=2"]),
-    "sft": Proof(["nll"], {"objective.aggregate=sequence": "weights"}),
-    "smollm2-sums": Proof(
-        [LEARNS], {"reward=task": "grades"}, ["steps=2", "tasks_per_step=2"], needs="models/smollm2-135m-instruct"
+    "self": Proof(
+        ["curriculum/easy/found", "kl/reference"],
+        {"curriculum=uniform": "draw", "objective.kl.coefficient=0": "weights"},
+        ["steps=3", "tasks_per_step=6", "curriculum.pool=6", "curriculum.least=2"],
     ),
+    "sft": Proof(["nll"], {"objective.aggregate=sequence": "weights"}),
+    "smollm2-sums": Proof([LEARNS], {"reward=task": "grades"}, ["steps=2", "tasks_per_step=2"], needs=SMOLLM2),
     "spo": Proof(
         ["credit/rows_tracked"],
         {"credit.half_life=1e-9": "credit"},
         ["steps=3", "tasks_per_step=8", "tasks.size=8"],
+    ),
+    "ssrl": Proof(
+        ["rollout/turns/calls", "reward/part/format"],
+        {"rollout.environment={kind: calculator, modulus: 100}": "generation"},
+    ),
+    "tig": Proof([LEARNS], {"credit=reinforce": "credit"}, needs=SMOLLM2),
+    "to-backtrack": Proof(
+        ["traces/distilled"],
+        {"stages.0.traces={kind: solutions, per_task: 3}": "weights"},
+        ["steps=2", "tasks_per_step=4", "tasks_per_round=12"],
     ),
     "train-long-think-short": Proof(
         ["curriculum/tokens/budget", "reward/part/token-budget", "reward/part/format"],
@@ -217,5 +285,6 @@ PROOFS: dict[str, Proof] = {
         ["rollout/critical_tokens/resampled", "credit/nodes_shared"],
         {f"rollout={FLAT}": "generation", "credit=group": "credit"},
     ),
+    "w-reinforce": Proof([LEARNS], {"stages.0.reward=[task]": "grades"}),
     "warm-start": Proof(["nll"], {"objective.aggregate=sequence": "weights"}),
 }

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from lyceum.core.settings import Composition, GuidanceSettings
-from lyceum.core.tree import Node, Tree, is_right
+from lyceum.core.tree import Node, Tree, is_correct
 from lyceum.core.types import Context, Grade, Rollout, TaskSource
 from lyceum.guidance.base import TaskGuide, notes_of
 from lyceum.utils.aio import gather
@@ -120,8 +120,8 @@ def share(pioneer: Node, observer: Node | None, note: Pairs) -> None:
                 leaf.grade = Grade.ungraded(reason)
         return
     note.graded += 1
-    note.rescued += is_right(observer) and not is_right(pioneer)
-    note.lost += is_right(pioneer) and not is_right(observer)
+    note.rescued += is_correct(observer) and not is_correct(pioneer)
+    note.lost += is_correct(pioneer) and not is_correct(observer)
     note.changed += sum(outcomes) != outcomes[0]
     for leaf, own in zip(pair, outcomes, strict=True):
         grade = leaf.grade

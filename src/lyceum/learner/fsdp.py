@@ -64,16 +64,16 @@ class FsdpConfig(LocalConfig):
             )
         if stage.rollout is not None and stage.rollout.sampling.constraint is not None:
             lines.append(
-                f"rollout.sampling.constraint: got {stage.rollout.sampling.constraint.kind!r}, which learner.kind 'fsdp' "
-                "does not repeat; allowed: none, or learner.kind=local"
+                f"rollout.sampling.constraint: got {stage.rollout.sampling.constraint.kind!r}, which learner.kind "
+                "'fsdp' does not repeat; allowed: none, or learner.kind=local"
             )
         if stage.average is not None:
             lines.append(
                 "average: got one, which learner.kind 'fsdp' does not keep; allowed: none, or learner.kind=local"
             )
         lines += [
-            f"reward.kind: got {part.kind!r}, which scores under models of the stage, of which learner.kind 'fsdp' has a "
-            "share in each process; allowed: another reward, or learner.kind=local"
+            f"reward.kind: got {part.kind!r}, which scores under models of the stage, of which learner.kind 'fsdp' has "
+            "a share in each process; allowed: another reward, or learner.kind=local"
             for part in stage.reward
             if part.of_models
         ]
@@ -460,6 +460,7 @@ class FsdpLearner(LocalLearner):
 
     def take_reference(self, whole: Sequence[Tensor] | None = None) -> None:
         state = self.frozen["reference"].state()
+        assert state is not None
         self._take(_tensors_of(state), whole)
 
     def take_moments(
@@ -562,7 +563,8 @@ def share_of(tensor: Tensor) -> Tensor:
 def of_tensors(tensors: Mapping[str, Tensor]) -> RowOutputs:
     """The inverse of :meth:`RowOutputs.tensors`."""
     columns = dict(tensors)
-    return RowOutputs(columns.pop("logprob"), columns.pop("entropy", None), columns.pop("value", None), columns)
+    logprob = columns.pop("logprob")
+    return RowOutputs(logprob, columns.pop("entropy", None), columns.pop("value", None), columns=columns)
 
 
 def cut_like(outs: Sequence[RowOutputs], whole: RowOutputs) -> list[dict[str, Tensor]]:
