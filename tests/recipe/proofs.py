@@ -100,7 +100,7 @@ PROOFS: dict[str, Proof] = {
     "cls-rl": Proof([LEARNS], {"objective.kl.coefficient=0": "weights"}, needs=SMOLLM2),
     "cory": Proof(
         ["guidance/pioneer-observer/groups_changed/share", "role/swaps"],
-        {"guidance.0.transfer=false": "generation", "roles.swap_every=0": "generation"},
+        {"guidance.0.transfer=false": "generation", "roles.swap_every=null": "generation"},
         ["steps=2", "tasks_per_step=4", "roles.swap_every=1"],
     ),
     "cure": Proof(
