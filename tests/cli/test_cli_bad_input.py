@@ -73,7 +73,7 @@ def rows(path: Path, *found: dict) -> str:
         (["stages={kind: online}", "steps=2"], "stages: got {'kind': 'online'}; allowed: a list, such as"),
         (
             ["evaluate.sampling.temprature=1"],
-            "temprature: unknown key (did you mean 'temperature'?); allowed: max_comp",
+            "temprature: unknown key (did you mean 'temperature'?); allowed: constraint, max_comp",
         ),
         (["model.lora.rnak=1"], "model.lora.rnak: unknown key (did you mean 'rank'?)"),
         (["evaluate.k=[0]"], "evaluate.k.0: got 0"),
@@ -81,7 +81,7 @@ def rows(path: Path, *found: dict) -> str:
         (["learner.lr=.inf"], "learner.lr: got inf"),
         (["learner=null"], "learner: got None; allowed: a kind, or a mapping with a kind"),
         (["guidance=scaffold"], "guidance: got 'scaffold'; allowed: a list"),
-        (["rollout.sampling=5"], "rollout.sampling: got 5; allowed: max_completion_tokens, min_p, stop"),
+        (["rollout.sampling=5"], "rollout.sampling: got 5; allowed: constraint, max_completion_tokens, min_p, stop"),
         (["model="], "model.path: got ''"),
         (["steps=1:30"], "steps: got '1:30'; input should be a valid integer"),
         (["credit={kind: [a]}"], "credit.kind: got ['a']; allowed: gae"),

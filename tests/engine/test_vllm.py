@@ -119,7 +119,7 @@ def test_evaluations_sample_with_the_engine_of_the_last_stage_or_their_own(lenie
     assert Measurement.of("base", None, [], **how).recipe.evaluation_engine == EmbeddedConfig()
     own = Measurement.of("base", None, ["engine=vllm", "engine.dtype=bfloat16"], **how)
     assert own.recipe.evaluation_engine == VllmConfig(dtype="bfloat16")
-    assert own.asked["engine"] == "vllm"
+    assert own.request["engine"] == "vllm"
 
 
 # With it ------------------------------------------------------------------------------------------------------------

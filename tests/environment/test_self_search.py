@@ -99,7 +99,7 @@ def test_the_recipe_as_shipped_searches_itself_and_leaves_what_it_found_untraine
     line, trees, summary = run(tmp_path, *EVALUATED)
     leaves = [leaf for tree in trees for leaf in tree.trajectories]
     found = [node for tree in trees for node in tree.nodes() if node.origin is Origin.TOOL]
-    assert line["turns/calls"] >= len(leaves) * 3
+    assert line["rollout/turns/calls"] >= len(leaves) * 3
     # What was retrieved is what the base model knows: mostly correct results, in no completion that is graded.
     assert sum(node.text.isdigit() for node in found) > 0.9 * len(found)
     assert {"=-", "=+", "=#"} >= {text for leaf in leaves for text in _after_equals(leaf.completion)} - {"=!"}

@@ -51,6 +51,7 @@ SMALL: dict[str, dict[str, dict[str, Any]]] = {
         "beam": {"beams": 2, "width": 2, "trajectories": 4, "step": STEP},
         "best-first": {"trajectories": 4, "step": STEP, "max_nodes": 40, "until_right": False},
         "value-mcts": {"iterations": 3, "width": 2, "step": STEP},
+        "next-steps": {"trajectories": 2, "width": 2, "step": STEP},
     },
     "credit": {"salt": {"steps": "tokens", "step_tokens": 3}, "gigpo": {"steps": "tokens", "step_tokens": 3}},
     "reward": {"overlong": {"max_tokens": 8, "buffer_tokens": 4}},
@@ -118,12 +119,18 @@ def random_recipe(rng: Random) -> dict[str, Any]:
         "collect": {"keep": rng.choice(("all", "all", "with-gradient")), "max_waves": 2},
     }
     # What one component needs of another is given, as the error line of either would say.
-    if rollout["kind"] in ("beam", "value-mcts"):
+    if stage["objective"]["kind"] == "direct-advantage":
+        stage["credit"] = {"kind": "value-gain"}
+    if stage["credit"]["kind"] == "value-gain":
+        rollout = stage["rollout"] = {"kind": "next-steps", **SMALL["rollout"]["next-steps"], "sampling": SHORT}
+    if rollout["kind"] in ("beam", "value-mcts", "next-steps"):
         stage["value"] = "likelihood"
     if stage["curriculum"]["kind"] == "good-prefixes":
         stage["guidance"] = [{"kind": "prefix"}, *stage["guidance"]]
     objective, credit = stage["objective"], stage["credit"]
-    roles = [guide for guide in stage["guidance"] if guide["kind"] in ROLES]
+    roles = [guide for guide in stage["guidance"] if guide["kind"] in ROLES and credit["kind"] != "value-gain"]
+    if credit["kind"] == "value-gain":  # its rollout is no role's
+        stage["guidance"] = [guide for guide in stage["guidance"] if guide["kind"] not in ROLES]
     if roles:
         stage |= {"guidance": roles[:1], "curriculum": {"kind": "uniform"}, "collect": {"keep": "all"}}
         if rollout["kind"] not in ("flat", "segments") or "tokens_per_step" in rollout:

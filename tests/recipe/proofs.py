@@ -55,7 +55,7 @@ PROOFS: dict[str, Proof] = {
     "absolute-zero": Proof(
         ["guidance/proposer-solver/proposals/solved_between"],
         {"guidance.0.rejected=0": "grades", "credit=group": "credit"},
-        ["stages.0.steps=30", "stages.0.tasks_per_step=16", "stages.1.steps=2", "stages.1.tasks_per_step=4"],
+        ["stages.0.steps=40", "stages.1.steps=2", "stages.1.tasks_per_step=4"],
     ),
     "acre": Proof(
         [f"reward/part/answer-consistency/{name}" for name in ("asked", "consistent", "second_right")],
@@ -86,7 +86,7 @@ PROOFS: dict[str, Proof] = {
     "brorl": Proof(
         [LEARNS],
         {"stages.1.rollout.samples=8": "generation"},
-        [*stages(1, 2), "stages.0.until={least_rise: 0.9, window: 1}", "stages.1.rollout.samples=16"],
+        [*stages(3, 2), "stages.0.until={least_rise: 0.9, window: 1}", "stages.1.rollout.samples=16"],
     ),
     "calculator": Proof(
         ["rollout/turns/calls"],
@@ -125,7 +125,7 @@ PROOFS: dict[str, Proof] = {
     "demo": Proof([LEARNS], {"credit=reinforce": "credit"}),
     "direct-advantage": Proof(
         ["value/updates"],
-        {"objective=ppo-clip": "weights"},
+        {"stages.actor.value={kind: model}": "grades"},
         [
             *("stages.critic.steps=1", "stages.critic.rounds=1", "stages.critic.tasks_per_round=4"),
             *("stages.actor.steps=2", "stages.actor.tasks_per_step=2"),
@@ -187,8 +187,8 @@ PROOFS: dict[str, Proof] = {
     "nsr": Proof(["rows_without_gradient"], {"credit.constant=0": "credit"}),
     "ovm": Proof(
         ["value/updates"],
-        {"rollout.segment_tokens=80": "weights"},
-        ["steps=2", "rounds=1", "tasks_per_round=6"],
+        {"rollout.segment_tokens=80": "generation"},
+        ["steps=2", "rounds=2", "tasks_per_round=6"],
     ),
     "pacs": Proof(["groups_of_both"], {"objective.balance=false": "weights"}),
     "partial-rollouts": Proof(

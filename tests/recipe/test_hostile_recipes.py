@@ -61,7 +61,7 @@ def test_nested_aliases_are_refused_in_any_key(key, tmp_path):
         (f"name={'é' * 100}", "allowed: at most 150 bytes"),
         (f"label={'x' * 151}", "allowed: at most 150 bytes"),
         (f"title={'x' * 150_000}", "title: got 'xxx"),
-        (f"{'x' * 100_000}=1", "unknown key; allowed: checkpoint_every"),
+        (f"{'x' * 100_000}=1", "unknown key; allowed: average"),
         ('output="a\\0b"', "output: got 'a\\x00b'; allowed: text of Unicode characters, without NUL"),
         ('model="a\\0b"', "model.path: got 'a\\x00b'"),
         ('tasks="a\\0b.jsonl"', "tasks.path: got 'a\\x00b.jsonl'"),

@@ -172,7 +172,7 @@ def test_selection_passes_by_what_is_exhausted():
     root = place()
     done, poor, rich = place(root), place(root), place(root)
     place(done, terminal=True)
-    root.asked, done.asked = 3, 1
+    root.children_drawn, done.children_drawn = 3, 1
     for child, q in ((done, 5.0), (poor, 0.1), (rich, 0.5)):
         child.q, child.visits = q, 1
     root.visits = 3
@@ -186,7 +186,7 @@ def test_selection_passes_by_what_is_exhausted():
     assert frontier(place(), 2) == [], "nor the prompt, which has no node above to be judged by"
     for child in (poor, rich):
         place(child, terminal=True)
-        child.asked = 3
+        child.children_drawn = 3
         child.close(3)
     assert root.exhausted
     assert descend(root, 3, 2.0) is None

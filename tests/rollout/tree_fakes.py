@@ -31,7 +31,7 @@ class FakeTreeContext(FakeTask):
     def decode(self, tokens):
         return "".join(chr(96 + token) for token in tokens if token != END)
 
-    async def extend(self, node, n, sampling=None, *, keep=False):
+    async def extend(self, node, n, sampling=None, *, keep=False, top=0, entropy=False):
         sampling = sampling or Sampling()
         self.asked.append((node.completion, n, sampling.max_completion_tokens))
         self.kept.append(keep)

@@ -135,7 +135,7 @@ def test_overwriting_removes_the_run_and_nothing_else(tmp_path):
         run.record(1, {"loss": 1.0})
         run.checkpoint(1, {"a": 1})
         run.summary({"before": 3})
-        run.value.mkdir()  # of a stage that the new run may not have
+        (run.path / "value").mkdir()  # of a stage that the new run may not have
         (run.path / "notes.txt").write_text("mine")
     with start(tmp_path, {"seed": 7}, overwrite=True) as run:
         assert run.restore() is None

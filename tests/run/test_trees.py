@@ -107,7 +107,7 @@ def test_what_is_read_equals_what_was_written(tmp_path_factory, seed):
 @pytest.mark.parametrize(
     ("written", "beside", "of"),
     [
-        (NODE, {"parent", "children"}, Node),
+        (NODE, {"parent", "children", "top", "entropy"}, Node),
         (TREE, {"roots", "chosen"}, Tree),
     ],
 )

@@ -51,5 +51,5 @@ def grammar_of(schema: dict[str, Any], *, whitespace: bool) -> str:
     import llguidance
 
     return llguidance.LLMatcher.grammar_from_json_schema(
-        json.dumps(schema), overrides={"whitespace_flexible": whitespace, "lenient": False}
+        json.dumps(schema, allow_nan=False), overrides={"whitespace_flexible": whitespace, "lenient": False}
     )

@@ -10,7 +10,7 @@ A part's values are digests of its bits or human-readable numbers; both are comp
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,8 @@ def step_digests(
             "graded": len(outcomes),
             "sum": sum(outcomes),
         },
-        "forest": {} if forest is None else _of_fields(forest),
+        # A constraint is the recipe's, and no numbers.
+        "forest": {} if forest is None else _of_fields(replace(forest, constraint=None)),
         "credit": {} if credited is None else _of_fields(credited),
         "loss": plain({name: value for name, value in metrics.items() if not name.startswith(_TIMES)}),
         "weights": {

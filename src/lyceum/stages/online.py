@@ -135,7 +135,8 @@ class Online(StageSettings):
         if len(self.guidance) > 1:
             given = ", ".join(guide.kind for guide in self.guidance)
             lines.append(f"guidance: got {given}, {alone}; allowed: it alone")
-        if self.rollout.spans_steps or stage.trajectories is None:
+        size = self.rollout.size
+        if self.rollout.spans_steps or size is None or size.setting != "samples":
             lines.append(f"rollout: got {self.rollout.kind!r} {alone}; allowed: one with samples, whole in one step")
         if self.collect.keep != "all":
             lines.append(f"collect.keep: got {self.collect.keep!r} {alone}; allowed: all")
