@@ -204,6 +204,21 @@ def test_nothing_is_written_into_the_model_that_is_read(runs, capsys, tmp_path):
     assert digest(tmp_path) == before
 
 
+def test_an_output_is_a_new_file_or_a_replays(runs, capsys, tmp_path):
+    (mine := tmp_path / "mine.jsonl").write_text("not to be lost\n")
+    assert "was not written by lyceum replay" in refused(capsys, runs / "grpo", "--step", 3, "--output", mine)
+    assert mine.read_text() == "not to be lost\n"
+    for _ in range(2):
+        replay(runs / "grpo", 3, output=tmp_path / "tokens.parquet")
+
+
+def test_a_damaged_run_is_refused_before_anything_is_written(runs, capsys, tmp_path):
+    shutil.copytree(runs / "grpo", run := tmp_path / "run")
+    (run / "summary.json").write_text("{")
+    assert "summary.json: not JSON" in refused(capsys, run, "--step", 3, "--output", tmp_path / "tokens.parquet")
+    assert not (tmp_path / "tokens.parquet").exists()
+
+
 def test_a_reference_that_a_later_stage_has_not_kept_is_refused(runs):
     with pytest.raises(
         RecipeError, match="needs the policy as stage 2 began as a reference, which the run has not kept"

@@ -144,7 +144,7 @@ def test_killed_after_the_boundary_it_resumes_in_the_second_stage(whole, tmp_pat
 def test_the_first_step_of_a_later_stage_can_be_replayed(tmp_path):
     run = train(recipe(tmp_path, stages=(CRITIC, ACTOR | {"steps": 2})))
     found = replay(run, 3)
-    assert found.own.gradients.loss == found.recorded_loss
+    assert found.own.gradients.loss == found.replay.recorded_loss
     assert found.to_json()["weights"].endswith("step-000002")
 
 

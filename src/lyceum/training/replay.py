@@ -52,6 +52,7 @@ class Replay:
         model: the initial model.
         own, other: the step's stage, as the run had it and with the given keys.
         changed: key of the stage -> (value in the run, value given).
+        recorded_loss: the step's loss in the run's metrics, the mean of its updates; None where they lack it.
     """
 
     run: Path
@@ -61,6 +62,7 @@ class Replay:
     own: Online
     other: Online
     changed: dict[str, tuple[Any, Any]]
+    recorded_loss: float | None
 
     @classmethod
     def of(cls, run: Path, step: int, overrides: Overrides) -> Replay:
@@ -83,8 +85,10 @@ class Replay:
                 "has not kept, as its own objective needs none; allowed: one without (objective.kl.coefficient=0)"
             )
         check_model(other.model)
+        lines = read_run_folder(run).metrics
+        loss = next((line.get("loss") for line in lines if line["step"] == of.step), None)
         changed = differences(stage.model_dump(mode="json"), changed_stage.model_dump(mode="json"))
-        return cls(run, recorded, began, other.model, stage, changed_stage, changed)
+        return cls(run, recorded, began, other.model, stage, changed_stage, changed, loss)
 
     def __call__(self) -> Replayed:
         """Compute both sides.
@@ -214,12 +218,6 @@ class Replayed:
         size = (_dot(own, own) * _dot(other, other)) ** 0.5  # one root: exactly 1 for equal gradients
         return _dot(own, other) / size if size else None
 
-    @property
-    def recorded_loss(self) -> float | None:
-        """The step's loss in the run's metrics, the mean of its updates; None where they lack it."""
-        lines = read_run_folder(self.replay.run).metrics
-        return next((line.get("loss") for line in lines if line["step"] == self.replay.recorded.heading.step), None)
-
     def to_json(self) -> dict[str, Any]:
         replay = self.replay
         of = replay.recorded.heading
@@ -236,7 +234,7 @@ class Replayed:
             "one_sided": self.one_sided,
             "correlation": self.correlation,
             "cosine": self.cosine,
-            "recorded_loss": self.recorded_loss,
+            "recorded_loss": replay.recorded_loss,
             "own": self.own.to_json(),
             "other": self.other.to_json(),
         }
@@ -291,11 +289,26 @@ def replay(run: Path, step: int, overrides: Overrides = (), *, output: Path | No
     planned = Replay.of(run, step, overrides)
     if output is not None:
         read = input_paths(planned.model, "model") | input_paths(planned.other)
-        check_output("output", output, inputs={"run": run, **read})
+        file = check_output("output", output, inputs={"run": run, **read})
+        if file.exists() and file.stat().st_size and not _is_replays(file):
+            raise RecipeError(
+                f"output: {file} is there and was not written by lyceum replay; allowed: a new file, or a replay's"
+            )
     found = planned()
     if output is not None:
         found.write(output)
     return found
+
+
+def _is_replays(file: Path) -> bool:
+    """Whether a file is one of :meth:`Replayed.write`."""
+    import pyarrow
+    import pyarrow.parquet as parquet
+
+    try:
+        return {"coefficient_own", "coefficient_other"} <= set(parquet.read_schema(file).names)
+    except (pyarrow.ArrowException, OSError):
+        return False
 
 
 def _recipes(run: Path, overrides: Overrides) -> tuple[Recipe, Recipe]:
