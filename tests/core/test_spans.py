@@ -86,7 +86,7 @@ def test_steps_that_tile_a_text_share_out_its_tokens_by_where_they_end(name, dat
         ending_here = [k for k in range(len(ends) - 1) if start < ends[k + 1] <= stop and ends[k + 1] > ends[k]]
         assert set(ending_here) <= set(own)
         # Its reward is never before its own last token, nor before it is written where it has none.
-        assert earned_at(ends, start, stop) == (span.stop if own else next(k for k, e in enumerate(ends) if e >= stop))
+        assert earned_at(ends, span, stop) == (span.stop if own else next(k for k, e in enumerate(ends) if e >= stop))
 
 
 def test_by_hand_a_token_over_the_end_of_a_step_belongs_to_the_next():
@@ -96,10 +96,10 @@ def test_by_hand_a_token_over_the_end_of_a_step_belongs_to_the_next():
     ends = TokenEnds(lambda tokens: "".join(pieces[token] for token in tokens)).of(leaf)
     assert ends == [0, 1, 3, 6, 7, 7]
     assert (token_span(ends, 0, 5), token_span(ends, 5, 7)) == (slice(0, 2), slice(2, 4))
-    assert (earned_at(ends, 0, 5), earned_at(ends, 5, 7)) == (2, 4)
+    assert (earned_at(ends, slice(0, 2), 5), earned_at(ends, slice(2, 4), 7)) == (2, 4)
     # "8" is inside a token that ends later: it has none, and is judged with that one.
     assert token_span(ends, 4, 5) == slice(2, 2)
-    assert earned_at(ends, 4, 5) == 3
+    assert earned_at(ends, slice(2, 2), 5) == 3
 
 
 def test_by_hand_the_bytes_of_a_character_belong_to_it():

@@ -150,9 +150,10 @@ def test_a_configuration_that_cannot_be_is_a_line_and_takes_no_memory(look, fold
     assert "the tokenizer of" not in said
 
 
-def test_a_stop_token_that_is_none_is_refused(folder):
-    (folder / "generation_config.json").write_text('{"eos_token_id": "x"}')
-    assert "eos_token_id: got 'x'; allowed: a token id" in refused(load_policy, ModelSettings(path=str(folder)))
+@pytest.mark.parametrize("given", ["'x'", "-8307138317570063466496"])
+def test_a_stop_token_that_is_none_is_refused(folder, given):
+    (folder / "generation_config.json").write_text(f'{{"eos_token_id": {given}}}'.replace("'", '"'))
+    assert f"eos_token_id: got {given}; allowed: a token id" in refused(load_policy, ModelSettings(path=str(folder)))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -7,9 +7,11 @@ from graded_trees import graded
 from tiny_models import plain_model, policy_like
 
 from lyceum.core.forest import build_forest
+from lyceum.core.settings import Composition
 from lyceum.core.types import Credited
 from lyceum.learner.local import LocalConfig, LocalLearner
 from lyceum.objective.pacs import PACS, balanced, relative_score
+from lyceum.rollout.next_steps import NextSteps
 from lyceum.utils.errors import RecipeError
 
 
@@ -55,6 +57,12 @@ def test_without_verdicts_it_is_refused():
     forest = build_forest([graded(0.5, 0.25)])
     with pytest.raises(RecipeError, match=r"objective.kind: got 'pacs'.*no verdict.*allowed"):
         PACS().build().plan(forest, Credited(torch.zeros(forest.rows().index.shape)), [torch.arange(2)])
+
+
+def test_a_rollout_that_cuts_steps_without_a_verdict_is_refused_beforehand():
+    (line,) = PACS().check(Composition(rollout=NextSteps(others="value")))
+    assert "got 'next-steps', which ends next steps without a verdict" in line
+    assert PACS().check(Composition(rollout=NextSteps(others="finish"))) == []
 
 
 def test_groups_larger_than_a_micro_batch_have_the_gradient_of_one_pass():

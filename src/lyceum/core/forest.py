@@ -349,8 +349,9 @@ def _marks(steps: Sequence[JudgedStep], ends: Sequence[int], prompt: int) -> dic
     """
     marks: dict[int, float] = {}
     for start, stop, reward in steps:
-        marks.setdefault(prompt + token_span(ends, start, stop).start, nan)
-        end = prompt + earned_at(ends, start, stop)
+        own = token_span(ends, start, stop)
+        marks.setdefault(prompt + own.start, nan)
+        end = prompt + earned_at(ends, own, stop)
         marks[end] = reward if isnan(marks.get(end, nan)) else marks[end] + reward
     marks.pop(0, None)  # without a prompt a step may begin where the row does
     return marks

@@ -118,12 +118,15 @@ def token_span(ends: Sequence[int], start: int, stop: int) -> slice:
     return slice(_tokens_before(ends, start), _tokens_before(ends, stop))
 
 
-def earned_at(ends: Sequence[int], start: int, stop: int) -> int:
+def earned_at(ends: Sequence[int], own: slice, stop: int) -> int:
     """Tokens below the prompt up to the last one of a step, whose reward it gets.
 
     A step inside a token, where another one ends, is judged with that token.
+
+    Args:
+        own: the step's :func:`token_span`.
+        stop: the character after it.
     """
-    own = token_span(ends, start, stop)
     return own.stop if own.stop > own.start else min(bisect_left(ends, stop), len(ends) - 1)
 
 

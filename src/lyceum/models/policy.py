@@ -138,7 +138,7 @@ def _stop_ids(causal: transformers.PreTrainedModel, tokenizer: transformers.PreT
     generation = getattr(causal, "generation_config", None)
     for source in (getattr(generation, "eos_token_id", None), causal.config.eos_token_id, tokenizer.eos_token_id):
         ids += source if isinstance(source, (list, tuple)) else [] if source is None else [source]
-    if wrong := [token for token in ids if not isinstance(token, int)]:
+    if wrong := [token for token in ids if not isinstance(token, int) or abs(token) >= 2**31]:
         raise RecipeError(f"model.path: eos_token_id: got {quoted(wrong[0])}; allowed: a token id, or a list of them")
     return frozenset(ids)
 

@@ -30,7 +30,13 @@ class PACS(ObjectiveSettings):
 
     def check(self, stage: Composition) -> list[str]:
         company = stage.without_company("objective.kind 'pacs' compares the samples of a task")
-        return refuse_value_target(self.kind, stage) + company
+        lines = refuse_value_target(self.kind, stage) + company
+        if stage.rollout is not None and stage.rollout.values_states:
+            lines.append(
+                f"rollout.kind: got {stage.rollout.kind!r}, which ends next steps without a verdict, but "
+                "objective.kind 'pacs' learns from verdicts; allowed: another rollout"
+            )
+        return lines
 
 
 class Classification(BaseObjective):
