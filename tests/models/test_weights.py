@@ -150,6 +150,12 @@ def test_a_configuration_that_cannot_be_is_a_line_and_takes_no_memory(look, fold
     assert "the tokenizer of" not in said
 
 
+def test_a_special_token_that_the_vocabulary_lacks_is_refused(folder):
+    file = folder / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"unk_token": ""}))
+    assert "the tokenizer of" in refused(load_policy, ModelSettings(path=str(folder)))
+
+
 @pytest.mark.parametrize("given", ["'x'", "-8307138317570063466496"])
 def test_a_stop_token_that_is_none_is_refused(folder, given):
     (folder / "generation_config.json").write_text(f'{{"eos_token_id": {given}}}'.replace("'", '"'))

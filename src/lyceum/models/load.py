@@ -171,7 +171,10 @@ def read_tokenizer(settings: ModelSettings) -> transformers.PreTrainedTokenizerB
         told_once(f"model.path: {path}"),
         user_file("model.path", f"the tokenizer of {path} cannot be loaded", f"save it again beside it{CODE}"),
     ):
-        return transformers.AutoTokenizer.from_pretrained(folder, **extra)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **extra)
+        # An unknown token that the vocabulary lacks is an endless recursion where a special token's id is looked up.
+        _ = tokenizer.all_special_ids
+        return tokenizer
 
 
 def read_config(settings: ModelSettings) -> Any:
