@@ -124,7 +124,7 @@ PROOFS: dict[str, Proof] = {
     ),
     "demo": Proof([LEARNS], {"credit=reinforce": "credit"}),
     "direct-advantage": Proof(
-        ["value/updates"],
+        ["value/updates", "credit/values/spread", "credit/steps_with_gain", "direct/steps_with_advantage"],
         {"stages.actor.value={kind: model}": "grades"},
         [
             *("stages.critic.steps=1", "stages.critic.rounds=1", "stages.critic.tasks_per_round=4"),
@@ -150,8 +150,9 @@ PROOFS: dict[str, Proof] = {
     ),
     "grpo": Proof([LEARNS], {"credit=reinforce": "credit"}),
     "grpo-care": Proof(
-        ["reward/part/consistency-bonus", "average/updates"],
+        ["reward/part/consistency-bonus", "reward/consistency-bonus/groups/parted", "average/updates"],
         {"stages.0.reward.1.weight=0": "grades"},
+        ["steps=2", "tasks_per_step=8"],
     ),
     "gspo": Proof(["clip/low"], {"objective.form=token": "weights", "objective=ppo-clip": "weights"}),
     "guide-grpo": Proof(
