@@ -68,8 +68,8 @@ def test_the_end_of_one_process_ends_all_with_a_line():
 
 
 def others(command):
-    """Processes with this in their command, but for this one."""
-    found = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    """Processes with this in their command, but for this one (`-ww`: ps cuts lines at $COLUMNS, in a pipe too)."""
+    found = subprocess.run(["ps", "-ww", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
     lines = [line.split(maxsplit=1) for line in found.splitlines()[1:]]
     return [int(pid) for pid, args in lines if command in args and "python" in args and int(pid) != os.getpid()]
 
