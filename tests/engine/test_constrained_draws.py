@@ -10,6 +10,7 @@ import torch
 from tiny_models import plain_model, policy_like
 
 from lyceum.constraint.json_schema import JsonSchema
+from lyceum.core.entropy import EntropyRange, TemperatureByEntropy
 from lyceum.core.types import Request, Sampling
 from lyceum.engine._draw import draw, entropies, likeliest
 from lyceum.engine.embedded import EmbeddedConfig
@@ -173,3 +174,27 @@ def test_reports_follow_a_sample_through_every_split_of_its_slot():
 def test_an_engine_that_repeats_no_constraint_says_so():
     assert {"constraint", "entropy", "top_logprobs"} <= EmbeddedConfig().offers
     assert VllmConfig().offers & {"constraint", "entropy", "top_logprobs"} == {"top_logprobs"}
+
+
+@pytest.mark.parametrize("constraint", [None, JSON], ids=["free", "constrained"])
+def test_a_temperature_follows_each_tokens_entropy(constraint):
+    policy, engine = engine_of()
+    sampling = Sampling(temperature=1.5, constraint=constraint, max_completion_tokens=8)
+    by = TemperatureByEntropy(0.5, EntropyRange(-1.0, 1.0, 1.6))
+    one, same, other = extend(
+        engine,
+        Request(PROMPT, range(12), sampling, entropy=True, tempered=by),
+        Request(PROMPT, range(12), sampling, tempered=TemperatureByEntropy(0.0, by.of)),
+        Request(PROMPT, range(12), sampling),
+    )
+    assert [c.tokens for c in same] == [c.tokens for c in other] != [c.tokens for c in one]
+    factors = set()
+    for continuation in one:
+        for place, token in enumerate(continuation.tokens):
+            before = continuation.tokens[:place]
+            allowed = list(range(99)) if constraint is None else allowed_after(policy, before)
+            h = by.of.relative(torch.tensor(continuation.entropy[place])).item()
+            nats = by_hand(policy, [*PROMPT, *before], allowed, 1.5 * (1 + 0.5 * h))
+            assert continuation.behaviour_logprob[place] == pytest.approx(nats[token].item(), abs=1e-4)
+            factors.add(round(1 + 0.5 * h, 3))
+    assert len(factors) > 2

@@ -161,8 +161,9 @@ PROOFS: dict[str, Proof] = {
     ),
     "guru": Proof(["groups_dropped"], {"collect={keep: all}": "draw"}, needs=SMOLLM2),
     "hapo": Proof(
-        ["hapo/high_entropy", "hapo/redistributed", "hapo/wider_clip"],
-        {"objective.redistribute=false": "weights"},
+        ["hapo/high_entropy", "hapo/redistributed", "hapo/wider_clip"]
+        + [f"guidance/entropy-temperature/{count}" for count in ("hotter", "cooler", "change")],
+        {"objective.redistribute=false": "weights", "guidance=[]": "generation"},
         # No ratio leaves 1 +- 0.2 in so few steps: the wider clip range changes no weight yet.
         idle=["clip/high"],
     ),

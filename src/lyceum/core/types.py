@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from lyceum.core.component import Component, Settings, require_keys, slot
+from lyceum.core.entropy import TemperatureByEntropy
 from lyceum.utils.lazy_imports import Tensor
 from lyceum.utils.seeds import SeedKey
 
@@ -382,6 +383,7 @@ class Request:
             ends in a token that is drawn; a constraint has begun before them.
         top: number of most likely tokens to report with each drawn one (``Continuation.top``).
         entropy: report the entropy of each drawn token's distribution (``Continuation.entropy``).
+        tempered: by what the temperature follows the entropy, token by token; None: one temperature for all.
         model: number of the model that is asked, where an engine serves several; others ignore it.
     """
 
@@ -393,13 +395,14 @@ class Request:
     written: int = 0
     top: int = 0
     entropy: bool = False
+    tempered: TemperatureByEntropy | None = None
     model: int = 0
 
 
 EngineOffer = Literal["model_logprob", "score", "top_logprobs", "entropy", "constraint"]
 """What an engine may give beyond tokens and ``behaviour_logprob``: ``Continuation.model_logprob``, ``Engine.score``,
-``Continuation.top`` and ``Continuation.entropy``; and ``Sampling.constraint``, a transform of the logits that the
-learner repeats."""
+``Continuation.top``, ``Continuation.entropy`` and a temperature that follows it; and ``Sampling.constraint``, a
+transform of the logits that the learner repeats."""
 
 TopTokens = tuple[tuple[int, float], ...]
 """(token, log-probability in nats) of the most likely tokens, the likeliest first."""
@@ -616,6 +619,11 @@ class Context(GradingContext, Protocol):
         Args:
             task: what is answered and graded there, where that is not the tree's own task: one that a model wrote.
         """
+        ...
+
+    def tempered(self, by: TemperatureByEntropy) -> Context:
+        """The same tree, extended at temperatures that follow the entropy; every token's entropy is kept on its
+        node."""
         ...
 
 

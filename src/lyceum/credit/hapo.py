@@ -8,6 +8,7 @@ from typing import Literal
 from jaxtyping import Bool, Float, Int
 from pydantic import Field
 
+from lyceum.core.entropy import EntropyRange
 from lyceum.core.forest import Forest
 from lyceum.core.settings import Composition
 from lyceum.core.types import Credit, Credited
@@ -94,24 +95,15 @@ def token_level_advantage(
 
 
 def relative_entropy(entropy: Float[Tensor, "R L"], mask: Bool[Tensor, "R L"], pivot: float) -> Float[Tensor, "R L"]:
-    """Where each token's entropy lies between the step's lowest, a quantile and the highest.
-
-        h = (log H - p) / (max log H - p) above the pivot p, (log H - p) / (p - min log H) below
+    """Where each token's entropy lies between the step's lowest, a quantile and the highest (``EntropyRange``).
 
     Args:
-        entropy: H, nats.
+        entropy: nats.
         mask: the step's trained tokens.
-        pivot: quantile of log H that becomes 0 (the nearest token's).
+        pivot: quantile of the log-entropies that becomes 0.
     Returns:
         -1 to 1; 0 outside the mask.
-    Source:
-        HAPO, arXiv:2509.16591; starriver030515/HAPO, ``compute_entropy_h``, whose factor below the pivot has the sign
-        that makes h positive there too: the paper loosens the lower clip of low-entropy tokens, which needs h < 0.
     """
     if not bool(mask.any()):
         return torch.zeros_like(entropy)
-    log = entropy.clamp(min=1e-8).log()
-    of_step = log[mask].sort().values
-    middle = of_step[round(pivot * (len(of_step) - 1))]
-    above, below = above_zero(of_step[-1] - middle), above_zero(middle - of_step[0])
-    return torch.where(mask, torch.where(log > middle, (log - middle) / above, (log - middle) / below), 0)
+    return torch.where(mask, EntropyRange.of(entropy[mask], pivot).relative(entropy), 0)

@@ -46,6 +46,7 @@ def draw(
     uniforms: Float64[Tensor, " M"],
     sampling: Sampling,
     allowed: Bool[Tensor, "A V"] | None = None,
+    factor: Float[Tensor, " A"] | None = None,
 ) -> Drawn:
     """One token per member (M), member m from the distribution in row ``place[m]`` of the logits.
 
@@ -56,6 +57,7 @@ def draw(
         place: row of each member, 0 .. A-1; None where member m's is row m.
         uniforms: one number in [0, 1) per member; the token is where it falls in the cumulative distribution.
         allowed: the tokens that may be drawn, of each row; None for all.
+        factor: by which each row's temperature differs from the sampling's; None: not.
     Returns:
         Log-probabilities are finite wherever the logits are; where one of a row's logits is nan or infinite, so are its
         members' log-probabilities, and their tokens are meaningless.
@@ -66,7 +68,8 @@ def draw(
     if sampling.temperature == 0:
         token = _rows(logits.argmax(-1), place)
         return Drawn(token, torch.zeros_like(uniforms, dtype=logits.dtype), _taken(model, place, token))
-    z = truncate(logits if sampling.temperature == 1 else logits / sampling.temperature, sampling)
+    tempered = logits if sampling.temperature == 1 else logits / sampling.temperature
+    z = truncate(tempered if factor is None else tempered / factor[:, None], sampling)
     same = z is logits and allowed is None
     behaviour = model if same else z.log_softmax(-1)
     token = _inverse_cdf(behaviour.exp(), place, uniforms)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from lyceum.core.component import BatchTokens
+from lyceum.core.entropy import TemperatureByEntropy
 from lyceum.core.settings import EngineSettings
 from lyceum.core.types import Constraint, ConstraintSettings, ConstraintState, Continuation, Request
 from lyceum.engine._cache import Keeper, Pool, Store
@@ -76,6 +77,7 @@ class Distribution(NamedTuple):
     constrained: bool
     top: int
     entropy: bool
+    tempered: TemperatureByEntropy | None
 
 
 NOTHING = Carried()
@@ -85,7 +87,7 @@ def carried_by(job: Job) -> Carried | None:
     """What the next slot of a request carries; None where it asks for nothing."""
     if job.constraint is not None:
         return Carried(job.constraint.copy())
-    return Carried() if job.request.top or job.request.entropy else None
+    return Carried() if job.request.top or job.request.entropy or job.request.tempered else None
 
 
 class EmbeddedEngine:
@@ -322,6 +324,7 @@ class EmbeddedEngine:
             sampling.constraint is not None,
             request.top,
             request.entropy,
+            request.tempered,
         )
         self._distributions.setdefault(how, request)
         return list(self._distributions).index(how)
@@ -373,13 +376,15 @@ class EmbeddedEngine:
                 place = np.searchsorted(rows, slots.member_slot[members])
             z = logits if rows is None else logits[torch.from_numpy(rows).to(device)]
             request = distributions[kind]
-            allowed = self._carried(z, range(len(slots)) if rows is None else rows.tolist(), request)
+            allowed, entropy = self._carried(z, range(len(slots)) if rows is None else rows.tolist(), request)
+            tempered = request.tempered
             drawn = draw(
                 z,
                 None if place is None else torch.from_numpy(place).to(device),
                 torch.from_numpy(uniforms[members]).to(device),
                 request.sampling,
                 allowed,
+                None if tempered is None or entropy is None else tempered.factor(entropy),
             )
             token[members] = drawn.token.cpu().numpy()
             logprob[0, members] = drawn.behaviour_logprob.cpu().numpy()
@@ -387,10 +392,14 @@ class EmbeddedEngine:
         self._require(bool(np.isfinite(logprob).all()))
         return token, logprob[0], logprob[1]
 
-    def _carried(self, logits: Tensor, of_slots: Sequence[int], request: Request) -> Tensor | None:
-        """(A, V) tokens that the slots' constraints allow, None without one; and what is reported of this step."""
-        if request.sampling.constraint is None and not request.top and not request.entropy:
-            return None
+    def _carried(
+        self, logits: Tensor, of_slots: Sequence[int], request: Request
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """(A, V) tokens that the slots' constraints allow, None without one; (A,) entropies, None where nothing reads
+        them; and writes what is reported of this step."""
+        reads_entropy = request.entropy or request.tempered is not None
+        if request.sampling.constraint is None and not request.top and not reads_entropy:
+            return None, None
         carried = [self._slots.carried[slot] for slot in of_slots]
         allowed = None
         bits = [each.constraint.allowed() for each in carried if each.constraint is not None]
@@ -400,10 +409,11 @@ class EmbeddedEngine:
             token, logprob = (x.tolist() for x in likeliest(logits, request.top, allowed))
             for each, tokens, nats in zip(carried, token, logprob, strict=True):
                 each.top_now = [tuple(zip(tokens, nats, strict=True))]
-        if request.entropy:
-            for each, nats in zip(carried, entropies(logits, allowed).tolist(), strict=True):
+        entropy = entropies(logits, allowed) if reads_entropy else None
+        if request.entropy and entropy is not None:
+            for each, nats in zip(carried, entropy.tolist(), strict=True):
                 each.entropy_now = [nats]
-        return allowed
+        return allowed, entropy
 
     def _require(self, finite: bool) -> None:
         """Raise Diverged where logits are not finite: tokens drawn from them are meaningless."""

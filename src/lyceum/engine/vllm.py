@@ -172,8 +172,8 @@ class VllmEngine:
         sampling = request.sampling
         if line := _unsupported(sampling):
             raise ValueError(line)
-        if sampling.constraint is not None or request.entropy:
-            raise ValueError("vLLM repeats no constraint and reports no entropy: see VllmConfig.offers")
+        if sampling.constraint is not None or request.entropy or request.tempered is not None:
+            raise ValueError("vLLM repeats no constraint and knows no entropy: see VllmConfig.offers")
         if request.top and not _own_distribution(sampling):
             raise ValueError("vLLM reports the most likely tokens at temperature 0, or at 1 without truncation")
         params = {

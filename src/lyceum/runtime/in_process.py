@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from typing import Any
 
+from lyceum.core.entropy import TemperatureByEntropy
 from lyceum.core.roles import Roles
 from lyceum.core.steps import write_texts
 from lyceum.core.tree import Node, Tree
@@ -273,6 +274,7 @@ class TaskContext:
     ) -> None:
         self.task, self.step, self.progress = task, step, progress
         self._runtime, self._key, self._place, self._role = runtime, key, place, ""
+        self._tempered: TemperatureByEntropy | None = None
         self._budget = Budget(runtime.max_tokens_per_task)
         self._prompts: dict[tuple[int, ...], Prompt] = {}
         """What was rendered, by its tokens: conversations go on from there."""
@@ -295,6 +297,11 @@ class TaskContext:
         acting = copy(self)
         acting._role, acting.task = role, task or self.task
         return acting
+
+    def tempered(self, by: TemperatureByEntropy) -> TaskContext:
+        tempered = copy(self)
+        tempered._tempered = by
+        return tempered
 
     def render(self, messages: Sequence[Message]) -> list[int]:
         prompt = self._runtime.policy.renderer.render(messages, self._runtime.tools)
@@ -338,7 +345,16 @@ class TaskContext:
         role, model = self._role, self._runtime.roles.model(self._role, self.step)
         path = node.path_tokens()
         request = Request(
-            path, seeds, sampling, keep, order=order, written=written, top=top, entropy=entropy, model=model
+            path,
+            seeds,
+            sampling,
+            keep,
+            order=order,
+            written=written,
+            top=top,
+            entropy=entropy or self._tempered is not None,
+            tempered=self._tempered,
+            model=model,
         )
         drawn = await self._runtime.engine.extend(request)
         sampled = sum(len(continuation.tokens) for continuation in drawn)
