@@ -253,6 +253,7 @@ def build_forest(
     temperature: float = 1.0,
     constraint: Constraint | None = None,
     graded: bool = True,
+    steps: bool = True,
 ) -> Forest:
     """Lay finished trees flat. Rows are the trees' graded trajectories, in order; ungraded ones are left out.
 
@@ -262,6 +263,7 @@ def build_forest(
         weights: what the curriculum multiplies each tree's advantages by; 1 when None.
         temperature, constraint: that the trees were sampled at, and under.
         graded: False for demonstrations, which are not graded: every trajectory is a row, its reward nan.
+        steps: False leaves judged steps out, where nothing reads them.
     Returns:
         A forest on the CPU.
     Raises:
@@ -304,7 +306,7 @@ def build_forest(
                 passed.append(n)
             if place == Forest.ROOT:
                 raise ValueError(f"task {tree.task.id!r}: a trajectory without tokens")
-            if grade.steps:
+            if steps and grade.steps:
                 if token_ends is None:
                     raise ValueError(f"task {tree.task.id!r}: judged steps without the decode function of their text")
                 marks = _marks(grade.steps, token_ends.of(trajectory), len(path[0].tokens))

@@ -137,6 +137,8 @@ class CreditSettings(Component, slot="credit"):
     """Whether this credit gives targets for a value head."""
     reads_teacher: ClassVar[bool] = False
     """Whether it learns from the stage's teacher."""
+    reads_steps: ClassVar[bool] = True
+    """Whether it may read judged steps; where it does not, they are not looked up in the tokens."""
 
     @abstractmethod
     def build(self) -> Credit: ...

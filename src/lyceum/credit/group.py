@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Float, Int
 from pydantic import Field
@@ -26,6 +26,8 @@ Scale = Literal["std", "none", "batch"]
 
 class GroupRelative(CreditWithKL):
     """Each row against the other rows of its task."""
+
+    reads_steps: ClassVar[bool] = False
 
     kind: Literal["group"] = "group"
     scale: Scale = "std"

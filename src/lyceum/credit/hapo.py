@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Bool, Float, Int
 from pydantic import Field
@@ -30,6 +30,8 @@ RELATIVE_ENTROPY = "relative_entropy"
 
 class TokenLevelGroup(CreditWithKL):
     """Each row against its group's mean over tokens, in which a long row counts more; for objective ``hapo``."""
+
+    reads_steps: ClassVar[bool] = False
 
     kind: Literal["hapo"] = "hapo"
     pivot: float = Field(default=0.8, ge=0, le=1)

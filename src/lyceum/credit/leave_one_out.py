@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Float, Int
 
@@ -14,6 +14,8 @@ from lyceum.utils.lazy_imports import Tensor
 
 class LeaveOneOut(CreditWithKL):
     """Each row against the mean of the other rows of its task: an unbiased baseline, without scaling."""
+
+    reads_steps: ClassVar[bool] = False
 
     kind: Literal["leave-one-out"] = "leave-one-out"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Float, Int
 from pydantic import model_validator
@@ -15,6 +15,8 @@ from lyceum.utils.lazy_imports import Tensor, torch
 
 class Reinforce(CreditWithKL):
     """Each row's outcome, minus a constant or the mean of the step. One sample per task is enough."""
+
+    reads_steps: ClassVar[bool] = False
 
     kind: Literal["reinforce"] = "reinforce"
     baseline: Literal["constant", "batch-mean"] = "constant"

@@ -236,6 +236,7 @@ class OnlineRun:
             weights=weights,
             temperature=self.settings.sampling.temperature or 1.0,
             constraint=self.constraint,
+            steps=self.settings.credit.reads_steps,
         )
 
     def learn(self, forest: Forest) -> tuple[Credited | None, dict[str, Any]]:
