@@ -92,6 +92,7 @@ def _flush() -> None:
 
 def failure_of(error: BaseException) -> Failure | None:
     """A known exception as a message for the user; None for a bug."""
+    from lyceum.recipe.other_names import known_elsewhere
     from lyceum.utils.errors import RecipeError
 
     if isinstance(error, Failure):
@@ -101,7 +102,10 @@ def failure_of(error: BaseException) -> Failure | None:
     if isinstance(error, typer.TyperException):
         context = getattr(error, "ctx", None)
         helps = [f"try: {context.command_path} --help"] if context is not None else []
-        return Failure(UNUSABLE, [error.format_message(), *helps])
+        option = getattr(error, "option_name", None)  # of an option that does not exist
+        told = None if option is None else known_elsewhere(option)
+        settings = [] if told is None else [f"settings are given as key=value: {told}"]
+        return Failure(UNUSABLE, [error.format_message(), *settings, *helps])
     if isinstance(error, RunError):
         return Failure(error.exit_code, error.lines)
     if isinstance(error, OSError):

@@ -7,13 +7,13 @@ stage may be named alone (``steps=50``, ``objective.clip_high=0.3``), and then g
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from lyceum.core.component import MOST_SAMPLES, Component, PathText, Seed, Settings, explain, kinds, of_kind, slot
 from lyceum.core.settings import (
@@ -27,6 +27,7 @@ from lyceum.core.settings import (
 from lyceum.core.types import Sampling
 from lyceum.models.load import ModelSettings
 from lyceum.recipe.files import read_raw, recipe_names
+from lyceum.recipe.other_names import known_elsewhere
 from lyceum.reward.base import named_code
 from lyceum.rollout.flat import Flat
 from lyceum.rollout.turns import Turns, independent
@@ -322,7 +323,10 @@ def _place(raw: dict[str, Any], key: str, value: Any) -> None:
     known = {name: stage for stage in stages for name in _stage_keys(stage)}
     if first not in known:
         allowed = sorted({*Recipe.model_fields, *known})
-        raise RecipeError(f"{key}: unknown key{nearest(first, allowed)}; allowed: {', '.join(allowed)}")
+        told = known_elsewhere(key) or _deeper(first, [kinds("stages")[USUAL_STAGE](), Recipe()])
+        told = told or known_elsewhere(key, whole=False)
+        near = f" ({told})" if told else nearest(first, allowed)
+        raise RecipeError(f"{key}: unknown key{near}; allowed: {', '.join(allowed)}")
     for stage in stages:
         if first in _stage_keys(stage):
             _set(stage, [first, *rest], value)
@@ -356,6 +360,21 @@ def _stage_keys(stage: Any) -> set[str]:
     kind = stage.get("kind", USUAL_STAGE) if isinstance(stage, dict) else None
     settings = kinds("stages").get(kind) if isinstance(kind, str) else None
     return set() if settings is None else set(settings.model_fields) - {"kind"}
+
+
+def _deeper(name: str, settings: Iterable[BaseModel]) -> str | None:
+    """Which settings, of parts of these, have the name that was given alone."""
+
+    def keys(of: BaseModel, above: str) -> Iterator[str]:
+        for field in type(of).model_fields:
+            value = getattr(of, field)
+            if field == name and above:
+                yield f"{above}{field}"
+            if isinstance(value, BaseModel):
+                yield from keys(value, f"{above}{field}.")
+
+    found = list(dict.fromkeys(key for each in settings for key in keys(each, "")))
+    return f"did you mean {' or '.join(map(repr, found))}?" if found else None
 
 
 def _set(into: Any, path: list[str], value: Any) -> None:
