@@ -106,6 +106,8 @@ def test_the_inputs_of_a_recipe_are_all_that_its_keys_name_on_this_disk(model):
         **{"tasks.heldout_path": "h.jsonl", "reward.function": "r.py"},
     }
     assert input_paths(load_recipe("grpo", ["tasks=owner/name", "reward=package.module:score"])) == {}
+    every = input_paths(load_recipe("grpo", ["tasks=?.jsonl"]))
+    assert every == {"tasks.path (d.jsonl)": "d.jsonl", "tasks.path (h.jsonl)": "h.jsonl"}
 
 
 EVAL = ["eval", "model", "--tasks", "d.jsonl", "--n", "1", "--k", "1"]

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from lyceum.core.component import explain
 from lyceum.core.tree import Node
 from lyceum.core.types import Origin
+from lyceum.recipe.schema import load_recipe, tasks_from_text
 from lyceum.tasks.dataset import Dataset
 from lyceum.utils.errors import RecipeError
 
@@ -222,7 +223,8 @@ def test_what_cannot_be_used_is_named(path: str, settings: dict[str, Any], line:
         ("list.jsonl", b"[1, 2]\n", "holds a list; allowed: an object with named cells"),
         ("bytes.jsonl", b"\xff\xfe\x00", "not UTF-8"),
         ("none.parquet", b"PAR", "cannot be read as parquet"),
-        ("table.csv", b"a,b", "a file named .csv; allowed: .jsonl, .json, .parquet"),
+        ("table.csv", b"a,b", "cannot be read as CSV"),
+        ("table.tsv", b"a", "a file named .tsv; allowed: .jsonl, .json, .parquet, .csv"),
         ("null.jsonl", b'{"prompt": "a", "answer": null}\n', "holds nothing in column 'answer'"),
     ],
 )
@@ -344,3 +346,33 @@ def test_a_dataset_without_answers_has_no_verifier(path: str):
     settings = gsm8k(path, columns={"prompt": "question", "answer": None}, answer_after=None)
     with pytest.raises(RecipeError, match="allowed: a column, or a reward that needs no answer"):
         settings.build("train", 0).grader()
+
+
+def test_cells_of_a_csv_file_are_texts(tmp_path: Path):
+    place = tmp_path / "rows.csv"
+    place.write_text('prompt,answer\n"1,\n2?",007\nnone,\n')
+    source = Dataset(path=str(place), heldout_path=str(place), limit=None).build("heldout", 0)
+    assert questions(source) == ["1,\n2?", "none"]
+    assert [source[index].answer for index in range(2)] == ["007", ""]
+    place.write_text("prompt,answer\n1,2,3\n")
+    assert "cannot be read as CSV" in message({"path": str(place)})
+
+
+def test_a_pattern_is_all_files_that_it_matches_in_order_of_their_names(tmp_path: Path):
+    for name, row in zip("ba", ROWS, strict=False):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
+    every = str(tmp_path / "*.jsonl")
+    source = gsm8k(every, heldout_path=every).build("heldout", 0)
+    assert questions(source) == [ROWS[1]["question"], ROWS[0]["question"]]
+    assert source[1].id.endswith("/1")
+    assert "does not exist" in message({"path": str(tmp_path / "*.json")})
+
+
+def test_a_list_of_files_is_a_mixture(path: str):
+    mixed = tasks_from_text([path, "chain"])
+    assert mixed == {
+        "kind": "mixture",
+        "parts": [{"tasks": {"kind": "dataset", "path": path}}, {"tasks": {"kind": "chain"}}],
+    }
+    recipe = load_recipe("grpo", [("tasks", [path, "countdown"])])
+    assert [part.tasks.kind for part in recipe.tasks.parts] == ["dataset", "countdown"]

@@ -13,6 +13,7 @@ from typing import Any, Literal, cast
 from pydantic import Field, field_validator, model_validator
 
 from lyceum.core.component import PathText, Seed, Settings
+from lyceum.core.hub import check_on_hub
 from lyceum.core.user_files import user_file
 from lyceum.models.chat import check_template
 from lyceum.models.policy import Policy
@@ -105,6 +106,7 @@ def check_model(settings: ModelSettings) -> None:
         if looks_local:
             known = f"{BASE}, {SCRATCH}, a folder, owner/name of a hub, a .gguf file"
             raise RecipeError(f"model.path: got {path!r}{nearest(path, [BASE, SCRATCH])}; allowed: {known}")
+        check_on_hub("model.path", path, "model")
         return
     if not place.is_dir():
         raise RecipeError(f"model.path: {path} is a file; allowed: a model folder, or a .gguf file")

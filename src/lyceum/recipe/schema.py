@@ -52,8 +52,11 @@ Overrides = Sequence[str | tuple[str, Any]]
 
 
 def tasks_from_text(value: Any) -> Any:
-    """Tasks as one may type them: a kind (``chain``), a kind and what it needs (``reasoning-gym:chain_sum``), or a
-    dataset's file, folder or hub name (``data.jsonl``, ``openai/gsm8k``). Anything else is returned unchanged."""
+    """Tasks as one may type them: a kind (``chain``), a kind and what it needs (``reasoning-gym:chain_sum``), a
+    dataset's file, folder or hub name (``data.jsonl``, ``openai/gsm8k``), or a list of these, which is a mixture of as
+    much of each. Anything else is returned unchanged."""
+    if isinstance(value, list):
+        return {"kind": "mixture", "parts": [{"tasks": tasks_from_text(part)} for part in value]}
     if not isinstance(value, str):
         return value
     known = kinds("tasks")
@@ -64,7 +67,9 @@ def tasks_from_text(value: Any) -> Any:
         needed = next((name for name, field in known[kind].model_fields.items() if field.is_required()), None)
         return {"kind": value} if needed is None else {"kind": kind, needed: rest}
     # Not Path.exists(), which raises an error on a name that is too long.
-    looks_like_data = "/" in value or Path(value).suffix in (".jsonl", ".json", ".parquet") or os.path.exists(value)
+    looks_like_data = (
+        "/" in value or Path(value).suffix in (".jsonl", ".json", ".parquet", ".csv") or os.path.exists(value)
+    )
     return {"kind": "dataset", "path": value} if looks_like_data else {"kind": value}
 
 

@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,11 @@ def _named(settings: Any, key: str) -> Iterator[tuple[str, str]]:
         for name in type(settings).model_fields:
             below, value = f"{key}.{name}".lstrip("."), getattr(settings, name)
             if name in _PATHS and isinstance(value, str):
-                yield below, value.rpartition(":")[0] if name == "function" else value
+                path = value.rpartition(":")[0] if name == "function" else value
+                yield below, path
+                if path and _stat(Path(path).expanduser()) is None:  # it may be a pattern of several files
+                    for found in glob(os.path.expanduser(path)):
+                        yield f"{below} ({Path(found).name})", found
             else:
                 yield from _named(value, below)
     elif isinstance(settings, (list, tuple)):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from glob import glob
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, Protocol
 
+from lyceum.core.hub import check_on_hub
 from lyceum.core.types import Row
 from lyceum.core.user_files import describe
 from lyceum.utils.documents import DATA, DocumentError, read_json
 from lyceum.utils.errors import RecipeError, nearest
 
-SUFFIXES = (".jsonl", ".json", ".parquet")
+SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
 
 
 class Rows(Protocol):
@@ -25,7 +29,8 @@ class Rows(Protocol):
 
 
 def read_rows(path: str, *, subset: str | None, split: str, key: str) -> Rows:
-    """The rows of ``path``: a JSON-lines, JSON or parquet file, a folder, or a name on the Hugging Face hub.
+    """The rows of ``path``: a JSON-lines, JSON, parquet or CSV file, a pattern such as ``data/*.jsonl`` of several,
+    a folder, or a name on the Hugging Face hub.
 
     Args:
         subset: configuration of a hub dataset.
@@ -37,6 +42,8 @@ def read_rows(path: str, *, subset: str | None, split: str, key: str) -> Rows:
     place = Path(path).expanduser()
     if place.is_file():
         rows: Rows = _read_file(place, key)
+    elif files := matching(path):
+        rows = _Chained([_read_file(file, key) for file in files])
     elif place.is_dir():
         rows = _Guarded(_read_folder(place, split, key), place.name, key)
     elif place.suffix in SUFFIXES or path.startswith((".", "/", "~")) or path.count("/") > 1:
@@ -46,6 +53,29 @@ def read_rows(path: str, *, subset: str | None, split: str, key: str) -> Rows:
     if len(rows) == 0:
         raise RecipeError(f"{key}: {path!r} has no rows; allowed: a dataset with at least one")
     return rows
+
+
+def matching(path: str) -> list[Path]:
+    """The files that a pattern with ``*``, ``?`` or ``[...]`` means, in order of their names."""
+    return [Path(found) for found in sorted(glob(os.path.expanduser(path))) if Path(found).is_file()]
+
+
+class _Chained:
+    """Rows of several files, one after another."""
+
+    def __init__(self, parts: Sequence[Rows]) -> None:
+        self.parts = parts
+        self.starts = [0, *accumulate(map(len, parts))]
+
+    def __len__(self) -> int:
+        return self.starts[-1]
+
+    def __getitem__(self, index: int) -> Row:
+        part = bisect_right(self.starts, index) - 1
+        return self.parts[part][index - self.starts[part]]
+
+    def __iter__(self) -> Iterator[Row]:
+        return chain.from_iterable(self.parts)
 
 
 class _Table:
@@ -105,6 +135,8 @@ def _read_file(place: Path, key: str) -> Rows:
             return rows
         case ".parquet":
             return _Guarded(_read_parquet(place, key), place.name, key)
+        case ".csv":
+            return _Table(_read_csv(place, key))
     raise RecipeError(
         f"{key}: got {str(place)!r}, a file named {place.suffix or 'without an ending'}; allowed: {', '.join(SUFFIXES)}"
     )
@@ -117,6 +149,20 @@ def _read_parquet(place: Path, key: str) -> Rows:
         return _Table(pyarrow.parquet.read_table(place, memory_map=True))
     except Exception as error:
         raise RecipeError(f"{key}: {str(place)!r} cannot be read as parquet: {describe(error)}") from error
+
+
+def _read_csv(place: Path, key: str) -> Any:
+    """A table of texts: CSV has no types, and an answer 007 is not 7."""
+    from pyarrow import csv, string
+
+    try:
+        with csv.open_csv(place, parse_options=csv.ParseOptions(newlines_in_values=True)) as head:
+            names = head.schema.names
+        as_text = csv.ConvertOptions(column_types=dict.fromkeys(names, string()), strings_can_be_null=False)
+        lines = csv.ParseOptions(newlines_in_values=True)
+        return csv.read_csv(place, parse_options=lines, convert_options=as_text)
+    except Exception as error:
+        raise RecipeError(f"{key}: {str(place)!r} cannot be read as CSV: {describe(error)}") from error
 
 
 def _read_json_lines(place: Path, key: str) -> Rows:
@@ -154,6 +200,7 @@ def _read_folder(place: Path, split: str, key: str) -> Rows:
 def _read_hub(name: str, subset: str | None, split: str, key: str) -> Rows:
     import datasets
 
+    check_on_hub(key, name, "dataset")
     try:
         return _choose_split(datasets.load_dataset(name, subset), split, name, key)
     except RecipeError:

@@ -1,4 +1,4 @@
-"""Tasks from rows: JSON lines, parquet, a saved dataset folder, or a dataset of the Hugging Face hub."""
+"""Tasks from rows: JSON lines, parquet, CSV, a saved dataset folder, or a dataset of the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ class Dataset(TasksSettings):
 
     kind: Literal["dataset"] = "dataset"
     path: PathText
-    """A .jsonl, .json or .parquet file, a dataset's folder, or a dataset's name on the Hugging Face hub."""
+    """A .jsonl, .json, .parquet or .csv file, a pattern such as ``data/*.jsonl``, a dataset's folder, or a dataset's
+    name on the Hugging Face hub. All cells of a .csv file are texts."""
     subset: str | None = None
     """Configuration of a dataset on the hub, where it has several (``main`` of openai/gsm8k)."""
     split: str = "train"
