@@ -9,7 +9,7 @@ from tiny_models import plain_model, policy_like
 from lyceum.core.forest import build_forest
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Credited, Grade, Task
-from lyceum.learner._by_model import ByModel, of_rows
+from lyceum.learner.by_model import ByModel, of_rows
 from lyceum.learner.local import LocalConfig, LocalLearner
 from lyceum.models.policy import Policy
 from lyceum.objective.ppo_clip import PPOClip

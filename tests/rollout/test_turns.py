@@ -187,7 +187,7 @@ def test_rewards_keys_and_counts_stand_on_the_nodes():
         _, first, answer, second = leaf.path()
         assert (first.reward, answer.key, answer.origin) == (0.5, "after 1", Origin.TOOL)
         assert first.stats["calls"] == 1
-        assert exchanges(second) == [Exchange(first.text, "24, twenty-four")]
+        assert exchanges(second) == ([Exchange(first.text, "24, twenty-four")], second.text)
     calls = sum(node.stats.get("calls", 0) for tree in trees for node in tree.nodes())
     assert settings.metrics(trees)["calls"] == calls
 

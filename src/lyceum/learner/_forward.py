@@ -60,6 +60,13 @@ class RowOutputs:
         of_rows = {"logprob": self.logprob, "entropy": self.entropy, "value": self.value, **self.columns}
         return {name: x for name, x in of_rows.items() if x is not None}
 
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> RowOutputs:
+        """The inverse of :meth:`tensors`."""
+        columns = dict(tensors)
+        logprob = columns.pop("logprob")
+        return cls(logprob, columns.pop("entropy", None), columns.pop("value", None), columns=columns)
+
 
 def row_outputs(
     policy: Policy,

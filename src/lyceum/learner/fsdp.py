@@ -272,7 +272,8 @@ class FsdpLearner(LocalLearner):
         rows = torch.arange(forest.n_rows)
         for pieces in rounds(forest, rows, None, self.config.micro_batch_tokens, self.link.size):
             outs = self._ask(forest, pieces, AUTHORS, needs, reductions, model=model)
-            yield torch.cat(list(pieces)), of_tensors({name: x.detach() for name, x in joined(outs).tensors().items()})
+            joint = {name: x.detach() for name, x in joined(outs).tensors().items()}
+            yield torch.cat(list(pieces)), RowOutputs.of(joint)
 
     def _micro_batches(self, forest: Forest, rows: Int[Tensor, " r"], plan: StepPlan) -> Iterable[Pieces]:
         return rounds(forest, rows, plan.couple, self.config.micro_batch_tokens, self.link.size)
@@ -330,7 +331,7 @@ class FsdpLearner(LocalLearner):
             graph=graph,
         )
         device = self.policy.device
-        return [of_tensors({name: x.to(device) for name, x in out.items()}) for out in found[: len(pieces)]]
+        return [RowOutputs.of({name: x.to(device) for name, x in out.items()}) for out in found[: len(pieces)]]
 
     def _zero(self) -> None:
         self._in_all("zero")
@@ -558,13 +559,6 @@ def share_of(tensor: Tensor) -> Tensor:
 
     tensor = tensor.detach()
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
-def of_tensors(tensors: Mapping[str, Tensor]) -> RowOutputs:
-    """The inverse of :meth:`RowOutputs.tensors`."""
-    columns = dict(tensors)
-    logprob = columns.pop("logprob")
-    return RowOutputs(logprob, columns.pop("entropy", None), columns.pop("value", None), columns=columns)
 
 
 def cut_like(outs: Sequence[RowOutputs], whole: RowOutputs) -> list[dict[str, Tensor]]:

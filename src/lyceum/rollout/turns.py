@@ -52,18 +52,18 @@ class Turns(RolloutSettings):
 
     async def roll(self, environment: Environment[Any], context: Context, start: Node, n: int | None) -> list[Node]:
         samples = n or self.samples
-        stand = exchanges(start)
+        stand, said = exchanges(start)
         state = environment.replay(context.task, stand) if stand else environment.reset(context.task)
         sampling = affordable(self.sampling, start, samples, context)
         stops = (*sampling.stop, *(stop for stop in self.environment.stops if stop not in sampling.stop))
         sampling = sampling.model_copy(update={"stop": stops})
         most = start.policy_tokens + sampling.max_completion_tokens
 
-        async def go_on(turn: Node, state: Any, number: int) -> Node:
-            """The end of the trajectory whose turn ends in a node."""
+        async def go_on(turn: Node, state: Any, number: int, said: str) -> Node:
+            """The end of the trajectory whose turn ends in a node, with what was said in it above."""
             turn.stats[TURN] = number
             while turn.finish == "stop":
-                observed = await environment.step(state, turn, said_since(turn), context)
+                observed = await environment.step(state, turn, said + turn.text, context)
                 turn.reward = observed.reward
                 turn.stats |= {CALLS: observed.calls, FAILED: observed.failed}
                 if observed.end:
@@ -74,14 +74,14 @@ class Turns(RolloutSettings):
                     turn.finish = "length"
                     turn.stats[CUT] = 1
                     break
-                state, number = observed.state, number + 1
+                state, number, said = observed.state, number + 1, ""
                 left = min(left, context.tokens_left(answer))
                 (turn,) = await context.extend(answer, 1, at_most(sampling, left), keep=True)
                 turn.stats[TURN] = number
             return turn
 
         first = await context.extend(start, samples, sampling, keep=True)
-        return await gather(go_on(turn, state, len(stand) + 1) for turn in first)
+        return await gather(go_on(turn, state, len(stand) + 1, said) for turn in first)
 
     def metrics(self, trees: Sequence[Tree]) -> dict[str, float]:
         """Turns per trajectory, calls and failed calls of the step, trajectories cut at the maximum, and answers for
@@ -112,8 +112,8 @@ def independent(rollout: RolloutSettings | None, environment: EnvironmentSetting
     return rollout if isinstance(rollout, Turns) else Flat()
 
 
-def exchanges(start: Node) -> list[Exchange]:
-    """The turns that stand above a node, with their answers; what was said after the last answer is left out.
+def exchanges(start: Node) -> tuple[list[Exchange], str]:
+    """The turns that stand above a node, with their answers, and what was said after the last answer.
 
     Turns that a template has rewritten are part of an answer's text, and are not found.
     """
@@ -125,17 +125,7 @@ def exchanges(start: Node) -> list[Exchange]:
         elif node.origin in (Origin.TOOL, Origin.PROMPT):
             found.append(Exchange(said, node.text))
             said = ""
-    return found
-
-
-def said_since(turn: Node) -> str:
-    """The assistant's text since the environment's last answer, or since the prompt."""
-    said = ""
-    for node in reversed(turn.path()[1:]):
-        if node.origin in (Origin.TOOL, Origin.PROMPT):
-            break
-        said = node.text + said if node.origin in ASSISTANT else said
-    return said
+    return found, said
 
 
 def answered(turn: Node, observed: Observation[Any], context: Context) -> Node | None:

@@ -27,11 +27,11 @@ from lyceum.core.settings import (
 from lyceum.core.tree import Tree
 from lyceum.core.types import Credited, Learner, Stateful, StepMetrics
 from lyceum.models.frozen import AverageSettings, TeacherSettings
-from lyceum.stages._method import Method
 from lyceum.stages._metrics import has_gradient, mean_abs_advantage, mean_solved, role_metrics, rollout_metrics
-from lyceum.stages._models import learner_of, models_of
 from lyceum.stages._sampling import Sampler
 from lyceum.stages._stopping import Ending, Until
+from lyceum.stages.method import Method
+from lyceum.stages.models import learner_of, models_of
 from lyceum.stages.session import Session
 from lyceum.utils.terminal import quoted
 

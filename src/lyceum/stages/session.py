@@ -18,7 +18,7 @@ from lyceum.models.policy import Policy
 from lyceum.run.digests import step_digests
 from lyceum.run.folder import Run
 from lyceum.stages._counts import LEARNS_NOTHING, MAX_NOTHING_GRADED, TO_LEARN, Counts
-from lyceum.stages._models import engine_of
+from lyceum.stages.models import engine_of
 from lyceum.utils.errors import Interrupted, NothingGraded
 from lyceum.utils.lazy_imports import torch
 from lyceum.utils.progress import Progress

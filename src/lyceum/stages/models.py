@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from lyceum.core.roles import Roles
 from lyceum.core.types import Engine, Learner
-from lyceum.engine._by_model import ByModel as Engines
-from lyceum.learner._by_model import ByModel as Learners
+from lyceum.engine.by_model import ByModel as Engines
+from lyceum.learner.by_model import ByModel as Learners
 from lyceum.models.policy import Policy
 
 if TYPE_CHECKING:
