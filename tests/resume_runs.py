@@ -1,5 +1,6 @@
 """What the kill test runs in processes of its own; imported once by the server that they are forked from."""
 
+import gc
 import importlib
 import os
 import signal
@@ -27,6 +28,7 @@ for needed_later in (
     "transformers.models.llama.modeling_llama",
 ):
     importlib.import_module(needed_later)  # a run imports it when it gets there: no process should have to
+gc.freeze()  # nor should it walk what it shares with the server
 
 
 class Digits(RewardSettings):
@@ -80,14 +82,19 @@ class Surprised(BaseGrader):
         self.total, self.seen = state["total"], state["seen"]
 
 
+_SHORT = {"max_completion_tokens": 5}
 _GRPO: dict[str, Any] = {
     "kind": "online",
-    "steps": 5,
+    "steps": 3,
     "tasks_per_step": 3,
-    "rollout": {"kind": "flat", "samples": 3, "sampling": {"max_completion_tokens": 5}},
+    "rollout": {"kind": "flat", "samples": 3, "sampling": _SHORT},
     "credit": "group",
     "objective": {"kind": "ppo-clip", "kl": {"coefficient": 0.1}},
     "learner": {"lr": 1e-3, "schedule": "cosine", "warmup_steps": 2},
+}
+_SFT: dict[str, Any] = {"kind": "sft", "steps": 3, "tasks_per_step": 3, "learner": {"lr": 1e-3}}
+_CURRICULUM: dict[str, Any] = _GRPO | {
+    "curriculum": {"kind": "prompt-value", "pool": 2, "lr": 1e-3, "draws": "self-evolving"}
 }
 _PPO: dict[str, Any] = _GRPO | {
     "credit": "gae",
@@ -96,19 +103,28 @@ _PPO: dict[str, Any] = _GRPO | {
 }
 _TRACKED: dict[str, Any] = _GRPO | {"credit": "spo", "objective": "epo", "reward": ["test-surprise"]}
 """A credit, an objective and a grader with state, and tasks that come again."""
-_SFT: dict[str, Any] = {"kind": "sft", "steps": 5, "tasks_per_step": 3, "learner": {"lr": 1e-3}}
-_RUN: dict[str, Any] = {
-    "model": "scratch",
-    "tasks": "chain-demonstrations",
-    "reward": "test-digits",
-    "evaluate": {"n": 0},
-    "checkpoint_every": 1,
-    "rollouts_every": 2,
+_PARTIAL: dict[str, Any] = _GRPO | {"rollout": _GRPO["rollout"] | {"tokens_per_step": 2}}
+_TURNS: dict[str, Any] = _GRPO | {
+    "rollout": {
+        "kind": "turns",
+        "samples": 3,
+        "environment": {"kind": "calculator", "notation": {"end": "1"}},
+        "sampling": {"max_completion_tokens": 40},
+    }
 }
-_CURRICULUM: dict[str, Any] = {"kind": "prompt-value", "pool": 2, "lr": 1e-3, "draws": "self-evolving"}
-_SHORT = {"max_completion_tokens": 5}
+_ROLES: dict[str, Any] = _GRPO | {
+    "roles": {
+        "models": ["first", "second"],
+        "play": {"pioneer": "first", "observer": "second"},
+        "swap_every": 1,
+    },
+    "guidance": [{"kind": "pioneer-observer", "prompt": "!="}],
+    "rollout": {"kind": "flat", "samples": 2, "sampling": _SHORT},
+}
+"""Two models, whose optimisers and roles have to come back."""
 _DEEPSEARCH: dict[str, Any] = _GRPO | {
     "steps": 4,
+    "reward": ["test-begins"],
     "curriculum": {"kind": "hard-filter", "pool": 3, "least": 3, "hard": 0.7},
     "guidance": [
         {
@@ -129,14 +145,6 @@ _DEEPSEARCH: dict[str, Any] = _GRPO | {
     },
     "credit": "node-value",
 }
-_TURNS: dict[str, Any] = _GRPO | {
-    "rollout": {
-        "kind": "turns",
-        "samples": 3,
-        "environment": {"kind": "calculator", "notation": {"end": "1"}},
-        "sampling": {"max_completion_tokens": 40},
-    }
-}
 _CRITIC: dict[str, Any] = {
     "kind": "search-and-distil",
     "name": "critic",
@@ -149,38 +157,28 @@ _CRITIC: dict[str, Any] = {
     "traces": None,
 }
 _ACTOR: dict[str, Any] = _GRPO | {
-    "steps": 3,
+    "steps": 2,
     "rollout": {"kind": "beam", "beams": 2, "width": 2, "step": {"tokens": 2}, "sampling": _SHORT},
     "value": {"kind": "model", "from_stage": "critic"},
 }
-_ROLES: dict[str, Any] = _GRPO | {
-    "steps": 3,
-    "roles": {
-        "models": ["first", "second"],
-        "play": {"pioneer": "first", "observer": "second"},
-        "swap_every": 1,
-    },
-    "guidance": [{"kind": "pioneer-observer", "prompt": "!="}],
-    "rollout": {"kind": "flat", "samples": 2, "sampling": _SHORT},
+_RUN: dict[str, Any] = {
+    "model": "scratch",
+    "tasks": {"kind": "chain-demonstrations", "size": 4},
+    "reward": "test-digits",
+    "evaluate": {"n": 0},
+    "checkpoint_every": 1,
+    "rollouts_every": 2,
 }
-"""Two models, whose optimisers and roles have to come back."""
 SCENARIOS: dict[str, dict[str, Any]] = {
-    "grpo": _RUN | {"stages": [_GRPO]},
-    "curriculum": _RUN | {"stages": [_GRPO | {"steps": 4, "curriculum": _CURRICULUM}]},
-    "deepsearch": _RUN | {"stages": [_DEEPSEARCH], "reward": "test-begins"},
-    "partial": _RUN | {"stages": [_GRPO | {"rollout": _GRPO["rollout"] | {"tokens_per_step": 2}}]},
-    "ppo": _RUN | {"stages": [_PPO], "checkpoint_every": 2},
-    "turns": _RUN | {"stages": [_TURNS | {"steps": 3}], "checkpoint_every": 2},
-    "tracked": _RUN | {"stages": [_TRACKED], "tasks": {"kind": "chain-demonstrations", "size": 4}},
-    "handed-on": _RUN | {"stages": [_CRITIC, _ACTOR]},
-    "roles": _RUN | {"stages": [_ROLES]},
-    "sft": _RUN | {"stages": [_SFT]},
-    "sft-then-grpo": _RUN
+    "learners": _RUN
     | {
-        "stages": [_SFT | {"steps": 3}, _GRPO | {"steps": 3}],
+        "stages": [_SFT, _CURRICULUM, _PPO, _TRACKED],
         "evaluate": {"n": 2, "samples": 2, "k": [1], "every": 2},
     },
+    "rollouts": _RUN | {"stages": [_PARTIAL, _TURNS, _ROLES], "checkpoint_every": 2},
+    "searches": _RUN | {"stages": [_DEEPSEARCH, _CRITIC, _ACTOR]},
 }
+"""Each stage leaves something else that a resumed run must find again; a kill may hit any of them."""
 
 
 def run(scenario: str, output: str, name: str, die_at_write: int | None) -> None:

@@ -7,6 +7,7 @@ that is forked: a line of JSON for each request, and one for its reply.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -120,6 +121,7 @@ def main() -> None:
     torch.set_num_threads(1)
     for slot in SLOTS:
         kinds(slot)
+    gc.freeze()  # a command's own collections would walk, and copy, what it shares with this process
     for line in sys.stdin:
         replies.write(json.dumps(vars(_one(json.loads(line)))) + "\n")
         replies.flush()

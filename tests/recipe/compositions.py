@@ -54,12 +54,22 @@ SMALL: dict[str, dict[str, dict[str, Any]]] = {
         "next-steps": {"trajectories": 2, "width": 2, "step": STEP},
     },
     "credit": {"salt": {"steps": "tokens", "step_tokens": 3}, "gigpo": {"steps": "tokens", "step_tokens": 3}},
-    "reward": {"overlong": {"max_tokens": 8, "buffer_tokens": 4}},
+    "reward": {
+        "overlong": {"max_tokens": 8, "buffer_tokens": 4},
+        "consistency-bonus": {"extract": {"after": "="}},
+    },
 }
 """Settings without which a component cannot run, or two steps of four tasks are too few for it to do anything."""
 
-PARTS = ("steps", "token-budget", "dynamic-length", "overlong", "repetition")
+PARTS = ("steps", "token-budget", "dynamic-length", "overlong", "repetition", "consistency-bonus")
 """Parts of a reward that need no function, program or model of the user's."""
+
+CONSTRAINTS: tuple[dict[str, Any], ...] = (
+    {"kind": "regex", "pattern": "[ -~]{1,6}"},
+    {"kind": "regex", "pattern": "([0-9]+=)+[0-9]"},
+    {"kind": "json-schema", "json_schema": {"type": "array", "items": {"enum": [1, 22]}, "maxItems": 2}},
+)
+"""Two that a short completion may complete, and one that it seldom does."""
 
 
 class Digits(RewardSettings):
@@ -86,7 +96,10 @@ def random_recipe(rng: Random) -> dict[str, Any]:
         kind = rng.choice(among or [kind for kind in kinds(slot) if not kind.startswith("test-")])
         return {"kind": kind, **SMALL.get(slot, {}).get(kind, {})}
 
-    rollout = drawn("rollout") | {"sampling": SHORT}
+    sampling: dict[str, Any] = dict(SHORT)
+    if rng.random() < 0.2:
+        sampling["constraint"] = rng.choice(CONSTRAINTS)
+    rollout = drawn("rollout") | {"sampling": sampling}
     if rollout["kind"] == "flat" and rng.random() < 0.15:
         rollout["tokens_per_step"] = 3
     stage: dict[str, Any] = {
@@ -122,7 +135,7 @@ def random_recipe(rng: Random) -> dict[str, Any]:
     if stage["objective"]["kind"] == "direct-advantage":
         stage["credit"] = {"kind": "value-gain"}
     if stage["credit"]["kind"] == "value-gain":
-        rollout = stage["rollout"] = {"kind": "next-steps", **SMALL["rollout"]["next-steps"], "sampling": SHORT}
+        rollout = stage["rollout"] = {"kind": "next-steps", **SMALL["rollout"]["next-steps"], "sampling": sampling}
     if rollout["kind"] in ("beam", "value-mcts", "next-steps"):
         stage["value"] = "likelihood"
     if stage["curriculum"]["kind"] == "good-prefixes":
@@ -131,10 +144,13 @@ def random_recipe(rng: Random) -> dict[str, Any]:
     roles = [guide for guide in stage["guidance"] if guide["kind"] in ROLES and credit["kind"] != "value-gain"]
     if credit["kind"] == "value-gain":  # its rollout is no role's
         stage["guidance"] = [guide for guide in stage["guidance"] if guide["kind"] not in ROLES]
+    for guide in stage["guidance"]:
+        if guide["kind"] == "search-where-hard":
+            guide["direct"] = FLAT | {"sampling": sampling}
     if roles:
         stage |= {"guidance": roles[:1], "curriculum": {"kind": "uniform"}, "collect": {"keep": "all"}}
         if rollout["kind"] not in ("flat", "segments") or "tokens_per_step" in rollout:
-            stage["rollout"] = {"kind": "flat", **SMALL["rollout"].get("flat", {}), "sampling": SHORT}
+            stage["rollout"] = {"kind": "flat", **SMALL["rollout"].get("flat", {}), "sampling": sampling}
             stage.pop("value", None)
     elif credit["kind"] == "task-relative":
         credit["kind"] = "group"
@@ -146,7 +162,7 @@ def random_recipe(rng: Random) -> dict[str, Any]:
     if objective["kind"] == "gkd":
         stage["teacher"] = {"path": "scratch"}
     if "kl" in settings and rng.random() < 0.2:
-        objective["kl"] = {"coefficient": 0.05}
+        objective["kl"] = {"coefficient": 0.05, "against": rng.choice(("reference", "average"))}
     parts = [{"kind": "test-composed"}]
     if rng.random() < 0.3:
         kind = rng.choice(PARTS)
@@ -155,12 +171,16 @@ def random_recipe(rng: Random) -> dict[str, Any]:
             stage["curriculum"] = {"kind": "shrinking-budget", "start_tokens": 8, "least_tokens": 2}
     if roles and parts[-1]["kind"] in ("steps", "token-budget"):
         parts.pop()
+    averaged = objective.get("kl", {}).get("against") == "average"
+    if averaged or parts[-1]["kind"] == "consistency-bonus":
+        stage["average"] = {"decay": rng.choice((0.0, 0.5, 0.995)), "every": rng.choice((1, 2))}
+        stage["reward"] = parts  # an evaluation of the recipe's own would have no average to read
     tasks = "countdown" if parts[-1]["kind"] == "steps" else {"kind": "chain", "levels": [1, 2, 3]}
     lora = rng.random() < 0.15 and {"rank": 2, "target_modules": ["q_proj", "v_proj"]}
     return {
         "model": {"path": "scratch", "lora": lora},
         "tasks": tasks,
-        "reward": parts,
+        "reward": parts[:1] if "reward" in stage else parts,
         "evaluate": {"n": 0},
         "track": [],
         "digests": rng.random() < 0.3,

@@ -54,8 +54,8 @@ LEARNS = "groups/with_gradient"
 PROOFS: dict[str, Proof] = {
     "absolute-zero": Proof(
         ["guidance/proposer-solver/proposals/solved_between"],
-        {"guidance.0.rejected=0": "grades", "credit=group": "credit"},
-        ["stages.0.steps=40", "stages.1.steps=2", "stages.1.tasks_per_step=4"],
+        {"guidance.0.rejected=0": "grades"},  # others: tests/stages/test_models_and_roles.py
+        ["stages.0.steps=40", "stages.1.steps=2", "stages.1.tasks_per_step=4", "checkpoint_every=20"],
     ),
     "acre": Proof(
         [f"reward/part/answer-consistency/{name}" for name in ("asked", "consistent", "second_right")],

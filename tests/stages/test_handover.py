@@ -108,7 +108,7 @@ def test_the_second_stage_begins_with_the_value_model_that_the_first_left(tmp_pa
     assert sorted(float(p.double().sum()) for p in taken) == sorted(float(p.double().sum()) for p in left.values())
 
 
-@pytest.mark.parametrize("steps", [1, 2, 3, 4])
+@pytest.mark.parametrize("steps", [1, 2, 3])
 def test_a_run_stopped_in_either_stage_or_between_them_goes_on_as_if_it_had_not_been(whole, tmp_path, steps):
     with pytest.raises(Interrupted):
         train(recipe(tmp_path), interrupted=iter([False] * (steps - 1) + [True]).__next__)

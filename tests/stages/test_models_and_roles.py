@@ -1,4 +1,4 @@
-"""Stages with several models or roles: the shipped recipes, and what each mechanism changes when switched off."""
+"""Stages with several models or roles: what the shipped recipes do beyond their lines in ``proofs.py``."""
 
 import json
 from itertools import pairwise
@@ -11,7 +11,7 @@ from lyceum.recipe.schema import load_recipe
 from lyceum.run.digests import first_difference, read_digests
 from lyceum.training.replay import replay
 from lyceum.training.train import train
-from lyceum.utils.errors import Interrupted, RecipeError
+from lyceum.utils.errors import RecipeError
 
 SMALL = ("evaluate.n=0", "tasks_per_step=3", "steps=3", "checkpoint_every=1", "digests=true")
 FAST_SWAP = "roles.swap_every=1"
@@ -51,29 +51,6 @@ def test_cory_leaves_both_models(cory):
     first, second = (load_file(path / name / "model.safetensors") for name in ("model", "models/second"))
     assert first.keys() == second.keys()
     assert any(not torch.equal(first[name], second[name]) for name in first)
-
-
-def test_a_run_stopped_after_every_step_ends_in_the_same_bits(cory, tmp_path):
-    # The fixture's run was never stopped: both copies' weights, value heads and optimisers come from checkpoints here.
-    recipe = load_recipe("cory", [*SMALL, FAST_SWAP, "trees_every=1", f"output={tmp_path}", "name=stopped"])
-    for _ in range(2):
-        with pytest.raises(Interrupted):
-            train(recipe, resume="auto", interrupted=lambda: True)
-    train(recipe, resume="auto")
-    assert difference(cory[0], tmp_path / "stopped") is None
-    for name in ("model", "models/second"):
-        mine, other = ((path / name / "model.safetensors").read_bytes() for path in (cory[0], tmp_path / "stopped"))
-        assert mine == other
-
-
-def test_a_swap_changes_the_tokens_of_the_next_step(cory, tmp_path):
-    path, _ = trained(tmp_path, "never", "roles.swap_every=null")
-    assert difference(cory[0], path) == (2, "generation")
-
-
-def test_what_the_observer_sees_changes_its_tokens(cory, tmp_path):
-    path, _ = trained(tmp_path, "blind", FAST_SWAP, "guidance.0.transfer=false")
-    assert difference(cory[0], path) == (1, "generation")
 
 
 def test_one_model_in_both_roles_is_another_run(cory, tmp_path):
@@ -126,7 +103,7 @@ def zero(tmp_path_factory):
         "stages.1.steps=2",
         "stages.1.tasks_per_step=4",
         recipe="absolute-zero",
-        small=("evaluate.n=0", "digests=true"),
+        small=("evaluate.n=0",),
     )
 
 
@@ -153,7 +130,6 @@ def test_what_switches_absolute_zeros_mechanisms_off(zero, tmp_path):
     shipped = run("shipped")
     assert difference(shipped, run("one-baseline", "stages.1.credit=reinforce-plus-plus")) == (2, "credit")
     assert difference(shipped, run("harder", "stages.1.guidance.0.earns=difficulty")) == (2, "grades")
-    assert difference(shipped, run("lenient", "stages.1.guidance.0.rejected=0")) == (2, "grades")
 
 
 def test_one_model_in_two_roles_leaves_one_model(zero):

@@ -1,7 +1,16 @@
 import gc
 import weakref
 
+import pytest
+
 from lyceum.utils.garbage_collection import only_new
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_kept_from_it():
+    gc.unfreeze()
+    yield
+    gc.freeze()
 
 
 class Cycle:
@@ -26,3 +35,12 @@ def test_what_is_garbage_already_goes_first():
     gone = weakref.ref(Cycle())
     with only_new():
         assert gone() is None
+
+
+def test_inside_another_it_changes_nothing():
+    with only_new():
+        kept = gc.get_freeze_count()
+        with only_new():
+            pass
+        assert gc.get_freeze_count() == kept > 0, "an evaluation within a run, which goes on after it"
+    assert gc.get_freeze_count() == 0

@@ -13,8 +13,11 @@ def only_new() -> Iterator[None]:
 
     Trees are many small objects in cycles, for which it walks all tracked objects again and again; with torch and
     transformers loaded (400,000 objects) that takes some tenths of a second each time, as long as a step of a small
-    model.
+    model. Within another such context it does nothing.
     """
+    if gc.get_freeze_count():
+        yield
+        return
     gc.collect()  # existing garbage would otherwise stay until the end
     gc.freeze()
     try:

@@ -7,6 +7,7 @@ and the page's policy allows no script but this package's.
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
@@ -59,14 +60,7 @@ def render_report(path: Path) -> str:
     # Through ``plain``: files of older versions may contain nan.
     data = plain({"curves": curves, "levels": _levels(before, after), "examples": examples, "rollouts": rollouts})
     script, style = (_HERE / "report.js").read_text("utf-8"), (_HERE / "report.css").read_text("utf-8")
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("report.html.jinja").render(
+    return _template().render(
         data=data,
         # The package's own two files are the only text that enters the page unescaped.
         script=Markup(script),
@@ -83,6 +77,18 @@ def render_report(path: Path) -> str:
         recipe=_recipe(path / "recipe.yaml", notes),
         notes=notes,
     )
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.jinja")
 
 
 def _hash(text: str) -> str:
