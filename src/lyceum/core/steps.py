@@ -125,9 +125,9 @@ async def grow(
     left = min(sampling.max_completion_tokens - node.policy_tokens, context.tokens_left(node))
     limit = min(steps.tokens, left)
     separators = tuple(text for text in steps.separators if text not in sampling.stop)
-    asked = sampling.model_copy(update={"max_completion_tokens": limit, "stop": (*sampling.stop, *separators)})
+    bounded = sampling.model_copy(update={"max_completion_tokens": limit, "stop": (*sampling.stop, *separators)})
     grown: list[Grown] = []
-    for drawn in await context.extend(node, n, asked, keep=True):
+    for drawn in await context.extend(node, n, bounded, keep=True):
         # Where a separator ends in it the engine stopped there, unless the sampling's own stop came in the same token.
         # Either may have begun in the step above, which was truncated.
         now = context.decode([*before, *drawn.tokens])

@@ -1,4 +1,4 @@
-"""What a check says: its figure, what is allowed, and a cure where it fails."""
+"""What a check says: what it measured, what is allowed, and a cure where it fails."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Result:
 
     Attributes:
         check: name of what was checked.
-        found: the figure, in words.
+        found: what was measured, in words.
         allowed: what passes; empty for a note.
         cure: what to do; only where it fails.
-        values: the figures as numbers, for ``--json``.
+        values: the same as numbers, for ``--json``.
     """
 
     check: str

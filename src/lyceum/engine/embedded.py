@@ -533,16 +533,16 @@ class EmbeddedEngine:
             return
         # At most this many tokens at once; a longer request goes alone.
         ends = itertools.accumulate(len(tokens) for tokens, _ in self._scoring)
-        asked = self._scoring[: max(1, sum(end <= self.config.prefill_tokens for end in ends))]
+        batch = self._scoring[: max(1, sum(end <= self.config.prefill_tokens for end in ends))]
         device = self.policy.device
-        starts = np.cumsum([0] + [len(tokens) for tokens, _ in asked])
+        starts = np.cumsum([0] + [len(tokens) for tokens, _ in batch])
         paths = [torch.arange(a, b) for a, b in itertools.pairwise(starts)]
-        token = torch.tensor([t for tokens, _ in asked for t in tokens], device=device)
-        position = torch.cat([torch.arange(len(tokens)) for tokens, _ in asked]).to(device)
+        token = torch.tensor([t for tokens, _ in batch for t in tokens], device=device)
+        position = torch.cat([torch.arange(len(tokens)) for tokens, _ in batch]).to(device)
         hidden = self.policy.hidden(token, position, TreePlan(paths, [0] * len(paths)).to(device))
         logprob = token_outputs(self.policy, hidden[:-1], token[1:]).logprob.tolist()
         self._require(not any(map(math.isnan, logprob)))  # -inf is a valid score: a token that the model rules out
-        self._scoring = self._scoring[len(asked) :]
-        for (_, future), a, b in zip(asked, starts[:-1], starts[1:], strict=True):
+        self._scoring = self._scoring[len(batch) :]
+        for (_, future), a, b in zip(batch, starts[:-1], starts[1:], strict=True):
             if not future.done():
                 future.set_result([0.0, *logprob[a : b - 1]])

@@ -112,12 +112,12 @@ class Drawn(NamedTuple):
 
 
 @dataclass(eq=False)
-class Asked:
+class Pending:
     """One sequence to be drawn, or scored.
 
     Attributes:
         params: arguments of vLLM's SamplingParams.
-        scored: token after the prompt whose log-probability is asked for, whichever is drawn; None for the drawn one's.
+        scored: token after the prompt whose log-probability is requested, whichever is drawn; None for the drawn one's.
         top_k: number of most likely tokens to report with each drawn one.
         stops: strings that end it, which may begin in the last ``written`` tokens of the prompt.
     """
@@ -150,8 +150,8 @@ class VllmEngine:
         self.max_model_len = min(config.max_model_len or policy.context_length, policy.context_length)
         self._computed = 0
         self._numbers = itertools.count()
-        self._waiting: list[Asked] = []
-        self._running: dict[str, Asked] = {}
+        self._waiting: list[Pending] = []
+        self._running: dict[str, Pending] = {}
         self._pump: asyncio.Task[None] | None = None
         self._publish(named_weights(policy.module))
         if not self._server.agrees:
@@ -186,8 +186,8 @@ class VllmEngine:
             "logprobs": request.top,  # of so many besides the drawn token's
         }
         loop = asyncio.get_running_loop()
-        asked = [
-            Asked(
+        pending = [
+            Pending(
                 list(request.prefix),
                 params | {"seed": seed},
                 loop.create_future(),
@@ -198,8 +198,8 @@ class VllmEngine:
             )
             for seed in request.seeds
         ]
-        self._ask(asked)
-        drawn = await asyncio.gather(*(each.answer for each in asked))
+        self._enqueue(pending)
+        drawn = await asyncio.gather(*(each.answer for each in pending))
         model = await self._model_logprobs(request, drawn)
         greedy = sampling.temperature == 0
         return [
@@ -225,9 +225,9 @@ class VllmEngine:
             return [0.0]
         # The last token is not fed: a prompt must leave room for one drawn token, whose distribution tells its score.
         params = {"temperature": 0.0, "max_tokens": 1, "prompt_logprobs": 0, "logprob_token_ids": [tokens[-1]]}
-        asked = Asked(list(tokens[:-1]), params, asyncio.get_running_loop().create_future(), scored=tokens[-1])
-        self._ask([asked])
-        drawn = await asked.answer
+        pending = Pending(list(tokens[:-1]), params, asyncio.get_running_loop().create_future(), scored=tokens[-1])
+        self._enqueue([pending])
+        drawn = await pending.answer
         return [0.0, *drawn.prompt_logprob, *drawn.logprob]
 
     async def load(self, weights: torch.nn.Module | Mapping[str, Tensor], version: int) -> None:
@@ -293,11 +293,11 @@ class VllmEngine:
 
     # The pump ------------------------------------------------------------------------------------------------------
 
-    def _ask(self, asked: Sequence[Asked]) -> None:
+    def _enqueue(self, pending: Sequence[Pending]) -> None:
         if self._server.serves is not self:
             raise RuntimeError("vLLM serves the weights of another engine by now: load this one's first")
-        self._waiting += asked
-        if asked and (self._pump is None or self._pump.done()):
+        self._waiting += pending
+        if pending and (self._pump is None or self._pump.done()):
             self._pump = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
@@ -315,9 +315,9 @@ class VllmEngine:
                 raise
 
     def _fail(self, error: BaseException) -> None:
-        asked = [*self._running.values(), *self._waiting]
+        pending = [*self._running.values(), *self._waiting]
         running, self._running, self._waiting = list(self._running), {}, []
-        for each in asked:
+        for each in pending:
             if not each.answer.done():
                 each.answer.set_exception(error) if isinstance(error, Exception) else each.answer.cancel()
         if isinstance(error, Diverged):
@@ -326,46 +326,46 @@ class VllmEngine:
             self._server.abort(running)
 
     def _drop_cancelled(self) -> None:
-        self._waiting = [asked for asked in self._waiting if not asked.answer.cancelled()]
-        cancelled = [name for name, asked in self._running.items() if asked.answer.cancelled()]
+        self._waiting = [pending for pending in self._waiting if not pending.answer.cancelled()]
+        cancelled = [name for name, pending in self._running.items() if pending.answer.cancelled()]
         for name in cancelled:
             del self._running[name]
         self._server.abort(cancelled)
 
     def _admit(self) -> None:
         """Hand what waits to vLLM, in its order; vLLM's own queue is first come, first served."""
-        for asked in sorted(self._waiting, key=lambda asked: asked.order):
+        for pending in sorted(self._waiting, key=lambda pending: pending.order):
             name = str(next(self._numbers))
-            self._server.add(name, asked.prompt, asked.params, each_step=bool(asked.stops))
-            self._running[name] = asked
+            self._server.add(name, pending.prompt, pending.params, each_step=bool(pending.stops))
+            self._running[name] = pending
         self._waiting = []
 
     def _take(self, output: Any) -> None:
         """Add what a step gave to a sequence, and answer where it ends."""
-        asked = self._running.get(output.request_id)
-        if asked is None:  # cancelled, or ended by a stop string
+        pending = self._running.get(output.request_id)
+        if pending is None:  # cancelled, or ended by a stop string
             return
         completion = output.outputs[0]
         finish = completion.finish_reason if output.finished else None
         reported: Sequence[Mapping[int, Any]] = completion.logprobs or ()
         for token, nats in zip(completion.token_ids, reported, strict=True):
-            asked.tokens.append(token)
-            asked.logprob.append(nats[token if asked.scored is None else asked.scored].logprob)
-            if asked.top_k:
+            pending.tokens.append(token)
+            pending.logprob.append(nats[token if pending.scored is None else pending.scored].logprob)
+            if pending.top_k:
                 ranked = sorted(((t, each.logprob) for t, each in nats.items()), key=lambda one: -one[1])
-                asked.top.append(tuple(ranked[: asked.top_k]))
-            if asked.stops and self._stopped(asked):
+                pending.top.append(tuple(ranked[: pending.top_k]))
+            if pending.stops and self._stopped(pending):
                 finish = "stop"
                 break
         if finish is None:
             return
         if finish not in ("stop", "length"):
             raise RuntimeError(f"vLLM ended a request with {finish!r}")
-        scored = output.prompt_logprobs or [None] * len(asked.prompt)  # the first token has none in any case
+        scored = output.prompt_logprobs or [None] * len(pending.prompt)  # the first token has none in any case
         prompt: list[float] = [
-            nats[token].logprob for token, nats in zip(asked.prompt, scored, strict=True) if nats is not None
+            nats[token].logprob for token, nats in zip(pending.prompt, scored, strict=True) if nats is not None
         ]
-        if any(map(math.isnan, itertools.chain(asked.logprob, prompt))):
+        if any(map(math.isnan, itertools.chain(pending.logprob, prompt))):
             raise Diverged(
                 f"the model's logits are not finite under the weights of step {self.version}; lower learner.lr or "
                 "learner.max_grad_norm and resume from an earlier checkpoint, or use another model"
@@ -373,12 +373,12 @@ class VllmEngine:
         del self._running[output.request_id]
         if not output.finished:
             self._server.abort([output.request_id])
-        self._computed += len(asked.prompt) - (output.num_cached_tokens or 0) + len(asked.tokens) - 1
-        if not asked.answer.done():
-            asked.answer.set_result(Drawn(asked.tokens, asked.logprob, finish, prompt, asked.top))
+        self._computed += len(pending.prompt) - (output.num_cached_tokens or 0) + len(pending.tokens) - 1
+        if not pending.answer.done():
+            pending.answer.set_result(Drawn(pending.tokens, pending.logprob, finish, prompt, pending.top))
 
-    def _stopped(self, asked: Asked) -> bool:
-        return ends_in_drawn(asked.prompt, asked.written, asked.tokens, asked.stops, self.policy.decode)
+    def _stopped(self, pending: Pending) -> bool:
+        return ends_in_drawn(pending.prompt, pending.written, pending.tokens, pending.stops, self.policy.decode)
 
 
 def named_weights(module: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:

@@ -25,16 +25,16 @@ class Notation(Settings):
     """Text after the answer."""
 
     def query(self, written: str, said: str) -> str | None:
-        """What is asked at the end of a turn; None where nothing is.
+        """The query at the end of a turn; None where there is none.
 
         Args:
             written: what stood in the answer before this turn, earlier answers included.
             said: the turn.
         """
-        asked, end, _ = said.rpartition(self.end)
+        before, end, _ = said.rpartition(self.end)
         if not end:
             return None
-        text = written + asked
+        text = written + before
         if self.begin:
             _, begin, query = text.rpartition(self.begin)
             return query.strip() if begin else None

@@ -71,10 +71,10 @@ class CalculatorEnvironment(WithinTurn):
 
     async def step(self, state: Written, turn: Node, said: str, context: GradingContext) -> Observation[Written]:
         of = self.settings
-        asked = self.asked(state, said)
-        if not asked:
+        calls = self.calls(state, said)
+        if not calls:
             return Observation(state, end=True)
-        results = [error if expression is None else self.compute(expression) for expression, error in asked]
+        results = [error if expression is None else self.compute(expression) for expression, error in calls]
         failed = sum(result.startswith(ERROR) for result in results)
         known = answer = ";".join(results)
         messages: tuple[Message, ...] = ()
@@ -95,7 +95,7 @@ class CalculatorEnvironment(WithinTurn):
             failed=failed,
         )
 
-    def asked(self, state: Written, said: str) -> list[tuple[str | None, str]]:
+    def calls(self, state: Written, said: str) -> list[tuple[str | None, str]]:
         """Each call's expression, or None and what is wrong with the call."""
         if self.settings.notation is not None:
             query = self.settings.notation.query(state.text, said)

@@ -189,9 +189,9 @@ def summarise(
     overall = _overall(graded)
     reached = {k: [result for result in graded if len(result.verdicts) >= k] for k in sorted(set(ks))}
 
-    def at_each(figure: Callable[[TaskResult, int], float]) -> dict[str, dict[str, float]]:
+    def at_each(metric: Callable[[TaskResult, int], float]) -> dict[str, dict[str, float]]:
         return {
-            str(k): share_interval([figure(task, k) for task in tasks]).to_json()
+            str(k): share_interval([metric(task, k) for task in tasks]).to_json()
             for k, tasks in reached.items()
             if tasks
         }

@@ -94,10 +94,10 @@ class GuideGRPO(TaskGuide):
             return own, GuideNote("too long", unguided)
         helped = await rollout(context, hinted, self.settings.samples or n)
         await context.grade(helped)
-        grafted = [graft(leaf, start) for leaf in graded(helped)]
-        right = sum(map(is_correct, grafted))
-        note = GuideNote("rescued" if right else "failed", unguided, right, len(grafted), hint)
-        return chosen(own, grafted, self.settings.keep), note
+        copies = [graft(leaf, start) for leaf in graded(helped)]
+        right = sum(map(is_correct, copies))
+        note = GuideNote("rescued" if right else "failed", unguided, right, len(copies), hint)
+        return chosen(own, copies, self.settings.keep), note
 
     def hint_for(self, task: Task) -> Hint | None:
         levels = levels_of(ladder_of(task), self.settings.tiers)

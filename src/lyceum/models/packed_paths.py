@@ -69,10 +69,10 @@ def path_logprobs(policy: Policy, paths: Sequence[Scored], tokens: int) -> list[
     """
     found: list[list[float]] = []
     for trie in packed([path.tokens[: path.stop] for path in paths], tokens):
-        asked = paths[len(found) : len(found) + len(trie.rows)]
-        where = [row[path.start - 1 : path.stop - 1] for row, path in zip(trie.rows, asked, strict=True)]
+        of_trie = paths[len(found) : len(found) + len(trie.rows)]
+        where = [row[path.start - 1 : path.stop - 1] for row, path in zip(trie.rows, of_trie, strict=True)]
         before = torch.tensor([at for of_path in where for at in of_path], dtype=torch.long, device=policy.device)
-        token = torch.tensor([t for path in asked for t in path.tokens[path.start : path.stop]], device=policy.device)
+        token = torch.tensor([t for path in of_trie for t in path.tokens[path.start : path.stop]], device=policy.device)
         with torch.no_grad():
             hidden = trie.hidden(policy.backbone, policy.device)
             logprob = token_outputs(policy, hidden[before], token.long()).logprob.cpu()

@@ -16,7 +16,7 @@ from lyceum.utils.seeds import SeedKey
 
 async def extend_all(
     context: Context,
-    asked: Iterable[tuple[Node, int, Sampling]],
+    requests: Iterable[tuple[Node, int, Sampling]],
     *,
     keep: bool | Callable[[Node, Sampling], bool] = True,
     top: int = 0,
@@ -31,16 +31,16 @@ async def extend_all(
     """
     return await gather(
         context.extend(node, n, sampling, keep=keep if isinstance(keep, bool) else keep(node, sampling), top=top)
-        for node, n, sampling in asked
+        for node, n, sampling in requests
     )
 
 
-async def extend_to_end(context: Context, asked: Iterable[tuple[Node, int, Sampling]]) -> list[Node]:
+async def extend_to_end(context: Context, requests: Iterable[tuple[Node, int, Sampling]]) -> list[Node]:
     """Continue many nodes at once to the ends of their trajectories; requests as above."""
-    return [end for ends in await extend_all(context, asked, keep=False) for end in ends]
+    return [end for ends in await extend_all(context, requests, keep=False) for end in ends]
 
 
-def together(asked: Iterable[tuple[Node, int]]) -> list[tuple[Node, int]]:
+def together(requests: Iterable[tuple[Node, int]]) -> list[tuple[Node, int]]:
     """Merge the ``(node, continuations)`` requests of nodes with the same tokens into one at the first of them.
 
     The engine computes tokens shared by the samples of one request only once, but does not share across requests. Other
@@ -48,7 +48,7 @@ def together(asked: Iterable[tuple[Node, int]]) -> list[tuple[Node, int]]:
     """
     first: dict[tuple[int, ...], Node] = {}
     count: dict[tuple[int, ...], int] = {}
-    for node, n in asked:
+    for node, n in requests:
         path = tuple(node.path_tokens())
         count[path] = count.get(path, 0) + n
         if first.setdefault(path, node) is not node and not node.children and node.parent is not None:

@@ -117,16 +117,16 @@ class Search:
 
     async def run(self) -> None:
         while going := [subtree for subtree in self.subtrees if not subtree.is_done]:
-            asked = self.affordable(self.asked(going))
-            drawing = [subtree for subtree in going if any(of is subtree for of, _, _ in asked)]
+            requests = self.affordable(self.requests(going))
+            drawing = [subtree for subtree in going if any(of is subtree for of, _, _ in requests)]
             self.cut([subtree for subtree in going if subtree not in drawing])
-            if not asked:
+            if not requests:
                 return
-            await self.draw(asked)
+            await self.draw(requests)
             await self.rank(drawing)
             self.rounds += 1
 
-    def asked(self, going: Sequence[Subtree]) -> list[tuple[Subtree, Node, int]]:
+    def requests(self, going: Sequence[Subtree]) -> list[tuple[Subtree, Node, int]]:
         """(subtree, path, next steps) of a round; below the start one request draws for all."""
         settings = self.settings
         first = settings.beams // settings.subtrees * settings.width
@@ -136,27 +136,27 @@ class Search:
             for node in subtree.open
         ]
 
-    def affordable(self, asked: Sequence[tuple[Subtree, Node, int]]) -> list[tuple[Subtree, Node, int]]:
+    def affordable(self, requests: Sequence[tuple[Subtree, Node, int]]) -> list[tuple[Subtree, Node, int]]:
         """The same with fewer next steps per path, or fewer paths, if the task's budget is short."""
         settings = self.settings
-        longest = max(min(settings.step.tokens, self.left(node)) for _, node, _ in asked)
+        longest = max(min(settings.step.tokens, self.left(node)) for _, node, _ in requests)
         steps = self.context.budget_left // longest
-        if steps >= sum(n for _, _, n in asked):
-            return list(asked)
-        shares = evenly(steps, len(asked))
+        if steps >= sum(n for _, _, n in requests):
+            return list(requests)
+        shares = evenly(steps, len(requests))
         return [
-            (subtree, node, min(n, share)) for (subtree, node, n), share in zip(asked, shares, strict=True) if share
+            (subtree, node, min(n, share)) for (subtree, node, n), share in zip(requests, shares, strict=True) if share
         ]
 
     def left(self, node: Node) -> int:
         return self.settings.sampling.max_completion_tokens - node.policy_tokens
 
-    async def draw(self, asked: Sequence[tuple[Subtree, Node, int]]) -> None:
+    async def draw(self, requests: Sequence[tuple[Subtree, Node, int]]) -> None:
         """Next steps of all paths at once, so that they share the engine's batch."""
         settings = self.settings
         # Subtrees start at the same node; the engine computes tokens shared by the samples of one request only once.
         together: dict[Node, list[tuple[Subtree, int]]] = {}
-        for subtree, node, n in asked:
+        for subtree, node, n in requests:
             together.setdefault(node, []).append((subtree, n))
         found = await gather(
             grow(

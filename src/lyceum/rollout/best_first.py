@@ -138,14 +138,14 @@ class BestFirstSearch:
     async def run(self) -> None:
         await self.push([Open(self.start)])
         while not self.is_done() and self.frontier:
-            asked = self.affordable()
-            if not asked:
+            requests = self.affordable()
+            if not requests:
                 break
-            grown = await gather(self.grow(place, count) for place, count in asked)
+            grown = await gather(self.grow(place, count) for place, count in requests)
             self.rounds += 1
             fresh: list[Open] = []
             ends: list[Node] = []
-            for (place, _), steps in zip(asked, grown, strict=True):
+            for (place, _), steps in zip(requests, grown, strict=True):
                 self.add(place, steps, fresh, ends)
             if ends:
                 await self.context.grade(ends)
@@ -161,8 +161,8 @@ class BestFirstSearch:
             min(sampling.max_completion_tokens - place.node.policy_tokens, self.context.tokens_left(place.node), share)
             for place in best
         ]
-        asked = [(place.node, 1, at_most(sampling, n)) for place, n in zip(best, left, strict=True) if n > 0]
-        self.finished += await extend_to_end(self.context, asked)
+        requests = [(place.node, 1, at_most(sampling, n)) for place, n in zip(best, left, strict=True) if n > 0]
+        self.finished += await extend_to_end(self.context, requests)
 
     def is_done(self) -> bool:
         if self.settings.until_right and any(is_correct(leaf) for leaf in self.finished):
@@ -176,20 +176,20 @@ class BestFirstSearch:
         settings = self.settings
         tokens = self.context.budget_left
         nodes = None if settings.max_nodes is None else settings.max_nodes - self.nodes
-        asked: list[tuple[Open, int]] = []
-        while self.frontier and len(asked) < settings.at_once:
+        requests: list[tuple[Open, int]] = []
+        while self.frontier and len(requests) < settings.at_once:
             place = self.frontier[0][-1]
             longest = min(settings.step.tokens, settings.sampling.max_completion_tokens - place.node.policy_tokens)
             count = min(settings.width, tokens // longest, settings.width if nodes is None else nodes)
             if count <= 0:
-                if not asked:
+                if not requests:
                     self.ended = "tokens" if tokens < longest else "nodes"
                 break
             heapq.heappop(self.frontier)
-            asked.append((place, count))
+            requests.append((place, count))
             tokens -= count * longest
             nodes = None if nodes is None else nodes - count
-        return asked
+        return requests
 
     async def grow(self, place: Open, count: int) -> list[Grown]:
         settings = self.settings

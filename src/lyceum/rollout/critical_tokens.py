@@ -98,11 +98,11 @@ class CriticalTokens(RolloutSettings):
         # The second round has the whole length again, as in the authors' code, as far as the context leaves it.
         share = context.budget_left // max(1, samples - n_first)
         longest = max(1, min(self.sampling.max_completion_tokens, share))
-        asked = [
+        requests = [
             (node, n, at_most(self.sampling, min(longest, context.tokens_left(node))))
             for node, n in together(beginnings)
         ]
-        again = await extend_to_end(context, asked)
+        again = await extend_to_end(context, requests)
         noted = {"first": n_first, "resampled": len(again), "places": places}
         context.tree.note(NOTE, noted | self._compared(first, places))
         return [*first, *again]

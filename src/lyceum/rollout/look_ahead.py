@@ -158,8 +158,8 @@ class LookAhead(RolloutSettings):
         followed = self.sampling.model_copy(update={"temperature": 0.0})
         growing = [path for path in paths if path.open and path.tokens < horizon]
         begin = [path.tokens for path in growing]
-        asked = [(path.tip, 1, at_most(followed, horizon - at)) for path, at in zip(growing, begin, strict=True)]
-        for path, (child,) in zip(growing, await extend_all(context, asked, top=2), strict=True):
+        requests = [(path.tip, 1, at_most(followed, horizon - at)) for path, at in zip(growing, begin, strict=True)]
+        for path, (child,) in zip(growing, await extend_all(context, requests, top=2), strict=True):
             write_texts([child], context.decode, terminal=child.finish == "stop")
             path.tip = child
         return list(zip(growing, begin, strict=True))
@@ -227,15 +227,15 @@ class LookAhead(RolloutSettings):
         Each has an equal share of what is left of the task's budget; paths for which none is left stay as they are.
         """
         limit = self.sampling.max_completion_tokens
-        asked, done = [], []
+        requests, done = [], []
         share = context.budget_left // max(samples - sum(not path.open for path in paths), 1)
         for path in paths:
             left = min(limit - path.tip.policy_tokens, context.tokens_left(path.tip), share)
             if path.open and left > 0 and path.tip is not start:
-                asked.append((path.tip, 1, at_most(self.sampling, left)))
+                requests.append((path.tip, 1, at_most(self.sampling, left)))
             elif path.tip is not start:
                 done.append(path.tip)
-        missing = samples - len(asked) - len(done)
+        missing = samples - len(requests) - len(done)
         if missing:
-            asked.append((start, missing, at_most(self.sampling, max(1, min(limit - start.policy_tokens, share)))))
-        return [*done, *await extend_to_end(context, asked)]
+            requests.append((start, missing, at_most(self.sampling, max(1, min(limit - start.policy_tokens, share)))))
+        return [*done, *await extend_to_end(context, requests)]

@@ -117,8 +117,8 @@ class NextSteps(RolloutSettings):
             for node in others:
                 node.finish = "length"
             return list(others)
-        asked = [(node, 1, at_most(self.sampling, min(self.left(node), share))) for node in others]
-        return await extend_to_end(context, asked)
+        requests = [(node, 1, at_most(self.sampling, min(self.left(node), share))) for node in others]
+        return await extend_to_end(context, requests)
 
     async def give_values(self, context: Context, start: Node, leaves: Sequence[Node], others: Sequence[Node]) -> None:
         """Value all states from the start on, and grade the paths that end at one by its value."""

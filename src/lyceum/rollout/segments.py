@@ -93,17 +93,17 @@ class Segments(RolloutSettings):
     async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
         width = n or self.samples
         first = min(width, by_counter(context, "segments", start.address, "first").randint(*self.first_branches))
-        asked = [(start, first)]
+        wanted = [(start, first)]
         finished: list[Node] = []
         still: list[Node] = []
         rounds = branches = fallbacks = 0
-        while asked:
-            limit = self._limit(context, sum(n for _, n in asked), begun=rounds > 0)
+        while wanted:
+            limit = self._limit(context, sum(n for _, n in wanted), begun=rounds > 0)
             if not limit:
                 self._close(still, finished)
                 break
             rounds += 1
-            requests = [(node, n, at_most(self.sampling, min(limit, self._left(node)))) for node, n in together(asked)]
+            requests = [(node, n, at_most(self.sampling, min(limit, self._left(node)))) for node, n in together(wanted)]
             drawn = await extend_all(context, requests, keep=self._may_go_on)
             reached = [child for children in drawn for child in children]
             still = [node for node in reached if not self._finished(node, context)]
@@ -112,11 +112,11 @@ class Segments(RolloutSettings):
             missing = width - len(finished)
             if still:
                 total = next_budget(missing, len(still), len(ended), self.branches)
-                asked = list(zip(still, self._spread(still, total), strict=True))
+                wanted = list(zip(still, self._spread(still, total), strict=True))
                 branches += total - len(still)
             else:
-                asked = self._fall_back(context, start, finished, missing, fallbacks)
-                fallbacks += bool(asked)
+                wanted = self._fall_back(context, start, finished, missing, fallbacks)
+                fallbacks += bool(wanted)
         reasons = Counter(node.stats["finished"] for node in finished)
         counts = {"rounds": rounds, "branches": branches, "fallbacks": fallbacks}
         context.tree.note("segments", {**counts, "finished": dict(reasons)})

@@ -288,8 +288,8 @@ class CompletionSearch(ValueSearch):
         """Draw completions whose first steps are the children; returns the number of new values, and their sum."""
         settings, context = self.settings, self.context
         count = self.affordable(place, settings.width)
-        asked = settings.sampling.model_copy(update={"max_completion_tokens": self.left(place.node)})
-        drawn = await context.extend(place.node, count, asked, keep=True)
+        sampling = settings.sampling.model_copy(update={"max_completion_tokens": self.left(place.node)})
+        drawn = await context.extend(place.node, count, sampling, keep=True)
         new: dict[tuple[int, ...], Place] = {}
         times: list[Place] = []
         ends: list[Node] = []

@@ -160,11 +160,11 @@ def read_digests(run: Path) -> Digests:
     found: dict[int, Any] = {}
     for file in files:
         with user_file("run", file, "allowed: the file as the run wrote it"):
-            found[int(file.stem.removeprefix("step-"))] = _by_room(read_json(file.read_bytes(), limits=DATA))
+            found[int(file.stem.removeprefix("step-"))] = _by_part(read_json(file.read_bytes(), limits=DATA))
     return found
 
 
-def _by_room(value: Any) -> Mapping[str, Mapping[str, Any]]:
-    if not isinstance(value, dict) or not all(isinstance(of_room, dict) for of_room in value.values()):
+def _by_part(value: Any) -> Mapping[str, Mapping[str, Any]]:
+    if not isinstance(value, dict) or not all(isinstance(of_part, dict) for of_part in value.values()):
         raise TypeError("not a mapping of parts")
     return value

@@ -102,7 +102,7 @@ class InProcess:
             step, progress: how far the stage is, for rollouts that change over training.
             done: called with each finished tree, for the progress display.
         Raises:
-            RuntimeError: the event loop is not ``run_async``'s: nobody knows when all requests of a batch are sent.
+            RuntimeError: the event loop is not ``run_async``'s: it is not known when all requests of a batch are sent.
         """
         if not isinstance(asyncio.get_running_loop(), IdleLoop):
             raise RuntimeError("rollouts run in the loop of lyceum.utils.aio.run_async, not in another one")
@@ -157,15 +157,15 @@ class InProcess:
 
     async def _value_waiting(self, model: ValueModel) -> None:
         await idle()
-        asked, self._valuing = self._valuing, []
+        waiting, self._valuing = self._valuing, []
         try:
-            values = model([node for paths, _ in asked for node in paths])
+            values = model([node for paths, _ in waiting for node in paths])
         except Exception as error:
-            for _, answer in asked:
+            for _, answer in waiting:
                 if not answer.done():
                     answer.set_exception(error)
             return
-        for paths, answer in asked:
+        for paths, answer in waiting:
             found, values = values[: len(paths)], values[len(paths) :]
             if not answer.done():  # cancelled meanwhile
                 answer.set_result(found)

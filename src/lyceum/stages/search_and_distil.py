@@ -226,7 +226,7 @@ class SearchAndDistilRun:
         if self.settings.targets is None or self.settings.value is None or not self.settings.value.trainable:
             return {}
         metrics = cast(TrainableValue, self.sampler.value).fit(examples)
-        return {f"value/{name}": figure for name, figure in metrics.items()}
+        return {f"value/{name}": value for name, value in metrics.items()}
 
     async def distil(self) -> None:
         """One optimiser step on traces."""

@@ -62,15 +62,15 @@ def weighted_majority(candidates: Sequence[Candidate]) -> int:
     return _elected([candidate.answer for candidate in candidates], values, values)
 
 
-def _elected(answers: Sequence[str | None], votes: Sequence[float], worth: Sequence[float]) -> int:
+def _elected(answers: Sequence[str | None], votes: Sequence[float], value: Sequence[float]) -> int:
     tally: dict[str, float] = {}
     for answer, vote in zip(answers, votes, strict=True):
         if answer is not None:
             tally[answer] = tally.get(answer, 0.0) + vote
     if not tally:
-        return max(range(len(answers)), key=lambda i: worth[i])
+        return max(range(len(answers)), key=lambda i: value[i])
     winner = max(tally, key=tally.__getitem__)
-    return max((i for i, answer in enumerate(answers) if answer == winner), key=lambda i: worth[i])
+    return max((i for i, answer in enumerate(answers) if answer == winner), key=lambda i: value[i])
 
 
 def _value(candidate: Candidate) -> float:

@@ -271,9 +271,9 @@ def displayed() -> Mode:
 
 
 def _resolved(mode: Mode, console: RichConsole) -> Mode:
-    asked: Mode = _mode if mode == "auto" else mode
-    if asked != "auto":
-        return asked
+    wanted: Mode = _mode if mode == "auto" else mode
+    if wanted != "auto":
+        return wanted
     # Ask the file, not rich, which treats FORCE_COLOR as a terminal: a CI log is not one.
     if console.file.isatty() and not console.is_dumb_terminal:
         return "live"
