@@ -88,7 +88,7 @@ def assert_only_whole_checkpoints_are_found(path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_killed_at_any_moment_a_run_ends_as_if_it_had_never_been(scenario, processes, tmp_path):
     began = time.perf_counter()
