@@ -169,7 +169,28 @@ _RUN: dict[str, Any] = {
     "checkpoint_every": 1,
     "rollouts_every": 2,
 }
+_OFFLINE: dict[str, Any] = {
+    "kind": "offline",
+    "steps": 3,
+    "tasks_per_step": 3,
+    "data": {"kind": "sampled", "tasks": 6, "part": 2},
+    "curriculum": _CURRICULUM["curriculum"],
+    "rollout": _GRPO["rollout"],
+    "objective": "dpo",
+    "learner": {"lr": 1e-3},
+}
+_AGAIN: dict[str, Any] = {
+    "kind": "offline",
+    "name": "again",
+    "steps": 2,
+    "tasks_per_step": 4,
+    "data": {"kind": "recorded", "stage": "offline"},
+    "rollout": _GRPO["rollout"],
+    "objective": "ppo-clip",
+    "learner": {"lr": 1e-3, "updates_per_step": 2},
+}
 SCENARIOS: dict[str, dict[str, Any]] = {
+    "cascade": _RUN | {"stages": [_SFT | {"steps": 2}, _OFFLINE, _AGAIN, _GRPO | {"steps": 2}]},
     "learners": _RUN
     | {
         "stages": [_SFT, _CURRICULUM, _PPO, _TRACKED],

@@ -21,7 +21,10 @@ from lyceum.utils.errors import RecipeError
 from lyceum.utils.terminal import quoted
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from transformers import PreTrainedTokenizerBase
 
     from lyceum.core.tree import Tree
     from lyceum.core.types import (
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
         Curriculum,
         Engine,
         Environment,
+        Gathering,
         Grader,
         Guidance,
         Learner,
@@ -161,6 +165,11 @@ class CurriculumSettings(Component, slot="curriculum"):
     def gives_token_budgets(self) -> bool:
         """Whether its tasks have a token budget in their columns."""
         return any(part.gives_token_budgets for part in self.components() if isinstance(part, CurriculumSettings))
+
+    def handed_on(self, run: Path) -> Self:
+        """The same settings with this run's folder where they name an earlier stage of it."""
+        nested = {name: part.handed_on(run) for name, part in self if isinstance(part, CurriculumSettings)}
+        return self.model_copy(update=nested) if nested else self
 
     @abstractmethod
     def build(self, source: TaskSource, *, seed: int, policy: Policy | None = None) -> Curriculum: ...
@@ -303,6 +312,39 @@ class TasksSettings(Component, slot="tasks"):
     def build(self, split: Split, seed: int) -> TaskSource: ...
 
 
+class DataSettings(Component, slot="data"):
+    """Where an offline stage's trajectories come from."""
+
+    samples: ClassVar[bool] = False
+    """Whether the stage's policy samples them, by the stage's own curriculum, rollout and reward."""
+    demonstrates: ClassVar[bool] = False
+    """Whether they are demonstrations (``Origin.TEACHER``), which the objective ``sft`` trains."""
+
+    def check_files(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        """Raise RecipeError where a file cannot be used, before any model is loaded.
+
+        Args:
+            tokenizer: the policy's.
+        """
+
+    @abstractmethod
+    def parts(self, stage: Gathering) -> AsyncIterator[Sequence[Tree]]:
+        """Finished and graded trees, one part after another, the same whenever they are asked for. The stage writes
+        each part to the run's folder, from which it trains and resumes."""
+
+    def with_budget(self, trajectories: int, tokens: int) -> Self:
+        """The data with as many tasks as a budget of sampled tokens may last at most, where it is sampled.
+
+        Args:
+            trajectories: per task.
+        """
+        return self
+
+
+Left = Literal["value", "trees"]
+"""What a stage may leave for later ones: a value model; the trees that it was trained on."""
+
+
 @dataclass(frozen=True)
 class Composition:
     """The components beside a component, in a stage or in a test-time search: what a ``check`` may read.
@@ -311,14 +353,15 @@ class Composition:
         steps: number of steps of the stage.
         max_tokens: maximum tokens that the stage may sample; None for no limit.
         max_tokens_per_task: maximum tokens sampled per task and step; None for no limit.
-        before: the run's stages before this one, by name: whether each leaves a value model.
+        before: the run's stages before this one, by name: what each leaves.
         roles: the stage's models and roles; None in a stage that has none.
     """
 
     steps: int | None = None
     max_tokens: int | None = None
     max_tokens_per_task: int | None = None
-    before: Mapping[str, bool] = field(default_factory=dict)
+    before: Mapping[str, frozenset[Left]] = field(default_factory=dict)
+    data: DataSettings | None = None
     curriculum: CurriculumSettings | None = None
     guidance: tuple[GuidanceSettings, ...] = ()
     rollout: RolloutSettings | None = None
@@ -378,9 +421,9 @@ class StageSettings(Component, slot="stages"):
         return value
 
     @property
-    def leaves_value(self) -> bool:
-        """Whether it trains a value model, which it leaves for later stages."""
-        return False
+    def leaves(self) -> frozenset[Left]:
+        """What it leaves for later stages beside the policy, whatever ``trees_every`` is."""
+        return frozenset()
 
     def composition(self, reward: tuple[RewardSettings, ...] = ()) -> Composition:
         """The stage's components and limits: those of its fields that ``Composition`` has too.

@@ -1065,4 +1065,36 @@ class StageRun(Stateful, Protocol):
         ...
 
 
+class Gathering(Protocol):
+    """An offline stage while it gathers its trajectories: what it offers to its data.
+
+    Attributes:
+        policy: the one that entered the stage.
+        source: the recipe's tasks.
+        folder: the run's.
+    """
+
+    @property
+    def policy(self) -> Policy: ...
+
+    @property
+    def source(self) -> TaskSource: ...
+
+    @property
+    def folder(self) -> Path: ...
+
+    @property
+    def spent(self) -> bool:
+        """Whether the stage's budget of sampled tokens is spent."""
+        ...
+
+    async def sample(self, tasks: int) -> Sequence[Tree]:
+        """The trees of the tasks drawn next, of the entering policy; those of a killed run come from its folder."""
+        ...
+
+    async def grade(self, task: Task, leaves: Sequence[Node]) -> None:
+        """Grade trajectories that have no grade by the stage's reward."""
+        ...
+
+
 Split = Literal["train", "heldout"]

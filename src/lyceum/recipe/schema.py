@@ -20,6 +20,7 @@ from lyceum.core.settings import (
     Composition,
     EngineSettings,
     EnvironmentSettings,
+    Left,
     RewardSettings,
     StageSettings,
     TasksSettings,
@@ -253,11 +254,12 @@ def parse(raw: Mapping[str, Any]) -> Recipe:
     except ValidationError as error:
         raise RecipeError(explain(error, Recipe)) from None
     lines = [] if recipe.stages else ["stages: got none; allowed: at least one, for example kind 'online'"]
-    before: dict[str, bool] = {}
+    before: dict[str, frozenset[Left]] = {}
     for place, stage in enumerate(recipe.stages):
         where = f"stages.{place}." if len(recipe.stages) > 1 else ""
         composition = replace(stage.composition(recipe.reward), before=before)
-        before = before | {stage.name: stage.leaves_value}
+        written = frozenset[Left]({"trees"} if recipe.trees_every and composition.rollout is not None else ())
+        before = before | {stage.name: stage.leaves | written}
         lines += [where + line for line in stage.check(composition)]
         lines += [line for part in composition.reward for line in part.check(composition)]
     lines += [

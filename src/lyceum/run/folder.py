@@ -4,7 +4,7 @@
 
     runs/NAME/recipe.yaml  summary.json  metrics.jsonl  examples.json  report.html
               rollouts/  checkpoints/  model/  value/  stages/NAME/model/  stages/NAME/value/
-              tensorboard/  digests/  trees/
+              tensorboard/  digests/  trees/  data/  stages/NAME/data/
 """
 
 from __future__ import annotations

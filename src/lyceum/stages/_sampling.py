@@ -18,6 +18,7 @@ from lyceum.stages.session import Session
 from lyceum.utils.seeds import SeedKey
 
 if TYPE_CHECKING:
+    from lyceum.stages.offline import Offline
     from lyceum.stages.online import Online
     from lyceum.stages.search_and_distil import SearchAndDistil
 
@@ -34,7 +35,7 @@ class Sampler:
 
     def __init__(
         self,
-        settings: Online | SearchAndDistil,
+        settings: Online | SearchAndDistil | Offline,
         session: Session,
         policies: Sequence[Policy] | None = None,
         roles: Roles | None = None,
@@ -44,7 +45,8 @@ class Sampler:
         self.settings, self.session = settings, session
         seed, policy = session.stage_seed, session.policy
         self.engine = session.build_engine(settings.engine, policies)
-        self.curriculum: Curriculum = settings.curriculum.build(session.source, seed=seed, policy=policy)
+        curriculum = settings.curriculum.handed_on(session.run.path)
+        self.curriculum: Curriculum = curriculum.build(session.source, seed=seed, policy=policy)
         self.guidance: list[Guidance] = [guide.build(session.source, seed=seed) for guide in settings.guidance]
         self.rollout = reduce(lambda rollout, guide: guide(rollout), self.guidance, settings.rollout.build())
         self.value: ValueModel | None = None

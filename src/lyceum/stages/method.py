@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lyceum.core.types import Credit, Objective
 
 if TYPE_CHECKING:
+    from lyceum.stages.offline import Offline
     from lyceum.stages.online import Online
 
 
@@ -19,7 +20,7 @@ class Method:
     objective: Objective
 
     @classmethod
-    def of(cls, stage: Online) -> Method:
+    def of(cls, stage: Online | Offline) -> Method:
         return cls(stage.credit.build(), stage.objective.build())
 
     @property

@@ -36,23 +36,21 @@ from lyceum.stages.session import Session
 from lyceum.utils.terminal import quoted
 
 
-class Collect(Component):
+class Kept(Component):
     """Which finished groups are trained on."""
 
     keep: Literal["all", "with-gradient", "partly-solved", "solved-between"] = "all"
     """``with-gradient`` drops groups whose rewards are all equal, ``partly-solved`` those whose answers are all
     correct or all incorrect (dynamic sampling, DAPO, arXiv:2503.14476, equation 11), ``solved-between`` those whose
-    accuracy is outside the bounds (balanced filtering, arXiv:2504.03380). Dropped groups are replaced by newly sampled
-    ones, one for one, so that a step never has more groups than it trains on."""
+    accuracy is outside the bounds (balanced filtering, arXiv:2504.03380). An online stage replaces dropped groups by
+    newly sampled ones, one for one, so that a step never has more groups than it trains on; an offline one does not."""
     solved_low: float | None = Field(default=None, ge=0, le=1)
     """Lowest accuracy of a group that ``solved-between`` keeps, inclusive; null sets no bound (0 to 1)."""
     solved_high: float | None = Field(default=None, ge=0, le=1)
     """Highest accuracy of a group that ``solved-between`` keeps, inclusive; null sets no bound (0 to 1)."""
-    max_waves: int = Field(default=4, ge=1)
-    """Maximum sampling waves per step, after which it trains on the groups it has."""
 
     @model_validator(mode="after")
-    def _bounds_fit(self) -> Collect:
+    def _bounds_fit(self) -> Kept:
         bounded = self.solved_low is not None or self.solved_high is not None
         if bounded != (self.keep == "solved-between"):
             raise ValueError(
@@ -68,6 +66,13 @@ class Collect(Component):
     def keeps(self, tree: Tree) -> bool:
         """Whether a finished group is trained on."""
         return KEPT[self.keep](tree, self)
+
+
+class Collect(Kept):
+    """Which finished groups are trained on, and how long others are sampled in the place of those dropped."""
+
+    max_waves: int = Field(default=4, ge=1)
+    """Maximum sampling waves per step, after which it trains on the groups it has."""
 
 
 class Online(StageSettings):
@@ -326,7 +331,7 @@ def is_solved_between(tree: Tree, low: float | None, high: float | None) -> bool
     return (low is None or low <= tree.solved) and (high is None or tree.solved <= high)
 
 
-KEPT: Mapping[str, Callable[[Tree, Collect], bool]] = {
+KEPT: Mapping[str, Callable[[Tree, Kept], bool]] = {
     "all": lambda tree, _: True,
     "with-gradient": lambda tree, _: has_gradient(tree),
     "partly-solved": lambda tree, _: is_partly_solved(tree),

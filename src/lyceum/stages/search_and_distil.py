@@ -21,6 +21,7 @@ from lyceum.core.settings import (
     EnvironmentSettings,
     GuidanceSettings,
     LearnerSettings,
+    Left,
     ObjectiveSettings,
     RewardSettings,
     RolloutSettings,
@@ -95,8 +96,9 @@ class SearchAndDistil(StageSettings):
         return self
 
     @property
-    def leaves_value(self) -> bool:
-        return self.value is not None and self.targets is not None and self.value.trainable
+    def leaves(self) -> frozenset[Left]:
+        trained = self.value is not None and self.targets is not None and self.value.trainable
+        return frozenset[Left]({"value"} if trained else ())
 
     def in_words(self) -> list[str]:
         distilled = f"{self.steps} steps of {self.traces_per_step} traces" if self.traces else "no fine-tuning"
@@ -111,7 +113,7 @@ class SearchAndDistil(StageSettings):
                 f"rollout.kind: got '{self.rollout.kind}', whose turns an environment answers, but traces are of one "
                 "turn; allowed: a search"
             )
-        if self.traces is None and not self.leaves_value:
+        if self.traces is None and not self.leaves:
             lines.append(
                 "traces: got null, and there is no value model to train either; allowed: a kind of traces, or "
                 "value.kind 'model' with targets"

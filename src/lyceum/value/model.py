@@ -12,7 +12,7 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 
 from lyceum.core.component import BatchTokens, PathText, require_keys
-from lyceum.core.settings import Composition, ValueSettings
+from lyceum.core.settings import Composition, Left, ValueSettings
 from lyceum.core.tree import Node
 from lyceum.core.user_files import user_file
 from lyceum.models.load import local_path, save_module
@@ -320,15 +320,15 @@ def loaded(path: str, policy: Policy, may_leave: tuple[str, ...] = ()) -> transf
     return cast(Any, model).to(policy.device).eval()
 
 
-def not_handed_on(name: str, before: Mapping[str, bool]) -> list[str]:
+def not_handed_on(name: str, before: Mapping[str, frozenset[Left]]) -> list[str]:
     """Why no stage of that name hands a value model on; none where one does.
 
     Args:
-        before: the stages that end before, by name: whether each leaves a value model.
+        before: the stages that end before, by name: what each leaves.
     """
-    if before.get(name):
+    able = [stage for stage, left in before.items() if "value" in left]
+    if name in able:
         return []
-    able = [stage for stage, leaves in before.items() if leaves]
     why = "a stage that trains no value model" if name in before else "which is no stage before this one"
     known = ", ".join(able) or "null, as no stage before this one trains a value model"
     return [f"value.from_stage: got {quoted(name)}{nearest(name, able)}, {why}; allowed: {known}"]

@@ -1,0 +1,1 @@
+"""Where an offline stage's trajectories come from: one file per kind."""
