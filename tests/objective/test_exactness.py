@@ -20,7 +20,7 @@ EVERYTHING = {
 }
 
 
-COUPLED = ("dpo", "pacs", "direct-advantage")
+COUPLED = ("dpo", "mpo", "pacs", "direct-advantage")
 """Losses of several rows or tokens together, which may not be split anyhow: they have tests of their own."""
 
 
