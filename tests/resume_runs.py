@@ -184,7 +184,7 @@ _AGAIN: dict[str, Any] = {
     "name": "again",
     "steps": 2,
     "tasks_per_step": 4,
-    "data": {"kind": "recorded", "stage": "offline"},
+    "data": {"kind": "recorded", "from_stage": "offline"},
     "rollout": _GRPO["rollout"],
     "objective": "ppo-clip",
     "learner": {"lr": 1e-3, "updates_per_step": 2},

@@ -92,6 +92,20 @@ PROOFS: dict[str, Proof] = {
         ["rollout/turns/calls"],
         {FLAT_ROLLOUT: "generation", "rollout.environment.modulus=50": "generation"},
     ),
+    "cascade-rl": Proof(
+        ["pairs", "data/kept", "mpo/generation", "mpo/quality", "curriculum/tasks/middling"],
+        {
+            "stages.offline.objective=dpo": "weights",
+            "stages.offline.objective.quality=0": "weights",
+            "stages.offline.objective.generation=0": "weights",
+            "stages.online.curriculum=uniform": "draw",
+        },
+        [
+            *("stages.start.steps=1", "stages.start.tasks_per_step=4", "stages.offline.data.tasks=8"),
+            *("stages.offline.steps=2", "stages.offline.tasks_per_step=2"),
+            *("stages.online.steps=2", "stages.online.tasks_per_step=2"),
+        ],
+    ),
     "cispo": Proof([LEARNS], {"objective.kind=ppo-clip": "weights"}, idle=["clip/high"]),
     "cliff-start": Proof(["nll"], {"tasks=chain-demonstrations": "draw"}),
     "clip-delta": Proof(

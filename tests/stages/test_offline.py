@@ -37,7 +37,7 @@ OFFLINE = {
     "learner": {"lr": 1e-2},
 }
 PPO = {"objective": {"kind": "ppo-clip"}}
-AGAIN = OFFLINE | PPO | {"name": "again", "steps": 1, "data": {"kind": "recorded", "stage": "offline"}}
+AGAIN = OFFLINE | PPO | {"name": "again", "steps": 1, "data": {"kind": "recorded", "from_stage": "offline"}}
 ONLINE = {"kind": "online", "steps": 1, "tasks_per_step": 2, "rollout": ROLLOUT, "learner": {"lr": 1e-2}}
 RUN = {
     "model": "scratch",
@@ -119,7 +119,7 @@ def test_a_budget_of_tokens_ends_the_sampling(tmp_path):
 
 
 def test_another_run_s_trees_are_taken_the_newest_first(tmp_path, whole):
-    data = {"kind": "recorded", "path": str(whole), "stage": "offline", "most": 1}
+    data = {"kind": "recorded", "path": str(whole), "from_stage": "offline", "most": 1}
     run = train(recipe(tmp_path, AGAIN | {"data": data}))
     assert tokens_of(data_of(run)) == tokens_of(data_of(whole / "stages" / "offline"))[-1:]
 
@@ -143,11 +143,11 @@ def refused(*stages, **keys) -> str:
 
 
 def test_a_stage_that_asks_for_trees_that_none_before_it_leaves():
-    assert "data.stage: got 'offline', which is no stage before this one" in refused(AGAIN)
-    of_online = AGAIN | {"data": {"kind": "recorded", "stage": "online"}}
+    assert "data.from_stage: got 'offline', which is no stage before this one" in refused(AGAIN)
+    of_online = AGAIN | {"data": {"kind": "recorded", "from_stage": "online"}}
     assert "which leaves no trees (trees_every=0)" in refused(ONLINE, of_online)
     recipe("runs", ONLINE, of_online, trees_every=1)
-    assert "got neither path nor stage" in refused(AGAIN | {"data": {"kind": "recorded"}})
+    assert "got neither path nor from_stage" in refused(AGAIN | {"data": {"kind": "recorded"}})
 
 
 def test_what_cannot_be_trained_offline():
@@ -161,14 +161,14 @@ def test_trees_that_are_missing_or_of_another_tokenizer_are_refused_and_nothing_
     tmp_path, whole, monkeypatch
 ):
     def refused_by(path, stage=None):
-        data = {"kind": "recorded", "path": str(path), "stage": stage}
+        data = {"kind": "recorded", "path": str(path), "from_stage": stage}
         with pytest.raises(RecipeError) as error:
             train(recipe(tmp_path / "runs", AGAIN | {"data": data}))
         assert not (tmp_path / "runs").exists()
         return str(error.value)
 
     assert "is not a run's folder" in refused_by(tmp_path / "bare")
-    assert "data.stage: got 'other', which is no stage of" in refused_by(whole, "other")
+    assert "data.from_stage: got 'other', which is no stage of" in refused_by(whole, "other")
     bare = train(recipe(tmp_path / "bare", ONLINE))
     assert "has no trees; allowed" in refused_by(bare)
     monkeypatch.setattr("lyceum.data.recorded.written", lambda leaf: (leaf.path()[1].tokens[::-1], leaf.path()[1].text))

@@ -17,7 +17,7 @@ from pydantic import Field, field_validator
 from lyceum.core.component import Component
 from lyceum.core.roles import Roles
 from lyceum.core.types import EngineOffer, Sampling
-from lyceum.utils.errors import RecipeError
+from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.terminal import quoted
 
 if TYPE_CHECKING:
@@ -391,6 +391,15 @@ class Composition:
         """The key of that number, for error lines."""
         size = None if self.rollout is None else self.rollout.size
         return "rollout" if size is None else f"rollout.{size.setting}"
+
+    def without_trees(self, key: str, name: str) -> list[str]:
+        """An error line where no earlier stage of that name leaves trees."""
+        able = [other for other, left in self.before.items() if "trees" in left]
+        if name in able:
+            return []
+        why = "which leaves no trees (trees_every=0)" if name in self.before else "which is no stage before this one"
+        known = ", ".join(able) or "none, as no stage before this one leaves trees (an offline one does)"
+        return [f"{key}: got {quoted(name)}{nearest(name, able)}, {why}; allowed: {known}"]
 
     def without_company(self, why: str, *, allowed: str = "2 or more") -> list[str]:
         """An error line where a task's group has one row, for what compares rows.

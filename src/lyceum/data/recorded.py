@@ -12,8 +12,7 @@ from lyceum.core.component import PathText
 from lyceum.core.settings import Composition, DataSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Gathering, Origin
-from lyceum.utils.errors import RecipeError, nearest
-from lyceum.utils.terminal import quoted
+from lyceum.utils.errors import RecipeError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -25,7 +24,7 @@ class Recorded(DataSettings):
     kind: Literal["recorded"] = "recorded"
     path: PathText | None = None
     """Folder of the run that recorded them; null: this run."""
-    stage: str | None = None
+    from_stage: str | None = None
     """Name of the stage that recorded them; null, with ``path``: all stages of that run."""
     most: int | None = Field(default=None, ge=1)
     """Maximum trees, the newest; null: all."""
@@ -34,12 +33,12 @@ class Recorded(DataSettings):
 
     @model_validator(mode="after")
     def _of_something(self) -> Recorded:
-        if self.path is None and self.stage is None:
-            raise ValueError("got neither path nor stage; allowed: a run's folder, a stage before this one, or both")
+        if self.path is None and self.from_stage is None:
+            raise ValueError("got neither path nor from_stage; allowed: a run's folder, an earlier stage, or both")
         return self
 
     def check(self, stage: Composition) -> list[str]:
-        return [] if self.path is not None else not_recorded("data.stage", self.stage or "", stage)
+        return [] if self.path is not None else stage.without_trees("data.from_stage", self.from_stage or "")
 
     def check_files(self, tokenizer: PreTrainedTokenizerBase) -> None:
         if self.path is None:
@@ -47,7 +46,7 @@ class Recorded(DataSettings):
         from lyceum.run.stage_trees import tree_files  # here: imports pyarrow
         from lyceum.run.trees import read_trees
 
-        trees = read_trees(tree_files(Path(self.path).expanduser(), self.stage, "data")[-1]).trees
+        trees = read_trees(tree_files(Path(self.path).expanduser(), self.from_stage, "data")[-1]).trees
         check_tokens(f"data.path: {self.path}", trees, tokenizer)
 
     async def parts(self, stage: Gathering) -> AsyncIterator[Sequence[Tree]]:
@@ -55,7 +54,7 @@ class Recorded(DataSettings):
         from lyceum.run.trees import read_heading, read_trees
 
         run = stage.folder if self.path is None else Path(self.path).expanduser()
-        files = tree_files(run, self.stage, "data")
+        files = tree_files(run, self.from_stage, "data")
         step = {file: read_heading(file).step for file in files}
         oldest = 0 if self.max_age is None else max(step.values()) - self.max_age
         left, kept = self.most, list[Sequence[Tree]]()
@@ -69,16 +68,6 @@ class Recorded(DataSettings):
             for tree in trees:
                 tree.sampled_tokens = 0  # not by this stage
             yield trees
-
-
-def not_recorded(key: str, name: str, stage: Composition) -> list[str]:
-    """Why no stage of that name leaves trees; none where one does."""
-    able = [other for other, left in stage.before.items() if "trees" in left]
-    if name in able:
-        return []
-    why = "which leaves no trees (trees_every=0)" if name in stage.before else "which is no stage before this one"
-    known = ", ".join(able) or "none, as no stage before this one leaves trees: an offline one, or trees_every=STEPS"
-    return [f"{key}: got {quoted(name)}{nearest(name, able)}, {why}; allowed: {known}"]
 
 
 LOOKED_AT = 8

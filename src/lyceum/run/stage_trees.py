@@ -37,7 +37,7 @@ def tree_files(run: Path, stage: str | None, key: str) -> list[Path]:
     names = [str(each.get("name") or each.get("kind")) for each in read_recipe(run).get("stages") or ()]
     if stage is not None and stage not in names:
         raise RecipeError(
-            f"{key}.stage: got {quoted(stage)}{nearest(stage, names)}, which is no stage of {run}; allowed: "
+            f"{key}.from_stage: got {quoted(stage)}{nearest(stage, names)}, which is no stage of {run}; allowed: "
             f"{', '.join(names)}"
         )
     wanted = [number for number, name in enumerate(names) if stage in (None, name)]
