@@ -189,8 +189,10 @@ _AGAIN: dict[str, Any] = {
     "objective": "ppo-clip",
     "learner": {"lr": 1e-3, "updates_per_step": 2},
 }
+_MIDDLING = _GRPO | {"steps": 2, "curriculum": {"kind": "middling", "from_stage": "offline", "low": 0.05}}
+"""The end of a cascade, each of whose stages trains on what one before has left."""
 SCENARIOS: dict[str, dict[str, Any]] = {
-    "cascade": _RUN | {"stages": [_SFT | {"steps": 2}, _OFFLINE, _AGAIN, _GRPO | {"steps": 2}]},
+    "cascade": _RUN | {"stages": [_SFT | {"steps": 2}, _OFFLINE, _AGAIN, _MIDDLING]},
     "learners": _RUN
     | {
         "stages": [_SFT, _CURRICULUM, _PPO, _TRACKED],

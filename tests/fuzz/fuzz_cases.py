@@ -561,6 +561,27 @@ def replay_cases(draw: st.DrawFn) -> Case:
 
 
 @st.composite
+def recorded_cases(draw: st.DrawFn) -> Case:
+    """A run's trees trained on, or its problems drawn by their accuracy, with one thing odd."""
+    path, words, changes = "runs/done", list[str](), list[Any]()
+    match draw(st.sampled_from(("run", "run", "name", "keys"))):
+        case "run":
+            changes = draw(st.lists(run_changes("done"), min_size=1, max_size=2))
+        case "name":
+            path = draw(st.sampled_from(("runs/stopped", "nowhere", "data.jsonl", "model", "runs", ".")) | odd_text)
+        case "keys":
+            keys = ("most", "max_age", "from_stage", "low", "high")
+            where = draw(st.sampled_from(("stages.0.data", "stages.1.curriculum")))
+            words = [f"{where}.{draw(st.sampled_from(keys))}={draw(odd_text)}"]
+    offline = {"kind": "offline", "data": {"kind": "recorded", "path": path}, "ratio": "step"}
+    offline["objective"] = draw(st.sampled_from(("dpo", "mpo", "ppo-clip", "gspo")))
+    online = {"kind": "online", "curriculum": {"kind": "middling", "path": path, "low": 0}}
+    changes.append(("cascade.yaml", "write", yaml.safe_dump({"stages": [offline, online]}, allow_unicode=True)))
+    argv = ("train", "cascade.yaml", *SMALL, *words, "--name", "new")
+    return Case(argv, tuple(changes), ("runs/new",), "recorded")
+
+
+@st.composite
 def doctor_cases(draw: st.DrawFn) -> Case:
     """A model examined that is odd, or under odd settings: no file is left behind."""
     model, words, changes = "model", list[str](), list[Any]()
@@ -584,5 +605,5 @@ def same_cases(draw: st.DrawFn) -> Case:
 
 
 def cases() -> st.SearchStrategy[Case]:
-    few = [evaluation_cases(), reading_cases(), resume_cases(), recipe_file_cases(), replay_cases()]
+    few = [evaluation_cases(), reading_cases(), resume_cases(), recipe_file_cases(), replay_cases(), recorded_cases()]
     return st.one_of(*[train_cases()] * 4, *few, *few, comparison_cases(), doctor_cases(), same_cases())

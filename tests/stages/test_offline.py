@@ -182,7 +182,11 @@ def test_no_group_left_to_train_on_ends_it_with_a_line(tmp_path):
     assert not list(tmp_path.glob("run/*"))
 
 
-def test_a_bare_key_goes_to_the_stages_that_have_it():
-    found = load_recipe("grpo", ["stages=[{kind: offline}, {kind: online}]", "rollout.samples=5", "data.tasks=7"])
+def test_a_bare_key_goes_to_the_stages_whose_component_has_it():
+    found = load_recipe(
+        "grpo", ["stages=[{kind: offline}, {kind: online}]", "rollout.samples=5", "data.tasks=7", "objective.beta=0.5"]
+    )
     first, second = found.resolved()["stages"]
+    assert "beta" not in second["objective"]
+    assert first["objective"]["beta"] == 0.5
     assert (first["rollout"]["samples"], second["rollout"]["samples"], first["data"]["tasks"]) == (5, 5, 7)

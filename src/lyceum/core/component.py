@@ -223,7 +223,7 @@ def kinds(slot: str) -> dict[str, type[Component]]:
     return dict(sorted(_registry.get(slot, {}).items()))
 
 
-class _SlotSchema:
+class SlotSchema:
     """Validates ``{"kind": ..., settings}``, a bare kind, or a built component.
 
     Looked up at validation time, not as a union at class time, so that components of a slot may contain components of
@@ -283,7 +283,7 @@ def _kind_now(kind: object, allowed: Mapping[str, type[Component]]) -> str | Non
 def slot(name: str, usual: str | None = None) -> Any:
     """``Annotated[CreditSettings, slot("credit")]``: a field that takes any component of that slot; ``usual`` is the
     default kind, for settings without one."""
-    return _SlotSchema(name, usual)
+    return SlotSchema(name, usual)
 
 
 def of_kind(kind: str) -> Any:

@@ -72,7 +72,7 @@ class Middling(CurriculumSettings):
 
         rates: dict[str, list[float]] = {}
         tasks: dict[str, Task] = {}
-        for file in tree_files(Path(self.path).expanduser(), self.from_stage, "curriculum"):
+        for file in tree_files(Path(self.path), self.from_stage, "curriculum"):
             step = read_trees(file)
             for tree in (*step.trees, *step.dropped):
                 if (rate := success(tree)) is not None:

@@ -41,33 +41,36 @@ class Recorded(DataSettings):
         return [] if self.path is not None else stage.without_trees("data.from_stage", self.from_stage or "")
 
     def check_files(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        if self.path is None:
-            return
-        from lyceum.run.stage_trees import tree_files  # here: imports pyarrow
-        from lyceum.run.trees import read_trees
-
-        trees = read_trees(tree_files(Path(self.path).expanduser(), self.from_stage, "data")[-1]).trees
-        check_tokens(f"data.path: {self.path}", trees, tokenizer)
+        if self.path is not None:
+            trees = [tree for part in self.read(Path(self.path)) for tree in part]
+            check_tokens(f"data.path: {self.path}", trees, tokenizer)
 
     async def parts(self, stage: Gathering) -> AsyncIterator[Sequence[Tree]]:
-        from lyceum.run.stage_trees import tree_files  # here: imports pyarrow
-        from lyceum.run.trees import read_heading, read_trees
-
-        run = stage.folder if self.path is None else Path(self.path).expanduser()
-        files = tree_files(run, self.from_stage, "data")
-        step = {file: read_heading(file).step for file in files}
-        oldest = 0 if self.max_age is None else max(step.values()) - self.max_age
-        left, kept = self.most, list[Sequence[Tree]]()
-        for file in reversed([file for file in files if step[file] >= oldest]):
-            read = read_trees(file)
-            trees = [*read.trees, *read.dropped]
-            kept.append(trees if left is None else trees[-left:])
-            if left is not None and (left := left - len(kept[-1])) == 0:
-                break
-        for trees in reversed(kept):
+        for trees in self.read(stage.folder if self.path is None else Path(self.path)):
             for tree in trees:
                 tree.sampled_tokens = 0  # not by this stage
             yield trees
+
+    def read(self, run: Path) -> list[Sequence[Tree]]:
+        """The trees of each file, as many as are wanted.
+
+        Raises:
+            RecipeError: there are none, or a file cannot be read.
+        """
+        from lyceum.run.stage_trees import tree_files  # here: imports pyarrow
+        from lyceum.run.trees import read_heading, read_trees
+
+        files = tree_files(run, self.from_stage, "data")
+        step = {file: read_heading(file).step for file in files}
+        oldest = 0 if self.max_age is None else max(step.values()) - self.max_age
+        left, parts = self.most, list[Sequence[Tree]]()
+        for file in reversed([file for file in files if step[file] >= oldest]):
+            read = read_trees(file)
+            trees = [*read.trees, *read.dropped]
+            parts.append(trees if left is None else trees[-left:])
+            if left is not None and (left := left - len(parts[-1])) == 0:
+                break
+        return parts[::-1]
 
 
 LOOKED_AT = 8
@@ -75,22 +78,23 @@ LOOKED_AT = 8
 
 
 def check_tokens(what: str, trees: Sequence[Tree], tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise RecipeError where recorded tokens are those of another tokenizer: most decode to other texts.
+    """Raise RecipeError where recorded tokens are those of another tokenizer: it has no such token, or most of the
+    first trajectories decode to other texts.
 
     Args:
         what: the key and the file, for the error line.
     """
-    leaves = [leaf for tree in trees for leaf in tree.trajectories if written(leaf)[0]][:LOOKED_AT]
+    allowed = "allowed: trees that were recorded with the model's tokenizer"
     size = len(tokenizer)
-    differ = 0
-    for leaf in leaves:
-        tokens, text = written(leaf)
-        inside = all(0 <= token < size for token in tokens)
-        differ += not inside or tokenizer.decode(tokens, skip_special_tokens=True) != text
-    if 2 * differ > len(leaves):
+    for token in (token for tree in trees for node in tree.nodes() for token in node.tokens):
+        if not 0 <= token < size:
+            raise RecipeError(f"{what}: got token {token}, but the model's tokenizer has {size} tokens; {allowed}")
+    texts = [text for tree in trees for leaf in tree.trajectories if (text := written(leaf))[0]][:LOOKED_AT]
+    differ = sum(tokenizer.decode(tokens, skip_special_tokens=True) != text for tokens, text in texts)
+    if 2 * differ > len(texts):
         raise RecipeError(
-            f"{what}: got tokens of another tokenizer: by the model's own {differ} of {len(leaves)} trajectories have "
-            "another text; allowed: trees that were recorded with the model's tokenizer"
+            f"{what}: got tokens of another tokenizer: by the model's own {differ} of {len(texts)} trajectories have "
+            f"another text; {allowed}"
         )
 
 

@@ -15,7 +15,18 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from lyceum.core.component import MOST_SAMPLES, Component, PathText, Seed, Settings, explain, kinds, of_kind, slot
+from lyceum.core.component import (
+    MOST_SAMPLES,
+    Component,
+    PathText,
+    Seed,
+    Settings,
+    SlotSchema,
+    explain,
+    kinds,
+    of_kind,
+    slot,
+)
 from lyceum.core.settings import (
     Composition,
     EngineSettings,
@@ -334,9 +345,10 @@ def _place(raw: dict[str, Any], key: str, value: Any) -> None:
         told = told or known_elsewhere(key, whole=False)
         near = f" ({told})" if told else nearest(first, allowed)
         raise RecipeError(f"{key}: unknown key{near}; allowed: {', '.join(allowed)}")
-    for stage in stages:
-        if first in _stage_keys(stage):
-            _set(stage, [first, *rest], value)
+    having = [stage for stage in stages if first in _stage_keys(stage)]
+    # Where no component takes the key, all stages get it, and each refuses it by its own name.
+    for stage in [stage for stage in having if _takes(stage, first, rest)] or having:
+        _set(stage, [first, *rest], value)
 
 
 def _stages(raw: dict[str, Any]) -> list[Any]:
@@ -382,6 +394,18 @@ def _deeper(name: str, settings: Iterable[BaseModel]) -> str | None:
 
     found = list(dict.fromkeys(key for each in settings for key in keys(each, "")))
     return f"did you mean {' or '.join(map(repr, found))}?" if found else None
+
+
+def _takes(stage: Any, name: str, below: Sequence[str]) -> bool:
+    """Whether the component that a stage has in a slot takes a key; True where the stage's key is no slot."""
+    field = kinds("stages")[stage.get("kind", USUAL_STAGE)].model_fields[name]
+    slots = [place for place in field.metadata if isinstance(place, SlotSchema)]
+    if not below or not slots:
+        return True
+    given = stage.get(name, field.default)
+    kind = given.get("kind", slots[0].usual) if isinstance(given, Mapping) else given
+    component = kinds(slots[0].slot).get(kind) if isinstance(kind, str) else None
+    return component is None or below[0] in component.model_fields
 
 
 def _set(into: Any, path: list[str], value: Any) -> None:
