@@ -60,6 +60,7 @@ class Forest:
             prompts are marked (``Node.key``).
         reward: outcome of each row, in the verifier's unit; float64 where a square would overflow float32.
         correct: 1 correct, 0 incorrect, nan where no grader says.
+        parts: the named summands of each row's reward before weighting (``Grade.parts``); nan where one abstained.
         weight: multiplies each row's advantages (a curriculum's).
         segment_row, segment_node, segment_start, segment_end: each row's passes through nodes, in order: positions
             [start, end) of the row belong to that node. Nodes are numbered within the forest, parents first.
@@ -104,6 +105,7 @@ class Forest:
     node_key: Mapping[int, str] | None = None
     constraint: Constraint | None = None
     role: Sequence[str] | None = None
+    parts: Mapping[str, Float[Tensor, " R"]] = field(default_factory=dict)
 
     @property
     def n_tokens(self) -> int:
@@ -191,6 +193,7 @@ class Forest:
             segment_value=self.segment_value[segments],
             columns={name: value[kept] for name, value in self.columns.items()},
             role=None if self.role is None else [self.role[row] for row in chosen.tolist()],
+            parts={name: value[chosen] for name, value in self.parts.items()},
         )
 
     def written_by(self, model: int) -> Written:
@@ -284,6 +287,7 @@ def build_forest(
     role: list[str] = []
     reward: list[float] = []
     correct: list[float] = []
+    parts: list[Mapping[str, float]] = []
     weight: list[float] = []
     for t, tree in enumerate(trees):
         end_of: dict[int, int] = {}
@@ -319,6 +323,7 @@ def build_forest(
             role.append(trajectory.role)
             reward.append(outcome)
             correct.append(float("nan") if grade.verdict is None else float(grade.verdict))
+            parts.append(grade.parts)
             weight.append(1.0 if weights is None else weights[t])
     columns = {name: torch.from_numpy(column) for name, column in trie.columns().items()}
     grafted, model = columns.pop("grafted"), columns.pop("model")
@@ -339,6 +344,10 @@ def build_forest(
         node_key=node_key or None,
         constraint=constraint,
         role=role if any(role) else None,
+        parts={
+            name: _floats([of.get(name, nan) for of in parts])
+            for name in dict.fromkeys(name for of in parts for name in of)
+        },
     )
 
 

@@ -143,6 +143,8 @@ class CreditSettings(Component, slot="credit"):
     """Whether it learns from the stage's teacher."""
     reads_steps: ClassVar[bool] = True
     """Whether it may read judged steps; where it does not, they are not looked up in the tokens."""
+    reads_parts: ClassVar[bool] = False
+    """Whether it compares the reward's parts, so that there is something to learn where all outcomes are equal."""
 
     @abstractmethod
     def build(self) -> Credit: ...

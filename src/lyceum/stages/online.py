@@ -290,7 +290,9 @@ class OnlineRun:
         counts = self.session.counts
         if credited is not None and self.settings.teacher is not None:
             return True
-        if credited is None or counts.lowest_reward == counts.highest_reward:
+        if credited is None:
+            return False
+        if counts.lowest_reward == counts.highest_reward and not self.settings.credit.reads_parts:
             return False
         trained = forest.trainable(forest.rows(), self.objective.origins)
         return bool((credited.advantage[trained] != 0).any())

@@ -1,0 +1,153 @@
+"""Advantages of the reward's parts, each normalised within the group by itself, added up with weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+from jaxtyping import Bool, Float, Int
+from pydantic import Field, model_validator
+
+from lyceum.core.component import Settings, require_keys
+from lyceum.core.forest import Forest
+from lyceum.core.settings import Composition, CreditSettings
+from lyceum.core.types import Credit, Credited, State
+from lyceum.credit.base import needs_company, spread
+from lyceum.credit.group import Scale, group_relative
+from lyceum.reward.base import part_names
+from lyceum.utils.lazy_imports import Tensor, torch
+from lyceum.utils.terminal import quoted
+
+
+class Term(Settings):
+    """One part's advantages: a weight alone, or a weight with when it counts."""
+
+    weight: float = 1.0
+    """Weight of the part's advantages in the sum (no unit)."""
+    end: float | None = None
+    """Weight that it goes to, linearly, over ``steps``; null: it stays."""
+    steps: int = Field(default=1, ge=1)
+    """Steps of the stage until the weight is ``end``."""
+    gate: Literal["always", "correct", "incorrect"] = "always"
+    """Rows in which it counts: all, or those whose answer is correct, or incorrect. They are compared with each other
+    alone; in the others the part's advantage is 0."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _weight_alone(cls, value: Any) -> Any:
+        return {"weight": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+    def at(self, step: int) -> float:
+        """The weight after so many steps."""
+        if self.end is None:
+            return self.weight
+        return self.weight + (self.end - self.weight) * min(1.0, step / self.steps)
+
+    def counts(self, correct: Float[Tensor, " R"]) -> Bool[Tensor, " R"]:
+        """The rows in which it counts."""
+        if self.gate == "always":
+            return torch.ones_like(correct, dtype=torch.bool)
+        return correct == float(self.gate == "correct")
+
+
+class ByPart(CreditSettings):
+    """The sum of each reward part's own group-relative advantage.
+
+    Two signals of different scale are compared in their own units: a verifier's 0 or 1 does not drown in a score that
+    spreads over tens, and where all answers are correct the score alone is left. With one part it is ``group``.
+
+    A part with a weight in the reward is a term of the outcome: where it abstains the trajectory is ungraded. One of
+    weight 0 there (``reward: [task, {kind: drm, weight: 0}]``) is only compared here: where it abstains, its own term is
+    0 and the others stand, so that a judge that fails costs no verdict.
+
+    Source:
+        DRM, arXiv:2510.11457 (the score's advantage is added to the verifier's), as its public reviews tell.
+    """
+
+    reads_parts: ClassVar[bool] = True
+
+    kind: Literal["by-part"] = "by-part"
+    parts: dict[str, Term] = Field(default_factory=lambda: {"task": Term()}, min_length=1, max_length=32)
+    """Part -> weight, or {weight, end, steps, gate}. Parts are named as in the metrics: ``task``, ``drm``,
+    ``drm/coherence``; the second part of a kind is ``kind#2``."""
+    scale: Scale = "std"
+    """Divisor of a part's difference from the group's mean, as in kind ``group``."""
+    ddof: Literal[0, 1] = 0
+    """The standard deviation divides by n - ddof."""
+    eps: float = Field(1e-6, gt=0)
+    """Added to the standard deviation, in the part's unit."""
+
+    def build(self) -> Credit:
+        return PartCredit(self)
+
+    def check(self, stage: Composition) -> list[str]:
+        lines = needs_company(self.kind, stage)
+        given = part_names(stage.reward)
+        for name in self.parts:
+            if name.partition("/")[0] not in given:
+                lines.append(
+                    f"credit.parts: got {quoted(name)}, which is no part of the reward; allowed: "
+                    f"{', '.join(given)}, or a part of one, such as {given[0] if given else 'task'}/NAME"
+                )
+        return lines
+
+
+class PartCredit:
+    """Counts the steps of its stage, for weights that change."""
+
+    needs: frozenset[str] = frozenset()
+    measures: frozenset[str] = frozenset()
+
+    def __init__(self, settings: ByPart) -> None:
+        self.settings, self.step = settings, 0
+
+    def __call__(self, forest: Forest) -> Credited:
+        of = self.settings
+        relative = partial(group_relative, scale=of.scale, ddof=of.ddof, eps=of.eps)
+        total: Tensor | None = None
+        metrics: dict[str, float] = {}
+        for name, term in of.parts.items():
+            value, weight = forest.parts.get(name), term.at(self.step)
+            if value is None:  # it abstained in every row
+                value = torch.full_like(forest.reward, float("nan"))
+            counted = term.counts(forest.correct) & value.isfinite()
+            own = weight * part_advantage(value, forest.group, counted, relative)
+            total = own if total is None else total + own
+            metrics |= {
+                f"{name}/weight": weight,
+                f"{name}/counted": float(counted.float().mean()) if len(counted) else 0.0,
+                f"{name}/size": float(own.abs().mean()) if len(own) else 0.0,
+            }
+        assert total is not None, "at least one part"
+        return Credited(spread(total, forest, forest.rows()), metrics=metrics)
+
+    def observe(self, forest: Forest, metrics: Mapping[str, float]) -> None:
+        self.step += 1
+
+    def state_dict(self) -> State:
+        return {"step": self.step}
+
+    def load_state_dict(self, state: State) -> None:
+        require_keys("credit.by-part", given=state, needed=self.state_dict())
+        self.step = int(state["step"])
+
+
+def part_advantage(
+    value: Float[Tensor, " R"],
+    group: Int[Tensor, " R"],
+    counted: Bool[Tensor, " R"],
+    relative: Any = group_relative,
+) -> Float[Tensor, " R"]:
+    """A part's advantage of each row against the counted rows of its group; 0 in the others.
+
+    Args:
+        value: the part, in its own unit; anything where not counted.
+        counted: rows that the part has a value in, and that count.
+        relative: (value, group) -> advantage.
+    """
+    if bool(counted.all()):
+        return relative(value, group)
+    advantage = torch.zeros_like(value)
+    advantage[counted] = relative(value[counted], group[counted])
+    return advantage
