@@ -268,10 +268,22 @@ def judge_steps(task: Task, text: str) -> list[tuple[int, float]]:
     A backtrack, ``2:43``, is judged by its number, the new result after the second ``=``; the steps that it discards
     no longer count for later ones. ``0:37`` restarts the chain and is not a step.
     """
+    return _read(task, text)[0]
+
+
+def standing_steps(task: Task, text: str) -> list[tuple[int, float]]:
+    """As ``judge_steps``, of what stands in the end: a result that was corrected, or discarded by a backtrack, is
+    replaced by the one that came for it. A slip that was corrected counts as correct."""
+    return _read(task, text)[1]
+
+
+def _read(task: Task, text: str) -> tuple[list[tuple[int, float]], list[tuple[int, float]]]:
+    """Every judged step of a text, and those that stand in the end."""
     operations: Sequence[int] = task.columns["operations"]
     values = [int(task.columns["start"])]  # then the result of each completed operation, as written
     without_result = False
     judged: list[tuple[int, float]] = []
+    standing: list[tuple[int, float]] = []  # of each completed operation
 
     def is_correct(done: int, result: int) -> bool:
         return 0 < done <= len(operations) and result == (values[done - 1] + operations[done - 1]) % MODULUS
@@ -281,6 +293,7 @@ def judge_steps(task: Task, text: str) -> list[tuple[int, float]]:
         done = len(values) - 1
         if answer is not None:
             judged.append((found.end(), float(done == len(operations) and answer == str(values[-1]))))
+            standing.append(judged[-1])
             break
         if result == "":
             without_result = True
@@ -288,20 +301,23 @@ def judge_steps(task: Task, text: str) -> list[tuple[int, float]]:
         if correction is not None:
             right = is_correct(done, _number(correction))
             values[-1] = _number(correction)
+            standing = standing[:-1]
         elif kept is not None:
             place = _number(kept)
             if place == 0:
-                values, without_result = values[:1], False
+                values, without_result, standing = values[:1], False, []
                 continue
             right = place <= done + without_result and is_correct(place, _number(renewed))
             if place <= done + without_result:
                 values = [*values[:place], _number(renewed)]
+                standing = standing[: place - 1]
         else:
             right = is_correct(done + 1, _number(result)) and _number(operation) == operations[done]
             values.append(_number(result))
         without_result = False
         judged.append((found.end(), float(right)))
-    return judged
+        standing.append(judged[-1])
+    return judged, standing
 
 
 def _number(digits: str) -> int:
