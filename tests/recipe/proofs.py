@@ -149,6 +149,16 @@ PROOFS: dict[str, Proof] = {
     "dr-grpo": Proof(
         [LEARNS], {"credit.scale=std": "credit", "objective={kind: ppo-clip, aggregate: sequence}": "weights"}
     ),
+    "drm": Proof(
+        [f"credit/drm/{name}" for name in ("size", "counted")] + ["reward/part/drm/coherence/least"],
+        {"credit={kind: by-part, parts: {task: 1}}": "credit", "stages.0.reward.1.coherence.weight=0": "grades"},
+        [*BRIEF, "stages.0.reward.1.coherence.scorer.tasks=200", "stages.0.reward.1.coherence.scorer.updates=100"],
+    ),
+    "drm-dpo": Proof(
+        ["pairs", "reward/part/drm/relevance/question"],
+        {"stages.0.reward=[task]": "grades", "stages.0.reward.1.coherence.weight=0": "grades"},
+        [*BRIEF, "stages.0.reward.1.coherence.scorer.tasks=200", "stages.0.reward.1.coherence.scorer.updates=100"],
+    ),
     "dump": Proof(["curriculum/share/1"], {"curriculum.temperature=1e6": "draw"}),
     "easy-to-hard": Proof(
         ["level/1/correct", "level/6/correct"], {"stages.0.curriculum=uniform": "draw"}, stages(1, 1, 2)

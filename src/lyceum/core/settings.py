@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         Learner,
         Objective,
         Rollout,
+        Scorer,
         ShapingGrader,
         Split,
         StageRun,
@@ -205,6 +206,19 @@ class RewardSettings(Component, slot="reward"):
     def code(self) -> tuple[str, ...]:
         """The Python functions that building this part would run, as the recipe names them."""
         return ()
+
+
+class ScorerSettings(Component, slot="scorer"):
+    """How good a reasoning is by one dimension: confidence, relevance or coherence. It never reads the task's answer,
+    nor what the tasks' rule says of the steps."""
+
+    @abstractmethod
+    def build(self, source: TaskSource) -> Scorer:
+        """Models are loaded, or fitted, at the first question, and shared by all scorers that name the same one.
+
+        Raises:
+            RecipeError: a model's files, or the tasks, cannot be used.
+        """
 
 
 class ValueSettings(Component, slot="value"):

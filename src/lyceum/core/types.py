@@ -501,6 +501,12 @@ class GradingContext(Protocol):
         """Tokens of a text that goes on right after these tokens, which stay as they are."""
         ...
 
+    @property
+    def folder(self) -> Path | None:
+        """Where a grader may keep what it paid for (a judge's replies), in the run's folder; None where nothing is
+        kept, as in evaluations."""
+        ...
+
     async def ask(
         self, prefix: Sequence[int], n: int, sampling: Sampling, *, key: tuple[SeedKey, ...]
     ) -> list[Continuation]:
@@ -742,6 +748,35 @@ Grader = Callable[[Task, Sequence["Node"], GradingContext], Awaitable[list[Grade
 whole group where a rollout grades at its end, on the new trajectories alone where a tree search or a guide grades on
 its way. One that asks the run's model declares it (``RewardSettings.asks_model``). A function, or an object
 (:class:`lyceum.reward.base.BaseGrader`) where it learns from the steps of the stage."""
+
+
+class Reasoned(NamedTuple):
+    """A trajectory as scorers read it.
+
+    Attributes:
+        leaf: where it ends.
+        question: the task's messages, as a text.
+        reasoning: the completion up to where its answer begins, without the mark between them.
+        answer: the answer, as the completion has it.
+    """
+
+    leaf: Node
+    question: str
+    reasoning: str
+    answer: str
+
+
+class Scorer(Stateful, Protocol):
+    """How good a reasoning is by one dimension, without the reference answer. ``lyceum.scorer.base.BaseScorer`` is a
+    base class."""
+
+    async def __call__(self, task: Task, reasonings: Sequence[Reasoned], context: GradingContext) -> list[Grade]:
+        """One grade per trajectory of a task, in order: the score as its outcome, or why there is none."""
+        ...
+
+    def metrics(self) -> dict[str, float]:
+        """What it did since it was built (calls, failures), by name."""
+        ...
 
 
 class Curriculum(Stateful, Protocol):

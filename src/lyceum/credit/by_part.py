@@ -58,8 +58,8 @@ class ByPart(CreditSettings):
     spreads over tens, and where all answers are correct the score alone is left. With one part it is ``group``.
 
     A part with a weight in the reward is a term of the outcome: where it abstains the trajectory is ungraded. One of
-    weight 0 there (``reward: [task, {kind: drm, weight: 0}]``) is only compared here: where it abstains, its own term is
-    0 and the others stand, so that a judge that fails costs no verdict.
+    weight 0 there (``reward: [task, {kind: drm, weight: 0}]``) is only compared here: where it abstains, its own term
+    is 0 and the others stand, so that a judge that fails costs no verdict.
 
     Source:
         DRM, arXiv:2510.11457 (the score's advantage is added to the verifier's), as its public reviews tell.

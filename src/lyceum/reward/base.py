@@ -116,7 +116,9 @@ class Combined(BaseGrader):
 
     async def __call__(self, task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
         async def ask(graders: Mapping[str, Any], *further: Any) -> dict[str, list[Grade]]:
-            found = await asyncio.gather(*(_ask(graders[name], task, leaves, context, *further) for name in graders))
+            found = await asyncio.gather(
+                *(ask_part(graders[name], task, leaves, context, *further) for name in graders)
+            )
             return dict(zip(graders, found, strict=True))
 
         columns = await ask(self.judging)
@@ -172,10 +174,10 @@ def add_up(grades: Mapping[str, Grade], weights: Sequence[float]) -> Grade:
     return Grade(outcome, right, steps=judged, parts=named, reason=reason, answered=answered)
 
 
-async def _ask(
-    grader: Callable[..., Any], task: Task, leaves: Sequence[Node], context: GradingContext, *further: Any
+async def ask_part(
+    grader: Callable[..., Any], task: Task, leaves: Sequence[Any], context: GradingContext, *further: Any
 ) -> list[Grade]:
-    """The part's grades, or ungraded with its failure as the reason."""
+    """The grades of a part (or of a scorer), or ungraded with its failure as the reason."""
     try:
         grades: list[Grade] = await grader(task, leaves, context, *further)
     except Exception as error:

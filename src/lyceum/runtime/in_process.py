@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass
 from itertools import accumulate, takewhile
+from pathlib import Path
 from typing import Any
 
 from lyceum.core.entropy import TemperatureByEntropy
@@ -57,6 +58,7 @@ class InProcess:
         tools: what prompts tell of, as JSON schemas.
         score_under: scores under the stage's frozen models; None without any.
         roles: which model plays which role; None: the engine's one model plays all.
+        folder: ``GradingContext.folder``.
     """
 
     def __init__(
@@ -72,7 +74,9 @@ class InProcess:
         tools: Sequence[Mapping[str, Any]] = (),
         score_under: ScoreUnder | None = None,
         roles: Roles | None = None,
+        folder: Path | None = None,
     ) -> None:
+        self.folder = folder
         self.policy, self.engine, self.grader, self.seed = policy, engine, grader, seed
         self.max_tokens_per_task, self.value_model, self.grader_asks = max_tokens_per_task, value, grader_asks
         self.tools, self.score_under, self.roles = tools, score_under, roles or Roles()
@@ -287,6 +291,10 @@ class TaskContext:
     @property
     def version(self) -> int:
         return self._runtime.engine.version
+
+    @property
+    def folder(self) -> Path | None:
+        return self._runtime.folder
 
     def share(self, tokens: int) -> TaskContext:
         shared = copy(self)

@@ -66,6 +66,7 @@ class Sampler:
             tools=settings.rollout.tools,
             score_under=score_under,
             roles=roles,
+            folder=session.run.path / "judgements",
         )
         self.samples = settings.composition().trajectories
         self.sampled_before = session.counts.tokens_sampled

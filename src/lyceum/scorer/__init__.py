@@ -1,0 +1,1 @@
+"""Scorers: one dimension of a reasoning's quality, without the reference answer."""

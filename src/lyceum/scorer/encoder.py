@@ -1,0 +1,52 @@
+"""Relevance by sentence embeddings: the cosine of question and reasoning, and of reasoning and answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from jaxtyping import Float
+from pydantic import Field
+
+from lyceum.core.settings import ScorerSettings
+from lyceum.core.types import Scorer, TaskSource
+from lyceum.scorer._models import ScorerModel, reader, unit
+from lyceum.scorer.base import PairScorer
+from lyceum.utils.lazy_imports import Tensor, torch
+
+
+class EncoderScorer(ScorerSettings):
+    """Cosines of embeddings by a frozen encoder of Hugging Face's."""
+
+    kind: Literal["encoder"] = "encoder"
+    model: ScorerModel
+    """The encoder: a folder, a hub name, or all-MiniLM-L6-v2; or its path, dtype and device."""
+    pooling: Literal["mean", "first"] = "mean"
+    """What of the last hidden states is a text's embedding: their mean, or the first token's (BERT's [CLS])."""
+    batch: int = Field(32, ge=1, le=4096)
+    """Texts per forward pass."""
+    question: float = 1.0
+    """Weight of the reasoning's alignment with the question."""
+    answer: float = 1.0
+    """Weight of the answer's alignment with the reasoning."""
+
+    def build(self, source: TaskSource) -> Scorer:
+        self.model.check("AutoModel")
+        return PairScorer(self.cosines, self.question, self.answer)
+
+    def cosines(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        # Each text once: a group's trajectories share their question.
+        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+        place = {text: n for n, text in enumerate(texts)}
+        vectors = self.embed(texts)
+        return [float(vectors[place[a]] @ vectors[place[b]]) for a, b in pairs]
+
+    def embed(self, texts: Sequence[str]) -> Float[Tensor, "n width"]:
+        """Embeddings of length 1."""
+        encoder, found = reader(self.model, "AutoModel"), list[Tensor]()
+        for part in encoder.batches(texts, self.batch):
+            output, mask = encoder.read(part)
+            hidden, weight = output.last_hidden_state.float(), mask[..., None].float()
+            pooled = (hidden * weight).sum(1) / weight.sum(1).clamp(min=1) if self.pooling == "mean" else hidden[:, 0]
+            found.append(unit(pooled).cpu())
+        return torch.cat(found) if found else torch.zeros(0, 1)

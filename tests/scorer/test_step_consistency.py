@@ -1,0 +1,56 @@
+import pytest
+from reasonings import TASK, reasoned
+
+from lyceum.scorer.lexical import LexicalScorer
+from lyceum.scorer.step_consistency import StepConsistency, steps_of
+from lyceum.tasks.chain import Chain
+from lyceum.utils.aio import run_async
+from lyceum.utils.errors import RecipeError
+
+SOURCE = Chain(levels=(1, 2, 3)).build("train", 0)
+
+
+@pytest.fixture(scope="module")
+def scorer():
+    return StepConsistency(tasks=2000, updates=500).build(SOURCE)
+
+
+def scores(scorer, *texts):
+    return run_async(scorer(TASK, [reasoned(text) for text in texts], None))
+
+
+def test_a_step_is_a_conclusion_after_the_mark_and_the_characters_before_it():
+    assert steps_of("37+8=45-2=43#43", "=", 6) == [("37+8=", "45"), ("=45-2=", "43")]
+    assert steps_of("=", "=", 6) == steps_of("", "=", 6) == []
+
+
+def test_a_wrong_step_is_less_likely_than_the_right_one(scorer):
+    # The same operations; in the second one the first result is off by one, in the third the last.
+    right, first, last = scores(scorer, "37+8=45-2=43#43", "37+8=44-2=42#42", "37+8=45-2=44#44")
+    assert right.outcome > 0.5 > max(first.outcome, last.outcome)
+    assert first.parts["least"] < 0.1
+    assert right.parts["steps"] == 2
+
+
+def test_a_conclusion_that_no_demonstration_has_is_unlikely_and_a_text_without_steps_abstains(scorer):
+    strange, none = scores(scorer, "37+8=blue#1", "no steps#1")
+    assert strange.outcome < 0.05
+    assert none.outcome is None
+
+
+def test_equal_settings_are_fitted_once_and_to_the_same_bits(scorer):
+    again = StepConsistency(tasks=2000, updates=500).build(SOURCE)
+    assert again.towers is scorer.towers
+
+
+def test_tasks_without_such_steps_are_refused():
+    with pytest.raises(RecipeError, match="no demonstration of these tasks has a step with '~~'"):
+        StepConsistency(mark="~~").build(SOURCE)
+
+
+def test_a_reasoning_about_another_question_is_less_relevant():
+    scorer = LexicalScorer().build(SOURCE)
+    own, other = scores(scorer, "37+8=45-2=43#43", "91-6=85+3=88#88")
+    assert own.parts["question"] > other.parts["question"]
+    follows, does_not = scores(scorer, "37+8=45-2=43#43", "37+8=45-2=43#99")
+    assert follows.parts["answer"] > does_not.parts["answer"]
