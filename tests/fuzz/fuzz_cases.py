@@ -385,9 +385,21 @@ _OUTPUTS = (
     *("out.json", "out", "data.jsonl", "model", "model/model.safetensors", "model/new", "runs/done", "notes.txt", "."),
     *("runs/done/recipe.yaml", "nowhere/out.json", "/proc/x", "/dev/full", "", "x" * 300, "a\x00b", "data.jsonl/x"),
 )
+_MODELS = ("model", "notes.txt", "nowhere", "base", "scratch", "runs/done/model", "all-MiniLM-L6-v2", "reference", ".")
 _REWARDS = (
     *("reward.py:score", "reward.py:broken", "reward.py:odd", "number", "math", "[exact, format]", "task", "exact"),
     *("{kind: trl, function: reward.py:score}", "reward.py:not_a_function", "nowhere.py:score"),
+    *("drm", "{kind: drm, coherence: null, unanswered: 0}", "[reward.py:later, {kind: drm, weight: 0}]"),
+    *(
+        f"[reward.py:later, {{kind: drm, weight: 0, unanswered: 0, extract: {{after: '0'}}, coherence: {scorer}}}]"
+        for scorer in (
+            "judge",
+            "{kind: judge, endpoint: {url: 'http://127.0.0.1:9/v1', model: m, retries: 1, backoff_seconds: 0}}",
+            "{kind: judge, endpoint: {url: 'file:///etc/passwd', model: m}}",
+            "{kind: step-consistency, mark: '+', updates: 2}",
+            *(f"{{kind: {kind}, model: {path}}}" for kind in ("encoder", "reranker", "causal") for path in _MODELS),
+        )
+    ),
 )
 
 

@@ -53,15 +53,20 @@ SMALL: dict[str, dict[str, dict[str, Any]]] = {
         "value-mcts": {"iterations": 3, "width": 2, "step": STEP},
         "next-steps": {"trajectories": 2, "width": 2, "step": STEP},
     },
-    "credit": {"salt": {"steps": "tokens", "step_tokens": 3}, "gigpo": {"steps": "tokens", "step_tokens": 3}},
+    "credit": {
+        "by-part": {"parts": {"test-composed": 1}},
+        "salt": {"steps": "tokens", "step_tokens": 3},
+        "gigpo": {"steps": "tokens", "step_tokens": 3},
+    },
     "reward": {
         "overlong": {"max_tokens": 8, "buffer_tokens": 4},
+        "drm": {"coherence": {"scorer": {"kind": "causal", "model": "reference"}}, "unanswered": 0},
         "consistency-bonus": {"extract": {"after": "="}},
     },
 }
 """Settings without which a component cannot run, or two steps of four tasks are too few for it to do anything."""
 
-PARTS = ("steps", "token-budget", "dynamic-length", "overlong", "repetition", "consistency-bonus")
+PARTS = ("steps", "token-budget", "dynamic-length", "overlong", "repetition", "consistency-bonus", "drm")
 """Parts of a reward that need no function, program or model of the user's."""
 
 CONSTRAINTS: tuple[dict[str, Any], ...] = (

@@ -3,11 +3,19 @@ from reasonings import TASK, reasoned
 
 from lyceum.scorer.lexical import LexicalScorer
 from lyceum.scorer.step_consistency import StepConsistency, steps_of
+from lyceum.tasks.base import Source as Empty
 from lyceum.tasks.chain import Chain
 from lyceum.utils.aio import run_async
 from lyceum.utils.errors import RecipeError
 
 SOURCE = Chain(levels=(1, 2, 3)).build("train", 0)
+
+
+class Source(Empty):
+    """The rows of a file that is graded."""
+
+    def __len__(self):
+        return 0
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +54,13 @@ def test_equal_settings_are_fitted_once_and_to_the_same_bits(scorer):
 def test_tasks_without_such_steps_are_refused():
     with pytest.raises(RecipeError, match="no demonstration of these tasks has a step with '~~'"):
         StepConsistency(mark="~~").build(SOURCE)
+
+
+def test_the_demonstrations_of_other_tasks_may_be_learned_from():
+    settings = StepConsistency.model_validate({"demonstrations": "chain", "tasks": 200, "updates": 2})
+    assert scores(settings.build(Source()), "37+8=45#45")[0].outcome is not None
+    [grade] = scores(StepConsistency().build(Source()), "37+8=45#45")  # a file's tasks: nothing to look at
+    assert "no demonstration of these tasks" in grade.reason
 
 
 def test_a_reasoning_about_another_question_is_less_relevant():

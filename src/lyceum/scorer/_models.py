@@ -13,7 +13,16 @@ from jaxtyping import Float
 from pydantic import model_validator
 
 from lyceum.core.component import PathText, Settings
-from lyceum.models.load import BASE, SCRATCH, ModelSettings, check_model, load_policy, local_path, read_config
+from lyceum.models.load import (
+    BASE,
+    SCRATCH,
+    ModelSettings,
+    check_model,
+    check_weights,
+    load_policy,
+    local_path,
+    read_config,
+)
 from lyceum.models.load import read_tokenizer as tokenizer_of
 from lyceum.models.policy import Policy
 from lyceum.models.weights import Checkpoint, check_finite
@@ -70,7 +79,9 @@ class ScorerModel(Settings):
             raise RecipeError(f"scorer.model.path: got {self.path!r}; allowed: a folder or a hub name of such a model")
         with of_scorer():
             check_model(self.settings)
-            if family is not None and local_path(self.settings.path).is_dir():
+            if family is None:
+                check_weights(self.settings)
+            elif local_path(self.settings.path).is_dir():
                 self._checkpoint().check(getattr(transformers, family))
 
     def labels(self) -> int:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
-from functools import cached_property
-from typing import Literal
+from functools import cached_property, lru_cache
+from typing import Annotated, Literal
 
 from jaxtyping import Float, Int
 from pydantic import Field
 
-from lyceum.core.component import Seed
-from lyceum.core.settings import ScorerSettings
+from lyceum.core.component import Seed, slot
+from lyceum.core.settings import ScorerSettings, TasksSettings
 from lyceum.core.types import Grade, GradingContext, Reasoned, Scorer, Task, TaskSource
 from lyceum.scorer.base import BaseScorer
 from lyceum.utils.errors import RecipeError
@@ -22,6 +21,9 @@ from lyceum.utils.terminal import quoted
 
 CONCLUSION = 16
 """Maximum characters of a conclusion."""
+Step = tuple[str, str]
+"""(premise, conclusion)"""
+
 NOTHING = "\0"
 """Stands where a text is shorter than what is read."""
 CHECKED = 64
@@ -42,6 +44,8 @@ class StepConsistency(ScorerSettings):
     """What stands between a premise and its conclusion."""
     window: int = Field(8, ge=2, le=256)
     """Characters of the premise that are read, the mark included."""
+    demonstrations: Annotated[TasksSettings, slot("tasks")] | None = None
+    """Tasks whose demonstrations are learned from; null: the run's own."""
     tasks: int = Field(4000, ge=8, le=100_000)
     """Number of tasks whose demonstrations are learned from."""
     updates: int = Field(1500, ge=1, le=100_000)
@@ -51,15 +55,26 @@ class StepConsistency(ScorerSettings):
     seed: Seed = 0
     """Random seed of the networks' first weights and of the order of examples."""
 
+    def __hash__(self) -> int:
+        return hash(self.model_dump_json())
+
     def build(self, source: TaskSource) -> Scorer:
-        for index in source.looked_at(CHECKED):
-            if steps_of(_demonstration(source[index]), self.mark, self.window):
-                return Consistency(self, source)
-        raise RecipeError(
-            f"scorer.step-consistency: no demonstration of these tasks has a step with {quoted(self.mark)}; allowed: "
-            "tasks whose column 'demonstration' has some (chain, chain-compare, countdown), another mark, or another "
-            "kind of scorer (encoder, reranker, causal, judge)"
+        source = source if self.demonstrations is None else self.demonstrations.build("train", self.seed)
+        looked_at = source.looked_at(CHECKED)
+        if looked_at and not any(self.steps_of(_demonstration(source[index])) for index in looked_at):
+            raise RecipeError(f"scorer.step-consistency: {self.nothing_to_learn}")
+        return Consistency(self, source)
+
+    @property
+    def nothing_to_learn(self) -> str:
+        return (
+            f"no demonstration of these tasks has a step with {quoted(self.mark)}; allowed: tasks whose column "
+            "'demonstration' has some (chain, chain-compare), those of others (demonstrations: chain), another mark, "
+            "or another kind of scorer (encoder, reranker, causal, judge)"
         )
+
+    def steps_of(self, text: str) -> list[Step]:
+        return steps_of(text, self.mark, self.window)
 
 
 class Consistency(BaseScorer):
@@ -67,18 +82,16 @@ class Consistency(BaseScorer):
         self.settings, self.source = settings, source
 
     @cached_property
-    def towers(self) -> Towers:
+    def towers(self) -> Towers | None:
+        """The fitted networks; None where there is nothing to learn from."""
         of, last = self.settings, min(len(self.source), self.settings.tasks)
-        steps = [step for i in range(last) for step in steps_of(_demonstration(self.source[i]), of.mark, of.window)]
-        key = hashlib.sha256(repr((of.model_dump_json(), steps)).encode()).hexdigest()
-        if key not in _fitted:
-            _fitted.clear()  # one is kept: a run's stages and evaluations have the same
-            _fitted[key] = fit(steps, window=of.window, updates=of.updates, seed=of.seed)
-        return _fitted[key]
+        steps = [step for i in range(last) for step in of.steps_of(_demonstration(self.source[i]))]
+        return _fitted(of, tuple(steps)) if steps else None
 
     async def __call__(self, task: Task, reasonings: Sequence[Reasoned], context: GradingContext) -> list[Grade]:
-        of = self.settings
-        own = [steps_of(each.reasoning, of.mark, of.window) for each in reasonings]
+        if self.towers is None:
+            return [Grade.ungraded(self.settings.nothing_to_learn)] * len(reasonings)
+        own = [self.settings.steps_of(each.reasoning) for each in reasonings]
         probability = iter(self.towers.probabilities([step for found in own for step in found]))
         return [self.grade([next(probability) for _ in found]) for found in own]
 
@@ -87,10 +100,6 @@ class Consistency(BaseScorer):
             return Grade.ungraded(f"the reasoning has no step with {quoted(self.settings.mark)}")
         score = mean(probability) if self.settings.aggregate == "mean" else min(probability)
         return Grade(score, parts={"steps": len(probability), "least": min(probability)})
-
-
-Step = tuple[str, str]
-"""(premise, conclusion)"""
 
 
 def steps_of(text: str, mark: str, window: int) -> list[Step]:
@@ -155,7 +164,10 @@ class Towers(nn.Module):
             return (own - total).exp().tolist()
 
 
-_fitted: dict[str, Towers] = {}
+@lru_cache(maxsize=2)
+def _fitted(settings: StepConsistency, steps: tuple[Step, ...]) -> Towers:
+    """A run's stages have the same: they are fitted once."""
+    return fit(steps, window=settings.window, updates=settings.updates, seed=settings.seed)
 
 
 def fit(steps: Sequence[Step], *, window: int, updates: int, seed: int, batch: int = 128) -> Towers:
