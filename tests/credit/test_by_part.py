@@ -56,6 +56,8 @@ def test_with_one_part_it_is_group_bit_for_bit(rewards, scale):
     rows = forest([(r, None, {"task": r}) for r in rewards], [(r / 3, None, {"task": r / 3}) for r in rewards[:2]])
     group = GroupRelative(scale=scale).build()(rows).advantage
     assert torch.equal(ByPart(scale=scale).build()(rows).advantage, group)
+    named = ByPart.model_validate({"parts": {"task": 1}, "scale": scale})
+    assert torch.equal(named.build()(rows).advantage, group)
 
 
 def test_a_part_that_abstains_leaves_its_own_term_0_and_is_left_out_of_the_others_mean():
@@ -94,4 +96,4 @@ def test_resumed_it_goes_on_at_the_same_weight():
 def test_a_part_that_the_reward_lacks_is_refused():
     stage = Composition(reward=(TaskReward(), Exact()))
     [line] = ByPart.model_validate({"parts": {"task": 1, "drm": 1, "exact/any": 1}}).check(stage)
-    assert line.startswith("credit.parts: got 'drm', which is no part of the reward; allowed: task, exact")
+    assert line.startswith("credit.parts: got 'drm', which is no part of the reward; allowed: outcome, task, exact")

@@ -54,7 +54,7 @@ SMALL: dict[str, dict[str, dict[str, Any]]] = {
         "next-steps": {"trajectories": 2, "width": 2, "step": STEP},
     },
     "credit": {
-        "by-part": {"parts": {"test-composed": 1}},
+        "by-part": {"parts": {"outcome": 1, "test-composed": 0.5}},
         "salt": {"steps": "tokens", "step_tokens": 3},
         "gigpo": {"steps": "tokens", "step_tokens": 3},
     },

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -11,13 +11,16 @@ from pydantic import Field, model_validator
 
 from lyceum.core.component import Settings, require_keys
 from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition, CreditSettings
+from lyceum.core.settings import Composition
 from lyceum.core.types import Credit, Credited, State
-from lyceum.credit.base import needs_company, spread
+from lyceum.credit.base import CreditWithKL, needs_company, row_reward, spread
 from lyceum.credit.group import Scale, group_relative
 from lyceum.reward.base import part_names
 from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.terminal import quoted
+
+OUTCOME = "outcome"
+"""Names the whole outcome among the parts."""
 
 
 class Term(Settings):
@@ -51,7 +54,7 @@ class Term(Settings):
         return correct == float(self.gate == "correct")
 
 
-class ByPart(CreditSettings):
+class ByPart(CreditWithKL):
     """The sum of each reward part's own group-relative advantage.
 
     Two signals of different scale are compared in their own units: a verifier's 0 or 1 does not drown in a score that
@@ -68,9 +71,10 @@ class ByPart(CreditSettings):
     reads_parts: ClassVar[bool] = True
 
     kind: Literal["by-part"] = "by-part"
-    parts: dict[str, Term] = Field(default_factory=lambda: {"task": Term()}, min_length=1, max_length=32)
-    """Part -> weight, or {weight, end, steps, gate}. Parts are named as in the metrics: ``task``, ``drm``,
-    ``drm/coherence``; the second part of a kind is ``kind#2``."""
+    parts: dict[str, Term] = Field(default_factory=lambda: {OUTCOME: Term()}, min_length=1, max_length=32)
+    """Part -> weight, or {weight, end, steps, gate}. ``outcome`` is the reward's weighted sum, from which alone
+    ``kl_in_reward`` is subtracted; its parts are named as in the metrics: ``task``, ``drm``, ``drm/coherence``, the
+    second part of a kind ``kind#2``."""
     scale: Scale = "std"
     """Divisor of a part's difference from the group's mean, as in kind ``group``."""
     ddof: Literal[0, 1] = 0
@@ -84,11 +88,13 @@ class ByPart(CreditSettings):
     def check(self, stage: Composition) -> list[str]:
         lines = needs_company(self.kind, stage)
         given = part_names(stage.reward)
+        if self.kl_in_reward.coefficient and OUTCOME not in self.parts:
+            lines.append("credit.kl_in_reward: got a coefficient, but credit.parts have no 'outcome'; allowed: with it")
         for name in self.parts:
-            if name.partition("/")[0] not in given:
+            if name.partition("/")[0] not in (OUTCOME, *given):
                 lines.append(
                     f"credit.parts: got {quoted(name)}, which is no part of the reward; allowed: "
-                    f"{', '.join(given)}, or a part of one, such as {given[0] if given else 'task'}/NAME"
+                    f"{', '.join((OUTCOME, *given))}, or a part of one, such as {given[0] if given else 'task'}/NAME"
                 )
         return lines
 
@@ -96,19 +102,19 @@ class ByPart(CreditSettings):
 class PartCredit:
     """Counts the steps of its stage, for weights that change."""
 
-    needs: frozenset[str] = frozenset()
     measures: frozenset[str] = frozenset()
 
     def __init__(self, settings: ByPart) -> None:
-        self.settings, self.step = settings, 0
+        self.settings, self.needs, self.step = settings, settings.needs, 0
 
     def __call__(self, forest: Forest) -> Credited:
-        of = self.settings
+        of, rows = self.settings, forest.rows()
         relative = partial(group_relative, scale=of.scale, ddof=of.ddof, eps=of.eps)
         total: Tensor | None = None
         metrics: dict[str, float] = {}
         for name, term in of.parts.items():
-            value, weight = forest.parts.get(name), term.at(self.step)
+            value = row_reward(forest, rows, of.kl_in_reward) if name == OUTCOME else forest.parts.get(name)
+            weight = term.at(self.step)
             if value is None:  # it abstained in every row
                 value = torch.full_like(forest.reward, float("nan"))
             counted = term.counts(forest.correct) & value.isfinite()
@@ -120,7 +126,7 @@ class PartCredit:
                 f"{name}/size": float(own.abs().mean()) if len(own) else 0.0,
             }
         assert total is not None, "at least one part"
-        return Credited(spread(total, forest, forest.rows()), metrics=metrics)
+        return Credited(spread(total, forest, rows), metrics=metrics)
 
     def observe(self, forest: Forest, metrics: Mapping[str, float]) -> None:
         self.step += 1
@@ -137,7 +143,7 @@ def part_advantage(
     value: Float[Tensor, " R"],
     group: Int[Tensor, " R"],
     counted: Bool[Tensor, " R"],
-    relative: Any = group_relative,
+    relative: Callable[[Tensor, Tensor], Tensor] = group_relative,
 ) -> Float[Tensor, " R"]:
     """A part's advantage of each row against the counted rows of its group; 0 in the others.
 
