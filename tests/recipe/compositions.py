@@ -60,7 +60,7 @@ SMALL: dict[str, dict[str, dict[str, Any]]] = {
     },
     "reward": {
         "overlong": {"max_tokens": 8, "buffer_tokens": 4},
-        "drm": {"coherence": {"scorer": {"kind": "causal", "model": "reference"}}, "unanswered": 0},
+        "drm": {"coherence": {"scorer": {"kind": "step-consistency", "tasks": 50, "updates": 5}}, "unanswered": 0},
         "consistency-bonus": {"extract": {"after": "="}},
     },
 }

@@ -56,11 +56,11 @@ class Drm(RewardSettings):
 
     kind: Literal["drm"] = "drm"
     confidence: Dimension | None = Field(default="policy", validate_default=True)  # pyright: ignore[reportAssignmentType]
-    """How certain the policy was; null leaves the dimension out."""
+    """How certain the policy was; by default scorer ``policy`` with weight 1, null leaves the dimension out."""
     relevance: Dimension | None = Field(default="lexical", validate_default=True)  # pyright: ignore[reportAssignmentType]
-    """Whether question, reasoning and answer belong together; null leaves the dimension out."""
+    """Whether question, reasoning and answer belong together; by default scorer ``lexical``, null leaves it out."""
     coherence: Dimension | None = Field(default="step-consistency", validate_default=True)  # pyright: ignore[reportAssignmentType]
-    """Whether the reasoning is consistent with itself; null leaves the dimension out."""
+    """Whether the reasoning is consistent with itself; by default scorer ``step-consistency``, null leaves it out."""
     extract: Extract = Extract.model_validate({"after": "#"})
     """Where a completion has its answer: boxed, {after: MARK} or {tags: NAME}; the text before it is the reasoning."""
     unanswered: float | None = None

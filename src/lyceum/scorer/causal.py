@@ -50,7 +50,7 @@ class CausalScorer(ScorerSettings):
     @property
     def of_models(self) -> frozenset[FrozenName]:
         named = FROZEN.get(self.model.path)
-        return super().of_models if named is None else super().of_models | {named}
+        return super().of_models if named is None else super().of_models | frozenset[FrozenName]({named})
 
     def build(self, source: TaskSource) -> Scorer:
         if self.model.path not in FROZEN:
