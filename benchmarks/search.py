@@ -110,7 +110,7 @@ def searched(model: str, folder: Path, value: str, trained: str, options: Any, r
 
 def train_value(folder: Path, target: Path, quick: bool) -> dict[str, Any]:
     """A value model of the policy's own size, from the outcomes of samples, whatever a prefix was followed by."""
-    from lyceum.core.types import Sampling
+    from lyceum.core.types import Example, Sampling
     from lyceum.engine.embedded import EmbeddedEngine
     from lyceum.models.load import ModelSettings, load_policy
     from lyceum.rollout.flat import Flat
@@ -131,7 +131,7 @@ def train_value(folder: Path, target: Path, quick: bool) -> dict[str, Any]:
         for leaf, grade, _ in tree.graded_with_outcome():
             for path in prefixes(leaf, policy.decode):
                 outcomes.setdefault(path, []).append(float(bool(grade.verdict)))
-    examples = [(path, fmean(of)) for path, of in outcomes.items()]
+    examples = [Example(path, fmean(of)) for path, of in outcomes.items()]
     say(f"value model: {len(examples)} prefixes of {tasks * samples} samples")
     model = PathModel(lr=1e-4, epochs=1 if quick else 2, loss="bce").build(policy, seed=0)
     metrics = model.fit(examples)

@@ -184,12 +184,22 @@ PROOFS: dict[str, Proof] = {
         {"guidance=[]": "generation", "objective=ppo-clip": "weights"},
     ),
     "guru": Proof(["groups_dropped"], {"collect={keep: all}": "draw"}, needs=SMOLLM2),
+    "heron": Proof(
+        ["value/updates", "labels/factor/2", "reward/part/model/outcome"],
+        {"stages.preferences.factors=[{by: correct}]": "grades", "stages.policy.reward=[task]": "grades"},
+        ["stages.0.steps=1", "stages.0.tasks_per_step=8", "stages.1.steps=2", "stages.1.tasks_per_step=4"],
+    ),
     "hapo": Proof(
         ["hapo/high_entropy", "hapo/redistributed", "hapo/wider_clip"]
         + [f"guidance/entropy-temperature/{count}" for count in ("hotter", "cooler", "change")],
         {"objective.redistribute=false": "weights", "guidance=[]": "generation"},
         # No ratio leaves 1 +- 0.2 in so few steps: the wider clip range changes no weight yet.
         idle=["clip/high"],
+    ),
+    "implicit-prm": Proof(
+        ["value/updates", "reward/part/model/process", "reward/part/model/steps"],
+        {"stages.policy.credit.process_coefficient=0": "credit", "stages.implicit.value.lr=1e-30": "grades"},
+        ["stages.0.steps=1", "stages.0.tasks_per_step=8", "stages.1.steps=2", "stages.1.tasks_per_step=4"],
     ),
     "json-answer": Proof(
         ["constraint/acted", "constraint/nats"],
@@ -233,6 +243,19 @@ PROOFS: dict[str, Proof] = {
         stages(1, 1, 2),
     ),
     "ppo": Proof(["value_loss", "clip/high"], {"objective.clip_high=100": "weights", "credit.lam=1": "credit"}),
+    "prime": Proof(
+        ["value/updates", "value/pairs/accuracy", "credit/tokens_with_process_reward", "groups_dropped"],
+        {"value.online=false": "grades", "credit.process_coefficient=0": "credit"},
+        ["steps=3", "tasks_per_step=4"],
+    ),
+    "prof": Proof(
+        [
+            *("value/updates", "reward/part/model/process"),
+            *(f"guidance/consistency-filter/{name}" for name in ("dropped/correct", "dropped/wrong", "lead/wrong")),
+        ],
+        {"stages.policy.guidance=[]": "generation", "stages.steps.value.lr=1e-30": "grades"},
+        ["stages.0.steps=1", "stages.0.tasks_per_step=8", "stages.1.steps=2", "stages.1.tasks_per_step=4"],
+    ),
     "propa": Proof(
         ["traces/distilled", "value/updates"],
         {"stages.0.credit=group": "credit"},
@@ -283,6 +306,11 @@ PROOFS: dict[str, Proof] = {
     ),
     "sft": Proof(["nll"], {"objective.aggregate=sequence": "weights"}),
     "smollm2-sums": Proof([LEARNS], {"reward=task": "grades"}, ["steps=2", "tasks_per_step=2"], needs=SMOLLM2),
+    "spa-rl": Proof(
+        ["value/updates", "rollout/turns/calls", "reward/part/model/process"],
+        {"stages.policy.reward.1.turn_bonus=0": "grades", "stages.progress.value.lr=1e-30": "grades"},
+        ["stages.0.steps=1", "stages.0.tasks_per_step=8", "stages.1.steps=2", "stages.1.tasks_per_step=4"],
+    ),
     "spo": Proof(
         ["credit/rows_tracked"],
         {"credit.half_life=1e-9": "credit"},

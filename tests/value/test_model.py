@@ -9,12 +9,13 @@ from transformers import AutoModelForTokenClassification, BertConfig, BertForTok
 
 from lyceum.core.settings import Composition
 from lyceum.core.tree import Node
-from lyceum.core.types import Origin
+from lyceum.core.types import Example, Origin
 from lyceum.models.load import ModelSettings, load_policy, save_policy
 from lyceum.models.packed_paths import packed
 from lyceum.run import checkpoint
 from lyceum.utils.errors import Diverged, RecipeError
-from lyceum.value.model import PathModel, path_loss, worth
+from lyceum.value._training import path_loss
+from lyceum.value.model import PathModel, worth
 
 
 def path(*runs):
@@ -77,13 +78,13 @@ def test_a_new_head_says_half_of_every_path_and_leaves_the_policy_alone(policy):
     before = {name: p.clone() for name, p in policy.module.state_dict().items()}
     model = PathModel(lr=1e-2).build(policy, seed=0)
     assert model(PATHS) == [0.5] * len(PATHS)
-    model.fit([([5, 6, 7], 1.0), ([5, 6, 8], 0.0)])
+    model.fit([Example([5, 6, 7], 1.0), Example([5, 6, 8], 0.0)])
     assert all(torch.equal(p, before[name]) for name, p in policy.module.state_dict().items())
 
 
 def test_it_learns_what_paths_are_worth(policy):
     model = PathModel(lr=1e-2, epochs=30, batch=2).build(policy, seed=0)
-    examples = [([5, 6, 7], 0.9), ([5, 6, 8], 0.1), ([5, 9], 0.6)]
+    examples = [Example([5, 6, 7], 0.9), Example([5, 6, 8], 0.1), Example([5, 9], 0.6)]
     metrics = model.fit(examples)
     said = model([path([5, 6, 7]), path([5, 6, 8]), path([5], [9])])
     assert said == pytest.approx([0.9, 0.1, 0.6], abs=0.1)
@@ -94,7 +95,7 @@ def test_it_learns_what_paths_are_worth(policy):
 
 
 def test_the_gradient_does_not_depend_on_the_micro_batch(policy):
-    examples = [([5, 6, 7, 8], 0.9), ([5, 6, 8], 0.1), ([5, 9], 0.6), ([7], 0.0)]
+    examples = [Example([5, 6, 7, 8], 0.9), Example([5, 6, 8], 0.1), Example([5, 9], 0.6), Example([7], 0.0)]
     said = [PathModel(micro_batch_tokens=n).build(policy, seed=0)._update(examples) for n in (1, 1000)]
     # Of 0.5 for every path: (0.4^2 + 0.4^2 + 0.1^2 + 0.5^2) / 4, whatever was forwarded at once.
     assert said == pytest.approx([0.145, 0.145])
@@ -167,7 +168,7 @@ def test_a_saved_model_comes_back_and_transformers_reads_it(policy, tmp_path):
 
 
 def test_its_state_goes_through_a_checkpoint_and_learning_goes_on_the_same(policy, tmp_path):
-    examples = [([5, 6, 7], 0.9), ([5, 6, 8], 0.1), ([5, 9], 0.6)]
+    examples = [Example([5, 6, 7], 0.9), Example([5, 6, 8], 0.1), Example([5, 9], 0.6)]
     whole, cut = (PathModel(lr=1e-2, batch=2).build(policy, seed=3) for _ in range(2))
     for model in (whole, cut):
         model.fit(examples)
@@ -244,11 +245,11 @@ def test_a_separator_that_does_nothing_is_refused(policy):
 
 def test_a_worth_that_is_none_is_refused(policy):
     with pytest.raises(ValueError, match=r"a path's value is 1.5; allowed: 0 to 1"):
-        PathModel().build(policy, seed=0).fit([([5], 1.5)])
+        PathModel().build(policy, seed=0).fit([Example([5], 1.5)])
 
 
 def test_a_value_model_whose_weights_diverge_says_so(policy):
     model = PathModel(lr=1e6).build(policy, seed=0)
     model.optimizer.param_groups[0]["weight_decay"] = 1e30  # each update multiplies the weights by 1e36
     with pytest.raises(Diverged, match=r"the value model diverged at its update 2; lower value\.lr"):
-        model.fit([([5, 6, 7], 1.0)])
+        model.fit([Example([5, 6, 7], 1.0)])

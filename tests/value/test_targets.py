@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Grade, Origin, Task
+from lyceum.core.types import Example, Grade, Origin, Task
 from lyceum.value.targets import examples_of, mean_outcomes, process_values, step_value
 
 
@@ -87,4 +87,4 @@ def test_the_mean_outcome_counts_every_end_once():
 def test_examples_are_whole_paths_each_once():
     tree, named = tree_of({"a": {"b": 1.0}, "c": 0.0})
     named["c"].tokens = list(named["a"].tokens)  # two draws of the same step
-    assert examples_of(tree, "process") == [([0, 1], 0.5), ([0, 1, 2], 1.0)]
+    assert examples_of(tree, "process") == [Example([0, 1], 0.5, 1), Example([0, 1, 2], 1.0, 1)]

@@ -200,6 +200,11 @@ class RewardSettings(Component, slot="reward"):
     weight: float = 1.0
     """Weight of the part in the outcome (outcome per unit of the part); 0 only logs it."""
 
+    @property
+    def asks_value(self) -> bool:
+        """Whether it, or a part that it refines, asks the stage's value model."""
+        return any(part.asks_value for part in self.components() if isinstance(part, RewardSettings))
+
     @abstractmethod
     def build(self, source: TaskSource) -> Grader | ShapingGrader: ...
 
@@ -228,6 +233,13 @@ class ValueSettings(Component, slot="value"):
     """Whether it learns from finished trees: ``build`` then gives a ``TrainableValue``."""
     reads: ClassVar[bool] = True
     """Whether it reads a path's tokens, whose forward passes then count as cost."""
+    judges: ClassVar[bool] = False
+    """Whether it gives rewards: ``build`` then gives a ``JudgingValue``."""
+
+    @property
+    def learns_online(self) -> bool:
+        """Whether it learns from each step of an online stage: ``build`` then gives an ``ObservingValue``."""
+        return False
 
     @property
     def untrained(self) -> bool:
@@ -369,14 +381,14 @@ class Composition:
         steps: number of steps of the stage.
         max_tokens: maximum tokens that the stage may sample; None for no limit.
         max_tokens_per_task: maximum tokens sampled per task and step; None for no limit.
-        before: the run's stages before this one, by name: what each leaves.
+        before: the run's stages before this one, by name: what each leaves, and the kind of a value model.
         roles: the stage's models and roles; None in a stage that has none.
     """
 
     steps: int | None = None
     max_tokens: int | None = None
     max_tokens_per_task: int | None = None
-    before: Mapping[str, frozenset[Left]] = field(default_factory=dict)
+    before: Mapping[str, Mapping[Left, str]] = field(default_factory=dict)
     data: DataSettings | None = None
     curriculum: CurriculumSettings | None = None
     guidance: tuple[GuidanceSettings, ...] = ()

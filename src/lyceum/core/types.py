@@ -476,6 +476,36 @@ class Scored(NamedTuple):
     stop: int
 
 
+class MarkedPath(NamedTuple):
+    """A path, and where a value model reads it.
+
+    Attributes:
+        tokens: from the prompt's first on.
+        prompt: how many of them are the prompt's.
+        ends: ends of its steps, increasing, in tokens of the path; none: its end alone.
+    """
+
+    tokens: Sequence[int]
+    prompt: int = 0
+    ends: Sequence[int] = ()
+
+
+class Judgement(NamedTuple):
+    """What a value model says of a path, as rewards: its outcome, and one for each end."""
+
+    outcome: float
+    steps: Sequence[float]
+
+
+class Example(NamedTuple):
+    """A path that a value model learns from, and its value."""
+
+    tokens: Sequence[int]
+    value: float
+    prompt: int = 0
+    ends: Sequence[int] = ()
+
+
 class GradingContext(Protocol):
     """One task in one step, as graders see it: what they may ask of the run's own model."""
 
@@ -526,6 +556,14 @@ class GradingContext(Protocol):
 
         Raises:
             RuntimeError: the stage has no such model. A reward that asks it says so (``of_models``).
+        """
+        ...
+
+    async def judge(self, paths: Sequence[MarkedPath]) -> list[Judgement]:
+        """What the stage's value model says of paths, as rewards.
+
+        Raises:
+            RuntimeError: the stage has none that judges. A reward that asks it says so (``asks_value``).
         """
         ...
 
@@ -727,15 +765,38 @@ class ValueModel(Stateful, Protocol):
         ...
 
 
-class TrainableValue(ValueModel, Protocol):
+class JudgingValue(ValueModel, Protocol):
+    """A value model that gives rewards."""
+
+    def judge(self, paths: Sequence[MarkedPath]) -> list[Judgement]: ...
+
+
+class ObservingValue(JudgingValue, Protocol):
+    """A value model that learns from each step of an online stage by itself."""
+
+    def observe(self, trees: Sequence[Tree]) -> None:
+        """A step's finished trees, those that were dropped too, after the policy was updated."""
+        ...
+
+    def metrics(self) -> dict[str, float]:
+        """What it learnt from the step just observed; logged as ``value/NAME``."""
+        ...
+
+
+class TrainableValue(JudgingValue, Protocol):
     """A value model that learns from the outcomes of paths."""
 
-    def fit(self, examples: Sequence[tuple[Sequence[int], float]]) -> dict[str, float]:
+    def fit(self, examples: Sequence[Example]) -> dict[str, float]:
         """Learn the values of paths; returns metrics by name.
 
         Args:
-            examples: (token ids from the prompt's first on, target value in 0 .. 1) of each path.
+            examples: paths with target values in 0 .. 1; for a loss of pairs the better and the worse path of each, in
+                turn, their values unread.
         """
+        ...
+
+    def losses(self, examples: Sequence[Example]) -> list[float]:
+        """The loss of each example, or of each pair, without learning from it."""
         ...
 
     def save(self, folder: Path) -> None:

@@ -69,15 +69,23 @@ def path_logprobs(policy: Policy, paths: Sequence[Scored], tokens: int) -> list[
     """
     found: list[list[float]] = []
     for trie in packed([path.tokens[: path.stop] for path in paths], tokens):
-        of_trie = paths[len(found) : len(found) + len(trie.rows)]
-        where = [row[path.start - 1 : path.stop - 1] for row, path in zip(trie.rows, of_trie, strict=True)]
-        before = torch.tensor([at for of_path in where for at in of_path], dtype=torch.long, device=policy.device)
-        token = torch.tensor([t for path in of_trie for t in path.tokens[path.start : path.stop]], device=policy.device)
+        asked = paths[len(found) : len(found) + len(trie.rows)]
         with torch.no_grad():
-            hidden = trie.hidden(policy.backbone, policy.device)
-            logprob = token_outputs(policy, hidden[before], token.long()).logprob.cpu()
-        found += [part.tolist() for part in logprob.split([len(of_path) for of_path in where])]
+            logprob = trie_logprobs(policy, trie, asked).cpu()
+        found += [part.tolist() for part in logprob.split([path.stop - path.start for path in asked])]
     return found
+
+
+def trie_logprobs(policy: Policy, trie: PackedPaths, paths: Sequence[Scored]) -> Float[Tensor, " k"]:
+    """Log-probabilities (nats, temperature 1) of the paths' tokens ``start`` to ``stop``, one path after another.
+
+    Args:
+        paths: the rows of the trie.
+    """
+    where = [row[path.start - 1 : path.stop - 1] for row, path in zip(trie.rows, paths, strict=True)]
+    before = torch.tensor([at for of_path in where for at in of_path], dtype=torch.long, device=policy.device)
+    token = torch.tensor([t for path in paths for t in path.tokens[path.start : path.stop]], device=policy.device)
+    return token_outputs(policy, trie.hidden(policy.backbone, policy.device)[before], token.long()).logprob
 
 
 def packed(paths: Sequence[Path], tokens: int) -> Iterator[PackedPaths]:

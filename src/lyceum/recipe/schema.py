@@ -265,19 +265,21 @@ def parse(raw: Mapping[str, Any]) -> Recipe:
     except ValidationError as error:
         raise RecipeError(explain(error, Recipe)) from None
     lines = [] if recipe.stages else ["stages: got none; allowed: at least one, for example kind 'online'"]
-    before: dict[str, frozenset[Left]] = {}
+    before: dict[str, dict[Left, str]] = {}
     for place, stage in enumerate(recipe.stages):
         where = f"stages.{place}." if len(recipe.stages) > 1 else ""
         composition = replace(stage.composition(recipe.reward), before=before)
         written = frozenset[Left]({"trees"} if recipe.trees_every and composition.rollout is not None else ())
-        before = before | {stage.name: stage.leaves | written}
+        kind = "" if composition.value is None else composition.value.kind
+        left: dict[Left, str] = {what: kind if what == "value" else "" for what in stage.leaves | written}
+        before = before | {stage.name: left}
         lines += [where + line for line in stage.check(composition)]
         lines += [line for part in composition.reward for line in part.check(composition)]
     lines += [
         f"reward.kind: got '{part.kind}', which reads a model that evaluations do not have; allowed: in a stage's own "
         "reward"
         for part in recipe.reward
-        if part.of_models
+        if part.of_models or part.asks_value
     ]
     if recipe.stages and recipe.evaluate.n:
         lines += check_evaluation_engine(recipe)

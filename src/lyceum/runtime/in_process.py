@@ -28,6 +28,9 @@ from lyceum.core.types import (
     FrozenName,
     Grade,
     Grader,
+    Judgement,
+    JudgingValue,
+    MarkedPath,
     Message,
     Request,
     Rollout,
@@ -57,6 +60,7 @@ class InProcess:
         grader_asks: whether the grader asks the model, so that its further questions follow from what it waits for.
         tools: what prompts tell of, as JSON schemas.
         score_under: scores under the stage's frozen models; None without any.
+        judge: the value model, where it gives rewards.
         roles: which model plays which role; None: the engine's one model plays all.
         folder: ``GradingContext.folder``.
     """
@@ -73,13 +77,14 @@ class InProcess:
         grader_asks: bool = False,
         tools: Sequence[Mapping[str, Any]] = (),
         score_under: ScoreUnder | None = None,
+        judge: JudgingValue | None = None,
         roles: Roles | None = None,
         folder: Path | None = None,
     ) -> None:
         self.folder = folder
         self.policy, self.engine, self.grader, self.seed = policy, engine, grader, seed
         self.max_tokens_per_task, self.value_model, self.grader_asks = max_tokens_per_task, value, grader_asks
-        self.tools, self.score_under, self.roles = tools, score_under, roles or Roles()
+        self.tools, self.score_under, self.judge, self.roles = tools, score_under, judge, roles or Roles()
         self._valuing: list[tuple[Sequence[Node], asyncio.Future[list[float]]]] = []
         self._valuer: asyncio.Future[None] | None = None
         self._holds: set[Hold] = set()
@@ -433,6 +438,13 @@ class TaskContext:
 
     async def value(self, paths: Sequence[Node]) -> list[float]:
         return await self._runtime.value(paths)
+
+    async def judge(self, paths: Sequence[MarkedPath]) -> list[Judgement]:
+        # At once and of one task alone, as in ``score_under``.
+        model = self._runtime.judge
+        if model is None:
+            raise RuntimeError("a reward asked for a value model's judgement, and the stage has none that judges")
+        return model.judge(paths)
 
     def tokens_left(self, node: Node) -> int:
         return max(0, self._runtime.policy.context_length - sum(len(above.tokens) for above in node.path()))

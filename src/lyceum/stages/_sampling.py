@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lyceum.core.component import require_keys
 from lyceum.core.roles import Roles
 from lyceum.core.tree import Tree
-from lyceum.core.types import Curriculum, Guidance, ValueModel
+from lyceum.core.types import Curriculum, Guidance, JudgingValue, ObservingValue, ValueModel
 from lyceum.models.policy import Policy
 from lyceum.reward.base import allow_code, combine
 from lyceum.runtime.in_process import InProcess, ScoreUnder
@@ -20,6 +20,7 @@ from lyceum.utils.seeds import SeedKey
 if TYPE_CHECKING:
     from lyceum.stages.offline import Offline
     from lyceum.stages.online import Online
+    from lyceum.stages.reward_model import RewardModel
     from lyceum.stages.search_and_distil import SearchAndDistil
 
 
@@ -35,7 +36,7 @@ class Sampler:
 
     def __init__(
         self,
-        settings: Online | SearchAndDistil | Offline,
+        settings: Online | RewardModel | SearchAndDistil | Offline,
         session: Session,
         policies: Sequence[Policy] | None = None,
         roles: Roles | None = None,
@@ -53,6 +54,9 @@ class Sampler:
         if settings.value is not None:
             value = settings.value.handed_on(lambda stage: session.folder(stage) / "value")
             self.value = value.build(policy, seed=seed)
+        online = settings.value is not None and settings.value.learns_online
+        self.observing = [cast(ObservingValue, self.value)] if online else []
+        """The value model, where it learns from each step."""
         with allow_code():  # the user allowed the recipe's code when it was loaded
             self.grader = combine(session.reward if settings.reward is None else settings.reward, session.source)
         self.runtime = InProcess(
@@ -65,6 +69,7 @@ class Sampler:
             grader_asks=self.grader.asks_model,
             tools=settings.rollout.tools,
             score_under=score_under,
+            judge=cast(JudgingValue, self.value) if settings.value is not None and settings.value.judges else None,
             roles=roles,
             folder=session.run.path / "judgements",
         )
@@ -114,7 +119,7 @@ class Sampler:
     def observe(self, trees: Sequence[Tree]) -> None:
         """Give a step's results to those that learn from them; what is unfinished goes on from the next step on."""
         self.under_way, self.unfinished = [*self.under_way, *self.unfinished], []
-        for each in (self.curriculum, *self.guidance, self.grader):
+        for each in (self.curriculum, *self.guidance, self.grader, *self.observing):
             each.observe(trees)
 
     def count(self, trees: Sequence[Tree]) -> dict[str, float]:
@@ -131,6 +136,7 @@ class Sampler:
         rollout = self.settings.rollout
         metrics |= {f"rollout/{rollout.kind}/{name}": value for name, value in rollout.metrics(trees).items()}
         metrics |= {f"reward/{name}": value for name, value in self.grader.metrics().items()}
+        metrics |= {f"value/{name}": number for value in self.observing for name, number in value.metrics().items()}
         metrics["tokens_computed/step"], self.computed = self.computed, 0
         if self.settings.rollout.spans_steps:
             metrics["continued/trajectories"], self.continued = self.continued, 0

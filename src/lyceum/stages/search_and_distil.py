@@ -30,14 +30,14 @@ from lyceum.core.settings import (
     ValueSettings,
 )
 from lyceum.core.tree import Tree, is_correct
-from lyceum.core.types import Learner, Task, Trace, Traces, TrainableValue
+from lyceum.core.types import Example, Learner, Task, Trace, Traces, TrainableValue
 from lyceum.models.demonstrations import demonstrated
 from lyceum.stages._metrics import rollout_metrics
 from lyceum.stages._sampling import Sampler
 from lyceum.stages.session import Session
 from lyceum.utils.aio import gather
 from lyceum.utils.lazy_imports import torch
-from lyceum.value.targets import Examples, Targets, examples_of
+from lyceum.value.targets import Targets, examples_of
 
 
 class SearchAndDistil(StageSettings):
@@ -221,10 +221,10 @@ class SearchAndDistilRun:
         await self.sampler.runtime.grade(task, [leaf], key="trace")
         return is_correct(leaf)
 
-    def examples(self, tree: Tree) -> Examples:
+    def examples(self, tree: Tree) -> list[Example]:
         return [] if self.settings.targets is None else examples_of(tree, self.settings.targets)
 
-    def fit(self, examples: Examples) -> dict[str, Any]:
+    def fit(self, examples: list[Example]) -> dict[str, Any]:
         if self.settings.targets is None or self.settings.value is None or not self.settings.value.trainable:
             return {}
         metrics = cast(TrainableValue, self.sampler.value).fit(examples)

@@ -3,48 +3,40 @@
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, Literal, cast
 
 from jaxtyping import Float
-from pydantic import Field, model_validator
 
-from lyceum.core.component import BatchTokens, PathText, require_keys
-from lyceum.core.settings import Composition, Left, ValueSettings
+from lyceum.core.component import PathText
+from lyceum.core.settings import Composition
 from lyceum.core.tree import Node
+from lyceum.core.types import Judgement, MarkedPath
 from lyceum.core.user_files import user_file
 from lyceum.models.load import local_path, save_module
 from lyceum.models.packed_paths import packed
 from lyceum.models.policy import Policy, redirect_attention
-from lyceum.models.weights import Checkpoint, check_finite, check_folder, largest_weight, read_object
-from lyceum.utils.errors import Diverged, RecipeError, nearest
+from lyceum.models.weights import Checkpoint, check_finite, check_folder, read_object
+from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
 from lyceum.utils.library_messages import told_once
-from lyceum.utils.seeds import counter_seed
-from lyceum.utils.terminal import quoted
-from lyceum.value.targets import explained_variance
+from lyceum.value._training import TrainedPaths, TrainedValueSettings, not_handed_on
 
 Over = Literal["end", "last", "min", "product"]
-Loss = Literal["mse", "bce"]
 
 
-class PathModel(ValueSettings):
+class PathModel(TrainedValueSettings):
     """A Hugging Face token classifier; the sigmoid of its logit is a path's value.
 
     Source: the value model of ReST-MCTS*, arXiv:2406.03816, section 3.3 (there a linear head without a sigmoid, on the
     last token); models with a label for each step, as TRL trains them, are read by ``over``.
     """
 
-    trainable: ClassVar[bool] = True
-
     kind: Literal["model"] = "model"
     path: PathText | None = None
     """Folder or hub name of a ``*ForTokenClassification`` model with one label, or two (incorrect, correct), and the
     policy's own vocabulary; null copies the policy's body, under a new head that predicts 0.5 for every path."""
-    from_stage: str | None = None
-    """Name of an earlier stage of the run, whose value model is taken over instead of one from ``path``."""
     allow_unused_weights: tuple[str, ...] = ()
     """Names of weights in its files that the token classifier may leave unused; ``*`` is a wildcard."""
     over: Over = "end"
@@ -52,31 +44,11 @@ class PathModel(ValueSettings):
     or the product of all."""
     separator: str = ""
     """Token, as text, that ends a step; if empty, every node of the tree is a step."""
-    loss: Loss = "mse"
-    """Training loss: squared error of the sigmoid (the papers' choice), or cross-entropy."""
-    lr: float = Field(default=3e-6, gt=0, le=1e6)
-    """Learning rate of AdamW; 3e-6 in the authors' code."""
-    epochs: int = Field(default=2, ge=1)
-    """Epochs over the examples of a round."""
-    batch: int = Field(default=64, ge=1)
-    """Paths per update."""
-    max_grad_norm: float = Field(default=1.0, gt=0)
-    """Maximum gradient norm; larger gradients are scaled down to it."""
-    micro_batch_tokens: BatchTokens = 8192
-    """Unique tokens per forward pass; affects memory, but neither values nor gradients."""
-
-    @model_validator(mode="after")
-    def _of_one_origin(self) -> PathModel:
-        if self.path is not None and self.from_stage is not None:
-            raise ValueError(
-                f"from_stage: got {quoted(self.from_stage)} with path {quoted(self.path)}; allowed: one of them"
-            )
-        return self
 
     def check(self, stage: Composition) -> list[str]:
         lines = [] if self.path is None else wrong_folder(self.path, self.allow_unused_weights)
         if self.from_stage is not None:
-            lines += not_handed_on(self.from_stage, stage.before)
+            lines += not_handed_on(self.from_stage, self.kind, stage.before)
         if self.separator and self.over == "end":
             lines.append(
                 f"value.separator: got {self.separator!r} with value.over 'end', which reads the last token alone; "
@@ -84,24 +56,14 @@ class PathModel(ValueSettings):
             )
         return lines
 
-    @property
-    def untrained(self) -> bool:
-        return self.path is None and self.from_stage is None
-
-    def handed_on(self, left_by: Callable[[str], Path]) -> PathModel:
-        if self.from_stage is None:
-            return self
-        return self.model_copy(update={"path": str(left_by(self.from_stage)), "from_stage": None})
-
     def build(self, policy: Policy, *, seed: int) -> PathValues:
         return PathValues(self, policy, seed=seed)
 
 
-class PathValues:
-    """Its state: the classifier, its optimiser, and how often it was updated."""
+class PathValues(TrainedPaths):
+    """The classifier and its training."""
 
     def __init__(self, settings: PathModel, policy: Policy, *, seed: int) -> None:
-        self.settings, self.tokenizer, self.seed = settings, policy.tokenizer, seed
         model = (
             copied(policy) if settings.path is None else loaded(settings.path, policy, settings.allow_unused_weights)
         )
@@ -111,9 +73,8 @@ class PathValues:
             raise RecipeError(f"value.path: {error}") from error
         self.model, self.head = model, head_of(model)
         self.body = cast(nn.Module, getattr(model, model.base_model_prefix))
-        self.parameters = list(model.parameters())
-        self.optimizer = torch.optim.AdamW(self.parameters, lr=settings.lr, weight_decay=0.0)
-        self.updates = self.skipped = 0
+        super().__init__(settings, list(model.parameters()), seed=seed)
+        self.settings, self.tokenizer = settings, policy.tokenizer
         self.separators = separators(settings.separator, policy)
 
     def __call__(self, paths: Sequence[Node]) -> list[float]:
@@ -155,84 +116,35 @@ class PathValues:
             yield logit.split([len(of_row) for of_row in asked])
             done += len(trie.rows)
 
-    def fit(self, examples: Sequence[tuple[Sequence[int], float]]) -> dict[str, float]:
-        """Regress the predictions at paths' last tokens on the paths' values.
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
 
-        Args:
-            examples: (token ids from the prompt's first on, value in 0 .. 1) of each path.
-        """
-        for _, target in examples:
-            if not 0 <= target <= 1:
-                raise ValueError(f"a path's value is {target}; allowed: 0 to 1")
-        if not examples:
-            return {"paths": 0.0}
-        metrics = {"paths": float(len(examples))} | self._foreseen(examples)
-        losses: list[float] = []
-        for epoch in range(self.settings.epochs):
-            of_epoch = 0.0
-            order = self._order(len(examples), epoch)
-            for start in range(0, len(order), self.settings.batch):
-                chosen = order[start : start + self.settings.batch]
-                of_epoch += self._update([examples[i] for i in chosen]) * len(chosen) / len(order)
-            losses.append(of_epoch)
-        metrics |= {"updates": float(self.updates), "skipped": float(self.skipped)}
-        return metrics | {"loss/first": losses[0], "loss/last": losses[-1]}
+    def path_logits(self, paths: Sequence[MarkedPath]) -> Iterator[Float[Tensor, " path"]]:
+        for part in self._logits([path.tokens for path in paths], [read_at(path) for path in paths]):
+            yield torch.stack([logits.sum() for logits in part])
 
-    def _foreseen(self, examples: Sequence[tuple[Sequence[int], float]]) -> dict[str, float]:
-        """Explained variance of the paths' values by predictions made before training on them."""
-        paths, targets = [list(path) for path, _ in examples], [target for _, target in examples]
+    def judge(self, paths: Sequence[MarkedPath]) -> list[Judgement]:
+        """Each step's logit with the losses ``sum`` and ``pairwise``, its sigmoid with the others; the outcome is the
+        sum of the steps with ``sum``, else the path's own, by ``over``."""
+        of_steps = [[end - 1 for end in path.ends] for path in paths]
+        places = [[*steps, len(path.tokens) - 1] for steps, path in zip(of_steps, paths, strict=True)]
         with torch.no_grad():
-            parts = self._logits(paths, [[len(path) - 1] for path in paths])
-            explained = explained_variance([worth(logits, "end") for part in parts for logits in part], targets)
-        return {} if explained is None else {"explained-variance": explained}
+            parts = self._logits([path.tokens for path in paths], places)
+            return [self._judgement(logits) for part in parts for logits in part]
 
-    def _order(self, n: int, epoch: int) -> list[int]:
-        generator = torch.Generator().manual_seed(counter_seed("value", self.seed, self.updates, epoch))
-        return torch.randperm(n, generator=generator).tolist()
-
-    def _update(self, batch: Sequence[tuple[Sequence[int], float]]) -> float:
-        # Sorted, so that paths of one tree are adjacent and share their prefixes.
-        batch = sorted(batch, key=lambda example: tuple(example[0]))
-        paths = [path for path, _ in batch]
-        target = torch.tensor([target for _, target in batch], device=self.model.device)
-        self.optimizer.zero_grad(set_to_none=True)
-        total, done = 0.0, 0
-        for logits in self._logits(paths, [[len(path) - 1] for path in paths]):
-            of_part = target[done : done + len(logits)]
-            loss = path_loss(torch.cat(logits), of_part, self.settings.loss).sum() / len(batch)
-            loss.backward()
-            total, done = total + float(loss.detach()), done + len(logits)
-        norm = nn.utils.clip_grad_norm_(self.parameters, self.settings.max_grad_norm)
-        if math.isfinite(total) and bool(norm.isfinite()):
-            self.optimizer.step()
-            if not math.isfinite(largest_weight(self.parameters)):
-                raise Diverged(f"the value model diverged at its update {self.updates + 1}; lower value.lr")
-        else:
-            self.skipped += 1
-        self.updates += 1
-        return total
+    def _judgement(self, logits: Float[Tensor, " place"]) -> Judgement:
+        steps, end = logits[:-1], logits[-1:]
+        if self.settings.loss == "sum":
+            return Judgement(float(steps.sum() if len(steps) else end), steps.tolist())
+        if self.settings.loss == "pairwise":
+            return Judgement(float(end), steps.tolist())
+        read = steps if len(steps) and self.settings.over in ("min", "product") else end
+        return Judgement(worth(read, self.settings.over), torch.sigmoid(steps).tolist())
 
     def save(self, folder: Path) -> None:
         """A Hugging Face folder: ``{kind: model, path: FOLDER}`` and ``AutoModelForTokenClassification`` load it."""
         save_module(self.model, self.tokenizer, folder)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "parameters": [p.detach() for p in self.parameters],
-            "optimizer": self.optimizer.state_dict(),
-            "updates": self.updates,
-            "skipped": self.skipped,
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        require_keys("value.model", given=state, needed=self.state_dict())
-        if len(state["parameters"]) != len(self.parameters):
-            raise ValueError(f"value.model: {len(state['parameters'])} tensors saved, {len(self.parameters)} are here")
-        with torch.no_grad():
-            for parameter, saved in zip(self.parameters, state["parameters"], strict=True):
-                parameter.copy_(saved)
-        self.optimizer.load_state_dict(dict(state["optimizer"]))
-        self.updates, self.skipped = int(state["updates"]), int(state["skipped"])
 
 
 def worth(logits: Float[Tensor, " step"], over: Over) -> float:
@@ -253,17 +165,9 @@ def worth(logits: Float[Tensor, " step"], over: Over) -> float:
             return float(said.prod())
 
 
-def path_loss(logits: Float[Tensor, " p"], target: Float[Tensor, " p"], loss: Loss) -> Float[Tensor, " p"]:
-    """(sigmoid(z) - t)^2, or -t ln sigmoid(z) - (1 - t) ln(1 - sigmoid(z)) in nats.
-
-    Args:
-        target: t, in 0 .. 1.
-    Source:
-        ReST-MCTS*, arXiv:2406.03816, section 3.3 (squared error).
-    """
-    if loss == "mse":
-        return (torch.sigmoid(logits) - target).square()
-    return nn.functional.binary_cross_entropy_with_logits(logits, target, reduction="none")
+def read_at(path: MarkedPath) -> list[int]:
+    """Positions of the tokens that end a path's steps, or that end the path."""
+    return [end - 1 for end in path.ends] or [len(path.tokens) - 1]
 
 
 def copied(policy: Policy) -> transformers.PreTrainedModel:
@@ -318,20 +222,6 @@ def loaded(path: str, policy: Policy, may_leave: tuple[str, ...] = ()) -> transf
             "trained with the policy's vocabulary, such as the value/ that a run of this policy left"
         )
     return cast(Any, model).to(policy.device).eval()
-
-
-def not_handed_on(name: str, before: Mapping[str, frozenset[Left]]) -> list[str]:
-    """Why no stage of that name hands a value model on; none where one does.
-
-    Args:
-        before: the stages that end before, by name: what each leaves.
-    """
-    able = [stage for stage, left in before.items() if "value" in left]
-    if name in able:
-        return []
-    why = "a stage that trains no value model" if name in before else "which is no stage before this one"
-    known = ", ".join(able) or "null, as no stage before this one trains a value model"
-    return [f"value.from_stage: got {quoted(name)}{nearest(name, able)}, {why}; allowed: {known}"]
 
 
 def wrong_folder(path: str, may_leave: tuple[str, ...] = ()) -> list[str]:

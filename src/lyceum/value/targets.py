@@ -7,19 +7,18 @@ from statistics import fmean
 from typing import Literal
 
 from lyceum.core.tree import Node, Tree, is_correct
+from lyceum.core.types import Example
 from lyceum.utils.numbers import mean
 
 Targets = Literal["process", "mean-outcome"]
-Examples = list[tuple[list[int], float]]
-"""(token ids from the prompt's first on, value in 0 .. 1) of each path."""
 
 
-def examples_of(tree: Tree, targets: Targets) -> Examples:
+def examples_of(tree: Tree, targets: Targets) -> list[Example]:
     """The tree's paths under its own prompt with their values, each path once, in the order of the tree."""
     found: dict[tuple[int, ...], float] = {}
     for node, value in TARGETS[targets](tree).items():
         found.setdefault(tuple(node.path_tokens()), value)
-    return [(list(path), value) for path, value in found.items()]
+    return [Example(list(path), value, len(tree.root.tokens)) for path, value in found.items()]
 
 
 def process_values(tree: Tree) -> dict[Node, float]:

@@ -1,0 +1,141 @@
+"""What a learned model says: process rewards of a trajectory's steps, or its outcome, by the stage's value model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from lyceum.core.settings import Composition, RewardSettings
+from lyceum.core.spans import TokenEnds
+from lyceum.core.step_ends import step_ends
+from lyceum.core.steps import Steps
+from lyceum.core.tree import Node
+from lyceum.core.types import Grade, Grader, GradingContext, JudgedStep, Judgement, MarkedPath, Origin, Task, TaskSource
+from lyceum.utils.numbers import mean
+
+
+class ModelReward(RewardSettings):
+    """The judgement of the stage's ``value`` model, trained by an earlier stage (``value.from_stage``), read from a
+    folder (``value.path``), or learning meanwhile (``value.online``).
+
+    A trained process model gives each step the probability that it is right, an implicit one the log-ratio of its
+    tokens. ``weight`` multiplies both outcome and steps.
+    """
+
+    kind: Literal["model"] = "model"
+    outcome: bool = False
+    """Add the model's own outcome to the reward; false: its process rewards alone, which some credits read."""
+    cut: Literal["none", "tokens", "step", "turns"] = "none"
+    """Where process rewards are given: nowhere, at every token, at the ends of steps by ``step``, or where the policy
+    ended a turn."""
+    step: Steps | None = None
+    """For ``cut: step``: where a step ends, as in rollouts."""
+    turn_bonus: float = Field(default=0.0)
+    """For ``cut: turns``: added to the reward of each turn that the environment answered without an error
+    (``Node.reward`` of 0 or more), before ``weight``."""
+
+    @property
+    def asks_value(self) -> bool:
+        return True
+
+    @model_validator(mode="after")
+    def _cuts_where_it_says(self) -> ModelReward:
+        if (self.cut == "step") != (self.step is not None):
+            raise ValueError(f"step: got {self.step} with cut '{self.cut}'; allowed: one with 'step', none with others")
+        if self.step is not None and self.step.by == "entropy":
+            raise ValueError("step.by: got 'entropy', which not every trajectory can be cut by; allowed: another one")
+        if self.cut == "none" and not self.outcome:
+            raise ValueError("cut: got 'none' with outcome false, which rewards nothing; allowed: one of them")
+        if self.turn_bonus and self.cut != "turns":
+            raise ValueError(f"turn_bonus: got {self.turn_bonus:g} with cut '{self.cut}'; allowed: 0, or cut 'turns'")
+        return self
+
+    def check(self, stage: Composition) -> list[str]:
+        lines = super().check(stage)
+        if stage.value is None or not stage.value.judges:
+            got = "no value model" if stage.value is None else f"value.kind '{stage.value.kind}'"
+            lines.append(
+                f"reward.kind: got 'model' in a stage with {got}; allowed: value.kind 'model' or 'implicit' beside it"
+            )
+        return lines
+
+    def build(self, source: TaskSource) -> Grader:
+        return self.grade
+
+    async def grade(self, task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
+        ends = TokenEnds(context.decode)
+        asked = [Cut(leaf, self.ends(leaf, context)) for leaf in leaves]
+        said = await context.judge([MarkedPath(one.leaf.path_tokens(), one.prompt, one.ends) for one in asked])
+        return [self.graded(one, judged, ends.of(one.leaf)) for one, judged in zip(asked, said, strict=True)]
+
+    def ends(self, leaf: Node, context: GradingContext) -> list[int]:
+        """Ends of the steps, in tokens of the path."""
+        prompt = len(leaf.root.tokens)
+        below = leaf.path_tokens()[prompt:]
+        match self.cut:
+            case "tokens":
+                return list(range(prompt + 1, prompt + len(below) + 1))
+            case "turns":
+                return [end for _, end in turns(leaf)]
+            case "step" if self.step is not None:
+                return [prompt + end for end in step_ends(below, (), self.step, context.decode)]
+            case _:
+                return []
+
+    def graded(self, cut: Cut, judged: Judgement, ends: Sequence[int]) -> Grade:
+        rewards = list(judged.steps)
+        if self.turn_bonus:
+            paid = [node.reward >= 0 for node, _ in turns(cut.leaf)]
+            rewards = [reward + self.turn_bonus * good for reward, good in zip(rewards, paid, strict=True)]
+        steps = spans([end - cut.prompt for end in cut.ends], rewards, ends)
+        parts = {"outcome": judged.outcome, "steps": float(len(rewards))}
+        parts |= {"process": mean(rewards)} if rewards else {}
+        return Grade(judged.outcome if self.outcome else 0.0, steps=steps, parts=parts)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A trajectory, and where its steps end, in tokens of its path."""
+
+    leaf: Node
+    ends: Sequence[int]
+
+    @property
+    def prompt(self) -> int:
+        return len(self.leaf.root.tokens)
+
+
+def turns(leaf: Node) -> list[tuple[Node, int]]:
+    """What the policy wrote last before anyone else did, or before the end, and the path's tokens up to there."""
+    found: list[tuple[Node, int]] = []
+    at = 0
+    path = leaf.path()
+    for node, after in zip(path, [*path[1:], None], strict=True):
+        at += len(node.tokens)
+        wrote = node.origin is Origin.POLICY
+        if wrote and (after is None or after.origin is not Origin.POLICY):
+            found.append((node, at))
+    return found
+
+
+def spans(stops: Sequence[int], reward: Sequence[float], ends: Sequence[int]) -> tuple[JudgedStep, ...]:
+    """Steps of tokens as spans of the text. A step that adds no text is judged with the next one that does, or else
+    with the last.
+
+    Args:
+        stops: end of each step, in tokens below the prompt.
+        ends: of :class:`~lyceum.core.spans.TokenEnds`.
+    """
+    found: list[JudgedStep] = []
+    before, waiting = 0, 0.0
+    for stop, value in zip(stops, reward, strict=True):
+        waiting += value
+        if ends[stop] > before:
+            found.append(JudgedStep(before, ends[stop], waiting))
+            before, waiting = ends[stop], 0.0
+    if waiting and found:
+        found[-1] = found[-1]._replace(reward=found[-1].reward + waiting)
+    return tuple(found)

@@ -1,0 +1,224 @@
+"""Training of reward models: sample with the policy, grade, fit the model, and measure it on tasks held out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Self, cast
+
+from pydantic import Field, model_validator
+
+from lyceum.core.component import Tokens, of_kind, require_keys, slot
+from lyceum.core.forest import build_forest
+from lyceum.core.settings import (
+    Composition,
+    CurriculumSettings,
+    EngineSettings,
+    GuidanceSettings,
+    LearnerSettings,
+    RewardSettings,
+    RolloutSettings,
+    StageSettings,
+    ValueSettings,
+)
+from lyceum.core.spans import TokenEnds
+from lyceum.core.steps import Steps
+from lyceum.core.tree import Tree
+from lyceum.core.types import Example, Judgement, MarkedPath, TrainableValue
+from lyceum.stages._metrics import rollout_metrics
+from lyceum.stages._sampling import Sampler
+from lyceum.stages.session import Session
+from lyceum.utils.numbers import mean
+from lyceum.value._measures import auc, best_threshold, detected
+from lyceum.value._training import TrainedValueSettings
+from lyceum.value.labels import Factor, Labels, examples_for, judged_ends, outcome_of, pairs_of
+
+
+class RewardModel(StageSettings):
+    """Trains the model in ``value``; the policy stays as it is. Later stages take it over by this stage's name, as a
+    reward (``reward: model``), as the guide of a search, or as a filter of samples.
+
+    The step checks of a verifier measure the model, and never measure one that was fitted to them.
+    """
+
+    kind: Literal["reward-model"] = "reward-model"
+    steps: int = Field(default=20, ge=1)
+    """Rounds of sampling and fitting."""
+    tasks_per_step: int = Field(default=64, ge=2)
+    """Tasks per round."""
+    held_out: float = Field(default=0.125, ge=0, lt=1)
+    """Share of a round's tasks, rounded, that the model is measured on and never fitted to; 0 measures nothing."""
+    labels: Labels = "outcome"
+    """What it learns. ``outcome``: the verdict of whole trajectories; ``steps``: the grader's judgement of each step
+    (a rule of the tasks, or another reward part); ``mean-outcome``: the share of correct trajectories below each node
+    of the tree (Monte Carlo estimates); ``process``: ReST-MCTS*'s values of steps; ``progress``: contributions of steps
+    that add up to the outcome (loss ``sum``); ``pairs``: which of two trajectories of a task is better (loss
+    ``pairwise``)."""
+    factors: tuple[Factor, ...] = Field(default=(Factor(),), min_length=1)
+    """For ``pairs``: by what two trajectories are compared, the most important first."""
+    pairs_per_task: int = Field(default=16, ge=1)
+    """Maximum pairs of one task in a round."""
+    step: Steps = Steps(by="lines")
+    """For ``progress``: where a step ends."""
+    max_tokens: Tokens | None = None
+    """Sampled tokens after which the stage ends, even before its rounds are done; for comparisons at equal cost."""
+    max_tokens_per_task: Tokens | None = None
+    """Maximum sampled tokens per task and round, over all its rollouts."""
+    curriculum: Annotated[CurriculumSettings, slot("curriculum", "uniform")] = of_kind("uniform")
+    """Which tasks are drawn."""
+    guidance: tuple[Annotated[GuidanceSettings, slot("guidance")], ...] = ()
+    """Guidance of the rollout, innermost first."""
+    rollout: Annotated[RolloutSettings, slot("rollout", "flat")] = of_kind("flat")
+    """How a task's tree grows."""
+    reward: tuple[Annotated[RewardSettings, slot("reward")], ...] | None = None
+    """Parts of the outcome reward in this stage; by default the recipe's. Evaluation always uses the recipe's."""
+    value: Annotated[ValueSettings, slot("value", "model")] = of_kind("model")
+    """The reward model."""
+    learner: Annotated[LearnerSettings, slot("learner", "local")] = of_kind("local")
+    """Holds the policy's weights, which stay as they are; ``value.lr`` is the model's learning rate."""
+    engine: Annotated[EngineSettings, slot("engine", "embedded")] = of_kind("embedded")
+    """What samples."""
+
+    @model_validator(mode="after")
+    def _loss_fits_labels(self) -> Self:
+        loss = self.value.loss if isinstance(self.value, TrainedValueSettings) else None
+        needs = {"pairs": "pairwise", "progress": "sum"}
+        wanted = needs.get(self.labels)
+        if loss is not None and (loss != wanted if wanted is not None else loss in needs.values()):
+            raise ValueError(
+                f"value.loss: got {loss!r} with labels {self.labels!r}; allowed: {wanted or 'mse or bce'} with them"
+            )
+        return self
+
+    @property
+    def leaves(self) -> frozenset[Left]:
+        return frozenset[Left]({"value"} if self.value.trainable else ())
+
+    def in_words(self) -> list[str]:
+        return [f"{self.steps} rounds of {self.tasks_per_step} tasks", f"{self.labels} fitted to {self.value.kind}"]
+
+    def check(self, stage: Composition) -> list[str]:
+        lines = super().check(stage)
+        if not self.value.trainable:
+            lines.append(f"value.kind: got '{self.value.kind}', which learns nothing; allowed: model, implicit")
+        if self.labels == "pairs":
+            lines += stage.without_company("labels 'pairs' compares the samples of a task")
+        if self.rollout.spans_steps:
+            lines.append(
+                f"rollout.kind: got '{self.rollout.kind}' with completions that span steps; allowed: whole ones"
+            )
+        return lines
+
+    def with_budget(self, tokens: int, *, keep_steps: bool) -> Self:
+        steps = self.steps if keep_steps else max(self.steps, math.ceil(tokens / self.tasks_per_step))
+        return self.model_copy(update={"max_tokens": tokens, "steps": steps})
+
+    def build(self, session: Session) -> RewardModelRun:
+        return RewardModelRun(self, session)
+
+
+class RewardModelRun:
+    """The loop and its state."""
+
+    def __init__(self, settings: RewardModel, session: Session) -> None:
+        self.settings, self.session = settings, session
+        self.steps, self.step = settings.steps, 0
+        self.learner = settings.learner.build(session.policy, total_steps=settings.steps, needs=frozenset())
+        self.sampler = Sampler(settings, session)
+        self.engine = self.sampler.engine
+        self.model = cast(TrainableValue, self.sampler.value)
+
+    async def run(self) -> None:
+        while self.step < self.steps and not self.sampler.spent:
+            await self.round()
+            self.session.pause(self.step, self.steps, self.state_dict)
+        self.model.save(self.session.folder(self.settings.name) / "value")
+
+    async def round(self) -> None:
+        """Sample and grade, fit the model to most of the tasks, measure it on the others."""
+        session, of = self.session, self.settings
+        key = ("round", self.step)
+        trees = await self.sampler.sample(of.tasks_per_step, key=key, step=self.step, phase="sampling")
+        held_out, fitted = trees[: (kept := round(of.held_out * len(trees)))], trees[kept:]
+        session.progress.phase("training")
+        with session.run.timed("train"):
+            examples, decided = self.examples(fitted)
+            metrics = {f"value/{name}": number for name, number in self.model.fit(examples).items()}
+            metrics |= {f"labels/factor/{place + 1}": decided.count(place) for place in sorted(set(decided))}
+            metrics |= {f"held_out/{name}": number for name, number in self.measured(held_out).items()}
+        for tree in trees:
+            tree.mean_abs_advantage = 0.0  # there are none: the policy does not learn
+        self.sampler.observe(trees)
+        self.step += 1
+        # The same weights, but what the engine has cached of this round a resumed run would not have.
+        await self.engine.load(self.learner.weights(), version=session.first_step + self.step)
+        step, forest = session.first_step + self.step, build_forest(trees, decode=session.policy.decode)
+        session.digest(step, trees, metrics)
+        metrics |= rollout_metrics(trees, (), forest) | self.sampler.count(trees)
+        session.count_signal(bool(examples))
+        await session.finish_step(self, metrics, expected_steps=self.sampler.expected_steps(self.step))
+        session.run.rollouts(step, trees, None, session.policy.decode, always=self.step == self.steps)
+        session.trees(self.step, trees, always=True)
+
+    def examples(self, trees: Sequence[Tree]) -> tuple[list[Example], list[int]]:
+        """What is learnt from trees, and the place of the factor that decided each pair."""
+        of, decode = self.settings, self.session.policy.decode
+        if of.labels != "pairs":
+            return [one for tree in trees for one in examples_for(tree, of.labels, decode, of.step)], []
+        found = [pairs_of(tree, of.factors, of.pairs_per_task) for tree in trees]
+        return [one for examples, _ in found for one in examples], [place for _, places in found for place in places]
+
+    def measured(self, trees: Sequence[Tree]) -> dict[str, float]:
+        """Loss on the labels of trees, the area under the ROC curve of the outcomes, and, where the grader judges steps
+        that the model was not fitted to, how well it finds wrong ones."""
+        examples, _ = self.examples(trees)
+        if not examples:
+            return {}
+        metrics = {"loss": mean(self.model.losses(examples))}
+        graded = Graded(trees, self.session.policy.decode)
+        said = self.model.judge(graded.paths)
+        area = auc([judged.outcome for judged in said], [outcome_of(leaf) > 0.5 for leaf in graded.leaves])
+        metrics |= {} if area is None else {"auc": area}
+        return metrics | ({} if self.settings.labels == "steps" else graded.step_errors(said))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "learner": self.learner.state_dict(),
+            "sampler": self.sampler.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        require_keys("stage", given=state, needed=self.state_dict())
+        self.step = state["step"]
+        self.learner.load_state_dict(state["learner"])
+        self.sampler.load_state_dict(state["sampler"])
+        self.engine.version = self.session.first_step + self.step
+
+
+class Graded:
+    """Trees' graded trajectories, marked where the grader judged their steps."""
+
+    def __init__(self, trees: Sequence[Tree], decode: Any) -> None:
+        ends = TokenEnds(decode)
+        self.leaves = [leaf for tree in trees for leaf in tree.graded if leaf.root is tree.root]
+        self.right = [[step.reward > 0.5 for step in leaf.grade.steps] for leaf in self.leaves if leaf.grade]
+        self.paths = [
+            MarkedPath(leaf.path_tokens(), len(leaf.root.tokens), judged_ends(leaf, leaf.grade.steps, ends))
+            for leaf in self.leaves
+            if leaf.grade
+        ]
+
+    def step_errors(self, said: Sequence[Judgement]) -> dict[str, float]:
+        """F1 of the steps called wrong, at the threshold chosen on the first half of the trajectories and used on the
+        second; the area under the ROC curve of all steps."""
+        half = len(said) // 2
+        scores = [list(judged.steps) for judged in said]
+        chosen, used = (
+            ([x for of in scores[part] for x in of], [x for of in self.right[part] for x in of])
+            for part in (slice(half), slice(half, None))
+        )
+        found = detected(*used, best_threshold(*chosen))
+        area = auc([*chosen[0], *used[0]], [*chosen[1], *used[1]])
+        metrics = {} if area is None else {"step_auc": area}
+        return metrics if found is None else metrics | {"step_f1": found.f1}
