@@ -29,6 +29,7 @@ DEFINITIONS = {
     "process": "a value model fitted to such shares, of training tasks; its score is the probability at the step's end",
     "process_gain": "the same model's score minus the one at the end of the step before, or of the prompt",
     "implicit": "beta times the log-ratio of the step's tokens, of a model fitted to verdicts of training tasks",
+    "f1_of_all_wrong": "what calling every step wrong would have: a score that says nothing has about this",
     "tokens": "sampled to train on; for monte_carlo to score the held-out steps",
 }
 LEVELS = (4, 5, 6, 7, 8)
@@ -44,7 +45,7 @@ def main() -> None:
     columns = ("f1", "precision", "recall", "auc", "outcome_auc", "tokens")
     rows = [(name, *(row.get(column) for column in columns)) for name, row in result["scores"].items()]
     table("wrong steps found", ("scores", *columns), rows)
-    write(args.out, {"machine": machine(), "definitions": DEFINITIONS, **result})
+    write({"machine": machine(), "definitions": DEFINITIONS, **result}, args.out)
 
 
 def measured(folder: str, tasks: int, held_out: int, epochs: int, threads: int) -> dict[str, Any]:
@@ -90,15 +91,15 @@ def measured(folder: str, tasks: int, held_out: int, epochs: int, threads: int) 
         "implicit": known.said(implicit),
     }
     right = [outcome_of(leaf) > 0.5 for leaf in known.leaves]
-    outcomes = {
-        "process": auc([judged.outcome for judged in process.judge(known.paths)], right),
-        "implicit": auc([judged.outcome for judged in implicit.judge(known.paths)], right),
-    }
+    models: dict[str, JudgingValue] = {"process": process, "implicit": implicit}
+    areas = {name: auc([one.outcome for one in model.judge(known.paths)], right) for name, model in models.items()}
+    outcomes = {name: None if area is None else round(area, 4) for name, area in areas.items()}
     tokens = {"process": sum(tree.sampled_tokens for tree in branched)}
     tokens |= {"process_gain": tokens["process"], "implicit": sum(tree.sampled_tokens for tree in plain)}
     return {
         "tasks": {"trained_on": tasks, "held_out": held_out, "trajectories": len(known.leaves), "steps": known.steps},
         "wrong_steps": known.wrong,
+        "f1_of_all_wrong": round(2 * known.wrong / (known.steps + known.wrong), 4),
         "seconds": round(time.perf_counter() - began, 1),
         "fitted": {name: {k: round(v, 4) for k, v in of.items()} for name, of in fitted.items()},
         "scores": {

@@ -86,12 +86,21 @@ def test_step_checks_measure_no_model_that_was_fitted_to_them(tmp_path):
     assert not [name for name in found["steps"] if name.startswith("held_out/step")]
 
 
+def test_labels_that_nobody_gives_are_refused_at_the_first_round(tmp_path):
+    with pytest.raises(RecipeError, match="labels: got 'steps', but the grader judged none in a round; allowed: tasks"):
+        train(recipe(tmp_path, stages=[MODEL | {"labels": "steps"}]))
+
+
 @pytest.mark.parametrize(
     ("stages", "said"),
     [
         ([MODEL | {"labels": "pairs"}], "value.loss: got 'bce' with labels 'pairs'; allowed: pairwise with them"),
         ([MODEL | {"labels": "progress"}], "value.loss: got 'bce' with labels 'progress'; allowed: sum with them"),
         ([MODEL | {"value": {"kind": "model", "loss": "sum"}}], "'sum' with labels 'outcome'; allowed: mse or bce"),
+        (
+            [CRITIC | {"value": {"kind": "model", "loss": "pairwise"}}],
+            "'pairwise', but targets are values of paths",
+        ),
         ([MODEL | {"value": "likelihood"}], "value.kind: got 'likelihood', which learns nothing; allowed: model"),
         ([MODEL | {"value": {"kind": "implicit", "online": True}}], "value.online: got true in a stage without credit"),
         (

@@ -175,3 +175,4 @@ def test_figures_of_found_errors():
     # (right, wrong) pairs: 0.9 above all three, 0.4 above 0.2, even with 0.4, below 0.8: (3 + 1.5) / 6.
     assert auc(score, right) == pytest.approx(0.75)
     assert auc([0.5], [True]) is None
+    assert auc([0.5, math.nan], [True, False]) is None

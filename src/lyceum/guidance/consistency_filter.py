@@ -86,7 +86,8 @@ class Filter(TaskGuide):
         gone = [right[i] for i in range(len(known)) if i not in stays]
         means = [average(correct, stay) for correct in (True, False) for stay in (True, False)]
         context.tree.note("consistency-filter", FilterNote(sum(gone), len(gone) - sum(gone), *means))
-        return [known[i] for i in kept]
+        dropped = {id(leaf) for i, leaf in enumerate(known) if i not in stays}
+        return [leaf for leaf in leaves if id(leaf) not in dropped]  # the ungraded ones are counted later
 
     def quality(self, leaf: Node) -> float:
         """Mean process reward of a trajectory's steps; 0 where it has none."""

@@ -16,6 +16,7 @@ from lyceum.core.settings import (
     EngineSettings,
     GuidanceSettings,
     LearnerSettings,
+    Left,
     RewardSettings,
     RolloutSettings,
     StageSettings,
@@ -28,6 +29,7 @@ from lyceum.core.types import Example, Judgement, MarkedPath, TrainableValue
 from lyceum.stages._metrics import rollout_metrics
 from lyceum.stages._sampling import Sampler
 from lyceum.stages.session import Session
+from lyceum.utils.errors import RecipeError
 from lyceum.utils.numbers import mean
 from lyceum.value._measures import auc, best_threshold, detected
 from lyceum.value._training import TrainedValueSettings
@@ -139,10 +141,16 @@ class RewardModelRun:
         session, of = self.session, self.settings
         key = ("round", self.step)
         trees = await self.sampler.sample(of.tasks_per_step, key=key, step=self.step, phase="sampling")
-        held_out, fitted = trees[: (kept := round(of.held_out * len(trees)))], trees[kept:]
+        kept = max(0, min(round(of.held_out * len(trees)), len(trees) - 1))
+        held_out, fitted = trees[:kept], trees[kept:]
         session.progress.phase("training")
         with session.run.timed("train"):
             examples, decided = self.examples(fitted)
+            if of.labels == "steps" and not examples and any(tree.graded for tree in fitted):
+                raise RecipeError(
+                    "labels: got 'steps', but the grader judged none in a round; allowed: tasks whose grader judges "
+                    "steps (chain), reward.kind 'steps' where a rule does, or labels mean-outcome"
+                )
             metrics = {f"value/{name}": number for name, number in self.model.fit(examples).items()}
             metrics |= {f"labels/factor/{place + 1}": decided.count(place) for place in sorted(set(decided))}
             metrics |= {f"held_out/{name}": number for name, number in self.measured(held_out).items()}

@@ -37,6 +37,7 @@ from lyceum.stages._sampling import Sampler
 from lyceum.stages.session import Session
 from lyceum.utils.aio import gather
 from lyceum.utils.lazy_imports import torch
+from lyceum.value._training import TrainedValueSettings
 from lyceum.value.targets import Targets, examples_of
 
 
@@ -112,6 +113,12 @@ class SearchAndDistil(StageSettings):
             lines.append(
                 f"rollout.kind: got '{self.rollout.kind}', whose turns an environment answers, but traces are of one "
                 "turn; allowed: a search"
+            )
+        loss = self.value.loss if self.leaves and isinstance(self.value, TrainedValueSettings) else "mse"
+        if loss in ("sum", "pairwise"):
+            lines.append(
+                f"value.loss: got '{loss}', but targets are values of paths; allowed: mse, bce, or stage kind "
+                "'reward-model'"
             )
         if self.traces is None and not self.leaves:
             lines.append(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 
 def auc(score: Sequence[float], right: Sequence[bool]) -> float | None:
     """Share of (right, wrong) pairs whose right one has the higher score, ties counted half: the area under the ROC
-    curve; None where all are right or all are wrong."""
+    curve; None where all are right or all are wrong, or a score is not finite."""
+    if len(set(right)) < 2 or not all(map(math.isfinite, score)):
+        return None
     from sklearn.metrics import roc_auc_score  # here: it takes a second to import
 
-    return float(roc_auc_score(right, score)) if len(set(right)) == 2 else None
+    return float(roc_auc_score(right, score))
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,8 @@ class TrainedValueSettings(ValueSettings):
     loss: Loss = "mse"
     """Training loss: squared error of the sigmoid (the papers' choice for searches), cross-entropy (``bce``), squared
     error of the sum of the logits at the ends of a path's steps (``sum``, for ``labels: progress``), or Bradley-Terry
-    on pairs (``pairwise``, for ``labels: pairs``)."""
+    on pairs (``pairwise``, for ``labels: pairs``). It also says how logits are read as rewards: by their sigmoid with
+    the first two, as they are with the others."""
     lr: float = Field(default=3e-6, gt=0, le=1e6)
     """Learning rate of AdamW; 3e-6 in the code of ReST-MCTS*."""
     epochs: int = Field(default=2, ge=1)
