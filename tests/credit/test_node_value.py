@@ -88,6 +88,10 @@ def test_equal_outcomes_leave_ends_nothing_and_inner_nodes_what_they_differ():
     torch.testing.assert_close(advantage[:, 1], torch.full((3,), 1 - math.tanh(0.5)))
     assert (NodeValue(equal="skip").build()(forest).advantage == 0).all()
     assert (NodeValue(equal="skip").build()(searched()).advantage != 0).any()
+    # Only the first of the three trains a tree without a correct answer.
+    credited = [NodeValue(equal=equal).build()(of) for equal, of in (("train", forest), ("skip", forest))]
+    credited.append(NodeValue().build()(searched()))
+    assert [of.metrics["all_wrong_groups_trained"] for of in credited] == [1, 0, 0]
 
 
 def test_one_trajectory_alone_has_nothing_to_be_compared_with():

@@ -134,7 +134,7 @@ def test_no_more_solutions_than_a_group_has_places():
 def test_only_what_a_search_solved_rarely_is_kept(grades, kept):
     of = guide()
     roll(of, Found(*grades), FakeContext({"Q": [WRONG]}))
-    assert of.metrics()["cached/tasks"] == kept
+    assert (of.metrics()["cached/tasks"], of.metrics()["cached/solutions"]) == (kept, kept)
 
 
 def test_equal_solutions_are_kept_once_and_foreign_ones_never():

@@ -128,13 +128,19 @@ PROOFS: dict[str, Proof] = {
         idle=["clip/high", "reward/part/overlong < 0"],
     ),
     "deepsearch": Proof(
-        ["guidance/search-where-hard/searched/tasks", "curriculum/easy/found", "rollout/mcts/by_frontier"],
+        [
+            *(f"rollout/mcts/{name}" for name in ("uct_moves", "frontier_moves", "negatives_with_choice", "right")),
+            *(f"guidance/search-where-hard/{name}" for name in ("searched/tasks", "dropped/tasks", "used/solutions")),
+            *("credit/all_wrong_groups_trained", "curriculum/easy/found"),
+        ],
         {
-            "guidance=[]": "generation",
-            "credit=group": "credit",
+            "guidance.0.cached_tasks=0": "generation",
+            "credit.equal=skip": "credit",
             "rollout.selection=uct-from-root": "generation",
+            "rollout.negative=random": "grades",
         },
-        idle=["rollout/mcts/by_uct"],
+        # A pool of which the second step draws again what the first did not solve.
+        ["steps=2", "tasks_per_step=6", "tasks.levels=[7, 8]", "curriculum.pool=6", "curriculum.least=1"],
     ),
     "demo": Proof([LEARNS], {"credit=reinforce": "credit"}),
     "direct-advantage": Proof(

@@ -59,7 +59,7 @@ def test_a_recipe_of_a_paper_says_what_it_does_not_do():
 
 
 def test_the_differences_end_where_the_next_comment_begins():
-    assert differs_from_paper("deepsearch").endswith("nodes would be pushed up for being better than a failure.")
+    assert differs_from_paper("deepsearch").endswith("within one run.")
     assert differs_from_paper("demo") == ""
 
 

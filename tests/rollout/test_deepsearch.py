@@ -17,7 +17,7 @@ SHORT = ["rollout.trajectories=4", "rollout.width=2"]
     "ablation",
     [
         [],
-        ["rollout.step={by: tokens, tokens: 8}", "rollout.distinct=true"],
+        ["rollout.step={by: entropy, nats: 0.5, tokens: 80}", "rollout.depth=20", "rollout.distinct=true"],
     ],
 )
 def test_the_recipe_and_its_ablations_take_two_steps(ablation, tmp_path):
@@ -25,7 +25,7 @@ def test_the_recipe_and_its_ablations_take_two_steps(ablation, tmp_path):
     lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     metrics = {k.removeprefix("guidance/search-where-hard/"): v for k, v in lines[0].items()}
     assert metrics["searched/tasks"] + metrics["easy/tasks"] == 2
-    assert lines[1]["curriculum/tasks/round"] == 128
+    assert lines[1]["curriculum/tasks/round"] == 64
     rows = pyarrow.parquet.read_table(path / "rollouts" / "step-000001.parquet").to_pylist()
     assert 0 < len(rows) <= 4 * metrics["searched/tasks"]
     for row in rows:

@@ -45,8 +45,8 @@ def test_a_search_by_hand():
     assert (tree.root.stats["q"], tree.root.stats["visits"], tree.root.value) == (0.5, 4, None)
     assert [leaf.value for leaf in tree.trajectories] == [-1, -1, 1, 1]
     assert tree.metadata["mcts"] == {
-        "ended": "trajectories", "expansions": 7, "nodes": 14, "ends": 8, "by_uct": 3, "by_frontier": 1,
-        "backed_up": 4, "right": 2, "ungraded": 0,
+        "ended": "trajectories", "expansions": 7, "nodes": 14, "ends": 8, "uct_moves": 3, "uct_moves_by_value": 0,
+        "frontier_moves": 1, "negatives": 2, "negatives_with_choice": 0, "backed_up": 4, "right": 2, "ungraded": 0,
     }  # fmt: skip
     assert all(context.kept), "the engine is to keep what it has computed at every node"
     json.dumps([node.stats for node in tree.nodes()])
@@ -98,11 +98,20 @@ def test_the_most_confident_failure_is_trained_on_and_the_ablations_take_others(
         context = FakeTreeContext(
             lambda text: False, length=1, logprob=lambda text, letter: -0.1 if letter == 2 else -2.0
         )
-        return backed_up(search(context, trajectories=1, step=Steps(tokens=2), negative=negative))
+        tree = search(context, trajectories=1, step=Steps(tokens=2), negative=negative)
+        assert tree.metadata["mcts"]["negatives_with_choice"] == 1
+        return backed_up(tree)
 
     assert chosen("most-confident") == ["b"]
     assert chosen("least-confident") == ["a"]
     assert chosen("random") in (["a"], ["b"])
+
+
+def test_a_choice_among_equal_failures_is_none():
+    # Both draws are "a": one of two equal trajectories is a negative, but not a chosen one.
+    context = FakeTreeContext(lambda text: False, letters=(1,), length=1)
+    counts = search(context, trajectories=1, step=Steps(tokens=2)).metadata["mcts"]
+    assert (counts["ends"], counts["negatives"], counts["negatives_with_choice"]) == (2, 1, 0)
 
 
 def test_a_verifier_that_fails_in_the_middle_leaves_that_leaf_ungraded_and_the_search_goes_on():
@@ -143,8 +152,8 @@ def test_a_budget_of_nodes_ends_the_search_with_what_it_has():
     context = FakeTreeContext(lambda text: True, length=2)
     tree = search(context, trajectories=4, max_nodes=12)
     assert tree.metadata["mcts"] | {"ends": 0} == {
-        "ended": "nodes", "expansions": 6, "nodes": 12, "ends": 0, "by_uct": 3, "by_frontier": 1,
-        "backed_up": 4, "right": 4, "ungraded": 0,
+        "ended": "nodes", "expansions": 6, "nodes": 12, "ends": 0, "uct_moves": 3, "uct_moves_by_value": 0,
+        "frontier_moves": 1, "negatives": 0, "negatives_with_choice": 0, "backed_up": 4, "right": 4, "ungraded": 0,
     }  # fmt: skip
 
 

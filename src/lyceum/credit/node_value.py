@@ -77,7 +77,14 @@ class NodeValueCredit(BaseCredit):
         if settings.equal == "skip":
             spread = group_centred(end + shaping, forest.group)
             advantage = advantage * by_group(spread.abs(), forest.group, "sum").bool()[:, None]
-        return Credited(lay(advantage, forest, rows))
+        laid = lay(advantage, forest, rows)
+        return Credited(laid, metrics={"all_wrong_groups_trained": float(all_wrong_trained(forest, laid))})
+
+
+def all_wrong_trained(forest: Forest, advantage: Float[Tensor, "R L"]) -> int:
+    """Groups without a correct row, some token of which has an advantage."""
+    wrong = by_group((forest.correct != 0).float(), forest.group, "sum") == 0
+    return len(forest.group[wrong & (advantage != 0).any(1)].unique())
 
 
 def terminal_values(

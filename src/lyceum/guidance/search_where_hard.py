@@ -124,9 +124,11 @@ class SolutionCache(TaskGuide):
         metrics: dict[str, float] = {
             "searched/tasks": by["search"],
             "easy/tasks": by["direct"] + by["dropped"],
+            "dropped/tasks": by["dropped"],
             "used/hits": by["cache"],
             "used/solutions": sum(note.cached for _, note in notes),
             "cached/tasks": len(self.solutions),
+            "cached/solutions": sum(map(len, self.solutions.values())),
         }
         if known := [accuracy for accuracy in direct if accuracy is not None]:
             metrics["solved/direct"] = fmean(known)

@@ -128,7 +128,8 @@ class Search:
         self.root = SearchNode(start)
         self.found: list[SearchNode] = []
         self.ungraded: list[SearchNode] = []
-        self.nodes = self.expansions = self.failed = self.by_uct = self.by_frontier = 0
+        self.nodes = self.expansions = self.failed = 0
+        self.uct_moves = self.uct_moves_by_value = self.frontier_moves = self.negatives = self.negatives_with_choice = 0
         self.ended = "trajectories"
         self.votes: Counter[str] = Counter()
 
@@ -237,6 +238,10 @@ class Search:
             at.waiting, self.settings.negative, lambda n: self.context.seed("mcts", self.root.node.address, number) % n
         )
         if chosen is not None:
+            if chosen.order != RIGHT:
+                rivals = {tuple(leaf.node.completion_tokens) for leaf in at.waiting if leaf.order == chosen.order}
+                self.negatives += 1
+                self.negatives_with_choice += len(rivals) > 1
             at.waiting.remove(chosen)
             back_up(chosen, least=self.settings.least_decay)
             self.found.append(chosen)
@@ -244,9 +249,10 @@ class Search:
 
     def next_below(self, at: SearchNode) -> SearchNode | None:
         """The child to continue at, while the path has not ended."""
-        child = best_child(at, self.settings.exploration)
-        self.by_uct += child is not None and len(at.children) > 1
-        return child or self.next_after(at)
+        open_ones = [child for child in at.children if not child.exhausted]
+        self.uct_moves += len(open_ones) > 1
+        self.uct_moves_by_value += len({(child.q, child.visits) for child in open_ones}) > 1
+        return best_child(at, self.settings.exploration) or self.next_after(at)
 
     def next_after(self, at: SearchNode) -> SearchNode | None:
         """Where the search continues once a path has ended; None if nothing is left to draw."""
@@ -254,7 +260,7 @@ class Search:
         match settings.selection:
             case "global":
                 places = frontier(self.root, settings.width)
-                self.by_frontier += len(places) > 1
+                self.frontier_moves += len(places) > 1
                 return max(places, key=self.score, default=None)
             case "uct-from-root":
                 return descend(self.root, settings.width, settings.exploration)
@@ -301,8 +307,11 @@ class Search:
             "expansions": self.expansions,
             "nodes": self.nodes,
             "ends": sum(place.terminal for place in self.root.walk()),
-            "by_uct": self.by_uct,
-            "by_frontier": self.by_frontier,
+            "uct_moves": self.uct_moves,
+            "uct_moves_by_value": self.uct_moves_by_value,
+            "frontier_moves": self.frontier_moves,
+            "negatives": self.negatives,
+            "negatives_with_choice": self.negatives_with_choice,
             "backed_up": len(self.found),
             **({"right": sum(place.outcome == 1 for place in self.found)} if self.settings.judge == "verifier" else {}),
             "ungraded": len(self.ungraded),
