@@ -11,15 +11,16 @@ from lyceum.utils.documents import DocumentError, read_json
 from lyceum.utils.numbers import to_json
 from lyceum.utils.terminal import quoted
 
-FORMS = 'whole, boxed, {after: "####"}, {tags: answer}, {json: answer}'
+FORMS = 'whole, boxed, fenced, {after: "####"}, {tags: answer}, {json: answer}'
 
 
 class Extract(Settings):
-    """``whole``, ``boxed``, ``{after: MARK}``, ``{tags: NAME}`` or ``{json: FIELD}``."""
+    """``whole``, ``boxed``, ``fenced``, ``{after: MARK}``, ``{tags: NAME}`` or ``{json: FIELD}``."""
 
-    form: Literal["whole", "boxed", "after", "tags", "json"] = "whole"
-    """The whole completion, the last ``\\boxed{}``, the rest of the line after the last mark, the last ``<tag>``, or a
-    field of the completion, which is a JSON object, or an item of it, by number from 0, where it is a list."""
+    form: Literal["whole", "boxed", "fenced", "after", "tags", "json"] = "whole"
+    """The whole completion, the last ``\\boxed{}``, the last closed code block (between lines of three backticks), the
+    rest of the line after the last mark, the last ``<tag>``, or a field of the completion, which is a JSON object, or
+    an item of it, by number from 0, where it is a list."""
     mark: str = ""
     """The mark of ``after``, the name of ``tags``, or the field or number of ``json``."""
 
@@ -28,7 +29,7 @@ class Extract(Settings):
     def _from_short_form(cls, given: Any) -> Any:
         if isinstance(given, Extract):
             return given
-        if given in ("whole", "boxed"):
+        if given in ("whole", "boxed", "fenced"):
             return {"form": given}
         if isinstance(given, dict) and len(given) == 1:
             [(form, mark)] = given.items()
@@ -47,6 +48,8 @@ class Extract(Settings):
                 return text.strip() or None
             case "boxed":
                 return last_boxed(text)
+            case "fenced":
+                return inside_last_fence(text)
             case "after":
                 return after_last(text, self.mark)
             case "tags":
@@ -58,10 +61,12 @@ class Extract(Settings):
     def _opening(self) -> str:
         """What stands right before an answer; empty for ``whole``."""
         named = {"after": self.mark, "tags": f"<{self.mark}>", "json": f'"{self.mark}":'}
-        return {"whole": "", "boxed": "\\boxed{", **named}[self.form]
+        return {"whole": "", "boxed": "\\boxed{", "fenced": "```", **named}[self.form]
 
     def before(self, text: str) -> str:
         """The text in front of the answer's mark; all of it where there is no mark."""
+        if self.form == "fenced":
+            return text if (fence := last_fence(text)) is None else text[: fence[0]]
         before, found, _ = text.rpartition(self._opening) if self._opening else ("", "", "")
         return before if found else text
 
@@ -69,6 +74,8 @@ class Extract(Settings):
         """The text up to where the answer begins, the mark before it included; None where ``self(text)`` is None."""
         if self.form == "whole" or self(text) is None:
             return None
+        if self.form == "fenced":
+            return None if (fence := last_fence(text)) is None else text[: fence[1]]
         if self.form == "tags":
             text = text.rpartition(f"</{self.mark}>")[0]
         before, found, _ = text.rpartition(self._opening)
@@ -93,6 +100,31 @@ def inside_last_tags(text: str, tag: str) -> str | None:
     before, closed, _ = text.rpartition(f"</{tag}>")
     _, opened, inside = before.rpartition(f"<{tag}>")
     return (inside.strip() or None) if closed and opened else None
+
+
+def last_fence(text: str) -> tuple[int, int, int] | None:
+    """Where the last closed code block begins, its inside begins, and its inside ends; None where none is closed.
+
+    A block begins with a line of three backticks and at most a language's name, and ends with a line of three
+    backticks; an unclosed one is none.
+    """
+    found: tuple[int, int, int] | None = None
+    opened: tuple[int, int] | None = None
+    at = 0
+    for line in text.splitlines(keepends=True):
+        stripped = line.strip()
+        if opened is not None and stripped == "```":
+            found, opened = (*opened, at), None
+        elif opened is None and stripped.startswith("```") and "`" not in stripped[3:]:
+            opened = (at, at + len(line))
+        at += len(line)
+    return found
+
+
+def inside_last_fence(text: str) -> str | None:
+    """The inside of the last closed code block; None where none is closed, or it is empty."""
+    fence = last_fence(text)
+    return None if fence is None else text[fence[1] : fence[2]].strip() or None
 
 
 def json_field(text: str, name: str) -> str | None:

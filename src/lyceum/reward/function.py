@@ -67,7 +67,7 @@ def keywords(task: Task, leaf: Node | None) -> dict[str, Any]:
         "messages": [dict(message) for message in task.messages],
         "answer": task.answer,
         "columns": dict(task.columns),
-        "completion_ids": [] if leaf is None else leaf.completion_tokens,
+        "completion_ids": [] if leaf is None else leaf.completion_ids,
         "finish": None if leaf is None else leaf.finish,
         "id": task.id,
     }

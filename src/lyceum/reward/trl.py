@@ -119,7 +119,7 @@ def arguments(task: Task, leaves: Sequence[Node], *, chat: bool) -> dict[str, An
         **{name: [value] * len(leaves) for name, value in columns.items() if name not in _RESERVED},
         "prompts": [prompt] * len(leaves),
         "completions": [[{"role": "assistant", "content": text}] for text in texts] if chat else texts,
-        "completion_ids": [leaf.completion_tokens for leaf in leaves],
+        "completion_ids": [leaf.completion_ids for leaf in leaves],
     }
 
 

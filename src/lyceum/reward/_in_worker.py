@@ -1,0 +1,83 @@
+"""Verifiers that run in worker processes: what their settings have in common, and how their jobs are asked."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from lyceum.core.settings import RewardSettings
+from lyceum.core.tree import Node
+from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
+from lyceum.reward.extract import WHOLE, Extract
+from lyceum.reward.pool import WorkerError, shared_pool
+
+
+class InWorker(RewardSettings):
+    """A verifier whose check of one completion is a job of a worker process, which is ended at its limits."""
+
+    factory: ClassVar[str]
+    """``module:name`` of the function that makes the worker's job function from :meth:`worker_settings`."""
+
+    extract: Extract = WHOLE
+    """Where to find the answer in a completion: whole, boxed, fenced, {after: MARK}, {tags: NAME} or {json: FIELD}."""
+    timeout_seconds: float = Field(5.0, gt=0)
+    """Time limit per completion, in seconds; one that takes longer is ungraded."""
+    workers: int = Field(2, ge=1, le=64)
+    """Number of processes that check in parallel."""
+    memory_mb: int = Field(512, ge=64)
+    """Memory limit per check, in MiB; one that takes more is ungraded."""
+
+    def worker_settings(self) -> dict[str, Any]:
+        """What the worker's factory is given, in JSON types."""
+        return {}
+
+    @abstractmethod
+    def job(self, task: Task, found: str) -> dict[str, Any]:
+        """The job for an answer that was found in a completion. Raises ValueError where the task has not what it
+        needs: the completion is then ungraded, with the message as its reason."""
+
+    @abstractmethod
+    def grade(self, result: Any, answered: bool | None) -> Grade:
+        """The grade from the job's result; ``result`` is None where the completion has no answer in its place."""
+
+    def build(self, source: TaskSource) -> Grader:
+        pool = shared_pool(
+            self.factory,
+            self.worker_settings(),
+            workers=self.workers,
+            timeout_seconds=self.timeout_seconds,
+            memory_mb=self.memory_mb,
+        )
+
+        async def one(task: Task, leaf: Node) -> Grade:
+            found = self.extract(leaf.completion)
+            try:
+                job = self.job(task, found or "")
+            except ValueError as error:
+                return Grade.ungraded(str(error))
+            if found is None:
+                return self.grade(None, self.extract.answered(leaf.completion))
+            try:
+                result = await pool.run(job)
+            except WorkerError as error:
+                return Grade.ungraded(str(error))
+            if isinstance(result, dict) and "ungraded" in result:
+                return Grade.ungraded(str(result["ungraded"]))
+            return self.grade(result, self.extract.answered(leaf.completion))
+
+        async def grade(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
+            return list(await asyncio.gather(*(one(task, leaf) for leaf in leaves)))
+
+        return grade
+
+
+def cell(task: Task, column: str, what: str) -> Any:
+    """A task's column. Raises ValueError where it has none."""
+    value = task.columns.get(column)
+    if value is None:
+        raise ValueError(f"task {task.id!r} has no column {column!r} with {what}")
+    return value
