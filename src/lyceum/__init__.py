@@ -22,6 +22,7 @@ __all__ = [
     "compare",
     "doctor",
     "evaluate",
+    "grade",
     "load_model",
     "load_recipe",
     "recipes",

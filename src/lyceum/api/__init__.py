@@ -23,6 +23,7 @@ from lyceum.comparison import run as comparing
 from lyceum.comparison.compare import Comparison
 from lyceum.diagnosis.request import DoctorRequest
 from lyceum.diagnosis.run import Report, examine
+from lyceum.evaluation.grade import Graded, Grading, Line
 from lyceum.evaluation.measure import Accuracy, Measurement, model_settings
 from lyceum.models.load import load_policy
 from lyceum.models.policy import Policy
@@ -134,6 +135,41 @@ def evaluate(
     if output is not None:
         found.write(output)
     return found
+
+
+def grade(
+    file: Trained | Path | str,
+    reward: Any = None,
+    overrides: Overrides = (),
+    *,
+    model: Any = None,
+    output: Path | str | None = None,
+    each: Callable[[Line], None] | None = None,
+    progress: progress.Mode = "auto",
+    **keys: Any,
+) -> Graded:
+    """Grade completions that are in a file with any reward, in the order of its rows.
+
+    Args:
+        file: a .jsonl or .parquet file with columns ``prompt``, ``completion``, ``answer`` and what the reward reads,
+            or a run or its folder.
+        reward: a kind, settings, your own function, a list of these, or a recipe's name; by default a run's own.
+        overrides: ``key=value`` as on the command line: ``reward.KEY``, ``columns.KEY``, ``model.KEY``, ``tasks``.
+        model: model that the reward asks, and whose tokenizer counts tokens.
+        output: a JSON-lines file for the grades; one from an earlier call is replaced.
+        each: called with each row's line: ``row``, ``score``, ``correct``, ``parts``, and ``reason`` where it could not
+            be graded.
+        keys: as ``overrides``.
+    Returns:
+        The summary: ``graded``, ``mean``, ``parts``, ``reasons``.
+    Raises:
+        RecipeError: invalid settings, or a file that is none of these; nothing was graded.
+    """
+    given = [*overrides, *_overrides(keys, None, None, None, None)]
+    path = file.path if isinstance(file, Trained) else file
+    grading = Grading.of(path, given, reward=reward_settings(reward), model=model, output=output)
+    with _displayed(progress):
+        return grading.run(each)
 
 
 def search(

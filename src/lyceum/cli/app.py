@@ -105,6 +105,49 @@ def evaluate(
 
 
 @app.command()
+def grade(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="A .jsonl or .parquet file with columns prompt, completion, answer and what the reward reads, "
+            "or a run's folder."
+        ),
+    ],
+    keys: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...",
+            help="Settings: reward.extract=boxed reward.workers=8 columns.completion=response model.dtype=bfloat16 "
+            "(see: lyceum components reward).",
+        ),
+    ] = None,
+    reward: Annotated[
+        str | None,
+        typer.Option(
+            help="A kind (math, number, choice, exact, regex, json-schema, sql, ...), '{kind: KIND, SETTING: VALUE}', "
+            "FILE.py:FUNCTION, or a recipe, whose whole reward it is; by default a run's own."
+        ),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model that the reward asks, and that counts tokens: as for lyceum eval.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Write the lines to this file, too.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one line of JSON per row, and nothing else.")] = False,
+) -> None:
+    """Grade completions that are in a file, with any reward.
+
+    For example: lyceum grade answers.jsonl --reward math --json, or of a run again: lyceum grade runs/demo
+
+    Each line has the row's number, score (null where it could not be graded, with the reason), correct and parts; of a
+    run also step, task and the recorded outcome. Rows one after another with the same prompt, answer and column group
+    are graded together, for rewards that compare the completions of a group. Exit code 0 whatever the rows hold.
+    """
+    from lyceum.cli.grade import command
+
+    command(file, keys or [], reward=reward, model=model, output=output, as_json=json)
+
+
+@app.command()
 def search(
     model: Annotated[str, typer.Argument(help="base, a model's folder, a hub name, a .gguf file, or a run's folder.")],
     keys: Annotated[

@@ -18,25 +18,27 @@ from lyceum.utils.terminal import Console
 def printing(as_json: bool) -> Iterator[Output]:
     """Give the command its output. Under ``--json`` all other prints (a user's reward) go to standard error."""
     output = Output(as_json)
-    with _all_to_standard_error() if as_json else contextlib.nullcontext():
+    with _all_to_standard_error() if as_json else contextlib.nullcontext() as kept:
+        output.descriptor = kept
         yield output
     output.close()
 
 
 @contextlib.contextmanager
-def _all_to_standard_error() -> Iterator[None]:
-    """Redirect Python's standard output and its file descriptor, which child processes write to."""
+def _all_to_standard_error() -> Iterator[int | None]:
+    """Redirect Python's standard output and its file descriptor, which child processes write to; gives the
+    descriptor under which it is kept."""
     if sys.stdout is not None:  # None if the parent process closed it
         sys.stdout.flush()
     with contextlib.redirect_stdout(sys.stderr):
         try:
             kept = os.dup(1)
         except OSError:  # closed: no child process can write there either
-            yield
+            yield None
             return
         try:
             os.dup2(2, 1)
-            yield
+            yield kept
         finally:
             os.dup2(kept, 1)
             os.close(kept)
@@ -45,6 +47,9 @@ def _all_to_standard_error() -> Iterator[None]:
 class Output:
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
+        self.descriptor: int | None = None
+        """Where standard output is kept while all else goes to standard error."""
+        self._stdout = sys.stdout
         self._document: list[Any] = []
         # Read sys.stdout each time, since tests and notebooks replace it.
         self.console = Console(file=sys.stdout)
@@ -57,6 +62,29 @@ class Output:
         """Set the document that is printed when the command is done; nothing without ``--json``."""
         if self.as_json:
             self._document = [document]
+
+    def line(self, document: Any) -> None:
+        """Write a line of JSON now; nothing without ``--json``. What a reader that has gone would get is dropped.
+
+        Raises:
+            OSError: it could not be written (a full disk).
+        """
+        if not self.as_json or self._stdout is None:
+            return
+        text = to_json(document) + "\n"
+        try:
+            is_process_output = self._stdout.fileno() == 1
+        except (OSError, ValueError):  # a test's or a notebook's own
+            is_process_output = False
+        if self.descriptor is None or not is_process_output:
+            self._stdout.write(text)
+            return
+        left = memoryview(text.encode())
+        try:
+            while left:
+                left = left[os.write(self.descriptor, left) :]
+        except BrokenPipeError:
+            self._stdout = None
 
     def close(self) -> None:
         for document in self._document:

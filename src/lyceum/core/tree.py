@@ -14,6 +14,25 @@ from lyceum.core.types import ASSISTANT, Continuation, Grade, Origin, Task, TopT
 from lyceum.utils.seeds import counter_seed
 
 
+class UnknownTokens(list[int]):
+    """The tokens of a text that came without them: at most their number is known.
+
+    Asking for what is not known raises ValueError: a reward that reads tokens must not see a completion of none.
+    """
+
+    def __init__(self, count: int | None) -> None:
+        super().__init__()
+        self.count = count
+
+    def __len__(self) -> int:
+        if self.count is None:
+            raise ValueError("the reward counts tokens, and only the completion's text is known")
+        return self.count
+
+    def __iter__(self) -> Iterator[int]:
+        raise ValueError("the reward reads tokens, and only the completion's text is known")
+
+
 @dataclass(eq=False)
 class Node:
     """A run of tokens with one origin.
@@ -153,6 +172,12 @@ class Node:
     @property
     def completion_tokens(self) -> list[int]:
         return list(chain.from_iterable(node.tokens for node in self.written))
+
+    @property
+    def completion_ids(self) -> list[int] | None:
+        """The assistant's tokens, for functions of users; None where only their text is known."""
+        unknown = any(isinstance(node.tokens, UnknownTokens) for node in self.written)
+        return None if unknown else self.completion_tokens
 
     @property
     def policy_tokens(self) -> int:

@@ -39,6 +39,7 @@ SCHEMA = pa.schema(
         ("token_logprobs", pa.list_(pa.float32())),
         ("token_advantages", pa.list_(pa.float32())),
         ("metadata", pa.string()),
+        ("task", pa.string()),
     ]
 )
 
@@ -67,7 +68,8 @@ def trajectory_table(
         the nodes of a tree from its root, 0, parents first; ``node_stats`` is JSON, null where a rollout stored none.
         ``token_*`` lists cover the completion's tokens: log-probabilities are the behaviour policy's in nats, null
         where the policy did not write; advantages are null without ``advantage`` or for an ungraded trajectory.
-        ``advantage`` is the mean over the tokens the policy wrote. Values that are not finite are null everywhere.
+        ``advantage`` is the mean over the tokens the policy wrote. ``task`` is JSON, the task's answer and columns, by
+        which ``lyceum grade`` grades again. Values that are not finite are null everywhere.
     Raises:
         ValueError: the trees do not have as many graded trajectories as ``advantage`` has rows.
     """
@@ -137,6 +139,7 @@ def _of_tree(tree: Tree) -> dict[str, Any]:
         "task_id": _text(tree.task.id),
         "level": None if level is None else _text(str(level)),
         "metadata": _json(tree.metadata),
+        "task": _json({"answer": tree.task.answer, "columns": tree.task.columns}),
     }
 
 

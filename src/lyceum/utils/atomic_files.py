@@ -6,6 +6,8 @@ import errno
 import os
 import shutil
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
@@ -135,3 +137,28 @@ class Lock:
             self._held.discard(self.file)
             os.ftruncate(self._descriptor, 0)  # as before: a command that changed nothing leaves the same bytes
             os.close(self._descriptor)
+
+
+@contextmanager
+def atomic_lines(path: Path | None) -> Iterator[Callable[[str], None]]:
+    """Write a file line by line, which takes its place when all are written; on an exception the old one is kept.
+
+    Args:
+        path: None writes nothing.
+    """
+    if path is None:
+        yield lambda line: None
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".partial-{os.getpid()}-{path.name}")
+    partial.unlink(missing_ok=True)  # left by a killed process with the same pid
+    try:
+        with open(partial, "x", encoding="utf-8") as file:
+            yield lambda line: print(line, file=file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+        fsync_folder(path.parent)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,53 @@
+"""``lyceum grade``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lyceum.cli.output import printing
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from lyceum.evaluation.grade import Graded
+
+MOST_REASONS = 8
+"""Maximum number of reasons in the table."""
+
+
+def command(
+    file: Path, keys: Sequence[str], *, reward: str | None, model: str | None, output: Path | None, as_json: bool
+) -> None:
+    with printing(as_json) as out:
+        from lyceum import api
+
+        found = api.grade(
+            file, reward, keys, model=model, output=output, each=out.line if as_json else None, progress=out.progress
+        )
+        out.show(table(found))
+        for reason, count in found.reasons.most_common(MOST_REASONS):
+            out.show(f"{count} ungraded: {reason}")
+        if len(found.reasons) > MOST_REASONS:
+            out.show(f"and {len(found.reasons) - MOST_REASONS} further reasons")
+        if output is not None:
+            out.show(f"written to {output}")
+
+
+def table(found: Graded) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    summary = Table(show_header=False)
+    summary.add_column("")
+    summary.add_column("", justify="right")
+    rows = [("rows", f"{found.rows}"), ("graded", f"{found.graded}"), ("ungraded", f"{found.ungraded}")]
+    if found.judged:
+        rows.append(("accuracy", f"{100 * found.correct / found.judged:.1f} %"))
+    if found.mean is not None:
+        rows.append(("mean score", f"{found.mean:.4g}"))
+    rows += [(f"mean of {name}", f"{value:.4g}") for name, value in found.parts.items()]
+    for name, value in rows:
+        summary.add_row(Text(name), Text(value))
+    return summary

@@ -1,0 +1,243 @@
+"""``lyceum grade``: any reward on completions in a file; whatever the rows hold, each gets its line, in order."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lyceum
+from lyceum.cli import main
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Grade, Origin, Task
+from lyceum.evaluation import rows_to_grade
+from lyceum.reward import pool as pools
+from lyceum.run.rollout_table import trajectory_table
+from lyceum.utils.errors import RecipeError
+
+TABLE = "CREATE TABLE t (a INTEGER); INSERT INTO t VALUES (1), (2), (3), (4), (5);"
+GOOD = {"prompt": "1+1", "completion": "2", "answer": "2"}
+BAD = [
+    ("[1]", "the row is a list"),
+    ("3", "the row is a number"),
+    ("not json", "not JSON"),
+    ('{"completion": "2", "completion": "3"}', "appears twice"),
+    ('{"prompt": "x", "answer": "2"}', "'completion' holds nothing"),
+    ('{"completion": 2}', "'completion' holds a number"),
+    ('{"completion": "2", "prompt": 3}', "'prompt' holds a number"),
+    ('{"completion": "2", "prompt": [{"role": "user"}]}', "'prompt' holds a list"),
+    ('{"completion": "2", "answer": {"a": 1}}', "'answer' holds an object"),
+    ('{"completion": "2", "answer": NaN}', "not JSON"),
+    ('{"completion": "2", "answer": "2", "tokens": -1}', "'tokens' holds a number"),
+    ('{"completion": "2", "answer": "2", "id": [1]}', "'id' holds a list"),
+    ('{"completion": "\\ud800", "answer": "2"}', "surrogate"),
+    ('{"completion": "2"}', "no answer to compare with"),
+    ("\x00\xff", "not"),
+]
+
+
+@pytest.fixture(autouse=True)
+def in_its_own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def write(name, *rows):
+    with open(name, "w", encoding="latin-1") as file:
+        file.writelines((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
+    return name
+
+
+def grade(file, reward, *keys, **more):
+    lines = []
+    lyceum.grade(file, reward, keys, each=lines.append, progress="silent", **more)
+    return lines
+
+
+def test_every_row_gets_its_line_in_order_whatever_it_holds(capsys):
+    write("rows.jsonl", GOOD, *(row for row, _ in BAD), "", {**GOOD, "completion": "3"})
+    assert main(["grade", "rows.jsonl", "--reward", "exact", "--json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["row"] for line in lines] == list(range(len(BAD) + 2))
+    assert [lines[0]["score"], lines[-1]["score"]] == [1.0, 0.0]
+    assert lines[0] == {"row": 0, "score": 1.0, "correct": True, "parts": {"exact": 1.0}}
+    for line, (_, reason) in zip(lines[1:-1], BAD, strict=True):
+        assert line["score"] is None
+        assert reason in line["reason"]
+
+
+def test_the_table_counts_what_was_graded_and_why_not(capsys):
+    write("rows.jsonl", GOOD, GOOD, {**GOOD, "completion": "3"}, "[]", "[]")
+    assert main(["grade", "rows.jsonl", "--reward", "exact", "--output", "out.jsonl"]) == 0
+    said = capsys.readouterr().out
+    assert "66.7 %" in said
+    assert "2 ungraded: the row is an empty list" in said
+    with open("out.jsonl") as file:
+        assert [json.loads(line)["score"] for line in file] == [1.0, 1.0, 0.0, None, None]
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["nowhere.jsonl", "--reward", "exact"], "which does not exist"),
+        (["rows.txt", "--reward", "exact"], "a name that ends with .jsonl or .parquet"),
+        ([".", "--reward", "exact"], "which is not a regular file"),
+        (["no.parquet", "--reward", "exact"], "cannot be read as parquet"),
+        (["rows.jsonl"], "--reward: got none"),
+        (["rows.jsonl", "--reward", "exakt"], "did you mean 'exact'?"),
+        (["rows.jsonl", "--reward", "exact", "reward.cas=1"], "did you mean 'case'?"),
+        (["rows.jsonl", "--reward", "exact", "steps=1"], "steps: unknown key"),
+        (["rows.jsonl", "--reward", "exact", "columns.promt=x"], "did you mean 'prompt'?"),
+        (["rows.jsonl", "--reward", "exact", "model.dtype=bfloat16"], "together with --model"),
+        (["rows.jsonl", "--reward", "regex", "reward.pattern=("], "allowed: a regular expression of RE2"),
+        (["rows.jsonl", "--reward", "json-schema", "reward.json_schema={type: nope}"], "allowed: a JSON schema"),
+        (["rows.jsonl", "--reward", "sql", "reward.path=rows.txt"], "no SQLite file"),
+        (["rows.jsonl", "--reward", "sql", "reward.ngrams=1"], "which an incorrect query may earn"),
+        (["rows.jsonl", "--reward", "answer-consistency"], "which asks a model"),
+        (["rows.jsonl", "--reward", "task"], "rows.jsonl"),
+        (["rows.jsonl", "--reward", "exact", "--output", "rows.jsonl"], "which file is read from"),
+        (["rows.jsonl", "--reward", "exact", "--output", "rows.txt"], "not written by lyceum grade"),
+        (["rows.jsonl", "--reward", "exact", "--output", "."], "is a folder"),
+    ],
+)
+def test_what_cannot_be_graded_is_refused_and_nothing_is_written(capsys, argv, said):
+    write("rows.jsonl", GOOD)
+    write("rows.txt", "no grades")
+    write("no.parquet", "no parquet")
+    if said == "rows.jsonl":  # a recipe's tasks from a file that is none of its own
+        argv = [*argv, "tasks=nowhere/rows.jsonl"]
+    before = {name: Path(name).read_text() for name in ("rows.jsonl", "rows.txt")}
+    assert main(["grade", *argv]) == 2
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
+    assert said in " ".join(captured.err.split())
+    assert {name: Path(name).read_text() for name in before} == before
+
+
+def test_any_reward_takes_part_with_a_recipes_whole_reward_and_functions(capsys):
+    rows = [{**GOOD, "completion": text, "tokens": tokens} for text, tokens in (("2", 10), ("3", 80), ("2", 90))]
+    write("rows.jsonl", *rows)
+    parts = "[{kind: number}, {kind: overlong, max_tokens: 80, buffer_tokens: 16, weight: 0.5}]"
+    lines = grade("rows.jsonl", parts)
+    assert [line["score"] for line in lines] == [1.0, -0.5, 0.5]
+    assert lines[1]["parts"] == {"number": 0.0, "overlong": -1.0}
+    write("mine.yaml", "extends: grpo\nreward: [{kind: exact}, {kind: repetition, weight: 0.0}]")
+    assert [line["parts"]["exact"] for line in grade("rows.jsonl", "mine.yaml")] == [1.0, 0.0, 1.0]
+    assert [line["score"] for line in grade("rows.jsonl", lambda completion, answer: len(completion) + 1)] == [2.0] * 3
+    # A reward that counts tokens where nobody says how many there are: no score, and not the score of 0 tokens.
+    write("rows.jsonl", GOOD)
+    [line] = grade("rows.jsonl", parts)
+    assert line["score"] is None
+    assert "only the completion's text is known" in line["reason"]
+
+
+def test_rows_of_one_group_are_graded_together():
+    # dynamic-length pulls the wrong answer to the mean length of the group's right ones; alone it has none.
+    rows = [{**GOOD, "completion": text, "tokens": n, "group": 1} for text, n in (("2", 20), ("3", 20), ("2", 20))]
+    reward = "[exact, dynamic-length]"
+    together = grade(write("rows.jsonl", *rows), reward)
+    assert [line["score"] for line in together] == [1.0, 0.0, 1.0]
+    alone = grade(write("rows.jsonl", *({**row, "group": None} for row in rows)), reward)
+    assert alone[1]["score"] < -0.2
+
+
+def test_grades_do_not_depend_on_workers_order_of_rows_or_repetition(monkeypatch):
+    write("queries.jsonl")
+    texts = [
+        "SELECT sum(a) FROM t WHERE a <> 9",
+        *(f"SELECT sum(a) FROM t WHERE a < {n % 7}" for n in range(30)),
+        "DELETE FROM t",
+        "",
+        "SELECT 15",
+    ]
+    rows = [
+        {"completion": text, "answer": "SELECT sum(a) FROM t WHERE a <> 9", "schema": TABLE, "id": n}
+        for n, text in enumerate(texts)
+    ]
+    keys = ("reward.syntax=0.5", "reward.ngrams=0.25")
+    first = grade(write("rows.jsonl", *rows), "sql", *keys, "reward.workers=1")
+    assert {0.0, 1.75} <= {line["score"] for line in first}
+    assert len({line["score"] for line in first}) > 3
+    assert grade("rows.jsonl", "sql", *keys, "reward.workers=4") == first
+    # Its processes are killed between two files: the pool starts others.
+    for shared in list(pools._shared.values()):
+        for process in shared._state.processes:
+            if process is not None:
+                process._process.kill()
+    assert grade("rows.jsonl", "sql", *keys, "reward.workers=4") == first
+    backwards = grade(write("rows.jsonl", *rows[::-1]), "sql", *keys, "reward.workers=4")
+    assert [{**line, "row": 0} for line in backwards[::-1]] == [{**line, "row": 0} for line in first]
+
+
+def test_a_parquet_file_is_read_like_json_lines_and_a_row_too_long_is_skipped(monkeypatch):
+    rows = [{"prompt": "?", "completion": str(n), "answer": "3"} for n in range(200)]
+    pq.write_table(pa.Table.from_pylist(rows), "rows.parquet", row_group_size=50)
+    write("rows.jsonl", *rows)
+    expected = grade("rows.jsonl", "exact")
+    assert [line["row"] for line in expected if line["score"]] == [3]
+    assert grade("rows.parquet", "exact") == expected
+    monkeypatch.setattr(rows_to_grade, "LONGEST_ROW", 1000)
+    write("rows.jsonl", rows[3], {**GOOD, "completion": "x" * 5000}, rows[3])
+    lines = grade("rows.jsonl", "exact")
+    assert [line["score"] for line in lines] == [1.0, None, 1.0]
+    assert "more than 1000 bytes" in lines[1]["reason"]
+
+
+def test_rows_are_read_only_as_far_ahead_as_their_size_allows(monkeypatch):
+    write("rows.jsonl", *({**GOOD, "completion": "x" * 1000} for _ in range(300)))
+    monkeypatch.setattr("lyceum.evaluation.grade.WAITING_BYTES", 20_000)
+    ahead, read, written = [], [0], [0]
+
+    def counted(*args):
+        for row in rows_to_grade.read_completions(*args):
+            read[0] += 1
+            ahead.append(read[0] - written[0])
+            yield row
+
+    monkeypatch.setattr("lyceum.evaluation.grade.read_completions", counted)
+
+    def each(line):
+        written[0] += 1
+
+    lyceum.grade("rows.jsonl", "exact", each=each, progress="silent")
+    assert written == [300]
+    assert max(ahead) <= 20_000 // 1000 + 2
+
+
+def run_folder(tmp_path):
+    folder = tmp_path / "run"
+    (folder / "rollouts").mkdir(parents=True)
+    (folder / "recipe.yaml").write_text("reward: [{kind: exact}]\n")
+    (folder / "summary.json").write_text('{"finished": true}')
+    for step in (1, 2):
+        tree = Tree(Task(f"t/{step}", (), "5", {"level": 2}), [Node.prompt([1], "2+3=")])
+        for text, outcome in (("5", 0.25), ("6", None)):
+            leaf = Node(tree.root, [3], Origin.POLICY, [-1.0], [-1.0], [0], "stop", text, grade=Grade(outcome))
+            tree.root.children.append(leaf)
+        tree.chosen = list(tree.root.children)
+        table = trajectory_table(step, [tree], None, lambda tokens: "")
+        pq.write_table(table, folder / "rollouts" / f"step-00000{step}.parquet")
+    return folder
+
+
+def test_a_runs_rollouts_are_graded_again_by_its_own_reward_or_another(tmp_path):
+    folder = run_folder(tmp_path)
+    lines = grade(folder, None)
+    assert [(line["step"], line["task"], line["recorded"]) for line in lines] == [
+        *((1, "t/1", 0.25), (1, "t/1", None), (2, "t/2", 0.25), (2, "t/2", None))
+    ]
+    assert [(line["score"], line["correct"]) for line in lines] == [(1.0, True), (0.0, False)] * 2
+    assert [line["score"] for line in grade(folder, "regex", 'reward.pattern="[56]"')] == [1.0] * 4
+    with pytest.raises(RecipeError, match="is part of the run"):
+        lyceum.grade(folder, output=folder / "metrics.jsonl")
+    for file in (folder / "rollouts").iterdir():
+        file.unlink()
+    with pytest.raises(RecipeError, match="has written no rollouts"):
+        lyceum.grade(folder)
+
+
+def test_json_lines_are_the_whole_standard_output_though_a_reward_prints(capfd, tmp_path):
+    write("rows.jsonl", GOOD)
+    (tmp_path / "loud.py").write_text("def score(completion):\n    print('loud')\n    return 1.0\n")
+    assert main(["grade", "rows.jsonl", "--reward", "loud.py:score", "--json"]) == 0
+    assert [json.loads(line)["score"] for line in capfd.readouterr().out.splitlines()] == [1.0]
