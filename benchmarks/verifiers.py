@@ -1,8 +1,10 @@
 """The maths verifier against answers whose verdict is known by construction (``tests/reward/maths_answers.py``).
 
     python benchmarks/verifiers.py --out results.json
+    python benchmarks/verifiers.py --hostile --out results.json
 
-A few minutes. The same answers are put to math-verify as it comes, for comparison.
+A few minutes. The same answers are put to math-verify as it comes, for comparison. With ``--hostile`` instead, all
+hostile completions of ``tests/reward/hostile_answers.py`` are put to every verifier.
 """
 
 from __future__ import annotations
@@ -10,15 +12,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import common
 
+sys.path.insert(0, str(common.HERE.parent / "tests"))
 sys.path.insert(0, str(common.HERE.parent / "tests" / "reward"))
+from fake_task import NO_MODEL
+from hostile_answers import Attack, attacks
+from leaves import Source, leaf
 from maths_answers import FAMILIES, Case, cases, sample
 
+from lyceum.core.types import Grade
+from lyceum.reward.base import Combined, combine
 from lyceum.reward.math import FACTORY
 from lyceum.reward.pool import Pool, WorkerError
 
@@ -33,7 +42,12 @@ DEFINITIONS = {
 
 
 def main() -> None:
-    options = common.arguments(__doc__ or "").parse_args()
+    parser = common.arguments(__doc__ or "")
+    parser.add_argument("--hostile", action="store_true", help="only hostile completions, of every verifier")
+    options = parser.parse_args()
+    if options.hostile:
+        common.write(hostile(every=41 if options.quick else 1, workers=options.threads), options.out)
+        return
     chosen = sample(cases(), every=19 if options.quick else 1)
     result: dict[str, Any] = {
         "definitions": DEFINITIONS,
@@ -49,6 +63,39 @@ def main() -> None:
         rows = [[family, *(row[column] for column in columns)] for family, row in result[name]["families"].items()]
         common.table(name, ["family", *columns], rows)
     common.write(result, options.out)
+
+
+def hostile(*, every: int, workers: int) -> dict[str, Any]:
+    """Each verifier's verdicts on the completions that must not pass, and the longest time that one took."""
+    graders: dict[str, Combined] = {}
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    longest: Counter[str] = Counter()
+
+    async def one(attack: Attack) -> None:
+        key = attack.part.model_dump_json()
+        if key not in graders:
+            graders[key] = combine([attack.part], Source(attack.task))
+        began = time.perf_counter()
+        grades: list[Grade] = await graders[key](attack.task, [leaf(attack.completion, tokens=1)], NO_MODEL)
+        longest[attack.verifier] = max(longest[attack.verifier], time.perf_counter() - began)
+        passed = grades[0].correct or grades[0].outcome
+        found[attack.verifier]["ungraded" if grades[0].outcome is None else "passed" if passed else "failed"] += 1
+        if passed:
+            common.say(f"{attack.verifier}: passed: {attack.completion[:200]!r}")
+
+    async def all_of_them() -> None:
+        for number, attack in enumerate(attacks(timeout_seconds=SECONDS, workers=workers)):
+            if number % every == 0:
+                await one(attack)
+
+    asyncio.run(all_of_them())
+    rows = {
+        name: {**{kind: kinds[kind] for kind in ("passed", "failed", "ungraded")}, "longest": round(longest[name], 2)}
+        for name, kinds in found.items()
+    }
+    columns = ("passed", "failed", "ungraded", "longest")
+    common.table("hostile", ["verifier", *columns], [[name, *(row[c] for c in columns)] for name, row in rows.items()])
+    return {"machine": common.machine(), "seconds_per_answer": SECONDS, "verifiers": rows}
 
 
 def defaults() -> Callable[[dict[str, Any]], bool]:
