@@ -20,14 +20,14 @@ class UnknownTokens(list[int]):
     Asking for what is not known raises ValueError: a reward that reads tokens must not see a completion of none.
     """
 
-    def __init__(self, count: int | None) -> None:
+    def __init__(self, number: int | None) -> None:
         super().__init__()
-        self.count = count
+        self.number = number
 
     def __len__(self) -> int:
-        if self.count is None:
+        if self.number is None:
             raise ValueError("the reward counts tokens, and only the completion's text is known")
-        return self.count
+        return self.number
 
     def __iter__(self) -> Iterator[int]:
         raise ValueError("the reward reads tokens, and only the completion's text is known")
