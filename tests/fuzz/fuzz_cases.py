@@ -616,6 +616,61 @@ def same_cases(draw: st.DrawFn) -> Case:
     return Case(("same", "runs/done", other, *draw(st.sampled_from(([], ["--json"])))), tuple(changes), (), "same")
 
 
+@st.composite
+def grade_cases(draw: st.DrawFn) -> Case:
+    """Completions in a file or a run graded; the rows are odd, or one thing of the command is."""
+    file, reward, words, changes = "graded.jsonl", draw(st.sampled_from(_GRADERS)), list[str](), list[Any]()
+    output = draw(st.sampled_from((None, None, "out.jsonl")))
+    rows = "".join(_row_line(row) + "\n" for row in draw(_graded_rows))
+    match draw(st.sampled_from(("rows", "rows", "bytes", "file", "reward", "keys", "run", "output"))):
+        case "bytes":
+            changes = [(file, *draw(_bytes_changes))]
+        case "file":
+            file = draw(
+                st.sampled_from(("data.parquet", "data.jsonl", "rows.json", "model", "nowhere.jsonl")) | odd_text
+            )
+        case "reward":
+            reward = draw(st.sampled_from((*kinds("reward"), *recipe_names(), "mine.yaml", *_REWARDS)) | odd_text)
+        case "keys":
+            key = draw(st.sampled_from(("reward.extract", "reward.pattern", "reward.n", "columns.answer", "reward")))
+            words = [draw(overrides() | odd_text | odd_text.map(f"{key}={{}}".format))]
+        case "run":
+            file, changes = "runs/done", draw(st.lists(run_changes("done"), max_size=2))
+            reward = draw(st.sampled_from((None, reward)))
+        case "output":
+            output = draw(st.sampled_from(_OUTPUTS))
+    options = ["--output", output] if output is not None else []
+    options += ["--reward", reward] if reward is not None else []
+    options += draw(st.sampled_from(([], ["--json"])))
+    # A new file beside a model that is no input of this command is the user's wish.
+    inputs = [each for each in (*INPUTS, "graded.jsonl", "runs") if each != "model"]
+    taken = output is None or output == "model" or any(f"{output}/".startswith(f"{each}/") for each in inputs)
+    first = ("graded.jsonl", "write", rows)
+    return Case(("grade", file, *options, *words), (first, *changes), () if taken else (output,), "grade")
+
+
+_GRADERS = (
+    *("exact", "number", "choice", "math", "json-schema", "regex", "sql", "grpo", "open-rs", "reward.py:score"),
+    *(
+        "[exact, length-cosine]",
+        "{kind: regex, pattern: '(a|aa)+'}",
+        "{kind: json-schema, json_schema: {type: object}}",
+    ),
+)
+_graded_rows = st.lists(
+    st.dictionaries(
+        st.sampled_from(
+            ("prompt", "completion", "answer", "id", "group", "tokens", "pattern", "json_schema", "schema", "finish")
+        ),
+        odd_value | _contents | st.sampled_from(("SELECT 1", "CREATE TABLE t (a)", "(a|aa)+$", "\\boxed{3}", "#### 3")),
+        max_size=7,
+    )
+    | odd_value,
+    max_size=5,
+)
+
+
 def cases() -> st.SearchStrategy[Case]:
     few = [evaluation_cases(), reading_cases(), resume_cases(), recipe_file_cases(), replay_cases(), recorded_cases()]
-    return st.one_of(*[train_cases()] * 4, *few, *few, comparison_cases(), doctor_cases(), same_cases())
+    rare = [comparison_cases(), doctor_cases(), same_cases(), grade_cases()]
+    return st.one_of(*[train_cases()] * 4, *few, *few, *rare)

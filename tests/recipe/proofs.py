@@ -232,6 +232,10 @@ PROOFS: dict[str, Proof] = {
         {"rollout.segment_tokens=80": "generation"},
         ["steps=2", "rounds=2", "tasks_per_round=6"],
     ),
+    "open-rs": Proof(
+        ["reward/part/length-cosine", "reward/part/format", LEARNS],
+        {"reward.1.max_tokens=1000000": "grades", "reward=task": "grades"},
+    ),
     "pacs": Proof(["groups_of_both"], {"objective.balance=false": "weights"}),
     "partial-rollouts": Proof(
         ["continued/trajectories", "under_way/trees"],
