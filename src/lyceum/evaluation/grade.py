@@ -132,10 +132,10 @@ class Grading:
     def of(
         cls, file: Path | str, overrides: Overrides, *, reward: Any, model: Any = None, output: Path | str | None = None
     ) -> Grading:
-        path = Path(file).expanduser()
         try:
+            path = Path(file).expanduser()
             run = path.is_dir() and is_run(path)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL, the home of nobody
             raise RecipeError(f"file: got {str(file)!r:.200}, which is no path ({error}); allowed: a file") from None
         raw, typed = _raw_reward(reward, path if run else None)
         placed = [read_override(override) for override in overrides]
@@ -146,8 +146,8 @@ class Grading:
                 raise RecipeError(f"{key}: unknown key{nearest(first, KEYS)}; allowed: {allowed}")
             if key.startswith("model.") and model is None:
                 raise RecipeError(f"{key}: got a value, but no model; allowed: together with --model")
-            if key == "reward":
-                raise RecipeError("reward: got it as a key; allowed: the option --reward, and reward.KEY=VALUE")
+            if key in ("reward", "model"):
+                raise RecipeError(f"{key}: got it as a key; allowed: the option --{key}, and {key}.KEY=VALUE")
         if model is not None:
             raw["model"] = model_settings(model, {}).model_dump(mode="json")
         typed |= apply_overrides(raw, [one for one in placed if not one[0].startswith("columns.")])
