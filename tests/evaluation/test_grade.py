@@ -243,3 +243,17 @@ def test_json_lines_are_the_whole_standard_output_though_a_reward_prints(capfd, 
     (tmp_path / "loud.py").write_text("def score(completion):\n    print('loud')\n    return 1.0\n")
     assert main(["grade", "rows.jsonl", "--reward", "loud.py:score", "--json"]) == 0
     assert [json.loads(line)["score"] for line in capfd.readouterr().out.splitlines()] == [1.0]
+
+
+def test_a_model_counts_tokens_and_answers_rewards_that_score_under_one():
+    rows = [{"prompt": "1+1=", "completion": text, "answer": "2", "group": 1} for text in ("1+1=2#2", "1+1=3#2", "#3")]
+    parts = "[{kind: exact, extract: {after: '#'}}, {kind: consistency-bonus, extract: {after: '#'}}]"
+    write("rows.jsonl", *rows)
+    first = grade("rows.jsonl", parts, model="scratch")
+    # Of the two correct answers the one that its own reasoning makes likelier is paid half a point.
+    assert sorted(line["score"] for line in first[:2]) == [1.0, 1.5]
+    assert first[2]["score"] == 0.0
+    assert grade("rows.jsonl", parts, model="scratch") == first
+    # Tokens: seven signs, which the scratch model's tokenizer keeps apart, and the end of sequence.
+    overlong = "[{kind: exact}, {kind: overlong, max_tokens: 9, buffer_tokens: 2}]"
+    assert [line["score"] for line in grade("rows.jsonl", overlong, model="scratch")] == [-0.5, -0.5, 0.0]
