@@ -5,6 +5,7 @@ from leaves import Source, grades, outcomes, task
 from pydantic import ValidationError
 
 from lyceum.reward.regex import Regex
+from lyceum.utils.errors import RecipeError
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -37,3 +38,10 @@ def test_what_is_no_expression_or_needs_backtracking_is_refused_at_once(pattern)
 def test_a_catastrophic_expression_takes_no_longer_than_another():
     # Python's re needs about 2 ** 300_000 steps here.
     assert outcomes(Regex(pattern="(a|a)*(a|aa)+(a*)*$b", workers=1), task(), "a" * 300_000 + "c") == [0.0]
+
+
+def test_tasks_without_the_column_are_refused_before_a_run():
+    Regex().check_tasks(Source(task(pattern="a")))
+    Regex(pattern="a").check_tasks(Source(task()))
+    with pytest.raises(RecipeError, match="'pattern', which task 't/1' has not"):
+        Regex().check_tasks(Source(task()))

@@ -14,6 +14,7 @@ from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.reward.extract import WHOLE, Extract
 from lyceum.reward.pool import WorkerError, shared_pool
+from lyceum.utils.errors import RecipeError
 
 
 class InWorker(RewardSettings):
@@ -34,6 +35,21 @@ class InWorker(RewardSettings):
     def worker_settings(self) -> dict[str, Any]:
         """What the worker's factory is given, in JSON types."""
         return {}
+
+    @property
+    def reads(self) -> str | None:
+        """The column that each task must have; None: none."""
+        return None
+
+    def check_tasks(self, source: TaskSource) -> None:
+        """Refuse tasks of which the first has not the column."""
+        super().check_tasks(source)
+        for index in source.looked_at(1)[:1]:
+            if self.reads is not None and source[index].columns.get(self.reads) is None:
+                raise RecipeError(
+                    f"reward.{self.kind}.column: got {self.reads!r}, which task {source[index].id!r} has not; "
+                    "allowed: a column of the tasks, or the setting that takes its place"
+                )
 
     @abstractmethod
     def job(self, task: Task, found: str) -> dict[str, Any]:

@@ -43,6 +43,10 @@ class JsonSchema(InWorker):
             compiled(_as_text(schema))
         return schema
 
+    @property
+    def reads(self) -> str | None:
+        return self.column if self.json_schema is None else None
+
     def worker_settings(self) -> dict[str, Any]:
         return {"max_characters": self.max_characters, "max_depth": self.max_depth}
 

@@ -42,6 +42,10 @@ class Regex(InWorker):
             compiled(pattern, case=True)
         return pattern
 
+    @property
+    def reads(self) -> str | None:
+        return self.column if self.pattern is None else None
+
     def worker_settings(self) -> dict[str, Any]:
         return {"whole": self.match == "full", "case": self.case}
 

@@ -89,6 +89,10 @@ class Sql(InWorker):
             )
         return self
 
+    @property
+    def reads(self) -> str | None:
+        return self.column if self.path is None else None
+
     def worker_settings(self) -> dict[str, Any]:
         named = ("n", "variants", "max_rows", "max_instructions")
         path = None if self.path is None else str(Path(self.path).expanduser().absolute())

@@ -110,6 +110,8 @@ def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:
         for reward in (recipe.reward, *(stage.composition().reward for stage in recipe.stages)):
             if reward:
                 combine(reward, source)
+            for part in reward:
+                part.check_tasks(source)
     for stage in recipe.stages:
         stage.check_tasks(source)
     tokenizer = load_tokenizer(recipe.model)
