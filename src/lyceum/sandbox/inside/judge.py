@@ -1,0 +1,341 @@
+"""The judge: runs the tests against programs that are in other processes, and says what passed."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import contextlib
+import json
+import os
+import signal
+import struct
+import sys
+import time
+
+from .data import NOTE, Ended, Limit, Reference, Unsupported, decode, read_exactly, receive, send
+from .program import describe, program_process
+from .rights import LINUX, drop_capabilities, end_with_parent, give_up_rights, hide_memory
+
+MOST_REPLY = 1 << 20
+"""Maximum bytes of one reply of a program."""
+MALFORMED = (ValueError, TypeError, AttributeError, KeyError, RecursionError)
+"""What reading a reply raises that no honest program sends."""
+IMPORTS = (ast.Import, ast.ImportFrom)
+
+
+def main() -> None:
+    settings = json.loads(sys.argv[1])
+    sys.argv[1:] = []
+    sys.path.pop()
+    end_with_parent()
+    hide_memory()
+    if LINUX and settings["confine"]:
+        drop_capabilities()
+    count, size = struct.unpack(">II", read_exactly(0, 8))
+    programs = [start_program(settings, number) for number in range(count)]
+    # Scope 1: the signal with which the kernel ends the programs after the judge comes from the judge.
+    cpu_seconds = (settings["cpu_seconds"] + 2) * count + 10
+    give_up_rights({**settings, "cpu_seconds": cpu_seconds}, scopes=1, ends=[program.pid for program in programs])
+    os.write(1, b"ready\n")
+    job = json.loads(read_exactly(0, size))
+    each = len(job["pairs"] or "1")
+    parts = [programs[place : place + each] for place in range(0, count, each)]
+    sent = json.dumps([judge(*pair, job, settings) for pair in zip(job["programs"], parts, strict=True)]).encode()
+    while sent:
+        sent = sent[os.write(1, sent) :]
+    os._exit(0)
+
+
+def judge(code: str, processes: list, job: dict, settings: dict) -> dict:
+    """The verdict on one program, which has a process for its tests, or one for each pair of input and output."""
+    verdict: dict = {
+        "tests": [],  # passed, one by one
+        "note": None,  # on the first that is not
+        "limit": None,  # that the program exceeded
+        "unsupported": None,  # why these tests cannot judge
+        "killed": False,  # by the machine
+        "seconds": 0.0,  # of the program's CPU
+        "operations": None,  # Python instructions of the program, where they can be counted
+    }
+    signal.signal(signal.SIGALRM, on_alarm)
+    signal.setitimer(signal.ITIMER_REAL, settings["seconds"], 0.25)
+    try:
+        try:
+            if job["pairs"] is None:
+                judge_tests(code, processes[0], job, verdict)
+            else:
+                judge_pairs(code, processes, job, verdict)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        if not all(verdict["tests"]):
+            note_endings(processes, settings["cpu_seconds"], verdict, wait=0.1 if job["pairs"] else 0.0)
+    except Limit as reached:
+        verdict["limit"] = str(reached)
+    except Unsupported as why:
+        verdict["unsupported"] = str(why)
+    except Ended:
+        note_endings(processes, settings["cpu_seconds"], verdict, wait=0.2)
+        verdict["note"] = verdict["note"] or "the program ended before its tests did"
+    for program in processes:
+        program.end()
+    return verdict
+
+
+def start_program(settings: dict, number: int) -> Program:
+    """A process that waits for its program, with a folder of its own."""
+    commands_there, commands = os.pipe()
+    replies, replies_there = os.pipe()
+    output, output_there = os.pipe()
+    judge = os.getpid()
+    pid = os.fork()
+    if pid:
+        for handle in (commands_there, replies_there, output_there):
+            os.close(handle)
+        return Program(pid, commands, replies, output)
+    try:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        kept = [os.dup(handle) for handle in (commands_there, replies_there, output_there)]
+        for place in (0, 1, 2):
+            os.dup2(nothing, place)
+        for place, handle in enumerate(kept, 3):  # 4 and 5 are the judge's ends, which are closed by this
+            os.dup2(handle, place, inheritable=False)
+        os.closerange(6, 4096)
+        end_with_parent()
+        if os.getppid() != judge:
+            os._exit(1)
+        *devices, folder = settings["writable"]
+        if settings["own_folder"]:
+            folder = f"{folder}/{number}"
+            os.mkdir(folder)
+            os.chdir(folder)
+        give_up_rights({**settings, "writable": [*devices, folder]}, scopes=3)
+        program_process(3, 4, 5)
+    finally:
+        os._exit(1)
+
+
+class Program:
+    """The judge's side of one program process."""
+
+    def __init__(self, pid, commands, replies, output):
+        self.pid, self.commands, self.replies, self.output = pid, commands, replies, output
+        self.operations = 0
+        self.metered = self.ended = False
+
+    def exchange(self, message):
+        try:
+            send(self.commands, message)
+            reply = receive(self.replies, MOST_REPLY)
+            return reply if isinstance(reply, dict) else {"error": "a reply is malformed"}
+        except (EOFError, BrokenPipeError):
+            raise Ended from None
+        except (ValueError, RecursionError):
+            return {"error": "a reply is malformed"}
+
+    def ask(self, message, arguments=()):
+        reply = self.exchange(message)
+        if "error" in reply:
+            kind = getattr(builtins, str(reply.get("type")), None)
+            text, error = str(reply["error"])[:NOTE], None
+            if isinstance(kind, type) and issubclass(kind, Exception) and kind is not AssertionError:
+                with contextlib.suppress(TypeError):  # UnicodeDecodeError takes five arguments
+                    error = kind(text)
+            raise ProgramError(text) if error is None else error
+        operations = reply.get("operations", 0)
+        self.operations += operations if type(operations) is int and operations > 0 else 0
+        try:
+            value = decode(reply.get("value"), self.reference)
+            changed = reply.get("arguments")
+            if changed is not None:
+                put_back(arguments, decode(changed, self.reference))
+            return value
+        except MALFORMED:
+            raise ProgramError("a reply is malformed") from None
+
+    def reference(self, number):
+        return Reference(self, number)
+
+    def named(self, names):
+        """The program's objects of these names, those that it has."""
+        found = {}
+        for name in sorted(names):
+            reply = self.exchange({"op": "get", "name": name})
+            if "value" in reply:
+                with contextlib.suppress(*MALFORMED):  # the name is then missing
+                    found[name] = decode(reply["value"], self.reference)
+        return found
+
+    def ending(self, wait):
+        """Its status and what it used; (0, None) where it lives."""
+        deadline = time.monotonic() + wait  # its pipes close a moment before it can be waited for
+        while not self.ended:
+            pid, status, used = os.wait4(self.pid, os.WNOHANG)
+            if pid:
+                self.ended = True
+                return status, used
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(0.005)
+        return 0, None
+
+    def end(self):
+        """End it, whatever it does; its pid is its own until it is waited for."""
+        if not self.ended:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            self.ended = True
+
+    def cpu_seconds(self):
+        try:
+            return time.clock_gettime((~self.pid << 3) | 2)
+        except OSError:  # it has ended
+            return 0.0
+
+
+class ProgramError(Exception):
+    """The program raised an error of its own class."""
+
+
+def put_back(arguments, changed):
+    """Lists, dicts and sets that the program changed in place."""
+    for mine, new in zip(arguments, changed, strict=True):
+        if type(mine) is not type(new):
+            continue
+        if isinstance(mine, list):
+            mine[:] = new
+        elif isinstance(mine, (dict, set)):
+            mine.clear()
+            mine.update(new)
+
+
+def on_alarm(number, frame):
+    raise Limit("wall-clock time")
+
+
+def judge_tests(code: str, program: Program, job: dict, verdict: dict) -> None:
+    """Run the tests in this process; their free names are the program's."""
+    groups, tests = read_tests(job)
+    verdict["tests"] = [False] * sum(tests)
+    reply = program.exchange({"code": code, "stdin": None})
+    if reply.get("error") is not None:
+        verdict["note"] = str(reply["error"])[:NOTE]
+        return
+    program.metered = job["metered"] and meterable(code)
+    names = {"__name__": "tests", "__builtins__": builtins, **program.named(free_names(groups))}
+    place = 0
+    for group, counts in zip(groups, tests, strict=True):
+        note = fault_of(group, names)
+        if note is not None and verdict["note"] is None:
+            verdict["note"] = f"{ast.unparse(group[-1])[:NOTE]}: {note}"
+        if counts:
+            verdict["tests"][place] = note is None
+            place += 1
+    verdict["seconds"] = program.cpu_seconds()
+    verdict["operations"] = program.operations if program.metered else None
+
+
+def read_tests(job: dict) -> tuple[list, list]:
+    """The statements that are run together, and which of these groups are tests."""
+    try:
+        groups = [ast.parse(text).body for text in job["tests"]]
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise Unsupported(f"the tests are no Python: {describe(error)}") from None
+    if job["script"]:
+        groups = [[statement] for group in groups for statement in group]
+    silent = (*IMPORTS, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign, ast.AugAssign)
+    tests = [not all(isinstance(statement, silent) for statement in group) for group in groups]
+    if not any(tests):
+        raise Unsupported("there is no test")
+    return groups, tests
+
+
+def fault_of(group: list, names: dict) -> str | None:
+    """What goes wrong when these statements of the tests are run; None where nothing does."""
+    try:
+        exec(compile(ast.Module(group, []), "<tests>", "exec"), names)
+    except (Limit, Unsupported, Ended):
+        raise
+    except BaseException as error:
+        if all(isinstance(statement, IMPORTS) for statement in group):
+            raise Unsupported(f"the tests cannot be run: {describe(error)}") from None
+        return describe(error)
+    return None
+
+
+def free_names(groups) -> set:
+    """Names that the tests use and neither define nor have as builtins: those of the program."""
+    nodes = [node for group in groups for statement in group for node in ast.walk(statement)]
+    own = {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    own |= {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    own |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    own |= {(node.asname or node.name).partition(".")[0] for node in nodes if isinstance(node, ast.alias)}
+    own |= {node.name for node in nodes if isinstance(node, ast.ExceptHandler) and node.name}
+    used = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return {name for name in used - own if not hasattr(builtins, name) and not name.startswith("__")}
+
+
+_UNMETERED = (
+    "eval exec compile getattr setattr delattr globals locals vars open breakpoint input memoryview type object super "
+    "classmethod staticmethod property help exit quit"
+)
+UNMETERED = frozenset(_UNMETERED.split())
+
+
+def meterable(code: str) -> bool:
+    """Whether a program can only compute: it cannot reach what counts its instructions. Others are not metered."""
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom, ast.ClassDef, ast.AsyncFunctionDef, ast.Await)):
+            return False
+        if isinstance(node, ast.Name) and (node.id in UNMETERED or node.id.startswith("__")):
+            return False
+        if isinstance(node, ast.Attribute) and (node.attr.startswith(("_", "f_", "gi_", "tb_", "cr_", "ag_"))):
+            return False
+    return True
+
+
+def judge_pairs(code: str, programs: list, job: dict, verdict: dict) -> None:
+    """Run the program once for each pair, and compare what it prints, white space at line ends left out."""
+    verdict["tests"] = [False] * len(programs)
+    for place, (program, (given, expected)) in enumerate(zip(programs, job["pairs"], strict=True)):
+        try:
+            send(program.commands, {"code": code, "stdin": given})
+        except BrokenPipeError:
+            continue
+        printed = read_output(program, job["output_kb"] << 10)
+        right = lines_of(printed.decode("utf-8", "replace")) == lines_of(expected)
+        verdict["tests"][place] = right
+        verdict["seconds"] += program.cpu_seconds()
+        if not right and verdict["note"] is None:
+            verdict["note"] = f"pair {place + 1}: it printed {printed[:80]!r}"
+
+
+def read_output(program: Program, most: int) -> bytes:
+    parts, size = [], 0
+    while part := os.read(program.output, 1 << 16):
+        parts.append(part)
+        size += len(part)
+        if size > most:
+            raise Limit(f"output of more than {most >> 10} kB")
+    return b"".join(parts)
+
+
+def lines_of(text: str) -> list:
+    return [line.rstrip() for line in text.rstrip().splitlines()]
+
+
+def note_endings(programs: list, cpu_seconds: int, verdict: dict, *, wait: float) -> None:
+    """Which limit ended one of the processes, or that the machine did."""
+    limits: dict = {signal.SIGKILL: "CPU time", signal.SIGXCPU: "CPU time", signal.SIGXFSZ: "file size"}
+    for program in programs:
+        status, used = program.ending(wait)
+        if used is not None and os.WIFSIGNALED(status):
+            number = os.WTERMSIG(status)
+            if number == signal.SIGKILL and used.ru_utime + used.ru_stime < cpu_seconds - 0.5:
+                verdict["killed"] = True
+            else:
+                verdict["limit"] = limits.get(number, f"signal {number}")
+            return

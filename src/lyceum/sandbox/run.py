@@ -1,0 +1,302 @@
+"""One program and its tests in a sandbox: started, judged, ended.
+
+``run`` is the whole interface. What a program does to its own processes does not matter: the verdict comes from a
+process that its code never enters (``inside``), and the sandbox ends with its time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import selectors
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import Field
+
+from lyceum.core.component import Settings
+from lyceum.sandbox.backends import CONFINING, Backend, start
+from lyceum.utils.documents import DocumentError, read_json
+from lyceum.utils.errors import RunError
+from lyceum.utils.numbers import to_json
+from lyceum.utils.terminal import printable
+
+Choice = Literal["auto", "bubblewrap", "unshare", "landlock", "none"]
+START_SECONDS = 20.0
+"""Time for a sandbox to start and to end, in seconds, beside the program's own: the machine may be busy."""
+MOST_VERDICT = 1 << 20
+MOST_PROCESSES = 64
+"""Maximum processes of one sandbox."""
+MOST_PAIRS = 64
+"""Maximum input and output pairs of one program: each has its own process."""
+
+
+_ENVIRONMENT = {"PYTHONHASHSEED": "0"}
+
+
+class Limits(Settings):
+    """What a program may use."""
+
+    seconds: float = Field(default=6.0, gt=0, le=3600)
+    """Wall-clock time for all its tests together, in seconds."""
+    cpu_seconds: int = Field(default=4, ge=1, le=3600)
+    """CPU time of one of its processes, in seconds."""
+    memory_mb: int = Field(default=512, ge=64, le=65536)
+    """Address space of one of its processes, in MiB, Python itself included (about 30)."""
+    files_mb: int = Field(default=8, ge=1, le=4096)
+    """Size of all files in its folder, and of one file, in MiB."""
+    output_kb: int = Field(default=256, ge=1, le=16384)
+    """Size of what it prints for one test, in KiB."""
+
+
+class SandboxError(RunError):
+    """The program could not be judged: no sandbox, or it ended without a verdict. Not the program's fault."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the judge saw.
+
+    Attributes:
+        tests: which tests passed; all False where a limit was exceeded.
+        note: about the first test that failed, in the program's own words where it raised: printable, not trusted.
+        limit: the limit that it exceeded.
+        seconds: CPU time of its processes, in seconds.
+        operations: Python instructions that it executed in the tests' calls; None where they were not counted.
+    """
+
+    tests: tuple[bool, ...]
+    note: str | None
+    limit: str | None
+    seconds: float
+    operations: int | None
+
+
+def run(
+    code: str,
+    *,
+    tests: str | Sequence[str] = (),
+    pairs: Sequence[tuple[str, str]] = (),
+    limits: Limits,
+    backend: Backend,
+    metered: bool = False,
+) -> Verdict:
+    """``run_all`` of one program. Raises SandboxError where there is no verdict."""
+    [found] = run_all([code], tests=tests, pairs=pairs, limits=limits, backend=backend, metered=metered)
+    if isinstance(found, str):
+        raise SandboxError(found)
+    return found
+
+
+def run_all(
+    programs: Sequence[str],
+    *,
+    tests: str | Sequence[str] = (),
+    pairs: Sequence[tuple[str, str]] = (),
+    limits: Limits,
+    backend: Backend,
+    metered: bool = False,
+) -> list[Verdict | str]:
+    """Run programs, and the same tests after each; all of it only inside a sandbox.
+
+    Programs share a sandbox, one after the other, each in a process and a folder of its own. Where that sandbox ends
+    without a verdict, each has one for itself.
+
+    Args:
+        programs: Python.
+        tests: Python, a test per text; or one script, whose every statement that is no definition, import or assignment
+            is a test. Names that the tests do not define are the program's.
+        pairs: instead of tests, what it reads and what it should print, each pair in a process of its own.
+        metered: count the Python instructions of the tests' calls, where the program cannot reach the counter.
+    Returns:
+        The verdict on each program, or the reason why there is none, which is not the program's fault.
+    """
+    if bool(tests) == bool(pairs):
+        return ["a program has either tests or pairs of input and output"] * len(programs)
+    if len(pairs) > MOST_PAIRS:
+        return [f"{len(pairs)} pairs of input and output; allowed: at most {MOST_PAIRS}"] * len(programs)
+    job = {
+        "tests": [tests] if isinstance(tests, str) else list(tests),
+        "script": isinstance(tests, str),
+        "pairs": [list(pair) for pair in pairs] or None,
+        "output_kb": limits.output_kb,
+        "metered": metered,
+    }
+    each = len(pairs) or 1
+    together = max(MOST_PROCESSES // each, 1)
+    found = list[Verdict | str]()
+    for place in range(0, len(programs), together):
+        found += _together(backend, job, programs[place : place + together], each, limits)
+    return found
+
+
+def _together(
+    backend: Backend, job: dict[str, object], programs: Sequence[str], each: int, limits: Limits
+) -> list[Verdict | str]:
+    try:
+        answers = _started(backend, {**job, "programs": list(programs)}, len(programs) * each, limits)
+    except SandboxError as error:
+        if len(programs) == 1:
+            return [str(error)]
+        return [found for program in programs for found in _together(backend, job, [program], each, limits)]
+    return [_verdict(answer) for answer in answers]
+
+
+def _verdict(answer: dict[str, Any]) -> Verdict | str:
+    if answer["unsupported"] is not None:
+        return printable(str(answer["unsupported"]))
+    if answer["killed"]:
+        return "the machine ended the program, not its limits (out of memory?)"
+    passed = tuple(test is True for test in answer["tests"])
+    note, limit = answer["note"], answer["limit"]
+    return Verdict(
+        passed if limit is None else (False,) * len(passed),
+        None if note is None else printable(str(note)),
+        None if limit is None else printable(str(limit)),
+        float(answer["seconds"]),
+        answer["operations"],
+    )
+
+
+def _started(backend: Backend, job: dict[str, object], processes: int, limits: Limits) -> list[dict[str, Any]]:
+    """What the judge answers for each program. Raises SandboxError where it does not."""
+    try:
+        argv = start(backend, files_mb=limits.files_mb).argv(limits.model_dump())
+    except FileNotFoundError as error:
+        raise SandboxError(str(error)) from None
+    body = to_json(job).encode()
+    message = struct.pack(">II", processes, len(body)) + body
+    with tempfile.TemporaryFile() as errors:
+        # No descriptor but these three. What it says of itself goes to a file; programs do not have it.
+        process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0, env=_ENVIRONMENT, cwd="/"
+        )
+        try:
+            said = _exchange(process, message, limits.seconds * processes + START_SECONDS)
+        finally:
+            # The kernel ends the whole tree with this one: with its namespace, or by the judge's death signal.
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                assert stream is not None
+                stream.close()
+        ready, _, answer = said.partition(b"\n")
+        if ready != b"ready" or not answer:
+            errors.seek(0)
+            told = errors.read(MOST_VERDICT).decode("utf-8", "replace").strip().rpartition("\n")[2]
+            what = "ended without a verdict" if ready == b"ready" else "did not start"
+            raise SandboxError(f"the sandbox ({backend}) {what}{': ' if told else ''}{printable(told)}")
+    try:
+        found = read_json(answer)
+    except DocumentError as error:
+        raise SandboxError(f"the sandbox ({backend}) gave no readable verdict: {printable(str(error))}") from None
+    assert isinstance(found, list)
+    return found
+
+
+def _exchange(process: subprocess.Popen[bytes], message: bytes, seconds: float) -> bytes:
+    """Send the message and read to the end, or until the time is over; at most ``MOST_VERDICT`` bytes."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    deadline, unsent, said = time.monotonic() + seconds, memoryview(message), bytearray()
+    for stream in (process.stdin, process.stdout):
+        os.set_blocking(stream.fileno(), False)
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdin, selectors.EVENT_WRITE)
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while len(said) < MOST_VERDICT and (left := deadline - time.monotonic()) > 0:
+            for key, _ in selector.select(min(left, 1.0)):
+                if key.fileobj is process.stdout:
+                    part = os.read(process.stdout.fileno(), 1 << 16)
+                    if not part:
+                        return bytes(said)
+                    said += part
+                else:
+                    with contextlib.suppress(BrokenPipeError):  # it did not start; its output says why
+                        unsent = unsent[os.write(process.stdin.fileno(), unsent[: 1 << 16]) :]
+                        if unsent:
+                            continue
+                    selector.unregister(process.stdin)
+    return b""
+
+
+# What a program tries in the self-test; each entry is what it could do.
+_PROBE = """
+import os, socket, ctypes
+
+def escapes(path, secret):
+    done = []
+    def attempt(what, action):
+        try:
+            result = action()
+        except (OSError, AttributeError):
+                return
+        if result is not False:
+            done.append(what)
+    attempt("open a socket", lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+    attempt("open a socket of this machine", lambda: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+    attempt("read a file of this machine", lambda: open(path).read() == secret)
+    attempt("write beside its own files", lambda: open(path, "a"))
+    attempt("start a process", os.fork)
+    attempt("run another program", lambda: os.execv("/bin/true", ["true"]))
+    attempt("signal another process", lambda: os.kill(os.getppid(), 0))
+    attempt("see the environment", lambda: "PATH" in os.environ)
+    return done
+"""
+
+
+@functools.cache
+def fault_of(backend: Backend) -> str | None:
+    """Why a backend cannot be used here, found by trying once; None where a program in it is confined."""
+    if backend == "none":
+        return None
+    if not sys.platform.startswith("linux"):
+        return "needs Linux"
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write("secret")
+        file.flush()
+        limits = Limits(seconds=10)
+        tests = [f"done = escapes({file.name!r}, 'secret')\nassert not done, ', '.join(done)"]
+        try:
+            found = run(_PROBE, tests=tests, limits=limits, backend=backend)
+        except SandboxError as error:
+            return _with_cure(str(error))
+    return None if found.tests == (True,) else f"does not confine programs here: {found.note or found.limit}"
+
+
+def _with_cure(fault: str) -> str:
+    """The fault, and what an administrator can do where user namespaces are off."""
+    if "uid map" in fault or "unshare failed" in fault or "namespace" in fault or "Operation not permitted" in fault:
+        fault += (
+            " (user namespaces are off: allow them with sysctl kernel.apparmor_restrict_unprivileged_userns=0 or "
+            "kernel.unprivileged_userns_clone=1; in a container with its option for them)"
+        )
+    return fault
+
+
+def usable(choice: Choice) -> Backend:
+    """The backend of this name; for ``auto`` the strongest that works on this machine.
+
+    Raises:
+        SandboxError: it does not work here, and why.
+    """
+    if choice != "auto":
+        fault = fault_of(choice)
+        if fault is not None:
+            raise SandboxError(f"got {choice!r}, which does not work here: {fault}")
+        return choice
+    faults = dict[str, str]()
+    for backend in CONFINING:
+        fault = fault_of(backend)
+        if fault is None:
+            return backend
+        faults[backend] = fault
+    told = "; ".join(f"{backend}: {fault}" for backend, fault in faults.items())
+    raise SandboxError(f"no sandbox works on this machine, and programs are not run without one: {told}")

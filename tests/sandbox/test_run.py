@@ -1,0 +1,145 @@
+"""Honest programs in each sandbox, what their limits do, and how a machine without a sandbox is told."""
+
+from __future__ import annotations
+
+import pytest
+from sandboxes import HERE, needs
+
+from lyceum.sandbox.backends import CONFINING, Backend
+from lyceum.sandbox.run import Limits, SandboxError, Verdict, fault_of, run, run_all, usable
+
+LONG = Limits(seconds=20, cpu_seconds=10)
+BRIEF = Limits(seconds=0.3, cpu_seconds=1, memory_mb=128, files_mb=1, output_kb=4)
+
+PROGRAM = """
+import collections
+
+class Stack:
+    def __init__(self): self.items = []
+    def push(self, item): self.items.append(item); return len(self.items)
+
+def triple(x): return x * 3
+def sort_in_place(items): items.sort()
+def pair(x): return (x, {"is": {x, 2.5}}, None, b"b", 1j)
+def count(n):
+    for i in range(n): yield i
+def refuse(): raise ValueError("no")
+def most(text): return collections.Counter(text)
+LIMIT = 7
+"""
+
+TESTS = [
+    "assert triple(4) == 12 and triple('a') == 'aaa'",
+    "items = [3, 1, 2]\nsort_in_place(items)\nassert items == [1, 2, 3]",
+    "assert pair(1) == (1, {'is': {1, 2.5}}, None, b'b', 1j)",
+    "assert list(count(3)) == [0, 1, 2]",
+    "try:\n    refuse()\n    assert False\nexcept ValueError as error:\n    assert 'no' in str(error)",
+    "stack = Stack()\nassert stack.push(3) == 1 and stack.push(4) == 2 and stack.items == [3, 4]",
+    "assert most('aab') == {'a': 2, 'b': 1}",
+    "assert LIMIT == 7",
+    "assert triple(4) == 13",
+    "assert missing(4) == 13",
+]
+
+
+@pytest.mark.parametrize("backend", CONFINING)
+def test_honest_programs_are_judged_alike_in_every_sandbox(backend: Backend) -> None:
+    if backend not in HERE:
+        needs(backend)
+        pytest.skip(f"{backend}: {fault_of(backend)}")
+    found = run(PROGRAM, tests=TESTS, limits=LONG, backend=backend)
+    assert found.tests == (*[True] * 8, False, False)
+    assert found.note == "assert triple(4) == 13: AssertionError: "
+    assert found.limit is None
+    pairs = [("3", "6\n"), ("4\n", "8"), ("5", "9")]
+    assert run("print(int(input()) * 2)", pairs=pairs, limits=LONG, backend=backend).tests == (True, True, False)
+
+
+@needs("auto")
+def test_a_script_s_statements_are_its_tests() -> None:
+    # As HumanEval has them: a function of assertions that is called with the program's.
+    script = "import math\ndef check(candidate):\n    assert candidate(1) == 3\n    assert candidate(2) == 6\n"
+    backend = HERE["auto"]
+    assert run(PROGRAM, tests=script + "check(triple)\nassert triple(0) == 1", limits=LONG, backend=backend).tests == (
+        True,
+        False,
+    )
+    for empty in ("import math", "x = 1", "def f(): pass"):
+        with pytest.raises(SandboxError, match="there is no test"):
+            run(PROGRAM, tests=empty, limits=LONG, backend=backend)
+    with pytest.raises(SandboxError, match="no Python"):
+        run(PROGRAM, tests="assert triple(", limits=LONG, backend=backend)
+    with pytest.raises(SandboxError, match="cannot be run: ModuleNotFoundError"):
+        run(PROGRAM, tests="import nowhere\nassert triple(0) == 0", limits=LONG, backend=backend)
+    with pytest.raises(SandboxError, match="a test passes a function"):
+        run(PROGRAM, tests="assert triple(lambda: 0) == 1", limits=LONG, backend=backend)
+
+
+@needs("auto")
+@pytest.mark.parametrize(
+    ("code", "limit"),
+    [
+        ("while True: pass", "wall-clock time"),
+        ("import time\ntime.sleep(60)", "wall-clock time"),
+        ("while True: print('x' * 1000)", "output of more than 4 kB"),
+        ("open('file', 'wb').write(bytes(3 << 20))", None),  # an error of the program: the file is too large
+        ("x = bytearray(1 << 30)", None),  # likewise
+    ],
+)
+def test_a_program_over_its_limits_passes_nothing(code: str, limit: str | None) -> None:
+    found = run(code + "\nprint('6')", pairs=[("", "6")], limits=BRIEF, backend=HERE["auto"])
+    assert (found.tests, found.limit) == ((False,), limit)
+
+
+@needs("auto")
+def test_programs_that_share_a_sandbox_do_not_reach_each_other() -> None:
+    leaves = "open('left', 'w').write('x')\ndef f(x): return x * 3"
+    finds = "import os\nfound = os.listdir('.') + [n for n in os.listdir('..') if os.listdir(os.path.join('..', n))]\n"
+    programs = [
+        leaves,
+        "while True: pass",
+        "import os\nos._exit(0)",
+        finds + "def f(x): return x * 3 if found else None",
+        "import os\nos.kill(os.getppid(), 9)",
+        "def f(x): return x * 3",
+    ]
+    found = run_all(programs, tests=["assert f(2) == 6"], limits=BRIEF, backend=HERE["auto"])
+    assert [isinstance(each, Verdict) and each.tests for each in found] == [(True,), *[(False,)] * 4, (True,)]
+
+
+@needs("auto")
+def test_cpu_time_is_limited_beside_wall_clock_time() -> None:
+    limits = Limits(seconds=60, cpu_seconds=1)
+    found = run("print(6, flush=True)\nwhile True: pass", pairs=[("", "7")], limits=limits, backend=HERE["auto"])
+    assert (found.tests, found.limit) == ((False,), "CPU time")
+
+
+@needs("auto")
+def test_instructions_are_counted_where_the_program_cannot_reach_the_counter() -> None:
+    def operations(code: str) -> int | None:
+        return run(code, tests=["assert f(3) == 9"], limits=LONG, backend=HERE["auto"], metered=True).operations
+
+    short, long = operations("def f(x): return x * 3"), operations("def f(x): return x + x + x")
+    assert short is not None
+    assert long is not None
+    assert 0 < short < long
+    assert operations("def f(x): return x * 3") == short
+    for reaching in (
+        "import sys\nsys.settrace(None)\n",
+        "g = (i for i in 'a')\nh = g.gi_frame\n",
+        "x = ''.__class__\n",
+    ):
+        assert operations(reaching + "def f(x): return x * 3") is None
+
+
+def test_a_machine_without_a_sandbox_is_told_why_and_how_to_cure_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    fault_of.cache_clear()
+    try:
+        monkeypatch.setattr("lyceum.sandbox.run.CONFINING", ("bubblewrap", "unshare"))
+        with pytest.raises(SandboxError, match=r"no sandbox works.*apt-get install bubblewrap.*util-linux"):
+            usable("auto")
+        with pytest.raises(SandboxError, match="got 'bubblewrap', which does not work here: bwrap is not installed"):
+            usable("bubblewrap")
+    finally:
+        fault_of.cache_clear()
