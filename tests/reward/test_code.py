@@ -90,6 +90,6 @@ def test_a_machine_without_a_sandbox_refuses(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_what_failed_is_told() -> None:
-    grade = parts().grade(Verdict((True, False), "assert f(2) == 8: AssertionError", None, 0.1, None))
+    grade = parts().grade(Verdict((True, False), "assert f(2) == 8: AssertionError", None, True, 0.1, None))
     assert (grade.outcome, grade.details) == (0.0, "assert f(2) == 8: AssertionError")
     assert isinstance(grade, Grade)

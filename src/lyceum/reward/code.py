@@ -32,12 +32,14 @@ class ProgramPart(RewardSettings):
     tests: str = "tests"
     """Column with a task's tests: a list of Python texts, one test each; one Python script; or a list of
     ``{stdin: ..., stdout: ...}``. Names that the tests do not define are the program's."""
+    head: str = "head"
+    """Column with the text that a task's program begins with, such as the head of a function; tasks may lack it."""
     limits: Limits = Field(default_factory=Limits)
     """What a program may use; one that exceeds a limit passes no test."""
     sandbox: Choice = "auto"
     """What confines programs: ``bubblewrap``, ``unshare``, ``landlock``, or ``auto`` for the first of them that works
     here. ``none`` runs them with the rights of this user, and needs trust_code=true."""
-    processes: int = Field(2, ge=1, le=64)
+    processes: int = Field(default=2, ge=1, le=64)
     """Programs that are run at the same time."""
 
     def code(self) -> tuple[str, ...]:
@@ -80,7 +82,8 @@ class ProgramPart(RewardSettings):
         if isinstance(tests, str):
             return [Grade.ungraded(tests)] * len(programs)
         # Characters that are none (lone surrogates) cannot be sent, nor be in a program.
-        sent = [program.encode("utf-8", "replace").decode() for program in programs]
+        head = str(task.columns.get(self.head, ""))
+        sent = [(head + program).encode("utf-8", "replace").decode() for program in programs]
         distinct = list(dict.fromkeys(program for program in sent if len(program) <= MOST_CHARACTERS))
         job = {"programs": distinct, "metered": metered, **tests}
         seconds = (self.limits.seconds + START_SECONDS) * 2 * len(distinct) * len(tests.get("pairs", "1"))
@@ -153,7 +156,7 @@ def read_tests(columns: Mapping[str, Any], column: str) -> dict[str, Any] | str:
 
 def too_long(program: str) -> Verdict:
     limit = f"a program of {len(program)} characters; allowed: {MOST_CHARACTERS}"
-    return Verdict((False,), None, limit, 0.0, None)
+    return Verdict((False,), None, limit, False, 0.0, None)
 
 
 def read_reply(reply: str | dict[str, Any]) -> Verdict | Grade:

@@ -68,6 +68,7 @@ class Verdict:
         tests: which tests passed; all False where a limit was exceeded.
         note: about the first test that failed, in the program's own words where it raised: printable, not trusted.
         limit: the limit that it exceeded.
+        ran: whether it could be run before its tests were: it is Python, and raised no error. True for pairs.
         seconds: CPU time of its processes, in seconds.
         operations: Python instructions that it executed in the tests' calls; None where they were not counted.
     """
@@ -75,6 +76,7 @@ class Verdict:
     tests: tuple[bool, ...]
     note: str | None
     limit: str | None
+    ran: bool
     seconds: float
     operations: int | None
 
@@ -160,6 +162,7 @@ def _verdict(answer: dict[str, Any]) -> Verdict | str:
         passed if limit is None else (False,) * len(passed),
         None if note is None else printable(str(note)),
         None if limit is None else printable(str(limit)),
+        answer["ran"] is True and limit is None,
         float(answer["seconds"]),
         answer["operations"],
     )

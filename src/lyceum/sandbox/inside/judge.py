@@ -51,6 +51,7 @@ def judge(code: str, processes: list, job: dict, settings: dict) -> dict:
     verdict: dict = {
         "tests": [],  # passed, one by one
         "note": None,  # on the first that is not
+        "ran": True,  # whether the program could be run at all, before its tests
         "limit": None,  # that the program exceeded
         "unsupported": None,  # why these tests cannot judge
         "killed": False,  # by the machine
@@ -218,7 +219,7 @@ def judge_tests(code: str, program: Program, job: dict, verdict: dict) -> None:
     verdict["tests"] = [False] * sum(tests)
     reply = program.exchange({"code": code, "stdin": None})
     if reply.get("error") is not None:
-        verdict["note"] = str(reply["error"])[:NOTE]
+        verdict["note"], verdict["ran"] = str(reply["error"])[:NOTE], False
         return
     program.metered = job["metered"] and meterable(code)
     names = {"__name__": "tests", "__builtins__": builtins, **program.named(free_names(groups))}

@@ -1,0 +1,141 @@
+"""Small Python functions to write from words, judged by tests that run them (reward ``code``).
+
+``add 3, times 2:`` is answered ``(x+3)*2``, what ``f(x)`` returns. The level is the number of operations. Kind
+``function-demonstrations`` shows completions to imitate, with errors, and with programs that compute more than they
+need, so that reinforcement learning has correctness and efficiency left to teach.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from lyceum.core.settings import TasksSettings
+from lyceum.core.types import Grader, Split, Task
+from lyceum.reward.code import Code
+from lyceum.tasks._split import check_index, check_levels, draw
+from lyceum.tasks.base import Source
+
+INPUTS = (0, 1, 7, -4)
+"""What the tests call a function with. A function of one factor and one summand is known by two of them."""
+LARGEST = 9
+HEAD = "def f(x): return "
+Operation = tuple[Literal["add", "times"], int]
+
+
+class Functions(TasksSettings):
+    """Functions of one number, from additions and multiplications in words; one level for each number of operations."""
+
+    kind: Literal["functions"] = "functions"
+    levels: tuple[int, ...] = (1, 2, 3)
+    """Numbers of operations; tasks cycle through them."""
+    size: int = Field(default=100_000, ge=1)
+    """Tasks in each split."""
+
+    @field_validator("levels")
+    @classmethod
+    def _levels_are_usable(cls, levels: tuple[int, ...]) -> tuple[int, ...]:
+        check_levels(levels, 1, 8, "numbers of operations")
+        return levels
+
+    def build(self, split: Split, seed: int) -> FunctionSource:
+        return FunctionSource(self, split, seed)
+
+
+class FunctionSource(Source):
+    """``source[i]`` depends on (seed, split, i) alone."""
+
+    def __init__(self, settings: Functions, split: Split, seed: int) -> None:
+        self.settings, self.seed = settings, seed
+        self.split: Split = split
+
+    def __len__(self) -> int:
+        return self.settings.size
+
+    def __getitem__(self, index: int) -> Task:
+        check_index(self.settings.kind, index, len(self))
+        levels = self.settings.levels
+        id = f"{self.settings.kind}/{self.split}/{self.seed}/{index}"
+        level = levels[index % len(levels)]
+        return draw(id, self.split, lambda rng: make_task(id, operations(rng, level)), problem=words_of)
+
+    def grader(self) -> Grader:
+        return Code().build(self)
+
+
+class FunctionDemonstrations(TasksSettings):
+    """The same functions with a completion to imitate in ``columns["demonstration"]``, correct or not."""
+
+    kind: Literal["function-demonstrations"] = "function-demonstrations"
+    functions: Functions = Field(default_factory=Functions)
+    """Which functions."""
+    wrong: float = Field(default=0.2, ge=0, le=1)
+    """Probability that an operation's number is one too large: the function is then never correct."""
+    slow: float = Field(default=0.5, ge=0, le=1)
+    """Probability that a program that begins with a multiplication adds its argument to itself instead."""
+
+    def build(self, split: Split, seed: int) -> FunctionDemonstrationSource:
+        return FunctionDemonstrationSource(self, split, seed)
+
+
+class FunctionDemonstrationSource(FunctionSource):
+    """``source[i]`` depends on (seed, split, i) alone; its problems have the same splits as kind ``functions``."""
+
+    def __init__(self, settings: FunctionDemonstrations, split: Split, seed: int) -> None:
+        super().__init__(settings.functions, split, seed)
+        self.noise = settings
+
+    def __getitem__(self, index: int) -> Task:
+        task = super().__getitem__(index)
+        rng = random.Random(f"{task.id}/demonstration")
+        written = [(what, n + (rng.random() < self.noise.wrong)) for what, n in task.columns["operations"]]
+        return replace(
+            task, columns={**task.columns, "demonstration": expression(written, rng.random() < self.noise.slow)}
+        )
+
+
+def operations(rng: random.Random, level: int) -> list[Operation]:
+    """Additions of 1 to 9 and multiplications by 2 to 4, the same probability for each kind."""
+    return [
+        ("add", rng.randint(1, LARGEST)) if rng.random() < 0.5 else ("times", rng.randint(2, 4)) for _ in range(level)
+    ]
+
+
+def make_task(id: str, steps: Sequence[Operation]) -> Task:
+    columns = {
+        "level": len(steps),
+        "operations": [list(step) for step in steps],
+        "tests": [f"assert f({x}) == {value(steps, x)}" for x in INPUTS],
+        "head": HEAD,
+        "reference": expression(steps),
+    }
+    content = f"{', '.join(f'{what} {n}' for what, n in steps)}:"
+    return Task(id, ({"role": "user", "content": content},), None, columns, provenance="functions")
+
+
+def words_of(task: Task) -> str:
+    return str(task.messages[-1]["content"])
+
+
+def value(steps: Sequence[Operation], x: int) -> int:
+    for what, n in steps:
+        x = x + n if what == "add" else x * n
+    return x
+
+
+def expression(steps: Sequence[Operation], slow: bool = False) -> str:
+    """``x*3+2``, or, where it is slow, ``(x+x+x)+2``."""
+    text = "x"
+    for place, (what, n) in enumerate(steps):
+        if what == "add":
+            text = f"{text}+{n}"
+            text = f"({text})" if any(later == "times" for later, _ in steps[place + 1 :]) else text
+        elif slow and text == "x":
+            text = f"({'+'.join([text] * n)})"
+        else:
+            text = f"{text}*{n}"
+    return text
