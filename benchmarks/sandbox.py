@@ -33,7 +33,7 @@ DEFINITIONS = {
 
 def main() -> None:
     options = common.arguments(__doc__ or "").parse_args()
-    groups = 2 if options.quick else 10
+    groups = 1 if options.quick else 4
     result: dict[str, Any] = {"definitions": DEFINITIONS, "machine": common.machine(), "load": [os.getloadavg()[0]]}
     result["tool"] = {name: version(name) for name in ("bwrap", "unshare")}
     result["python_alone"] = round(starts(8 * groups), 1)

@@ -400,6 +400,12 @@ _REWARDS = (
             *(f"{{kind: {kind}, model: {path}}}" for kind in ("encoder", "reranker", "causal") for path in _MODELS),
         )
     ),
+    *("code", "{kind: code, limits: {seconds: 0.1, memory_mb: 64}}", "{kind: code, sandbox: none}"),
+    *(
+        "{kind: code, tests: note, sandbox: landlock}",
+        "{kind: code, tests: nowhere}",
+        "{kind: code-efficiency, reference: note}",
+    ),
 )
 
 

@@ -46,8 +46,10 @@ def build(folder: Path, run) -> None:
     with quiet():
         module.save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "model")
-    rows = [{"prompt": f"{i}+{i}=", "answer": str(2 * i), "level": i % 3, "note": "x" * i} for i in range(40)]
-    (folder / "heldout.jsonl").write_text(json.dumps({"prompt": "70+7=", "answer": 77, "level": 1}) + "\n")
+    program = {"note": "x", "tests": ["assert f(1) == 2", "assert x"]}
+    rows = [program | {"prompt": f"{i}+{i}=", "answer": str(2 * i), "level": i % 3, "note": "x" * i} for i in range(40)]
+    heldout = program | {"prompt": "70+7=", "answer": 77, "level": 1}
+    (folder / "heldout.jsonl").write_text(json.dumps(heldout) + "\n")
     (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     chats = [[{"role": "user", "content": f"{i}+1="}] for i in range(40)]
     solved = [

@@ -51,11 +51,29 @@ SMOLLM2 = "models/smollm2-135m-instruct"
 FLAT_ROLLOUT = f"rollout={FLAT}"
 LEARNS = "groups/with_gradient"
 
+WRITES_PROGRAMS = ["stages.0.steps=26", "stages.0.tasks_per_step=16", "stages.0.learner.warmup_steps=1"]
+"""The fewest steps of fine-tuning after which the model writes functions, half of which are correct."""
+
 PROOFS: dict[str, Proof] = {
     "absolute-zero": Proof(
         ["guidance/proposer-solver/proposals/solved_between"],
         {"guidance.0.rejected=0": "grades"},  # others: tests/stages/test_models_and_roles.py
         ["stages.0.steps=40", "stages.1.steps=2", "stages.1.tasks_per_step=4", "checkpoint_every=20"],
+    ),
+    "acecode": Proof(
+        [f"reward/part/code-efficiency/{bound}" for bound in ("efficiency", "efficiency < 1")],
+        {"reward.passes=1": "grades"},
+        WRITES_PROGRAMS + stages(26, 2)[2:],
+    ),
+    "acereason": Proof(
+        ["groups/with_gradient"],
+        {
+            "stages.1.curriculum={kind: subset, by: provenance, only: [functions]}": "draw",
+            "stages.3.curriculum={kind: subset, by: provenance, only: [chain]}": "draw",
+            "stages.1.rollout.sampling.max_completion_tokens=8": "generation",
+            "stages.1.learner.updates_per_step=4": "weights",
+        },
+        WRITES_PROGRAMS + stages(26, 1, 1, 1, 1)[2:],
     ),
     "acre": Proof(
         [f"reward/part/answer-consistency/{name}" for name in ("asked", "consistent", "second_right")],
@@ -265,6 +283,11 @@ PROOFS: dict[str, Proof] = {
         ],
         {"stages.policy.guidance=[]": "generation", "stages.steps.value.lr=1e-30": "grades"},
         ["stages.0.steps=1", "stages.0.tasks_per_step=8", "stages.1.steps=2", "stages.1.tasks_per_step=4"],
+    ),
+    "programs": Proof(
+        ["reward/part/code/passed", LEARNS],
+        {"reward={kind: code, score: share}": "grades"},
+        WRITES_PROGRAMS + stages(26, 2)[2:],
     ),
     "propa": Proof(
         ["traces/distilled", "value/updates"],
