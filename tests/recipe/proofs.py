@@ -51,8 +51,8 @@ SMOLLM2 = "models/smollm2-135m-instruct"
 FLAT_ROLLOUT = f"rollout={FLAT}"
 LEARNS = "groups/with_gradient"
 
-WRITES_PROGRAMS = ["stages.0.steps=26", "stages.0.tasks_per_step=16", "stages.0.learner.warmup_steps=1"]
-"""The fewest steps of fine-tuning after which the model writes functions, half of which are correct."""
+WRITES_PROGRAMS = ["stages.0.steps=17", "stages.0.tasks_per_step=16", "stages.0.learner.warmup_steps=1"]
+"""Few steps of fine-tuning, after which the model writes functions, some of which are correct."""
 
 PROOFS: dict[str, Proof] = {
     "absolute-zero": Proof(
@@ -63,17 +63,16 @@ PROOFS: dict[str, Proof] = {
     "acecode": Proof(
         [f"reward/part/code-efficiency/{bound}" for bound in ("efficiency", "efficiency < 1")],
         {"reward.passes=1": "grades"},
-        WRITES_PROGRAMS + stages(26, 2)[2:],
+        [*WRITES_PROGRAMS, "stages.0.steps=26", "stages.1.steps=2", "stages.1.tasks_per_step=8"],
     ),
     "acereason": Proof(
         ["groups/with_gradient"],
         {
             "stages.1.curriculum={kind: subset, by: provenance, only: [functions]}": "draw",
             "stages.3.curriculum={kind: subset, by: provenance, only: [chain]}": "draw",
-            "stages.1.rollout.sampling.max_completion_tokens=8": "generation",
             "stages.1.learner.updates_per_step=4": "weights",
         },
-        WRITES_PROGRAMS + stages(26, 1, 1, 1, 1)[2:],
+        stages(1, 1, 1, 1, 1),
     ),
     "acre": Proof(
         [f"reward/part/answer-consistency/{name}" for name in ("asked", "consistent", "second_right")],
@@ -287,7 +286,7 @@ PROOFS: dict[str, Proof] = {
     "programs": Proof(
         ["reward/part/code/passed", LEARNS],
         {"reward={kind: code, score: share}": "grades"},
-        WRITES_PROGRAMS + stages(26, 2)[2:],
+        WRITES_PROGRAMS + stages(17, 2)[2:],
     ),
     "propa": Proof(
         ["traces/distilled", "value/updates"],
