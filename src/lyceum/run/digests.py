@@ -70,8 +70,8 @@ def step_digests(
             "graded": len(outcomes),
             "sum": sum(outcomes),
         },
-        # A constraint is the recipe's, and no numbers.
-        "forest": {} if forest is None else _of_fields(replace(forest, constraint=None)),
+        # A constraint is the recipe's, and no numbers; the parts of the reward are among the grades.
+        "forest": {} if forest is None else _of_fields(replace(forest, constraint=None, parts={})),
         "credit": {} if credited is None else _of_fields(credited),
         "loss": plain({name: value for name, value in metrics.items() if not name.startswith(_TIMES)}),
         "weights": {
