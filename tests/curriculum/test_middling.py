@@ -11,7 +11,7 @@ from lyceum.curriculum.middling import Middling
 from lyceum.run.stage_trees import part_file
 from lyceum.run.trees import Heading, StepTrees, write_trees
 from lyceum.tasks.chain import Chain
-from lyceum.utils.errors import RecipeError
+from lyceum.utils.errors import RecipeError, RunError
 
 
 def tree(name, correct, of=5) -> Tree:
@@ -61,8 +61,11 @@ def test_a_resumed_one_goes_on_with_the_next_draw(run):
 
 
 def test_what_has_no_such_tasks_is_refused(run):
+    none = Middling(from_stage="first", low=0.45, high=0.5)
+    with pytest.raises(RunError, match=re.escape("none of the 6 tasks that stage 'first' sampled")):
+        drawn(none, run, 1)  # by now that stage has trained
     with pytest.raises(RecipeError, match=re.escape("none of the 6 tasks that stage 'first' sampled")):
-        drawn(Middling(from_stage="first", low=0.45, high=0.5), run, 1)
+        none.handed_on(run).check_tasks(Chain().build("train", 0))
     with pytest.raises(RecipeError, match="has no trees of stage 'second'"):
         Middling(from_stage="second", path=str(run)).check_tasks(Chain().build("train", 0))
     with pytest.raises(RecipeError, match="got 'frist' \\(did you mean 'first'"):

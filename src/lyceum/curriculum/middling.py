@@ -15,7 +15,7 @@ from lyceum.core.tree import Tree
 from lyceum.core.types import Curriculum, Task, TaskSource
 from lyceum.curriculum.base import epoch_order, success
 from lyceum.models.policy import Policy
-from lyceum.utils.errors import RecipeError
+from lyceum.utils.errors import RecipeError, RunError
 from lyceum.utils.numbers import mean
 from lyceum.utils.terminal import quoted
 
@@ -52,7 +52,17 @@ class Middling(CurriculumSettings):
     def check_tasks(self, source: TaskSource) -> None:
         """Raise RecipeError where another run has no such tasks."""
         if self.path is not None:
-            self.tasks()
+            found, measured = self.tasks()
+            if not found:
+                raise RecipeError(self.none_of(measured))
+
+    def none_of(self, measured: int) -> str:
+        """The line that says that there is no task within the bounds."""
+        of = "the run" if self.from_stage is None else f"stage {quoted(self.from_stage)}"
+        return (
+            f"curriculum: none of the {measured} tasks that {of} sampled has an accuracy from {self.low:g} to "
+            f"{self.high:g}; allowed: wider bounds low and high, or more tasks in that stage"
+        )
 
     def handed_on(self, run: Path) -> Self:
         return self if self.path is not None else self.model_copy(update={"path": str(run)})
@@ -64,7 +74,7 @@ class Middling(CurriculumSettings):
         """The tasks, in the order in which they were first sampled, and how many were measured.
 
         Raises:
-            RecipeError: there are no trees, or no task within the bounds.
+            RecipeError: there are no trees.
         """
         assert self.path is not None
         from lyceum.run.stage_trees import tree_files  # here: imports pyarrow
@@ -81,12 +91,6 @@ class Middling(CurriculumSettings):
                     own = replace(tree.task, samples=None, token_budget=None, prefix=(), test_only=False)
                     tasks.setdefault(tree.task.id, own)
         found = [tasks[name] for name, of in rates.items() if self.low <= mean(of) <= self.high]
-        if not found:
-            of = "the run" if self.from_stage is None else f"stage {quoted(self.from_stage)}"
-            raise RecipeError(
-                f"curriculum: none of the {len(rates)} tasks that {of} sampled has an accuracy from {self.low:g} to "
-                f"{self.high:g}; allowed: wider bounds low and high, or more tasks in that stage"
-            )
         return found, len(rates)
 
 
@@ -95,6 +99,10 @@ class MiddlingCurriculum:
 
     def __init__(self, settings: Middling, *, seed: int) -> None:
         self.tasks, self.measured = settings.tasks()
+        if (
+            not self.tasks
+        ):  # of this run's own stage, which has trained by now: the run failed, its recipe was not refused
+            raise RunError(settings.none_of(self.measured))
         self.seed, self.position = seed, 0
 
     def draw(self, n: int) -> list[Task]:

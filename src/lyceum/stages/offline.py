@@ -38,7 +38,7 @@ from lyceum.stages._sampling import Sampler
 from lyceum.stages.online import Kept
 from lyceum.stages.session import Session
 from lyceum.utils.atomic_files import atomic_write
-from lyceum.utils.errors import Interrupted, RecipeError
+from lyceum.utils.errors import Interrupted, RecipeError, RunError
 from lyceum.utils.lazy_imports import torch
 
 
@@ -255,13 +255,13 @@ class OfflineRun:
         }
 
     def require_groups(self, found: int) -> None:
-        """Raise RecipeError where there is no group to train on."""
+        """Raise RunError where there is no group to train on."""
         if not self.groups:
             line = (
                 f"collect.keep: got {self.settings.collect.keep!r}, but none of the {found} groups of stage "
                 f"{self.settings.name!r} is trained on; allowed: more data, tasks that are solved sometimes, or 'all'"
             )
-            raise RecipeError([line, *self.session.counts.why_ungraded])
+            raise RunError([line, *self.session.counts.why_ungraded])
 
     # The loop ---
 
