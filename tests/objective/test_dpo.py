@@ -11,7 +11,8 @@ from lyceum.core.settings import Composition
 from lyceum.core.types import Credited
 from lyceum.credit.gae import GAE
 from lyceum.learner.local import LocalConfig, LocalLearner
-from lyceum.objective.dpo import DPO, graded_pairs
+from lyceum.objective._pairs import graded_pairs
+from lyceum.objective.dpo import DPO
 from lyceum.rollout.flat import Flat
 
 

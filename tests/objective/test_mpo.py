@@ -39,6 +39,8 @@ def test_its_three_losses_are_those_of_the_formulas_with_their_weights(pair):
         {
             "dpo/margin": 0.2,
             "dpo/accuracy": 1,
+            "dpo/chosen_logprob": -2,
+            "dpo/rejected_logprob": -2,
             "mpo/preference": preference,
             "mpo/quality": quality,
             "mpo/generation": generation,

@@ -348,12 +348,25 @@ class DataSettings(Component, slot="data"):
     demonstrates: ClassVar[bool] = False
     """Whether they are demonstrations (``Origin.TEACHER``), which the objective ``sft`` trains."""
 
-    def check_files(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    given: ClassVar[bool] = False
+    """Whether a file gives them: ``groups`` reads them one by one. How likely they were as they were written is
+    unknown, so that importance ratios can only be to the start of a step."""
+
+    def check_files(self, tokenizer: PreTrainedTokenizerBase, limit: int) -> None:
         """Raise RecipeError where a file cannot be used, before any model is loaded.
 
         Args:
             tokenizer: the policy's.
+            limit: the model's context, in tokens.
         """
+
+    def groups(self, stage: Gathering, home: Path) -> Sequence[tuple[Tree, float]]:
+        """Of data that are ``given``, the finished and graded groups, each with the weight of its advantages.
+
+        Args:
+            home: the stage's folder, from which a resumed run reads the same.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def parts(self, stage: Gathering) -> AsyncIterator[Sequence[Tree]]:

@@ -40,7 +40,7 @@ class Recorded(DataSettings):
     def check(self, stage: Composition) -> list[str]:
         return [] if self.path is not None else stage.without_trees("data.from_stage", self.from_stage or "")
 
-    def check_files(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def check_files(self, tokenizer: PreTrainedTokenizerBase, limit: int) -> None:
         if self.path is not None:
             trees = [tree for part in self.read(Path(self.path)) for tree in part]
             check_tokens(f"data.path: {self.path}", trees, tokenizer)

@@ -1,117 +1,125 @@
-"""DPO: a trajectory that was graded higher is made more likely than a lower one of the same prompt."""
+"""DPO and the losses of its family: a trajectory that was graded higher is made more likely than a lower one."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import math
 from typing import Literal
 
-from jaxtyping import Float, Int
-from pydantic import Field
+from jaxtyping import Float
+from pydantic import Field, model_validator
 
-from lyceum.core import keys
-from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition, ObjectiveSettings
-from lyceum.core.types import Batch, Credited, Metrics, Objective, StepPlan
-from lyceum.objective.base import BaseObjective, clean, refuse_value_target
-from lyceum.utils.lazy_imports import F, Tensor, torch
+from lyceum.core.types import Batch, Objective
+from lyceum.objective._pairs import Couples, PairObjective, Pairs, log_ratio
+from lyceum.utils.lazy_imports import F, Tensor
+
+PairLossName = Literal[
+    "sigmoid",
+    "sigmoid_norm",
+    "hinge",
+    "ipo",
+    "robust",
+    "exo_pair",
+    "nca_pair",
+    "bco_pair",
+    "sppo_hard",
+    "apo_zero",
+    "apo_down",
+]
+"""As TRL's ``loss_type``."""
+
+SMOOTHED = ("robust", "exo_pair")
 
 
-class DPO(ObjectiveSettings):
-    """Preference pairs of a step's own graded trajectories; advantages are not read.
+class DPO(Pairs):
+    """Preference pairs of a step's own graded trajectories, by their log-ratios to the reference; advantages are not
+    read.
 
     Every trajectory is in at most one pair: the best of a prompt with the worst, the second best with the second worst,
     and so on while their outcomes differ.
     """
 
     kind: Literal["dpo"] = "dpo"
-    beta: float = Field(0.1, gt=0)
+    loss: PairLossName = "sigmoid"
+    """The loss of a pair, by TRL's names: ``sigmoid`` is DPO; ``sigmoid_norm`` and ``ipo`` take log-ratios per token;
+    ``nca_pair``, ``bco_pair``, ``sppo_hard`` and ``apo_zero`` each trajectory by itself."""
+    beta: float = Field(0.1, gt=0, le=1e6)
     """Strength of the implicit KL penalty against the reference (no unit)."""
-    pairs: int | None = Field(None, ge=1)
-    """Maximum pairs per prompt; null: as many as there are."""
-    margin: float = Field(0.0, ge=0)
-    """Outcomes of a pair differ by more than this, in the reward's unit."""
+    label_smoothing: float = Field(0.0, ge=0, lt=0.5)
+    """Share of pairs whose order is taken to be wrong (no unit); ``robust`` and ``exo_pair`` read it."""
+
+    @model_validator(mode="after")
+    def _smoothing_where_read(self) -> DPO:
+        if self.label_smoothing and self.loss not in SMOOTHED:
+            raise ValueError(
+                f"label_smoothing: got {self.label_smoothing:g} with loss '{self.loss}'; allowed: 0, or loss "
+                f"{' or '.join(map(repr, SMOOTHED))}"
+            )
+        if self.loss == "exo_pair" and not self.label_smoothing:
+            raise ValueError("label_smoothing: got 0 with loss 'exo_pair', which is then infinite; allowed: above 0")
+        return self
 
     def build(self) -> Objective:
-        return PreferencePairs(self)
+        return PairObjective(self, self.of_pairs, columns=frozenset({"reference_logprob"}))
 
-    def check(self, stage: Composition) -> list[str]:
-        company = stage.without_company("objective.kind 'dpo' pairs the samples of a task")
-        return refuse_value_target(self.kind, stage) + company
-
-
-class PreferencePairs(BaseObjective):
-    def __init__(self, settings: DPO) -> None:
-        super().__init__("sequence", columns=frozenset({"reference_logprob"}), skips=True)
-        self.settings = settings
-
-    def plan(self, forest: Forest, credited: Credited, updates: Sequence[Int[Tensor, " r"]]) -> StepPlan:
-        mask = forest.trainable(forest.rows(), self.origins)
-        of = [*zip(forest.group.tolist(), keys.prompts(forest), strict=True)]
-        written = mask.any(1).tolist()
-        pairs = graded_pairs(
-            {row: outcome for row, outcome in enumerate(forest.reward.tolist()) if written[row]},
-            of,
-            margin=self.settings.margin,
-            most=self.settings.pairs,
-        )
-        couple, label = torch.arange(forest.n_rows), torch.zeros(forest.n_rows)
-        for chosen, rejected in pairs:
-            couple[rejected] = chosen
-            label[chosen], label[rejected] = 1, -1
-        trained = label != 0
-        weight = self.weights(mask & trained[:, None], updates)
-        return StepPlan(weight, trained, couple, label, counts={"pairs": len(pairs)})
-
-    def __call__(self, batch: Batch) -> tuple[Tensor, Metrics]:
-        batch = clean(batch)
-        couple, label, reference = batch.couple, batch.label, batch.reference_logprob
-        if couple is None or label is None or reference is None:
-            raise ValueError("objective.kind 'dpo' needs pairs and reference_logprob, which the batch does not have")
-        pair = couple.unique(return_inverse=True)[1]
-        loss, margin = preference_loss((batch.logprob - reference).sum(1), label, pair, beta=self.settings.beta)
-        weight = loss.new_zeros(len(loss)).index_add(0, pair, batch.weight.sum(1).to(loss))
-        margin, pairs = margin.detach(), torch.tensor(float(len(margin)))
-        metrics = {"dpo/margin": (margin.sum(), pairs), "dpo/accuracy": ((margin > 0).sum().float(), pairs)}
-        return (weight * loss).sum(), metrics
-
-
-def graded_pairs(
-    outcome: dict[int, float], of: Sequence[Hashable], *, margin: float = 0.0, most: int | None = None
-) -> list[tuple[int, int]]:
-    """(chosen, rejected) rows: of each prompt the best with the worst, inwards, while their outcomes differ.
-
-    Args:
-        outcome: of the rows that may be paired, in the reward's unit; ties go to the earlier row.
-        of: prompt of each row; rows of different prompts are not paired.
-        margin: by how much the outcomes differ at least, exclusive.
-        most: maximum pairs per prompt; None for no limit.
-    """
-    of_prompt: dict[Hashable, list[int]] = {}
-    for row in outcome:
-        of_prompt.setdefault(of[row], []).append(row)
-    pairs: list[tuple[int, int]] = []
-    for rows in of_prompt.values():
-        rows.sort(key=lambda row: -outcome[row])
-        inwards = list(zip(rows[: len(rows) // 2], reversed(rows), strict=False))[:most]
-        pairs += [(best, worst) for best, worst in inwards if outcome[best] - outcome[worst] > margin]
-    return pairs
+    def of_pairs(self, batch: Batch, couples: Couples) -> tuple[Tensor, Tensor]:
+        chosen, rejected = couples.of_rows(log_ratio(batch, self.kind))
+        if self.loss in ("ipo", "sigmoid_norm"):
+            n_chosen, n_rejected = couples.of_rows(batch.mask.sum(1).clamp(min=1).to(chosen))
+            chosen, rejected = chosen / n_chosen, rejected / n_rejected
+        loss = preference_loss(chosen, rejected, self.loss, beta=self.beta, label_smoothing=self.label_smoothing)
+        return loss, self.beta * (chosen - rejected)
 
 
 def preference_loss(
-    score: Float[Tensor, " R"], label: Float[Tensor, " R"], pair: Int[Tensor, " R"], *, beta: float
-) -> tuple[Float[Tensor, " P"], Float[Tensor, " P"]]:
-    """(loss, margin) of each pair.
+    chosen: Float[Tensor, " P"],
+    rejected: Float[Tensor, " P"],
+    loss: PairLossName,
+    *,
+    beta: float,
+    label_smoothing: float = 0.0,
+) -> Float[Tensor, " P"]:
+    """Loss of each pair, with s = log pi(y | x) - log pi_ref(y | x), m = beta (s_w - s_l), e the label smoothing.
 
-        margin = beta (s_chosen - s_rejected)        s = log pi(y | x) - log pi_ref(y | x)
-        loss   = -log sigmoid(margin)
+        sigmoid, sigmoid_norm  -log sigmoid(m)
+        hinge                  max(0, 1 - m)
+        ipo                    (s_w - s_l - 1 / (2 beta))^2
+        robust                 -((1 - e) log sigmoid(m) - e log sigmoid(-m)) / (1 - 2 e)
+        exo_pair               KL((sigmoid(m), sigmoid(-m)) || (1 - e, e))
+        nca_pair               -log sigmoid(beta s_w) - (log sigmoid(-beta s_w) + log sigmoid(-beta s_l)) / 2
+        bco_pair               -log sigmoid(beta s_w) - log sigmoid(-beta s_l)
+        sppo_hard              (s_w - 1 / (2 beta))^2 + (s_l + 1 / (2 beta))^2
+        apo_zero               sigmoid(-beta s_w) + sigmoid(beta s_l)
+        apo_down               sigmoid(beta s_w) + sigmoid(-m)
 
     Args:
-        score: s of each row, nats, with gradient.
-        label: 1 chosen, -1 rejected.
-        pair: pair of each row, 0 .. P-1.
+        chosen, rejected: s_w and s_l, nats, with gradient; of ``ipo`` and ``sigmoid_norm`` nats per token.
     Source:
-        Rafailov et al., arXiv:2305.18290, equation 7.
+        DPO, arXiv:2305.18290, equation 7; SLiC, arXiv:2305.10425; IPO, arXiv:2310.12036 (per token as its authors
+        told TRL's); robust DPO, arXiv:2403.00409; EXO, arXiv:2402.00856; NCA, arXiv:2402.05369; BCO, arXiv:2404.04656;
+        SPPO, arXiv:2405.00675; APO, arXiv:2408.06266; per token: Tülu 3, arXiv:2411.15124. All as TRL's DPOTrainer.
     """
-    n_pairs = int(pair.max()) + 1 if len(pair) else 0
-    margin = beta * score.new_zeros(n_pairs).index_add(0, pair, label.to(score) * score)
-    return -F.logsigmoid(margin), margin
+    above, below = beta * chosen, beta * rejected
+    margin = beta * (chosen - rejected)
+    e = label_smoothing
+    match loss:
+        case "sigmoid" | "sigmoid_norm":
+            return -F.logsigmoid(margin)
+        case "hinge":
+            return (1 - margin).relu()
+        case "ipo":
+            return (chosen - rejected - 1 / (2 * beta)).square()
+        case "robust":
+            return -((1 - e) * F.logsigmoid(margin) - e * F.logsigmoid(-margin)) / (1 - 2 * e)
+        case "exo_pair":
+            ordered, reversed_ = F.logsigmoid(margin), F.logsigmoid(-margin)
+            return ordered.exp() * (ordered - math.log1p(-e)) + reversed_.exp() * (reversed_ - math.log(e))
+        case "nca_pair":
+            return -F.logsigmoid(above) - (F.logsigmoid(-above) + F.logsigmoid(-below)) / 2
+        case "bco_pair":
+            return -F.logsigmoid(above) - F.logsigmoid(-below)
+        case "sppo_hard":
+            return (chosen - 0.5 / beta).square() + (rejected + 0.5 / beta).square()
+        case "apo_zero":
+            return (-above).sigmoid() + below.sigmoid()
+        case "apo_down":
+            return above.sigmoid() + (-margin).sigmoid()

@@ -12,12 +12,13 @@ from pydantic import Field, model_validator
 from lyceum.core.component import require_keys
 from lyceum.core.forest import Forest
 from lyceum.core.types import Batch, Credited, Metrics, Objective, State, StepPlan
+from lyceum.objective._pairs import Couples, PairPlan, Pairs, log_ratio, pair_metrics
 from lyceum.objective.base import aggregate_weights, clean, measured
-from lyceum.objective.dpo import DPO, PreferencePairs, preference_loss
+from lyceum.objective.dpo import preference_loss
 from lyceum.utils.lazy_imports import F, Tensor, torch
 
 
-class MPO(DPO):
+class MPO(Pairs):
     """DPO's loss, whose scale is free, beside BCO's, which asks each answer of a pair to be good or bad by itself, and
     fine-tuning on the chosen one; pairs are those of ``dpo``.
 
@@ -25,6 +26,8 @@ class MPO(DPO):
     """
 
     kind: Literal["mpo"] = "mpo"
+    beta: float = Field(0.1, gt=0, le=1e6)
+    """Strength of the implicit KL penalty against the reference (no unit)."""
     preference: float = Field(0.8, ge=0)
     """Weight w_p of DPO's loss, a mean over pairs."""
     quality: float = Field(0.2, ge=0)
@@ -44,13 +47,13 @@ class MPO(DPO):
         return MixedPreference(self)
 
 
-class MixedPreference(PreferencePairs):
+class MixedPreference(PairPlan):
     """Its state: the sum of the steps' mean rewards beta log(pi / pi_ref), and the number of these steps."""
 
     settings: MPO
 
     def __init__(self, settings: MPO) -> None:
-        super().__init__(settings)
+        super().__init__(settings, columns=frozenset({"reference_logprob"}))
         self.rewards, self.steps = 0.0, 0
 
     def plan(self, forest: Forest, credited: Credited, updates: Sequence[Int[Tensor, " r"]]) -> StepPlan:
@@ -68,13 +71,16 @@ class MixedPreference(PreferencePairs):
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Metrics]:
         batch = clean(batch)
-        couple, label, reference = batch.couple, batch.label, batch.reference_logprob
-        if couple is None or label is None or reference is None:
-            raise ValueError("objective.kind 'mpo' needs pairs and reference_logprob, which the batch does not have")
+        couple, label = batch.couple, batch.label
+        couples = Couples.of(batch, "mpo")
+        if couple is None or label is None:
+            raise ValueError("objective.kind 'mpo' needs pairs, which the batch does not have")
         of = self.settings
         pair = couple.unique(return_inverse=True)[1]
-        score = (batch.logprob - reference).sum(1)
-        preference, margin = preference_loss(score, label, pair, beta=of.beta)
+        score = log_ratio(batch, "mpo")
+        on_chosen, on_rejected = couples.of_rows(score)
+        preference = preference_loss(on_chosen, on_rejected, "sigmoid", beta=of.beta)
+        margin = of.beta * (on_chosen - on_rejected)
         quality = quality_loss(score, label, pair, beta=of.beta, shift=batch.thresholds["shift"])
         chosen = batch.mask & (label > 0)[:, None]
         of_pair = torch.where(label < 0, batch.weight.sum(1), 0)
@@ -83,13 +89,9 @@ class MixedPreference(PreferencePairs):
         loss = (weight * (of.preference * preference + of.quality * quality)).sum() + of.generation * generation
 
         pairs = torch.tensor(float(len(margin)))
-        by_pair = {
-            "dpo/margin": margin,
-            "dpo/accuracy": (margin > 0).float(),
-            "mpo/preference": preference,
-            "mpo/quality": quality,
-        }
-        metrics = {name: (value.detach().sum(), pairs) for name, value in by_pair.items()}
+        by_pair = {"mpo/preference": preference, "mpo/quality": quality}
+        metrics = pair_metrics("dpo", batch, couples, margin)
+        metrics |= {name: (value.detach().sum(), pairs) for name, value in by_pair.items()}
         metrics["mpo/generation"] = measured(-batch.logprob, chosen)
         metrics["mpo/reward"] = (of.beta * score.detach().sum(), 2 * pairs)
         return loss, metrics

@@ -32,6 +32,7 @@ from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Credited, Sampling, Task, TaskSource
 from lyceum.models.frozen import TeacherSettings
 from lyceum.models.policy import Policy
+from lyceum.objective.base import Terms
 from lyceum.stages._method import Method
 from lyceum.stages._metrics import mean_solved, rollout_metrics
 from lyceum.stages._sampling import Sampler
@@ -91,7 +92,7 @@ class Offline(StageSettings):
 
     @property
     def leaves(self) -> frozenset[Left]:
-        return frozenset[Left]({"trees"})
+        return frozenset[Left](() if self.data.given else {"trees"})
 
     def composition(self, reward: tuple[RewardSettings, ...] = ()) -> Composition:
         whole = super().composition(reward)
@@ -113,6 +114,16 @@ class Offline(StageSettings):
             lines.append(
                 f"objective.kind: got 'sft', which trains demonstrations, but data.kind '{self.data.kind}' has none; "
                 "allowed: another objective, such as 'mpo' with its generation loss alone"
+            )
+        if self.data.given and self.collect.keep != "all":
+            lines.append(
+                f"collect.keep: got {self.collect.keep!r}, but data.kind '{self.data.kind}' reads its groups one by "
+                "one; allowed: all"
+            )
+        if self.data.given and isinstance(self.objective, Terms) and self.objective.importance.mode != "none":
+            lines.append(
+                f"objective.importance.mode: got {self.objective.importance.mode!r}, but data.kind "
+                f"'{self.data.kind}' does not say how likely completions were as they were written; allowed: none"
             )
         read = self.objective.reads_teacher or self.credit.reads_teacher
         if read != (self.teacher is not None):
@@ -156,7 +167,7 @@ class OfflineRun:
         """State of the sampler before it has sampled."""
         self.tokens = 0
         """Tokens sampled so far."""
-        self.groups: list[tuple[Tree, float]] = []
+        self.groups: Sequence[tuple[Tree, float]] = []
         """What is trained on: trees and the curriculum's weights."""
         self._found: dict[str, Any] = {}  # metrics of the data, until they are recorded
 
@@ -236,7 +247,11 @@ class OfflineRun:
                 self.parts += 1
 
     def take(self) -> list[Tree]:
-        """Read all parts, and keep the groups that are trained on; returns the trees of all."""
+        """Read all parts, and keep the groups that are trained on; returns the trees of all. What a file gives is read
+        group by group, later."""
+        if self.settings.data.given:
+            self.groups = self.settings.data.groups(self, self.home)
+            return []
         both = [pair for number in range(self.parts) for pair in zip(*self.read(number), strict=True)]
         keeps = self.settings.collect.keeps
         self.groups = [(tree, weight) for tree, weight in both if tree.graded and keeps(tree)]
@@ -244,6 +259,9 @@ class OfflineRun:
 
     def count(self, trees: Sequence[Tree]) -> None:
         """Add the data to the run's counts, once; their metrics are of the first step."""
+        if self.settings.data.given:
+            self._found = {"data/groups": len(self.groups)}
+            return
         metrics = self.sampler.count(trees)
         del metrics["tokens_computed/step"]  # a resumed run has not computed all
         leaves = [leaf for tree in trees for leaf in tree.trajectories]
@@ -317,7 +335,7 @@ class OfflineRun:
         with self.session.training(self.learner):
             forest = self.learner.annotate(forest, self.columns)
             credited = self.credit(forest)
-            if self.settings.ratio == "behaviour":
+            if self.settings.ratio == "behaviour" and not self.settings.data.given:
                 forest = forest.with_columns(old_logprob=torch.nan_to_num(forest.behaviour_logprob, nan=0.0))
             metrics = self.learner.step(forest, credited, self.objective)
             self.credit.observe(forest, metrics)
@@ -332,6 +350,7 @@ class OfflineRun:
         counts = session.counts
         session.count_signal(
             self.settings.teacher is not None
+            or self.settings.data.given
             or metrics.get("pairs", 0) > 0
             or (counts.lowest_reward != counts.highest_reward and bool((credited.advantage != 0).any()))
         )

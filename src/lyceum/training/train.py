@@ -118,9 +118,10 @@ def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:
     for stage in recipe.stages:
         if (teacher := stage.composition().teacher) is not None:
             check_teacher(teacher, tokenizer)
-        if (data := stage.composition().data) is not None:
-            data.check_files(tokenizer)
     limit = context_of(recipe.model, tokenizer)
+    for stage in recipe.stages:
+        if (data := stage.composition().data) is not None:
+            data.check_files(tokenizer, limit)
     check_prompts("tasks", source, tokenizer, limit)
     if recipe.evaluate.n:
         check_prompts("evaluate.tasks", held_out, tokenizer, limit)

@@ -64,6 +64,28 @@ def atomic_write(path: Path | str, content: bytes | str, *, durable: bool = True
         raise
 
 
+@contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """A path to write piece by piece inside the context, which then replaces ``path`` atomically.
+
+    Raises:
+        OSError: as :func:`atomic_write`.
+    """
+    partial = path.with_name(f".partial-{os.getpid()}-{path.name}")
+    try:
+        partial.unlink(missing_ok=True)
+        yield partial
+        with partial.open("rb") as written:
+            os.fsync(written.fileno())
+        os.replace(partial, path)
+        fsync_folder(path.parent)
+    except BaseException as error:
+        partial.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in FULL and error.filename is None:
+            raise OSError(error.errno, full_disk(path.parent), str(path)) from error
+        raise
+
+
 def remove(path: Path) -> None:
     """Remove a file, a link or a whole folder; does nothing where there is none."""
     if path.is_dir() and not path.is_symlink():

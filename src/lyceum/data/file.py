@@ -1,0 +1,261 @@
+"""A user's own preference pairs, labelled completions or graded logs, from a file."""
+
+from __future__ import annotations
+
+import json
+import logging
+from array import array
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import blake2b
+from math import nan
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
+
+import numpy as np
+from pydantic import Field
+
+from lyceum.core.component import PathText
+from lyceum.core.settings import DataSettings
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Continuation, Gathering, Grade, Task
+from lyceum.core.user_files import user_file
+from lyceum.data._formats import Completed, RowError, completed
+from lyceum.models.policy import Policy
+from lyceum.models.renderer import Renderer
+from lyceum.tasks._rows import kind_of
+from lyceum.utils.atomic_files import atomic_path
+from lyceum.utils.documents import DATA, DocumentError, read_json
+from lyceum.utils.errors import RecipeError, nearest
+from lyceum.utils.terminal import printable, quoted
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+log = logging.getLogger(__name__)
+
+SUFFIXES = (".jsonl", ".parquet")
+
+NAMED = 5
+"""Bad rows that a warning names; of further ones only the number is given."""
+
+CHECKED = 64
+"""Rows whose characters are compared with the model's vocabulary."""
+
+TEMPLATE_TOKENS = 512
+"""Tokens that a chat template may add to a row; rows that could be too long by this bound are rendered to be sure."""
+
+
+class File(DataSettings):
+    """Rows of a file by TRL's column names: ``prompt, chosen, rejected`` (the prompt may be implicit, as what both
+    begin with), ``prompt, completion, label`` and ``prompt, completion, reward``. Texts, or chat messages.
+
+    A pair is a group of its own; labelled and graded completions of one prompt are a group. Chosen and desirable
+    completions have outcome 1, others 0.
+    """
+
+    given: ClassVar[bool] = True
+
+    kind: Literal["file"] = "file"
+    path: PathText
+    """A .jsonl or .parquet file."""
+    bad_rows: Literal["refuse", "drop"] = "refuse"
+    """What happens where a row cannot be used: the command is refused, or the row is left out and counted."""
+    limit: int | None = Field(None, ge=1, le=10**9)
+    """Maximum rows read; null reads all."""
+
+    def check_files(self, tokenizer: PreTrainedTokenizerBase, limit: int) -> None:
+        used = sum(1 for _ in self.rows(tokenizer, limit, warn=True))
+        if not used:
+            raise RecipeError(f"data.path: {quoted(self.path)} has no row that can be used; allowed: at least one")
+
+    async def parts(self, stage: Gathering) -> AsyncIterator[Sequence[Tree]]:
+        """None: its groups are read one by one."""
+        return
+        yield ()
+
+    def groups(self, stage: Gathering, home: Path) -> Groups:
+        # The rows are copied into the run's folder: a resumed run trains on the same, whatever becomes of the file.
+        copy = home / "data" / "rows.jsonl"
+        if not copy.exists():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_path(copy) as partial, partial.open("w", encoding="utf-8") as lines:
+                for number, row in self.rows(stage.policy.tokenizer, stage.policy.context_length):
+                    written = {"row": number, "prompt": row.prompt, "completions": row.completions, "alone": row.alone}
+                    lines.write(json.dumps(written, ensure_ascii=True) + "\n")
+        return Groups(copy, stage.policy, Path(self.path).name)
+
+    def rows(
+        self, tokenizer: PreTrainedTokenizerBase | None = None, limit: int = 0, *, warn: bool = False
+    ) -> Iterator[tuple[int, Completed]]:
+        """(number, row) of each row that is used, read one by one.
+
+        Args:
+            tokenizer, limit: the model's, and its context in tokens, where rows are checked against them.
+            warn: log what is left out.
+        Raises:
+            RecipeError: the file cannot be read, or a row cannot be used and ``bad_rows`` is ``refuse``.
+        """
+        bad: list[str] = []
+        left_out = 0
+        place = Path(self.path).expanduser()
+        unit = "line" if place.suffix == ".jsonl" else "row"
+        for number, row in _read(place, self.limit):
+            try:
+                if isinstance(row, RowError):
+                    raise row
+                found = completed(row)
+                if tokenizer is not None:
+                    _check_tokens(found, tokenizer, limit, vocabulary=number < CHECKED)
+            except RowError as error:
+                line = f"{unit} {number} of {quoted(place.name)}: {error}"
+                if self.bad_rows == "refuse":
+                    raise RecipeError(f"data.path: {line}; or leave such rows out: data.bad_rows=drop") from None
+                left_out += 1
+                if len(bad) < NAMED:
+                    bad.append(line)
+                continue
+            yield number, found
+        if left_out and warn:
+            more = f"; and {left_out - len(bad)} more" if left_out > len(bad) else ""
+            log.warning("data.bad_rows: %d rows are left out: %s%s", left_out, printable("; ".join(bad)), more)
+
+
+class Groups(Sequence[tuple[Tree, float]]):
+    """The groups of a file's copy, each read and tokenised when it is asked for: 16 bytes of memory per row."""
+
+    def __init__(self, copy: Path, policy: Policy, name: str) -> None:
+        self.copy, self.policy, self.name = copy, policy, name
+        start, key = array("q"), array("Q")
+        at = 0
+        with copy.open("rb") as lines:
+            for line in lines:
+                row = json.loads(line)
+                what = line if row["alone"] else json.dumps(row["prompt"]).encode()
+                start.append(at)
+                key.append(int.from_bytes(blake2b(what, digest_size=8).digest(), "little"))
+                at += len(line)
+        keys = np.frombuffer(key, np.uint64) if len(key) else np.empty(0, np.uint64)
+        _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+        rank = np.empty(len(first), np.int64)  # groups in the order of their first rows
+        rank[np.argsort(first)] = np.arange(len(first))
+        order = np.argsort(rank[group], kind="stable")
+        self.start = np.frombuffer(start, np.int64)[order] if len(start) else np.empty(0, np.int64)
+        self.end = np.cumsum(np.bincount(rank[group], minlength=len(first)))
+
+    def __len__(self) -> int:
+        return len(self.end)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[Tree, float]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[tuple[Tree, float]]: ...
+    def __getitem__(self, index: int | slice) -> tuple[Tree, float] | Sequence[tuple[Tree, float]]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        rows: list[dict[str, Any]] = []
+        with self.copy.open("rb") as lines:
+            for start in self.start[self.end[index - 1] if index else 0 : self.end[index]]:
+                lines.seek(int(start))
+                rows.append(json.loads(lines.readline()))
+        messages = tuple(rows[0]["prompt"])
+        root = Node.prompt(self.policy.render(messages))
+        tree = Tree(Task(f"{self.name}/{rows[0]['row']}", messages, provenance=self.name), [root])
+        for row in rows:
+            for text, outcome in row["completions"]:
+                tokens = self.policy.encode(text)
+                unknown = [nan] * len(tokens)
+                leaf = root.add_drawn(Continuation(tokens, unknown, [], [0] * len(tokens), "stop"), text)
+                leaf.grade = Grade(outcome, correct=bool(outcome) if outcome in (0, 1) else None)
+        return tree, 1.0
+
+
+def _check_tokens(row: Completed, tokenizer: PreTrainedTokenizerBase, limit: int, *, vocabulary: bool) -> None:
+    """Raise RowError where a row is longer than the context, or has characters that the vocabulary lacks."""
+    texts = [text for text, _ in row.completions]
+    # A token is a byte or more, so that short rows need no tokenizer.
+    most = len(json.dumps(row.prompt, ensure_ascii=False).encode(errors="replace")) + TEMPLATE_TOKENS
+    if not vocabulary and most + max(len(text.encode(errors="replace")) for text in texts) < limit:
+        return
+    try:
+        prompt = Renderer(tokenizer).render(row.prompt).tokens
+    except RecipeError as error:
+        raise RowError(f"the prompt cannot be rendered: {'; '.join(error.lines)}") from error
+    unknown = tokenizer.unk_token_id
+    for text in texts:
+        with user_file("data.path", "a completion", "allowed: text that the tokenizer can encode"):
+            tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
+        if len(prompt) + len(tokens) + 1 > limit:
+            raise RowError(
+                f"prompt and completion have {len(prompt) + len(tokens) + 1} tokens, the end of sequence among them; "
+                f"allowed: at most {limit}, the model's context"
+            )
+        if unknown is not None and (unknown in tokens or unknown in prompt):
+            raise RowError("it has characters that the model's vocabulary lacks; allowed: text that it can write")
+
+
+def _read(place: Path, most: int | None) -> Iterator[tuple[int, Mapping[str, Any] | RowError]]:
+    """(number, row) of each row: lines from 1, rows of a table from 0; an error for one that cannot be read.
+
+    Raises:
+        RecipeError: the file does not exist, cannot be read, or is empty.
+    """
+    if not place.is_file():
+        near = nearest(place.name, [p.name for p in place.parent.iterdir()]) if place.parent.is_dir() else ""
+        raise RecipeError(f"data.path: got {quoted(str(place))}, which is no file{near}; allowed: a file")
+    if place.suffix not in SUFFIXES:
+        raise RecipeError(
+            f"data.path: got {quoted(str(place))}, a file named {place.suffix or 'without an ending'}; allowed: "
+            f"{', '.join(SUFFIXES)}"
+        )
+    read = 0
+    for number, row in _json_lines(place) if place.suffix == ".jsonl" else _table(place):
+        if most is not None and read >= most:
+            return
+        read += 1
+        yield number, row
+    if not read:
+        raise RecipeError(f"data.path: {quoted(str(place))} has no rows; allowed: at least one")
+
+
+def _json_lines(place: Path) -> Iterator[tuple[int, Mapping[str, Any] | RowError]]:
+    with _reading(place), place.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                row = read_json(line, limits=DATA)
+            except DocumentError as error:
+                yield number, RowError(f"not JSON: {error}")
+                continue
+            if isinstance(row, Mapping):
+                yield number, row
+            else:
+                yield number, RowError(f"it holds {kind_of(row)}; allowed: an object with named cells")
+
+
+def _table(place: Path) -> Iterator[tuple[int, Mapping[str, Any] | RowError]]:
+    from pyarrow.parquet import ParquetFile
+
+    with user_file("data.path", place, "allowed: a parquet file that can be read"):
+        file = ParquetFile(place)
+    number = 0
+    batches = file.iter_batches(batch_size=1000)
+    while True:
+        with user_file("data.path", place, f"after row {number}; allowed: a parquet file that can be read"):
+            rows = next((batch.to_pylist() for batch in batches), None)
+        if rows is None:
+            return
+        for row in rows:
+            yield number, row
+            number += 1
+
+
+@contextmanager
+def _reading(place: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RecipeError(f"data.path: {quoted(str(place))} cannot be read: {error}") from None

@@ -1,0 +1,190 @@
+"""What losses on preference pairs share: which trajectories are paired, the plan, and the metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+from jaxtyping import Float, Int
+from pydantic import Field
+
+from lyceum.core import keys
+from lyceum.core.forest import Forest
+from lyceum.core.settings import Composition, ObjectiveSettings
+from lyceum.core.types import Batch, Credited, FrozenName, Metrics, Reduction, StepPlan
+from lyceum.objective.base import BaseObjective, clean, measured, refuse_value_target
+from lyceum.utils.lazy_imports import Tensor, torch
+
+
+class Pairs(ObjectiveSettings):
+    """Preference pairs of a step's own graded trajectories; advantages are not read.
+
+    Every trajectory is in at most one pair: the best of a prompt with the worst, the second best with the second worst,
+    and so on while their outcomes differ.
+    """
+
+    pairs: int | None = Field(None, ge=1)
+    """Maximum pairs per prompt; null: as many as there are."""
+    margin: float = Field(0.0, ge=0)
+    """Outcomes of a pair differ by more than this, in the reward's unit."""
+    top_k: int | None = Field(None, ge=1, le=100_000)
+    """Number of most likely tokens whose probability mass and entropy are measured, signs of over-optimisation; null
+    measures neither."""
+
+    def check(self, stage: Composition) -> list[str]:
+        company = stage.without_company(f"objective.kind {self.kind!r} pairs the samples of a task")
+        return refuse_value_target(self.kind, stage) + company
+
+
+@dataclass(frozen=True)
+class Couples:
+    """The pairs of a batch.
+
+    Attributes:
+        chosen, rejected: row of each.
+        weight: in the loss.
+    """
+
+    chosen: Int[Tensor, " P"]
+    rejected: Int[Tensor, " P"]
+    weight: Float[Tensor, " P"]
+
+    @classmethod
+    def of(cls, batch: Batch, kind: str) -> Couples:
+        if batch.couple is None or batch.label is None:
+            raise ValueError(f"objective.kind {kind!r} needs pairs, which the batch does not have")
+        pair = batch.couple.unique(return_inverse=True)[1]
+        n_pairs, rows = len(pair) // 2, torch.arange(len(pair), device=pair.device)
+        chosen, rejected = (
+            rows.new_zeros(n_pairs).index_put((pair[own],), rows[own]) for own in (batch.label > 0, batch.label < 0)
+        )
+        of_row = batch.weight.sum(1)
+        return cls(chosen, rejected, of_row[chosen] + of_row[rejected])
+
+    def of_rows(self, x: Float[Tensor, " R"]) -> tuple[Float[Tensor, " P"], Float[Tensor, " P"]]:
+        """A number of each row, as that of the chosen and of the rejected one."""
+        return x[self.chosen], x[self.rejected]
+
+
+PairLoss = Callable[[Batch, Couples], tuple[Tensor, Tensor]]
+"""Takes a clean batch and its pairs; returns each pair's loss and margin, (P,) each: a pair with a margin above 0 is
+ordered as its outcomes are."""
+
+
+class PairPlan(BaseObjective):
+    """Plans pairs; a subclass has the loss."""
+
+    def __init__(
+        self, settings: Pairs, *, columns: frozenset[str] = frozenset(), needs: frozenset[str] = frozenset()
+    ) -> None:
+        reductions = () if settings.top_k is None else (TopMass(settings.top_k),)
+        super().__init__("sequence", columns=columns, needs=needs, reductions=reductions, skips=True)
+        self.settings = settings
+
+    def plan(self, forest: Forest, credited: Credited, updates: Sequence[Int[Tensor, " r"]]) -> StepPlan:
+        mask = forest.trainable(forest.rows(), self.origins)
+        written = mask.any(1).tolist()
+        outcomes = {row: outcome for row, outcome in enumerate(forest.reward.tolist()) if written[row]}
+        of = [*zip(forest.group.tolist(), keys.prompts(forest), strict=True)]
+        pairs = graded_pairs(outcomes, of, margin=self.settings.margin, most=self.settings.pairs)
+        couple, label = torch.arange(forest.n_rows), torch.zeros(forest.n_rows)
+        for chosen, rejected in pairs:
+            couple[rejected] = chosen
+            label[chosen], label[rejected] = 1, -1
+        trained = label != 0
+        weight = self.weights(mask & trained[:, None], updates)
+        return StepPlan(weight, trained, couple, label, counts={"pairs": len(pairs)})
+
+
+class PairObjective(PairPlan):
+    """A loss of each pair, averaged over the pairs."""
+
+    def __init__(
+        self,
+        settings: Pairs,
+        loss: PairLoss,
+        *,
+        columns: frozenset[str] = frozenset(),
+        needs: frozenset[str] = frozenset(),
+    ) -> None:
+        super().__init__(settings, columns=columns, needs=needs)
+        self.loss = loss
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Metrics]:
+        batch = clean(batch)
+        couples = Couples.of(batch, self.settings.kind)
+        loss, margin = self.loss(batch, couples)
+        return (couples.weight.to(loss) * loss).sum(), pair_metrics(self.settings.kind, batch, couples, margin)
+
+
+def pair_metrics(kind: str, batch: Batch, couples: Couples, margin: Float[Tensor, " P"]) -> Metrics:
+    """How far the pairs are apart and how often in the right order, and, in nats per token, how likely each side is."""
+    margin, pairs = margin.detach(), torch.tensor(float(len(margin)))
+    metrics = {f"{kind}/margin": (margin.sum(), pairs), f"{kind}/accuracy": ((margin > 0).sum().float(), pairs)}
+    for name, rows in (("chosen", couples.chosen), ("rejected", couples.rejected)):
+        metrics[f"{kind}/{name}_logprob"] = measured(batch.logprob[rows], batch.mask[rows])
+    for name in (MASS, ENTROPY):
+        if name in batch.columns:
+            metrics[f"{kind}/{name}"] = measured(batch.columns[name], batch.mask)
+    return metrics
+
+
+def log_ratio(batch: Batch, kind: str) -> Float[Tensor, " R"]:
+    """log pi(y | x) / pi_ref(y | x) of each row, nats, with gradient."""
+    if batch.reference_logprob is None:
+        raise ValueError(f"objective.kind {kind!r} needs reference_logprob, which the batch does not have")
+    return (batch.logprob - batch.reference_logprob).sum(1)
+
+
+def graded_pairs(
+    outcome: dict[int, float], of: Sequence[Hashable], *, margin: float = 0.0, most: int | None = None
+) -> list[tuple[int, int]]:
+    """(chosen, rejected) rows: of each prompt the best with the worst, inwards, while their outcomes differ.
+
+    Args:
+        outcome: of the rows that may be paired, in the reward's unit; ties go to the earlier row.
+        of: prompt of each row; rows of different prompts are not paired.
+        margin: by how much the outcomes differ at least, exclusive.
+        most: maximum pairs per prompt; None for no limit.
+    """
+    of_prompt: dict[Hashable, list[int]] = {}
+    for row in outcome:
+        of_prompt.setdefault(of[row], []).append(row)
+    pairs: list[tuple[int, int]] = []
+    for rows in of_prompt.values():
+        rows.sort(key=lambda row: -outcome[row])
+        inwards = list(zip(rows[: len(rows) // 2], reversed(rows), strict=False))[:most]
+        pairs += [(best, worst) for best, worst in inwards if outcome[best] - outcome[worst] > margin]
+    return pairs
+
+
+MASS, ENTROPY = "top_mass", "top_entropy"
+
+
+@dataclass(frozen=True)
+class TopMass(Reduction):
+    """Of the k most likely tokens, their probability together, and what they add to the entropy (nats).
+
+    Both fall where a preference loss is over-optimised.
+
+    Source:
+        Shi et al., arXiv:2410.11677 (entropy over the top k tokens, top k probability mass).
+    """
+
+    k: int
+
+    @property
+    def models(self) -> frozenset[FrozenName]:
+        return frozenset()
+
+    @property
+    def old(self) -> bool:
+        return False
+
+    def __call__(
+        self, logits: Float[Tensor, "k V"], token: Int[Tensor, " k"], frozen: Mapping[FrozenName, Float[Tensor, "k V"]]
+    ) -> dict[str, Float[Tensor, " k"]]:
+        logits = logits.detach()
+        logprob = logits.topk(min(self.k, logits.shape[1]), dim=-1).values - logits.logsumexp(-1, keepdim=True)
+        share = logprob.exp()
+        return {MASS: share.sum(-1), ENTROPY: -torch.where(share > 0, share * logprob, 0).sum(-1)}

@@ -1,0 +1,190 @@
+"""A user's own rows as data: TRL's columns, what is refused or left out, and groups read one by one."""
+
+import json
+import math
+import shutil
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from tiny_models import plain_model, policy_like
+
+from lyceum.core.forest import build_forest
+from lyceum.data._formats import RowError, common_text, completed
+from lyceum.data.file import File, Groups
+from lyceum.recipe.schema import parse
+from lyceum.training.train import train
+from lyceum.utils.errors import RecipeError
+
+USER, GOOD, BAD = (
+    {"role": "user", "content": "2+2"},
+    {"role": "assistant", "content": "4"},
+    {"role": "assistant", "content": "5"},
+)
+PAIR = {"prompt": "2+2", "chosen": "2+2=4#4", "rejected": "2+2=5#5"}
+
+
+def test_pairs_are_read_by_trls_columns():
+    expected = (({"role": "user", "content": "2+2"},), (("4", 1.0), ("5", 0.0)))
+    for row in (
+        {"prompt": "2+2", "chosen": "4", "rejected": "5"},
+        {"prompt": [USER], "chosen": [GOOD], "rejected": [BAD]},
+        {"chosen": [USER, GOOD], "rejected": [USER, BAD]},
+        {"prompt": "2+2", "chosen": [USER, GOOD], "rejected": [USER, BAD], "score_chosen": 9},
+        {"prompt": None, "chosen": [USER | {"name": None}, GOOD], "rejected": [USER | {"name": None}, BAD]},
+    ):
+        found = completed(row)
+        assert (found.prompt, found.completions, found.alone) == (*expected, True), row
+
+
+def test_the_prompt_of_two_texts_is_what_both_begin_with():
+    # As TRL's extract_prompt: the space before the completions is theirs.
+    row = {"chosen": "The sky is blue.", "rejected": "The sky is green."}
+    found = completed(row)
+    assert found.prompt[0]["content"] == "The sky is"
+    assert [text for text, _ in found.completions] == [" blue.", " green."]
+    assert common_text("ab", "abc") == 2
+
+
+def test_labels_and_rewards_are_outcomes():
+    assert completed({"prompt": "a", "completion": "b", "label": True}).completions == (("b", 1.0),)
+    assert completed({"prompt": "a", "completion": [GOOD], "label": 0}).completions == (("4", 0.0),)
+    assert completed({"prompt": [USER], "completion": "b", "reward": -2.5}).completions == (("b", -2.5),)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({}, "got no 'completion', but nothing; allowed: prompt, chosen and rejected"),
+        ({"prompt": "a", "completion": "b"}, "got no 'label' or 'reward'"),
+        ({"prompt": "a", "chosen": "b"}, "got no 'rejected'"),
+        ({"prompt": "a", "chosen": "b", "rejected": "b"}, "chosen and rejected are equal"),
+        ({"prompt": "a", "chosen": "b", "rejected": 7}, "chosen is a text and rejected a number"),
+        ({"prompt": 3, "chosen": "b", "rejected": "c"}, "prompt holds a number"),
+        ({"prompt": "", "chosen": "b", "rejected": "c"}, "prompt is an empty text"),
+        ({"prompt": "a", "chosen": "b", "rejected": ""}, "rejected is an empty text"),
+        ({"chosen": "b", "rejected": "c"}, "begin differently and there is no prompt"),
+        ({"chosen": [GOOD], "rejected": [BAD]}, "begin with different messages"),
+        (
+            {"prompt": [USER], "chosen": [USER, GOOD], "rejected": [USER | {"content": "3+3"}, BAD]},
+            "the prompts of chosen and rejected differ at message 0",
+        ),
+        ({"prompt": [BAD], "chosen": [USER, GOOD], "rejected": [USER, BAD]}, "prompt is not what chosen"),
+        ({"prompt": "a", "chosen": [USER], "rejected": [BAD]}, "chosen has a message of the role 'user'"),
+        ({"prompt": "a", "chosen": [{}], "rejected": [BAD]}, "chosen holds message 0, whose role is nothing"),
+        ({"prompt": "a", "completion": [GOOD, GOOD], "label": True}, "completion has 2 messages"),
+        ({"prompt": "a", "completion": "b", "label": "yes"}, "label is a text; allowed: true or false"),
+        ({"prompt": "a", "completion": "b", "reward": True}, "reward is a truth value"),
+        ({"prompt": "a", "completion": "b", "reward": math.inf}, "reward is inf"),
+        ({"prompt": "a", "completion": "b", "reward": 1e200}, "reward is 1e\\+200"),
+    ],
+)
+def test_a_row_that_cannot_be_used_says_why(row, said):
+    with pytest.raises(RowError, match=said):
+        completed(row)
+
+
+def written(folder, *rows, name="mine.jsonl"):
+    file = folder / name
+    if file.suffix == ".parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(list(rows)), file)
+    else:
+        file.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    return str(file)
+
+
+def recipe(folder, path, objective="dpo", **data):
+    stage = {
+        "kind": "offline",
+        "steps": 2,
+        "tasks_per_step": 2,
+        "data": {"kind": "file", "path": path, **data},
+        "objective": objective,
+        "learner": {"lr": 1e-2},
+    }
+    run = {"model": "scratch", "tasks": "chain", "evaluate": {"n": 0}, "track": [], "checkpoint_every": 1}
+    return parse(run | {"name": "run", "output": str(folder), "stages": [stage]})
+
+
+def test_a_bad_file_is_refused_with_its_row_and_nothing_is_written(tmp_path):
+    tokenizer = policy_like(plain_model()).tokenizer
+    pairs = [PAIR] * 16
+    for bad, said in (
+        ({"prompt": 5, "chosen": "1", "rejected": "2"}, "line 17 of 'mine.jsonl': prompt holds a number"),
+        ("{", "line 17 of 'mine.jsonl': not JSON"),
+        ("[1]", "line 17 of 'mine.jsonl': it holds a list; allowed: an object"),
+        (PAIR | {"chosen": "1" * 600}, "line 17 of 'mine.jsonl': prompt and completion have 60. tokens"),
+        (PAIR | {"chosen": "é"}, "line 17 of 'mine.jsonl': it has characters that the model's vocabulary lacks"),
+    ):
+        with pytest.raises(RecipeError, match=f"data.path: {said}"):
+            File(path=written(tmp_path, *pairs, bad)).check_files(tokenizer, 512)
+    broken = tmp_path / "broken.parquet"
+    broken.write_bytes(b"PAR1 no")
+    for path, said in (
+        (written(tmp_path, name="empty.jsonl"), "has no rows"),
+        (str(tmp_path / "mine.json"), "which is no file.*did you mean 'mine.jsonl'"),
+        (str(tmp_path), "which is no file"),
+        (str(broken), r"data\.path: .*broken\.parquet"),
+        (written(tmp_path, PAIR, PAIR | {"rejected": PAIR["chosen"]}, name="p.parquet"), "row 1 of 'p.parquet'.*equal"),
+    ):
+        with pytest.raises(RecipeError, match=said):
+            File(path=path).check_files(tokenizer, 512)
+    with pytest.raises(RecipeError, match="has no rows"):
+        train(recipe(tmp_path / "runs", str(tmp_path / "empty.jsonl")))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_bad_rows_are_left_out_and_counted_where_that_is_asked_for(tmp_path, caplog):
+    path = written(tmp_path, PAIR, "{", PAIR | {"chosen": 7}, PAIR)
+    policy = policy_like(plain_model())
+    found = [number for number, _ in File(path=path, bad_rows="drop").rows(warn=True)]
+    assert found == [1, 4]
+    assert "2 rows are left out: line 2 of 'mine.jsonl': not JSON" in caplog.text
+    with pytest.raises(RecipeError, match="has no row that can be used"):
+        File(path=written(tmp_path, "{", "{"), bad_rows="drop").check_files(policy.tokenizer, 512)
+
+
+def test_a_pair_is_a_group_and_rows_of_one_prompt_are_another(tmp_path):
+    rows = [
+        {"row": 1, "prompt": [USER], "completions": [["4", 1.0]], "alone": False},
+        {"row": 2, "prompt": [USER | {"content": "3+3"}], "completions": [["6", 1.0]], "alone": False},
+        {"row": 3, "prompt": [USER], "completions": [["4", 1.0], ["5", 0.0]], "alone": True},
+        {"row": 4, "prompt": [USER], "completions": [["5", 0.25]], "alone": False},
+    ]
+    groups = Groups(type(tmp_path)(written(tmp_path, *rows)), policy_like(plain_model()), "mine.jsonl")
+    outcomes = [[leaf.grade.outcome for leaf in tree.trajectories] for tree, _ in groups]
+    assert outcomes == [[1, 0.25], [1], [1, 0]]
+    assert [leaf.grade.verdict for leaf in groups[0][0].trajectories] == [True, None]
+    forest = build_forest([tree for tree, _ in groups])
+    assert forest.n_rows == 5
+    assert forest.behaviour_logprob[forest.leaf].isnan().all()
+
+
+def test_a_run_trains_on_the_file_and_goes_on_alike(tmp_path):
+    rows = [PAIR | {"prompt": f"{n}+2", "chosen": f"{n}+2={n + 2}#{n + 2}"} for n in range(1, 6)]
+    path, killed = written(tmp_path, *rows, name="p.parquet"), tmp_path / "killed"
+
+    def copied_after_a_step():
+        if any((tmp_path / "whole" / "run" / "checkpoints").glob("step-*")) and not killed.exists():
+            shutil.copytree(tmp_path / "whole", killed)
+        return False
+
+    whole = train(recipe(tmp_path / "whole", path), interrupted=copied_after_a_step)
+    lines = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
+    assert [line["pairs"] for line in lines] == [2, 2]
+    assert lines[0]["data/groups"] == 5
+    resumed = train(recipe(killed, path), resume=True)
+    first, second = ((run / "model" / "model.safetensors").read_bytes() for run in (whole, resumed))
+    assert first == second
+
+
+def test_what_a_file_cannot_give_is_refused():
+    with pytest.raises(RecipeError, match=r"collect\.keep"):
+        parse_with(collect={"keep": "with-gradient"})
+    with pytest.raises(RecipeError, match=r"importance\.mode"):
+        parse_with(objective={"kind": "ppo-clip", "importance": {"mode": "truncate"}})
+
+
+def parse_with(**keys):
+    stage = {"kind": "offline", "data": {"kind": "file", "path": "a.jsonl"}, **keys}
+    return parse({"model": "scratch", "tasks": "chain", "stages": [stage]})
