@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lyceum.api import compare, doctor, evaluate, load_model, recipes, replay, search, train
+    from lyceum.api import compare, doctor, evaluate, grade, load_model, recipes, replay, search, train
     from lyceum.api.trained import Trained
     from lyceum.recipe.schema import Recipe, load_recipe
     from lyceum.utils.errors import Interrupted, RecipeError

@@ -21,6 +21,8 @@ from lyceum.core.types import (
     Grade,
     Grader,
     GradingContext,
+    Judgement,
+    MarkedPath,
     Message,
     Origin,
     Request,
@@ -374,6 +376,7 @@ class _Context:
     """
 
     step, progress = 0, 1.0
+    folder: Path | None = None
 
     def __init__(self, task: Task, model: _Model | None) -> None:
         self._task, self._given = task, model
@@ -407,6 +410,9 @@ class _Context:
 
     async def score_under(self, model: FrozenName, paths: Sequence[Scored]) -> list[list[float]]:
         return [(await self.score(path.tokens))[path.start : path.stop] for path in paths]
+
+    async def judge(self, paths: Sequence[MarkedPath]) -> list[Judgement]:
+        raise ValueError("the reward asks its stage's value model, and there is no stage here")
 
     def seed(self, *key: SeedKey) -> int:
         return counter_seed(0, "grade", self._task.id, 0, *key)

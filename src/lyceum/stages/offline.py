@@ -33,9 +33,9 @@ from lyceum.core.types import Credited, Sampling, Task, TaskSource
 from lyceum.models.frozen import TeacherSettings
 from lyceum.models.policy import Policy
 from lyceum.objective.base import Terms
-from lyceum.stages._method import Method
 from lyceum.stages._metrics import mean_solved, rollout_metrics
 from lyceum.stages._sampling import Sampler
+from lyceum.stages.method import Method
 from lyceum.stages.online import Kept
 from lyceum.stages.session import Session
 from lyceum.utils.atomic_files import atomic_write
