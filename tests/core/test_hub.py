@@ -45,6 +45,7 @@ def test_a_name_on_the_hub_is_asked_for_once(hub):
         ("models/smollm2-135m-instruct", "no file or folder models/smollm2-135m-instruct; make smollm2", False),
         ("runs/mine", "there is no file or folder runs/mine", False),
         ("here/mine", "there is no file or folder here/mine", False),
+        ("!!owner/gone", "it can be no name on the hub", False),
         ("owner/gone", "and no such", True),
         ("owner/offline", "the hub cannot be asked for it: OSError: no network", True),
     ],

@@ -24,16 +24,21 @@ def check_on_hub(key: str, name: str, what: Literal["model", "dataset"]) -> None
         RecipeError: it looks like a path that is not there, the hub has none of that name, or it cannot be asked.
     """
     from huggingface_hub import HfApi, constants
-    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+    from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
+    from huggingface_hub.utils import validate_repo_id
 
     owner = name.partition("/")[0]
     if owner in WRITTEN_HERE or Path(owner).is_dir():
         small = "; make smollm2 writes SmolLM2 there" if "smollm2" in name.lower() else ""
         raise RecipeError(f"{key}: there is no file or folder {name}{small}")
-    if _cached(name, what):
-        return
     allowed = f"allowed: a path, or owner/name of a {what} on the hub"
     none = f"{key}: there is no file or folder {name}"
+    try:
+        validate_repo_id(name)
+    except HFValidationError as error:
+        raise RecipeError(f"{none}, and it can be no name on the hub; {allowed}") from error
+    if _cached(name, what):
+        return
     if constants.HF_HUB_OFFLINE:
         raise RecipeError(f"{none}, the hub's cache has no such {what}, and HF_HUB_OFFLINE is set; {allowed}")
     try:
@@ -43,7 +48,7 @@ def check_on_hub(key: str, name: str, what: Literal["model", "dataset"]) -> None
         raise RecipeError(f"{key}: {name} is gated: accept its terms on the hub, then: hf auth login") from error
     except RepositoryNotFoundError as error:
         raise RecipeError(f"{none}, and no such {what} on the hub; {allowed}") from error
-    except Exception as error:  # no network, a proxy, a name that no repository can have
+    except Exception as error:  # no network, a proxy
         raise RecipeError(f"{none}, and the hub cannot be asked for it: {describe(error)}; {allowed}") from error
 
 
