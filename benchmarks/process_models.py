@@ -57,9 +57,9 @@ def measured(folder: str, tasks: int, held_out: int, epochs: int, threads: int) 
     from lyceum.runtime.in_process import InProcess
     from lyceum.tasks.chain import Chain
     from lyceum.utils.aio import run_async
-    from lyceum.value._measures import auc
     from lyceum.value.implicit import Implicit
     from lyceum.value.labels import examples_for, outcome_of
+    from lyceum.value.measures import auc
     from lyceum.value.model import PathModel
 
     torch.set_num_threads(threads)
@@ -147,7 +147,7 @@ class Judged:
 
     def detection(self, scores: Sequence[Sequence[float]]) -> dict[str, Any]:
         """Of the steps of every second task, at the threshold that is best for those of the others."""
-        from lyceum.value._measures import auc, best_threshold, detected
+        from lyceum.value.measures import auc, best_threshold, detected
 
         tasks = list(dict.fromkeys(tuple(path.tokens[: path.prompt]) for path in self.paths))
         side = [tasks.index(tuple(path.tokens[: path.prompt])) % 2 for path in self.paths]

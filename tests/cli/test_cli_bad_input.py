@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -84,7 +85,7 @@ def rows(path: Path, *found: dict) -> str:
         (["rollout.sampling=5"], "rollout.sampling: got 5; allowed: constraint, max_completion_tokens, min_p, stop"),
         (["model="], "model.path: got ''"),
         (["steps=1:30"], "steps: got '1:30'; input should be a valid integer"),
-        (["credit={kind: [a]}"], "credit.kind: got ['a']; allowed: gae"),
+        (["credit={kind: [a]}"], "credit.kind: got ['a']; allowed: by-part, gae"),
         (["tasks=&a [*a]"], "an alias is inside the value that it refers to"),
         (['output="a\\0b"'], "output: got 'a\\x00b'; allowed: text of Unicode characters, without NUL"),
         ([f"reward={'x' * 5000}.py:f"], "File name too long"),
@@ -250,7 +251,7 @@ def test_a_run_that_is_there_is_not_written_over(capsys, tmp_path):
         (["eval", "scratch", "--tasks", "missing.jsonl"], "'missing.jsonl', which does not exist"),
         (["eval", "scratch", "--tasks", "reasoning-gym:chain_summ"], "(did you mean 'chain_sum'?)"),
         (["eval", "scratch", "tasks.levls=[1]"], "tasks.levls: unknown key"),
-        (["eval", "owner/model"], "tasks: got none, and owner/model is not a run with its own tasks"),
+        (["eval", str(files("lyceum.models") / "base")], "is not a run with its own tasks"),
         (["eval", "scratch", "--n", "0"], "n: got 0"),
         (["eval", "scratch", "--k", "2000"], "samples: got 2000 per task; allowed: 1000 or fewer"),
         (["eval", "scratch", "--output", "."], "output: got '.', but . is a folder; allowed: a file to write"),

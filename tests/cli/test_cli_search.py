@@ -66,8 +66,11 @@ def test_ctrl_c_says_how_to_go_on(capsys, monkeypatch):
         (["--sizes", "1,many"], "--sizes: got '1,many'; allowed: numbers with commas between them"),
         (["--sizes", "0"], "sizes.0: got 0"),
         (["--tokens", "few"], "--tokens: got 'few'"),
-        (["--value", "none", "--strategy", "beam"], "value: got none, but beam reads values; allowed: likelihood"),
-        (["--value", "no-such-folder"], "value: got 'no-such-folder'; allowed: none, likelihood"),
+        (
+            ["--value", "none", "--strategy", "beam"],
+            "value: got none, but beam reads values; allowed: implicit, likelihood",
+        ),
+        (["--value", "no-such-folder"], "value: got 'no-such-folder'; allowed: none, implicit, likelihood"),
         (["--n", "0"], "n: got 0; allowed: 1 or more"),
         (["beam.widht=3"], "strategy.0.rollout.widht: unknown key (did you mean 'width'?)"),
         (["tasks.levls=[1]"], "tasks.levls: unknown key (did you mean 'levels'?)"),

@@ -11,7 +11,8 @@ from lyceum.objective.reinforce import ReinforceLoss
 POLICY_KINDS = sorted(
     kind
     for kind, settings in kinds("objective").items()
-    if issubclass(settings, Terms) and kind != "epo"  # whose entropy bonus is never off
+    # epo's entropy bonus is never off; a-lol always reads the reference, and its plan leaves rows out by itself.
+    if issubclass(settings, Terms) and kind not in ("epo", "a-lol")
 )
 LOG2 = math.log(2)
 

@@ -166,7 +166,7 @@ def random_recipe(rng: Random) -> dict[str, Any]:
         objective["value_coefficient"] = 0.5
     if objective["kind"] == "gkd":
         stage["teacher"] = {"path": "scratch"}
-    if "kl" in settings and rng.random() < 0.2:
+    if "kl" in settings and settings["kl"].annotation is not float and rng.random() < 0.2:
         objective["kl"] = {"coefficient": 0.05, "against": rng.choice(("reference", "average"))}
     parts = [{"kind": "test-composed"}]
     if rng.random() < 0.3:

@@ -313,7 +313,7 @@ PROOFS: dict[str, Proof] = {
     ),
     "propa": Proof(
         ["traces/distilled", "value/updates"],
-        {"stages.0.credit=group": "credit"},
+        {"stages.0.credit=group": "forest"},
         ["steps=2", "tasks_per_step=2", "tasks_per_round=4"],
     ),
     "reinforce-plus-plus": Proof(
@@ -349,7 +349,7 @@ PROOFS: dict[str, Proof] = {
         ["guidance/rubric-scaffold/shown/mean", "reward/part/rubric"],
         {"guidance=[]": "generation", "reward=task": "grades"},
     ),
-    "salt": Proof(["credit/steps_shared"], {"credit=group": "credit"}),
+    "salt": Proof(["credit/steps_shared"], {"credit=group": "forest"}),
     "sari": Proof(["reward/part/format"], {"reward=task": "grades"}, stages(1, 1, 1, 2)),
     "scaf-grpo": Proof(["guidance/scaffold/groups/guided"], {"guidance=[]": "generation"}),
     "sec": Proof(["curriculum/value/5"], {"curriculum.temperature=1e6": "draw"}),
@@ -388,11 +388,11 @@ PROOFS: dict[str, Proof] = {
     ),
     "treepo": Proof(
         ["rollout/segments/branches", "rollout/segments/fallbacks", "credit/sub_groups", "groups_dropped"],
-        {f"rollout={FLAT}": "generation", "credit=group": "credit"},
+        {f"rollout={FLAT}": "generation", "credit=group": "forest"},
     ),
     "treerl": Proof(
         ["rollout/critical_tokens/resampled", "credit/nodes_shared"],
-        {f"rollout={FLAT}": "generation", "credit=group": "credit"},
+        {f"rollout={FLAT}": "generation", "credit=group": "forest"},
     ),
     "trpa": Proof(
         ["pairs", "trpa/levels > 2"],

@@ -10,9 +10,9 @@ from transformers import BertConfig, BertForSequenceClassification, BertModel, P
 
 from lyceum.core.types import Scored
 from lyceum.models.scratch import character_tokenizer
-from lyceum.scorer._models import MINILM_FOLDER
 from lyceum.scorer.causal import CausalScorer, filled
 from lyceum.scorer.encoder import EncoderScorer
+from lyceum.scorer.models import MINILM_FOLDER
 from lyceum.scorer.reranker import RerankerScorer
 from lyceum.tasks.base import Source
 from lyceum.utils.aio import run_async

@@ -46,14 +46,14 @@ WEIGHTS = """
 import hashlib, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from resume_runs import SCENARIOS
+from resume_runs import _GRPO, _RUN
 from lyceum.recipe.schema import parse
 from lyceum.training.train import train
 
-recipe = SCENARIOS["grpo"] | {
+recipe = _RUN | {
     "tasks": {"kind": "reasoning-gym", "dataset": "polynomial_multiplication"}, "output": sys.argv[1], "name": "run"
 }
-recipe["stages"] = [recipe["stages"][0] | {"steps": 1}]
+recipe["stages"] = [_GRPO | {"steps": 1}]
 train(parse(recipe))
 [weights] = Path(sys.argv[1]).glob("run/model/*.safetensors")
 print(hashlib.sha256(weights.read_bytes()).hexdigest())

@@ -336,12 +336,12 @@ def test_no_trajectory_is_a_wrong_answer_and_counted():
         ),
         (
             {"value": None, "strategies": ["majority", "beam", "dvts"]},
-            r"value: got none, but beam, dvts read values; allowed: likelihood, model, or strategies that need none",
+            r"value: got none, but beam, dvts read values; allowed: implicit, likelihood, model, or strategies",
         ),
         ({"value": None, "strategies": ["mcts"], "mcts.judge": "agreement"}, r"value: got none, but mcts reads values"),
         (
             {"value": "likelyhood"},
-            r"value: got 'likelyhood' \(did you mean 'likelihood'\?\); allowed: none, likelihood",
+            r"value: got 'likelyhood' \(did you mean 'likelihood'\?\); allowed: none, implicit, likelihood",
         ),
         ({"value.length_power": 2}, r"value.length_power: got 2; "),
         ({"sizes": (0,)}, r"sizes.0: got 0; "),

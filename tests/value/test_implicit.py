@@ -13,10 +13,10 @@ from lyceum.core.types import Example, Grade, MarkedPath, Origin, Task
 from lyceum.models.load import save_policy
 from lyceum.run import checkpoint
 from lyceum.utils.errors import RecipeError
-from lyceum.value._measures import auc, best_threshold, detected
-from lyceum.value._training import path_loss
 from lyceum.value.implicit import Implicit, unusable
+from lyceum.value.measures import auc, best_threshold, detected
 from lyceum.value.model import PathModel
+from lyceum.value.training import path_loss
 
 PATHS = [MarkedPath([5, 6, 7, 8, 9], 2, [3, 5]), MarkedPath([5, 6, 7, 10], 2, [3, 4]), MarkedPath([11, 12], 1)]
 

@@ -14,8 +14,8 @@ from lyceum.models.load import ModelSettings, load_policy, save_policy
 from lyceum.models.packed_paths import packed
 from lyceum.run import checkpoint
 from lyceum.utils.errors import Diverged, RecipeError
-from lyceum.value._training import path_loss
 from lyceum.value.model import PathModel, worth
+from lyceum.value.training import path_loss
 
 
 def path(*runs):

@@ -9,8 +9,8 @@ from itertools import takewhile
 from typing import Any
 
 from lyceum.core.types import Message
-from lyceum.tasks._rows import kind_of
 from lyceum.tasks.prompt import fault_of, plain_messages
+from lyceum.tasks.rows import kind_of
 
 ALLOWED = (
     "prompt, chosen and rejected; chosen and rejected; prompt, completion and label; or prompt, completion and reward"

@@ -23,10 +23,11 @@ from lyceum.core.user_files import user_file
 from lyceum.data._formats import Completed, RowError, completed
 from lyceum.models.policy import Policy
 from lyceum.models.renderer import Renderer
-from lyceum.tasks._rows import kind_of
+from lyceum.tasks.rows import kind_of
 from lyceum.utils.atomic_files import atomic_path
 from lyceum.utils.documents import DATA, DocumentError, read_json
 from lyceum.utils.errors import RecipeError, nearest
+from lyceum.utils.numbers import to_json
 from lyceum.utils.terminal import printable, quoted
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class File(DataSettings):
             with atomic_path(copy) as partial, partial.open("w", encoding="utf-8") as lines:
                 for number, row in self.rows(stage.policy.tokenizer, stage.policy.context_length):
                     written = {"row": number, "prompt": row.prompt, "completions": row.completions, "alone": row.alone}
-                    lines.write(json.dumps(written, ensure_ascii=True) + "\n")
+                    lines.write(to_json(written) + "\n")
         return Groups(copy, stage.policy, Path(self.path).name)
 
     def rows(
@@ -131,7 +132,7 @@ class Groups(Sequence[tuple[Tree, float]]):
         with copy.open("rb") as lines:
             for line in lines:
                 row = json.loads(line)
-                what = line if row["alone"] else json.dumps(row["prompt"]).encode()
+                what = line if row["alone"] else to_json(row["prompt"]).encode()
                 start.append(at)
                 key.append(int.from_bytes(blake2b(what, digest_size=8).digest(), "little"))
                 at += len(line)
@@ -176,7 +177,7 @@ def _check_tokens(row: Completed, tokenizer: PreTrainedTokenizerBase, limit: int
     """Raise RowError where a row is longer than the context, or has characters that the vocabulary lacks."""
     texts = [text for text, _ in row.completions]
     # A token is a byte or more, so that short rows need no tokenizer.
-    most = len(json.dumps(row.prompt, ensure_ascii=False).encode(errors="replace")) + TEMPLATE_TOKENS
+    most = len(to_json(row.prompt)) + TEMPLATE_TOKENS
     if not vocabulary and most + max(len(text.encode(errors="replace")) for text in texts) < limit:
         return
     try:

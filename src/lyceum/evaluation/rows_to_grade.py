@@ -11,8 +11,8 @@ from typing import IO, Any
 from lyceum.core.component import Settings
 from lyceum.core.types import Message, Task
 from lyceum.core.user_files import describe
-from lyceum.tasks._rows import kind_of
 from lyceum.tasks.prompt import fault_of, plain_messages
+from lyceum.tasks.rows import kind_of
 from lyceum.utils.documents import DocumentError, Limits, read_json
 from lyceum.utils.errors import RecipeError, RunError
 from lyceum.utils.terminal import quoted

@@ -12,8 +12,8 @@ from lyceum.core.settings import ScorerSettings
 from lyceum.core.spans import TokenEnds, token_span
 from lyceum.core.types import FrozenName, Grade, GradingContext, Reasoned, Scored, Scorer, Task, TaskSource
 from lyceum.models.packed_paths import path_logprobs
-from lyceum.scorer._models import ScorerModel, causal_model
 from lyceum.scorer.base import BaseScorer
+from lyceum.scorer.models import ScorerModel, causal_model
 from lyceum.utils.numbers import mean
 
 FROZEN: dict[str, FrozenName] = {"reference": "reference", "average": "average"}

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from lyceum.core.settings import ScorerSettings
 from lyceum.core.types import Scorer, TaskSource
-from lyceum.scorer._models import ScorerModel, reader, unit
 from lyceum.scorer.base import PairScorer
+from lyceum.scorer.models import ScorerModel, reader, unit
 from lyceum.utils.lazy_imports import Tensor, torch
 
 

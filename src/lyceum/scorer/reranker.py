@@ -9,8 +9,8 @@ from pydantic import Field
 
 from lyceum.core.settings import ScorerSettings
 from lyceum.core.types import Scorer, TaskSource
-from lyceum.scorer._models import ScorerModel, reader
 from lyceum.scorer.base import PairScorer
+from lyceum.scorer.models import ScorerModel, reader
 from lyceum.utils.errors import RecipeError
 
 

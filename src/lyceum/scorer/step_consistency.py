@@ -113,7 +113,7 @@ def _demonstration(task: Task) -> str:
     return text if isinstance(text, str) else ""
 
 
-class Towers(nn.Module):
+class Towers:
     """Embeds premises and conclusions; their product is how well they go together.
 
     Args:
@@ -122,7 +122,6 @@ class Towers(nn.Module):
     """
 
     def __init__(self, characters: str, conclusions: Sequence[str], window: int, width: int = 64) -> None:
-        super().__init__()
         self.number = {NOTHING: 0, **{character: n for n, character in enumerate(sorted(set(characters)), 2)}}
         self.conclusions = list(conclusions)
         self.window = window
@@ -132,6 +131,9 @@ class Towers(nn.Module):
             return nn.Sequential(nn.EmbeddingBag(length * self.size, 128, mode="sum"), nn.ReLU(), nn.Linear(128, width))
 
         self.premise, self.conclusion = tower(window), tower(CONCLUSION)
+
+    def parameters(self) -> list[nn.Parameter]:
+        return [*self.premise.parameters(), *self.conclusion.parameters()]
 
     def read(self, texts: Sequence[str], length: int) -> Int[Tensor, "n length"]:
         """Each character with its place from the right, so that the last operation is always in the same one."""
@@ -197,4 +199,6 @@ def fit(steps: Sequence[Step], *, window: int, updates: int, seed: int, batch: i
             loss.backward()
             optimizer.step()
             schedule.step()
-    return towers.eval().requires_grad_(False)
+    for weight in towers.parameters():
+        weight.requires_grad_(False)
+    return towers

@@ -31,9 +31,9 @@ from lyceum.stages._sampling import Sampler
 from lyceum.stages.session import Session
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.numbers import mean
-from lyceum.value._measures import auc, best_threshold, detected
-from lyceum.value._training import TrainedValueSettings
 from lyceum.value.labels import Factor, Labels, examples_for, judged_ends, outcome_of, pairs_of
+from lyceum.value.measures import auc, best_threshold, detected
+from lyceum.value.training import TrainedValueSettings
 
 
 class RewardModel(StageSettings):

@@ -37,8 +37,8 @@ from lyceum.stages._sampling import Sampler
 from lyceum.stages.session import Session
 from lyceum.utils.aio import gather
 from lyceum.utils.lazy_imports import torch
-from lyceum.value._training import TrainedValueSettings
 from lyceum.value.targets import Targets, examples_of
+from lyceum.value.training import TrainedValueSettings
 
 
 class SearchAndDistil(StageSettings):

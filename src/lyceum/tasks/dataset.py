@@ -17,10 +17,10 @@ from lyceum.core.types import Grader, Message, Row, Split, Task
 from lyceum.reward.base import combine
 from lyceum.reward.choice import LETTERS
 from lyceum.reward.extract import after_last
-from lyceum.tasks._rows import Rows, kind_of, read_rows
 from lyceum.tasks._split import check_index, kept_for_evaluation
 from lyceum.tasks.base import Source
 from lyceum.tasks.prompt import fault_of, fields_of, fill, plain_messages
+from lyceum.tasks.rows import Rows, kind_of, read_rows
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.terminal import quoted
 

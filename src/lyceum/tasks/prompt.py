@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lyceum.core.types import Hint, Task
-from lyceum.tasks._rows import kind_of
+from lyceum.tasks.rows import kind_of
 from lyceum.utils.terminal import quoted
 
 MOST_NAMES = 50

@@ -21,8 +21,8 @@ from lyceum.models.policy import Policy
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.numbers import mean
-from lyceum.value._measures import auc
-from lyceum.value._training import Loss, TrainedPaths, TrainedValueSettings, not_handed_on
+from lyceum.value.measures import auc
+from lyceum.value.training import Loss, TrainedPaths, TrainedValueSettings, not_handed_on
 
 REFERENCE = "reference"
 """Folder, beside a saved model's files, of the model that it is compared with."""

@@ -21,7 +21,7 @@ from lyceum.models.weights import Checkpoint, check_finite, check_folder, read_o
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
 from lyceum.utils.library_messages import told_once
-from lyceum.value._training import TrainedPaths, TrainedValueSettings, not_handed_on
+from lyceum.value.training import TrainedPaths, TrainedValueSettings, not_handed_on
 
 Over = Literal["end", "last", "min", "product"]
 
