@@ -449,6 +449,7 @@ def test_a_row_holds_its_completion_token_by_token(tmp_path):
         "token_logprobs": [None, -0.25, -0.5],
         "token_advantages": [9.0, 1.0, 2.0],
         "metadata": '{"tier": 1, "odd": "{1}"}',
+        "task": '{"answer": null, "columns": {"level": 2}}',
     }
     assert (first["outcome"], first["correct"], first["reason"], first["row"]) == (None, None, "timed out", None)
     assert (first["advantage"], first["token_advantages"], first["nodes"]) == (None, [None], [0, 3])

@@ -18,7 +18,10 @@ from hypothesis import strategies as st
 import lyceum
 from lyceum.utils.numbers import evenly, figure, finite_line, mean, real, shown, to_json, unit_of
 
-BETWEEN_OUR_PROCESSES = {"reward/pool.py", "reward/_worker.py"}
+BETWEEN_OUR_PROCESSES = {
+    *("reward/pool.py", "reward/_worker.py", "sandbox/backends.py"),
+    *(f"sandbox/inside/{name}.py" for name in ("data", "judge", "program")),
+}
 """Both ends are Python's json, and a task's column must reach a user's function as it is, a nan as a nan."""
 
 
