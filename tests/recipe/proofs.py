@@ -67,7 +67,8 @@ PROOFS: dict[str, Proof] = {
     ),
     "acecode": Proof(
         [f"reward/part/code-efficiency/{bound}" for bound in ("efficiency", "efficiency < 1")],
-        {"reward.passes=1": "grades"},
+        # reward.passes=1 leaves out the cost alone, but of 29 correct programs here one is dearer than the reference.
+        {"reward={kind: code}": "grades"},
         [*WRITES_PROGRAMS, "stages.0.steps=26", "stages.1.steps=2", "stages.1.tasks_per_step=8"],
     ),
     "acereason": Proof(

@@ -156,7 +156,13 @@ def test_nothing_is_written_as_json_but_finite_numbers():
                 how = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
                 assert how.get("allow_nan") == "False", f"{where}, line {call.lineno}: use utils.numbers.to_json"
                 found[where] += 1
-    assert set(found) == {"constraint/json_schema.py", "run/codec.py", "tasks/reasoning_gym.py", "utils/numbers.py"}
+    assert set(found) == {
+        "constraint/json_schema.py",
+        "reward/json_schema.py",
+        "run/codec.py",
+        "tasks/reasoning_gym.py",
+        "utils/numbers.py",
+    }
 
 
 def test_shares_differ_by_one_at_most():
