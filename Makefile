@@ -45,11 +45,11 @@ check: $(VENV)/.installed-test
 test: check
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# NO_MKDOCS_2_WARNING: an advertisement of another program.
+# NO_MKDOCS_2_WARNING: no advertisement of another program.
 docs: $(VENV)/.installed
 	$(PIP) -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
-	@echo "open site/index.html"
+	@echo "open site/index.html, or for the search: $(BIN)/python -m http.server --directory site"
 
 # vLLM first: pip takes many times as long to find versions for both at once. torchvision, torchaudio and torchcodec come
 # with it, built for another torch: importing them fails.

@@ -2,7 +2,7 @@
 
 A block with ``title="FILE"`` is that file. Of ``bash`` blocks the ``lyceum`` lines are run, of ``console`` blocks those
 after ``$ ``, and what follows is expected in the output, ``...`` standing for any lines; ``python`` blocks are run. A
-block below ``<!-- not run: why -->`` is only checked: its recipe and keys must be valid, its Python must compile.
+block below ``<!-- not run: why -->`` is only checked: options, recipe and keys must be valid, Python must compile.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
+import typer
+
+from lyceum.cli.app import app
 from lyceum.core.component import kinds
 from lyceum.recipe.files import read_raw
 from lyceum.recipe.schema import load_recipe
@@ -145,6 +148,7 @@ def smallest(recipe: str, named: list[str]) -> list[str]:
 
 
 def check(words: list[str]) -> None:
-    """Raise RecipeError where a command that is not run names a recipe or key that does not exist."""
+    """Raise where a command that is not run has an unknown option, or names a recipe or key that does not exist."""
+    typer.main.get_group(app).commands[words[0]].make_context(words[0], words[1:])
     if words[0] == "train" and not any(word.endswith("...") for word in words):
         load_recipe(words[1], [*keys_of(words), "trust_code=true"])

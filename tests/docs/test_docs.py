@@ -100,10 +100,26 @@ def headings(page):
     return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading.lower()).strip()) for heading in found}
 
 
-def test_a_command_that_is_not_run_is_checked_all_the_same():
-    block = Block(1, "bash", "lyceum train grpo objective.clip_hihg=0.3  # a comment\n", None, "minutes")
-    with pytest.raises(Exception, match="clip_high"):
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("lyceum train grpo objective.clip_hihg=0.3  # a comment", "clip_high"),
+        ("lyceum train grop steps=2", "grpo"),
+        ("lyceum eval runs/a --kk 1,8", "--kk"),
+    ],
+)
+def test_a_command_that_is_not_run_is_checked_all_the_same(command, told):
+    block = Block(1, "bash", f"{command}\n", None, "minutes")
+    with pytest.raises(Exception, match=told):
         check(commands_of(block)[0].words)
+
+
+def test_output_that_a_page_shows_and_a_command_does_not_print_fails(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shown = "$ lyceum train grop\nerror: recipe: no such thing\n"
+    [command] = commands_of(Block(1, "console", shown, None, None))
+    with pytest.raises(AssertionError, match="does not print"):
+        run(command, "page:1")
 
 
 def test_every_metric_of_a_run_is_explained(tmp_path, monkeypatch):
@@ -136,7 +152,7 @@ def measured_rows():
                 yield page.name, file, rows, key, values, [cell.strip() for cell in row.strip("|").split("|")]
 
 
-@pytest.mark.parametrize(("page", "file", "rows", "key", "values", "cells"), measured_rows())
+@pytest.mark.parametrize(("page", "file", "rows", "key", "values", "cells"), list(measured_rows()))
 def test_figures_are_those_of_the_results(page, file, rows, key, values, cells):
     document = json.loads((ROOT / "benchmarks/results" / file).read_text())
     place, _, condition = rows.rstrip("]").partition("[")
