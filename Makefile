@@ -31,6 +31,10 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	$(PIP) -e '.[test]'
 	@touch $@
 
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(PIP) -e '.[docs]'
+	@touch $@
+
 install: $(VENV)/.installed
 
 demo: install
@@ -46,8 +50,7 @@ test: check
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # NO_MKDOCS_2_WARNING: no advertisement of another program.
-docs: $(VENV)/.installed
-	$(PIP) -e '.[docs]'
+docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo "open site/index.html, or for the search: $(BIN)/python -m http.server --directory site"
 
