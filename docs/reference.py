@@ -17,6 +17,11 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 
+ROOT = Path(__file__).parents[1]
+OUTSIDE = ("CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md")
+"""Pages of the repository that the site has too, under the same path."""
+
+
 class Sections(griffe.Extension):
     """Docstrings as griffe reads them: a blank line before each section, no roles of Sphinx."""
 
@@ -24,11 +29,6 @@ class Sections(griffe.Extension):
         if obj.docstring is not None:
             text = re.sub(r"\n *(Returns|Raises):\n", r"\n\n\1:\n", obj.docstring.value)
             obj.docstring.value = re.sub(r":func:`(?:lyceum\.)?(\w+)`", r"`\1`", text)
-
-
-ROOT = Path(__file__).parents[1]
-OUTSIDE = ("CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md")
-"""Pages of the repository that the site has too, under the same path."""
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
@@ -67,8 +67,8 @@ def commands() -> str:
         lines += ["| argument | meaning |", "|---|---|"]
         for parameter in command.params:
             record = parameter.get_help_record(context)
-            head, about = record or (parameter.make_metavar(context), getattr(parameter, "help", "") or "")
-            lines.append(f"| `{cell(head)}` | {cell(escaped(about))} |")
+            if record is not None:  # hidden
+                lines.append(f"| `{cell(record[0])}` | {cell(escaped(record[1]))} |")
         lines.append("")
     return "\n".join(lines)
 

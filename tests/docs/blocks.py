@@ -27,8 +27,8 @@ TITLE = re.compile(r'title="([^"]+)"')
 NOT_RUN = re.compile(r"<!-- not run: (.+?) -->")
 
 SMALLEST = (
-    *("steps=1", "tasks_per_step=4", "gather_tasks=4", "rollout.samples=4"),
-    *("evaluate.n=2", "evaluate.k=[1]", "evaluate.samples=2", "evaluate.every=0", "track=[]"),
+    *("steps=1", "tasks_per_step=4", "rollout.samples=4"),
+    *("evaluate.n=2", "evaluate.k=[1]", "evaluate.samples=2", "evaluate.every=0", "evaluate.greedy=false", "track=[]"),
 )
 """Keys that make a run short, each where the recipe has it."""
 
