@@ -16,7 +16,6 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-
 ROOT = Path(__file__).parents[1]
 OUTSIDE = ("CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md")
 """Pages of the repository that the site has too, under the same path."""
