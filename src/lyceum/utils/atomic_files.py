@@ -49,11 +49,26 @@ def atomic_write(path: Path | str, content: bytes | str, *, durable: bool = True
     Raises:
         OSError: it could not be written; the old content is kept and no temporary file is left.
     """
-    path = Path(path)
+    with atomic_path(Path(path), durable=durable) as partial:
+        write_file(partial, content.encode() if isinstance(content, str) else content, durable=False)
+
+
+@contextmanager
+def atomic_path(path: Path, *, durable: bool = True) -> Iterator[Path]:
+    """A path to write piece by piece inside the context, which then replaces ``path`` atomically.
+
+    Args:
+        path, durable: as :func:`atomic_write`.
+    Raises:
+        OSError: as :func:`atomic_write`.
+    """
     partial = path.with_name(f".partial-{os.getpid()}-{path.name}")
     try:
         partial.unlink(missing_ok=True)  # left by a killed process with the same pid
-        write_file(partial, content.encode() if isinstance(content, str) else content, durable=durable)
+        yield partial
+        if durable:
+            with partial.open("rb") as written:
+                os.fsync(written.fileno())
         os.replace(partial, path)
         if durable:
             fsync_folder(path.parent)
@@ -65,25 +80,18 @@ def atomic_write(path: Path | str, content: bytes | str, *, durable: bool = True
 
 
 @contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
-    """A path to write piece by piece inside the context, which then replaces ``path`` atomically.
+def atomic_lines(path: Path | None) -> Iterator[Callable[[str], None]]:
+    """Write a file line by line, which takes its place when all are written; on an exception the old one is kept.
 
-    Raises:
-        OSError: as :func:`atomic_write`.
+    Args:
+        path: None writes nothing.
     """
-    partial = path.with_name(f".partial-{os.getpid()}-{path.name}")
-    try:
-        partial.unlink(missing_ok=True)
-        yield partial
-        with partial.open("rb") as written:
-            os.fsync(written.fileno())
-        os.replace(partial, path)
-        fsync_folder(path.parent)
-    except BaseException as error:
-        partial.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno in FULL and error.filename is None:
-            raise OSError(error.errno, full_disk(path.parent), str(path)) from error
-        raise
+    if path is None:
+        yield lambda line: None
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_path(path) as partial, partial.open("x", encoding="utf-8") as file:
+        yield lambda line: print(line, file=file)
 
 
 def remove(path: Path) -> None:
@@ -159,28 +167,3 @@ class Lock:
             self._held.discard(self.file)
             os.ftruncate(self._descriptor, 0)  # as before: a command that changed nothing leaves the same bytes
             os.close(self._descriptor)
-
-
-@contextmanager
-def atomic_lines(path: Path | None) -> Iterator[Callable[[str], None]]:
-    """Write a file line by line, which takes its place when all are written; on an exception the old one is kept.
-
-    Args:
-        path: None writes nothing.
-    """
-    if path is None:
-        yield lambda line: None
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".partial-{os.getpid()}-{path.name}")
-    partial.unlink(missing_ok=True)  # left by a killed process with the same pid
-    try:
-        with open(partial, "x", encoding="utf-8") as file:
-            yield lambda line: print(line, file=file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-        fsync_folder(path.parent)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
