@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal, Protocol
@@ -12,7 +11,7 @@ from pydantic import Field, model_validator
 
 from lyceum.core.component import PathText, Settings
 from lyceum.core.types import FrozenName, State
-from lyceum.models.load import ModelSettings, check_weights, load_policy, read_tokenizer
+from lyceum.models.load import ModelSettings, check_weights, errors_name, load_policy, read_tokenizer
 from lyceum.models.policy import Policy
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
@@ -212,7 +211,7 @@ def load_teacher(teacher: TeacherSettings, policy: Policy) -> Policy:
     Raises:
         RecipeError: it cannot be loaded.
     """
-    with _its_own_key():
+    with errors_name("teacher"):
         return load_policy(teacher.model(policy.device.type), tokenizer=policy.tokenizer)
 
 
@@ -225,7 +224,7 @@ def check_teacher(teacher: TeacherSettings, tokenizer: transformers.PreTrainedTo
         RecipeError: as above.
     """
     settings = teacher.model("cpu")
-    with _its_own_key():
+    with errors_name("teacher"):
         its_own = read_tokenizer(settings).get_vocab()
         check_weights(settings)
     policys = tokenizer.get_vocab()
@@ -236,15 +235,6 @@ def check_teacher(teacher: TeacherSettings, tokenizer: transformers.PreTrainedTo
             f"{len(policys)}, token {quoted(token)} is {its_own.get(token)} and {policys.get(token)}; "
             "allowed: a model with the same tokenizer"
         )
-
-
-@contextmanager
-def _its_own_key() -> Iterator[None]:
-    """Errors inside name the keys of ``teacher``, not those of ``model``."""
-    try:
-        yield
-    except RecipeError as error:
-        raise RecipeError([re.sub(r"^model\b", "teacher", line) for line in error.lines]) from error
 
 
 def copy_values(values: Sequence[Tensor], into: Sequence[Tensor]) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -128,6 +130,15 @@ def check_weights(settings: ModelSettings) -> None:
     """
     if settings.path != SCRATCH:
         _checkpoint(settings).check(transformers.AutoModelForCausalLM)
+
+
+@contextmanager
+def errors_name(key: str) -> Iterator[None]:
+    """Errors inside name another key than ``model``: that of the settings from which the model's were made."""
+    try:
+        yield
+    except RecipeError as error:
+        raise RecipeError([re.sub(r"^model\b", key, line) for line in error.lines]) from error
 
 
 def load_tokenizer(settings: ModelSettings) -> transformers.PreTrainedTokenizerBase:

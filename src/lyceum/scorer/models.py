@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -19,6 +17,7 @@ from lyceum.models.load import (
     ModelSettings,
     check_model,
     check_weights,
+    errors_name,
     load_policy,
     local_path,
     read_config,
@@ -77,7 +76,7 @@ class ScorerModel(Settings):
             raise RecipeError(f"scorer.model.path: got {MINILM!r}, and there is no {MINILM_FOLDER}; run: make minilm")
         if family is not None and (self.path in (BASE, SCRATCH) or self.path.endswith(".gguf")):
             raise RecipeError(f"scorer.model.path: got {self.path!r}; allowed: a folder or a hub name of such a model")
-        with of_scorer():
+        with errors_name("scorer.model"):
             check_model(self.settings)
             if family is None:
                 check_weights(self.settings)
@@ -86,7 +85,7 @@ class ScorerModel(Settings):
 
     def labels(self) -> int:
         """How many labels its configuration has."""
-        with of_scorer():
+        with errors_name("scorer.model"):
             return int(getattr(read_config(self.settings), "num_labels", 1))
 
     def _checkpoint(self) -> Checkpoint:
@@ -102,7 +101,7 @@ class Reader:
     def __init__(self, settings: ScorerModel, family: Family) -> None:
         chosen = settings.settings
         device = "cuda" if chosen.device == "auto" and torch.cuda.is_available() else chosen.device
-        with of_scorer():
+        with errors_name("scorer.model"):
             self.tokenizer: Any = tokenizer_of(chosen)
             loaded = settings._checkpoint().load(getattr(transformers, family), getattr(torch, chosen.dtype))
             check_finite("scorer.model.path", chosen.path, loaded)
@@ -139,19 +138,10 @@ def reader(model: ScorerModel, family: Family) -> Reader:
 
 @cache
 def causal_model(model: ScorerModel) -> Policy:
-    with of_scorer():
+    with errors_name("scorer.model"):
         return load_policy(model.settings)
 
 
 def unit(vectors: Float[Tensor, "n width"]) -> Float[Tensor, "n width"]:
     """Each row at length 1; a row of zeros stays."""
     return vectors / vectors.norm(dim=1, keepdim=True).clamp(min=1e-12)
-
-
-@contextmanager
-def of_scorer() -> Iterator[None]:
-    """Errors inside name the keys of ``scorer.model``, not those of ``model``."""
-    try:
-        yield
-    except RecipeError as error:
-        raise RecipeError([re.sub(r"^model\b", "scorer.model", line) for line in error.lines]) from error
