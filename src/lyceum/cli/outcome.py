@@ -16,7 +16,7 @@ from typing import Any
 import typer
 
 from lyceum.cli.streams import hold, plain_messages
-from lyceum.utils.errors import RunError
+from lyceum.utils.errors import RecipeError, RunError
 from lyceum.utils.numbers import to_json
 from lyceum.utils.terminal import Console, printable
 
@@ -92,14 +92,13 @@ def _flush() -> None:
 
 def failure_of(error: BaseException) -> Failure | None:
     """A known exception as a message for the user; None for a bug."""
-    from lyceum.recipe.other_names import known_elsewhere
-    from lyceum.utils.errors import RecipeError
-
     if isinstance(error, Failure):
         return error
     if isinstance(error, RecipeError):
         return Failure(UNUSABLE, error.lines)
     if isinstance(error, typer.TyperException):
+        from lyceum.recipe.other_names import known_elsewhere
+
         context = getattr(error, "ctx", None)
         helps = [f"try: {context.command_path} --help"] if context is not None else []
         option = getattr(error, "option_name", None)  # of an option that does not exist
