@@ -328,6 +328,7 @@ class OfflineRun:
             decode=self.session.policy.decode,
             weights=weights,
             temperature=self.settings.sampling.temperature or 1.0,
+            steps=self.settings.credit.reads_steps,
             constraint=self.constraint,
         )
 
