@@ -193,6 +193,11 @@ class Node:
             stack.extend(reversed(node.children))
 
 
+def _helps(node: Node) -> bool:
+    """Whether what stands below this node was not written under the task's own prompt alone."""
+    return node.grafted or node.origin in (Origin.HINT, Origin.PREFIX, Origin.TEACHER)
+
+
 def graft(leaf: Node, onto: Node) -> Node:
     """A trajectory copied below ``onto``, under another prompt, to be trained there.
 
@@ -300,18 +305,16 @@ class Tree:
 
         Trained or not: a failure that a guide has replaced still counts as a failure.
         """
-        ended = [node for node in self.root.walk() if node.grade is not None and node.grade.outcome is not None]
-        return [leaf for leaf in ended if not self._was_helped(leaf)]
+        nodes = list(self.root.walk())
+        ended = [node for node in nodes if node.grade is not None and node.grade.outcome is not None]
+        if not any(map(_helps, nodes)):  # most trees
+            return ended
+        return [leaf for leaf in ended if not any(map(_helps, leaf.path()))]
 
     @property
     def solved_unaided(self) -> float | None:
         """Accuracy of ``unaided``; None where no grader says, or nothing was written unaided."""
         return solved(self.unaided)
-
-    def _was_helped(self, leaf: Node) -> bool:
-        root, *written = leaf.path()
-        helpers = (Origin.HINT, Origin.PREFIX, Origin.TEACHER)
-        return root is not self.root or any(node.grafted or node.origin in helpers for node in written)
 
     def add_prompt(self, tokens: Sequence[int], text: str = "") -> Node:
         """Another prompt of this task (e.g. one with a hint), to be continued like the first; the same node for the

@@ -125,7 +125,13 @@ class Combined(BaseGrader):
         if self.shaping:
             columns |= await ask(self.shaping, [verdict_of(row) for row in zip(*columns.values(), strict=True)])
         weights = list(self.weights.values())
-        return [add_up({name: columns[name][i] for name in self.weights}, weights) for i in range(len(leaves))]
+        rows = list(zip(*(columns[name] for name in self.weights), strict=True))
+        # Alike samples have the same grades, as objects: they are added up once.
+        sums = {
+            tuple(map(id, row)): add_up(dict(zip(self.weights, row, strict=True)), weights)
+            for row in {tuple(map(id, row)): row for row in rows}.values()
+        }
+        return [sums[tuple(map(id, row))] for row in rows]
 
 
 def verdict_of(grades: Sequence[Grade]) -> bool | None:
@@ -195,7 +201,9 @@ def _checked(grade: Grade) -> Grade:
         outcome = real(grade.outcome, "the outcome")
     except (TypeError, ValueError) as error:
         return Grade.ungraded(describe(error))
-    return replace(grade, outcome=outcome) if math.isfinite(outcome) else Grade.ungraded(f"the outcome is {outcome}")
+    if not math.isfinite(outcome):
+        return Grade.ungraded(f"the outcome is {outcome}")
+    return grade if outcome is grade.outcome else replace(grade, outcome=outcome)
 
 
 def each(score: Callable[[Task, Node], Grade]) -> Grader:

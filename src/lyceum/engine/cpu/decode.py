@@ -88,7 +88,7 @@ class _Linear:
         return cls(weight, bias, weight.t(), large, here, repacked)
 
     def __call__(self, x: Float[Tensor, "A i"]) -> Float[Tensor, "A o"]:
-        pack = self.pack_for(len(x))
+        pack = self.pack_for(x.shape[0])
         if pack is not None:
             return pack(x, self.bias)
         return self.columns(x).t().contiguous() if self.large else F.linear(x, self.weight, self.bias)
@@ -105,10 +105,10 @@ class _Linear:
         return self.pack_for(rows) is None and (self.large or (self.columns_pay and rows >= _MANY))
 
     def added_to(self, residual: Float[Tensor, "A o"], x: Float[Tensor, "A i"]) -> Float[Tensor, "A o"]:
-        pack = self.pack_for(len(x))
+        pack = self.pack_for(x.shape[0])
         if pack is not None:
             return pack(x, self.bias).add_(residual)
-        if self.large and len(x) < _MANY:
+        if self.large and x.shape[0] < _MANY:
             return residual + self.columns(x.contiguous()).t()
         out = torch.addmm(residual, x, self.transposed)
         return out if self.bias is None else out.add_(self.bias)
