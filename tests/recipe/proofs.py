@@ -188,6 +188,10 @@ PROOFS: dict[str, Proof] = {
         {"stages.0.reward=[task]": "grades", "stages.0.reward.1.coherence.weight=0": "grades"},
         [*BRIEF, "stages.0.reward.1.coherence.scorer.tasks=200", "stages.0.reward.1.coherence.scorer.updates=100"],
     ),
+    "drpo": Proof(
+        ["drpo/groups", "drpo/moved_by_length", "drpo/outside"],
+        {"objective.length_temperature=1e6": "weights", "objective.penalty=0": "weights"},
+    ),
     "dump": Proof(["curriculum/share/1"], {"curriculum.temperature=1e6": "draw"}),
     "easy-to-hard": Proof(
         ["level/1/correct", "level/6/correct"], {"stages.0.curriculum=uniform": "draw"}, stages(1, 1, 2)
