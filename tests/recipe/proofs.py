@@ -348,6 +348,20 @@ PROOFS: dict[str, Proof] = {
         {"guidance=[]": "generation", "objective.exploration=0": "weights"},
     ),
     "rloo": Proof([LEARNS], {"credit=reinforce": "credit"}),
+    "rlp": Proof(
+        ["reward/part/information-gain", "average/updates", LEARNS],
+        {
+            ("stages.0.reward=[task]", "stages.0.average=null"): "grades",
+            ("stages.0.reward.0.baseline=policy", "stages.0.average=null"): "grades",
+            "credit=group": "credit",
+        },
+        ["steps=2", "tasks_per_step=2"],
+    ),
+    "rlpt": Proof(
+        [LEARNS, "reward/part/text-overlap"],
+        {"tasks.middle_share=0": "generation", "reward.0.measure=rouge-l": "grades"},
+        ["steps=2", "tasks_per_step=2"],
+    ),
     "rlsp": Proof(["reward/part/occurrences"], {"reward=task": "grades"}, stages(1, 2)),
     "rover": Proof(["rover/abs_next_q"], {"objective.bootstrap=0": "weights"}),
     "ruscarl": Proof(
