@@ -395,6 +395,15 @@ PROOFS: dict[str, Proof] = {
         {"rollout.environment={kind: calculator, modulus: 100}": "generation"},
     ),
     "tig": Proof([LEARNS], {"credit=reinforce": "credit"}, needs=SMOLLM2),
+    "time-r1": Proof(
+        ["reward/part/distance/distance", "reward/part/distance/alpha < 0.1", "reward/part/format"],
+        {
+            "stages.strict.reward.0.lenient.end=0.07": "grades",
+            "stages.lenient.reward.0.lenient=null": "grades",
+            "stages.easy.curriculum=uniform": "draw",
+        },
+        stages(1, 1, 2, tasks=2),
+    ),
     "to-backtrack": Proof(
         ["traces/distilled"],
         {"stages.0.traces={kind: solutions, per_task: 3}": "weights"},
