@@ -258,6 +258,11 @@ PROOFS: dict[str, Proof] = {
         ["guidance/demonstrations/groups/guided", "external/weight"],
         {"guidance=[]": "generation", "objective.shaping=1e9": "weights"},
     ),
+    "medcco": Proof(
+        [f"reward/part/text-overlap{number}" for number in ("", "#2")],
+        {"stages.open.curriculum=uniform": "draw", "stages.open.reward=[task]": "grades"},
+        stages(1, 2, tasks=2),
+    ),
     "multi-domain": Proof([LEARNS], {"credit=reinforce": "credit"}, needs=SMOLLM2),
     "nsr": Proof(["rows_without_gradient"], {"credit.constant=0": "credit"}),
     "oreo": Proof(
