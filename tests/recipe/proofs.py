@@ -352,6 +352,15 @@ PROOFS: dict[str, Proof] = {
         ["guidance/demonstrations/groups/guided", "external/weight"],
         {"guidance=[]": "generation", "objective.exploration=0": "weights"},
     ),
+    "rmt": Proof(
+        ["next_tokens/tokens", "next_tokens/nll", "curriculum/entropy/pool", "curriculum/tokens/budget < 80", LEARNS],
+        {
+            "curriculum.draws=uniform": "draw",
+            "stages.0.reward.1.weight=0": "grades",
+            "stages.0.next_tokens.learner.lr=1e-30": "weights",
+        },
+        ["steps=2", "tasks_per_step=2", "curriculum.every_steps=1"],
+    ),
     "rloo": Proof([LEARNS], {"credit=reinforce": "credit"}),
     "rlp": Proof(
         ["reward/part/information-gain", "average/updates", LEARNS],

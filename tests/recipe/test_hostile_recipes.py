@@ -45,7 +45,7 @@ def test_nested_aliases_are_refused_in_any_key(key, tmp_path):
     [
         ("credit={kind: [a]}", "credit.kind: got ['a']; allowed: by-part, gae, gigpo, group"),
         ("credit={kind: {a: b}}", "credit.kind: got {'a': 'b'}; allowed: by-part, gae, gigpo, group"),
-        ("stages.0.kind=[a]", "stages.0.kind: got ['a']; allowed: interleaved, offline, online"),
+        ("stages.0.kind=[a]", "stages.0.kind: got ['a']; allowed: interleaved, mid-training, offline, online"),
         ("tasks=&a [*a]", "an alias is inside the value that it refers to"),
         ("stages.².steps=1", "stages.²: got '²'; allowed: 0 to 0"),
         (f"stages.{'9' * 5000}.steps=1", "allowed: 0 to 0"),

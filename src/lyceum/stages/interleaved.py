@@ -136,8 +136,8 @@ class FineTuner:
         self.demonstrations_used = state["demonstrations_used"]
 
 
-def together(metrics: Mapping[str, Any], tuned: Mapping[str, Any]) -> dict[str, Any]:
-    """A step's metrics with those of a fine-tuning step: tokens add up, the rest is kept apart by name."""
+def together(metrics: Mapping[str, Any], tuned: Mapping[str, Any], name: str = "fine_tuning") -> dict[str, Any]:
+    """A step's metrics with those of a fine-tuning step: tokens add up, the rest is kept apart, as ``name/METRIC``."""
     added = ("tokens_trained", "row_tokens_trained", "seconds/train")
-    own = {f"fine_tuning/{name}": tuned[name] for name in tuned if name not in (*added, "tokens_per_second")}
-    return {**metrics, **own, **{name: metrics.get(name, 0) + tuned.get(name, 0) for name in added}}
+    own = {f"{name}/{each}": tuned[each] for each in tuned if each not in (*added, "tokens_per_second")}
+    return {**metrics, **own, **{each: metrics.get(each, 0) + tuned.get(each, 0) for each in added}}
