@@ -24,7 +24,7 @@ from lyceum.recipe.schema import load_recipe
 
 INPUTS = (
     *("model", "data.jsonl", "heldout.jsonl", "chats.jsonl", "rows.json", "data.parquet"),
-    *("mine.yaml", "reward.py", "template.jinja"),
+    *("mine.yaml", "reward.py", "template.jinja", "plain.txt"),
 )
 
 
@@ -446,6 +446,11 @@ def train_cases(draw: st.DrawFn) -> Case:
             case "template":
                 words.append("model.chat_template=template.jinja")
                 changes.append(("template.jinja", "write", draw(st.sampled_from(TEMPLATES))))
+            case "text":
+                file, cut = draw(st.sampled_from(("plain.txt", "plain.txt", "data.jsonl", "rows.json"))), draw(_cuts)
+                words.append(f"tasks={{kind: text, path: {file}, column: prompt, heldout_share: 0.5, {cut}}}")
+                words.append(f"reward={draw(st.sampled_from(_TEXT_REWARDS))}")
+                changes.append((file, *draw(_bytes_changes)))
             case "tables":
                 file = draw(st.sampled_from(("data.parquet", "rows.json")))
                 words.append(f"tasks={file}")
@@ -454,7 +459,20 @@ def train_cases(draw: st.DrawFn) -> Case:
     return Case(argv, tuple(changes), _own(output, name or Path(recipe).stem), "train")
 
 
-_ODD = ("recipe", "name", "output", "reward", "model", "model", "data", "data", "chats", "template", "tables")
+_ODD = (
+    *("recipe", "name", "output", "reward", "model", "model", "data", "data", "chats", "template", "tables", "text"),
+)
+
+_cuts = st.sampled_from(
+    ("cut: characters", "cut: words, documents: lines", "cut: mark, mark: '='", "middle_share: 1, limit: 3")
+) | st.sampled_from(("pieces", "earliest", "latest", "longest", "template", "mark", "heldout_path")).flatmap(
+    lambda key: odd_text.map(lambda text: f"{key}: {json.dumps(text)}")
+)
+_TEXT_REWARDS = (
+    *("text-overlap", "{kind: information-gain, baseline: policy, close: '#'}", "information-gain", "distance"),
+    *("{kind: text-overlap, measure: prefix, reference: rest, least: 3}", "{kind: text-overlap, measure: bleu, n: 4}"),
+    *("{kind: distance, unit: month}", "{kind: distance, lenient: {column: level}}"),
+)
 
 
 @st.composite

@@ -62,6 +62,7 @@ def build(folder: Path, run) -> None:
     (folder / "mine.yaml").write_text("extends: grpo\ntitle: Mine\nseed: 3\nevaluate: {n: 1, samples: 1, k: [1]}\n")
     (folder / "reward.py").write_text(REWARD)
     (folder / "template.jinja").write_text("{% for message in messages %}{{ message['content'] }}{% endfor %}")
+    (folder / "plain.txt").write_text("".join(f"{i}+1={i + 1}. It is so.\n\n" for i in range(40)))
     (folder / "notes.txt").write_text("not to be lost\n")
     for name in ("done", "stopped"):
         ended = run(["train", "grpo", *SMALL, *RECORDED, "--name", name])

@@ -62,11 +62,24 @@ SMALL: dict[str, dict[str, dict[str, Any]]] = {
         "overlong": {"max_tokens": 8, "buffer_tokens": 4},
         "drm": {"coherence": {"scorer": {"kind": "step-consistency", "tasks": 50, "updates": 5}}, "unanswered": 0},
         "consistency-bonus": {"extract": {"after": "="}},
+        "distance": {"lenient": {"hard_from": 2, "end": 0.1, "steps": 1}},
+        "information-gain": {"baseline": "policy", "close": "#"},
     },
 }
 """Settings without which a component cannot run, or two steps of four tasks are too few for it to do anything."""
 
-PARTS = ("steps", "token-budget", "dynamic-length", "overlong", "repetition", "consistency-bonus", "drm")
+PARTS = (
+    "steps",
+    "token-budget",
+    "dynamic-length",
+    "overlong",
+    "repetition",
+    "consistency-bonus",
+    "drm",
+    "text-overlap",
+    "distance",
+    "information-gain",
+)
 """Parts of a reward that need no function, program or model of the user's."""
 
 CONSTRAINTS: tuple[dict[str, Any], ...] = (
