@@ -122,6 +122,11 @@ _ROLES: dict[str, Any] = _GRPO | {
     "rollout": {"kind": "flat", "samples": 2, "sampling": _SHORT},
 }
 """Two models, whose optimisers and roles have to come back."""
+_REPLAY: dict[str, Any] = _GRPO | {
+    "steps": 4,
+    "replay": {"kind": "own", "priority": "advantage", "once": True, "max_age": 2},
+}
+"""Groups of earlier steps, whose index has to come back, and whose files up to the checkpoint alone."""
 _DEEPSEARCH: dict[str, Any] = _GRPO | {
     "steps": 4,
     "reward": ["test-begins"],
@@ -198,7 +203,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
         "stages": [_SFT, _CURRICULUM, _PPO, _TRACKED],
         "evaluate": {"n": 2, "samples": 2, "k": [1], "every": 2},
     },
-    "rollouts": _RUN | {"stages": [_PARTIAL, _TURNS, _ROLES], "checkpoint_every": 2},
+    "rollouts": _RUN | {"stages": [_PARTIAL, _TURNS, _REPLAY, _ROLES], "checkpoint_every": 2},
     "searches": _RUN | {"stages": [_DEEPSEARCH, _CRITIC, _ACTOR]},
 }
 """Each stage leaves something else that a resumed run must find again; a kill may hit any of them."""

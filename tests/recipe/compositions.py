@@ -193,6 +193,17 @@ def random_recipe(rng: Random) -> dict[str, Any]:
     if averaged or parts[-1]["kind"] == "consistency-bonus":
         stage["average"] = {"decay": rng.choice((0.0, 0.5, 0.995)), "every": rng.choice((1, 2))}
         stage["reward"] = parts  # an evaluation of the recipe's own would have no average to read
+    if rng.random() < 0.15 and not roles:
+        stage["replay"] = {
+            "kind": "own",
+            "share": rng.choice((0.5, 1.0, 2.0)),
+            "instead": rng.random() < 0.3,
+            "ratio": "step" if objective["kind"] == "mix-policy" else rng.choice(("behaviour", "step")),
+            "priority": rng.choice(("uniform", "newest", "advantage")),
+            "once": rng.random() < 0.3,
+        }
+    if credit["kind"] == "self-imitation":
+        stage.setdefault("replay", {"kind": "own", "ratio": "step"})
     tasks = "countdown" if parts[-1]["kind"] == "steps" else {"kind": "chain", "levels": [1, 2, 3]}
     lora = rng.random() < 0.15 and {"rank": 2, "target_modules": ["q_proj", "v_proj"]}
     return {

@@ -72,6 +72,7 @@ def outcome(path: Path) -> dict:
         "summary": untimed(json.loads((path / "summary.json").read_text())),
         "examples": (path / "examples.json").read_text() if (path / "examples.json").exists() else None,
         "rollouts": {p.name: pyarrow.parquet.read_table(p).to_pylist() for p in (path / "rollouts").glob("*.parquet")},
+        "replay": {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in (path / "replay").glob("*")},
         "checkpoints": {
             p.name: {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in p.glob("*.safetensors")}
             for p in (path / "checkpoints").iterdir()

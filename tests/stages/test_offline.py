@@ -171,7 +171,9 @@ def test_trees_that_are_missing_or_of_another_tokenizer_are_refused_and_nothing_
     assert "data.from_stage: got 'other', which is no stage of" in refused_by(whole, "other")
     bare = train(recipe(tmp_path / "bare", ONLINE))
     assert "has no trees; allowed" in refused_by(bare)
-    monkeypatch.setattr("lyceum.data.recorded.written", lambda leaf: (leaf.path()[1].tokens[::-1], leaf.path()[1].text))
+    monkeypatch.setattr(
+        "lyceum.run.stage_trees.written", lambda leaf: (leaf.path()[1].tokens[::-1], leaf.path()[1].text)
+    )
     assert "got tokens of another tokenizer" in refused_by(whole)
 
 

@@ -14,7 +14,7 @@ from lyceum.utils.numbers import plain, to_json
 
 SLOTS = (
     *("tasks", "reward", "scorer", "stages", "curriculum", "guidance", "rollout"),
-    *("environment", "constraint", "value", "traces", "data", "credit", "objective", "learner", "engine"),
+    *("environment", "constraint", "value", "traces", "data", "buffer", "credit", "objective", "learner", "engine"),
 )
 BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<", "min_length": "at least", "max_length": "at most"}
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Guidance,
         Learner,
         Objective,
+        ReplaySource,
         Rollout,
         Scorer,
         ShapingGrader,
@@ -382,6 +383,44 @@ class DataSettings(Component, slot="data"):
         return self
 
 
+class ReplaySettings(Component, slot="buffer"):
+    """Which recorded groups are trained beside those that a step samples."""
+
+    stores: ClassVar[bool] = False
+    """Whether the stage's own groups are written to the run's folder, where later stages and other runs find them."""
+
+    share: float = Field(default=0.5, gt=0, le=16)
+    """Recorded groups per step, relative to ``tasks_per_step`` (no unit); fewer where fewer are there."""
+    instead: bool = False
+    """Whether they take the place of sampled groups: a step then has ``tasks_per_step`` in all, one of them sampled at
+    least."""
+    ratio: Literal["behaviour", "step"] = "behaviour"
+    """What importance ratios of recorded tokens are relative to: the log-probabilities under which they were sampled,
+    or those at the start of the step."""
+
+    def number(self, tasks_per_step: int) -> int:
+        """Recorded groups per step."""
+        wanted = max(1, round(self.share * tasks_per_step))
+        return min(wanted, tasks_per_step - 1) if self.instead else wanted
+
+    @abstractmethod
+    def build(self, run: Path, *, seed: int, stage: int, first_step: int) -> ReplaySource:
+        """For a stage of the run in this folder.
+
+        Args:
+            seed: of the stage.
+            stage: its index.
+            first_step: the run's step at which it began.
+        """
+
+    def check_files(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        """Raise RecipeError where a file cannot be used, before any model is loaded.
+
+        Args:
+            tokenizer: the policy's.
+        """
+
+
 Left = Literal["value", "trees"]
 """What a stage may leave for later ones: a value model; the trees that it was trained on."""
 
@@ -412,6 +451,7 @@ class Composition:
     objective: ObjectiveSettings | None = None
     teacher: TeacherSettings | None = None
     average: AverageSettings | None = None
+    replay: ReplaySettings | None = None
     engine: EngineSettings | None = None
     roles: Roles | None = None
 

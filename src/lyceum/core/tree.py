@@ -229,6 +229,10 @@ def solved(leaves: Iterable[Node]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
+REPLAY_NOTE = "replay"
+"""Under which a recorded tree's ``metadata`` says how old it is."""
+
+
 @dataclass(frozen=True)
 class DirectSamples:
     """Samples of a task without a search.
@@ -315,6 +319,11 @@ class Tree:
     def solved_unaided(self) -> float | None:
         """Accuracy of ``unaided``; None where no grader says, or nothing was written unaided."""
         return solved(self.unaided)
+
+    @property
+    def age(self) -> int:
+        """Steps since it was sampled, where a later step trains it again; 0 in the step that samples it."""
+        return int(self.metadata.get(REPLAY_NOTE, {}).get("age", 0))
 
     def add_prompt(self, tokens: Sequence[int], text: str = "") -> Node:
         """Another prompt of this task (e.g. one with a hint), to be continued like the first; the same node for the

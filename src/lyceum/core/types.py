@@ -858,6 +858,35 @@ class Curriculum(Stateful, Protocol):
         ...
 
 
+class ReplayedGroup(NamedTuple):
+    """A recorded tree that is trained again.
+
+    Attributes:
+        weight: of its advantages, the curriculum's when it was sampled.
+        age: steps since then, 1 or more.
+    """
+
+    tree: Tree
+    weight: float
+    age: int
+
+
+class ReplaySource(Stateful, Protocol):
+    """Recorded groups that an online stage trains again."""
+
+    def draw(self, done: int, number: int) -> list[ReplayedGroup]:
+        """At most so many groups for the step after ``done`` steps of the stage."""
+        ...
+
+    def observe(self, done: int, trees: Sequence[Tree], weights: Sequence[float]) -> None:
+        """The groups that were sampled for the step just done and trained, with the weights of their advantages."""
+        ...
+
+    def metrics(self) -> dict[str, float]:
+        """What the step just done drew; logged as ``replay/NAME``."""
+        ...
+
+
 @dataclass(frozen=True)
 class Credited:
     """What credit gives to the learner, laid out as ``forest.rows()``: 0 where nothing is trained.

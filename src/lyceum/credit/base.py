@@ -9,7 +9,7 @@ from typing import Literal
 from jaxtyping import Bool, Float, Int
 
 from lyceum.core.component import Stateless
-from lyceum.core.forest import Forest, Rows
+from lyceum.core.forest import AGE, Forest, Rows
 from lyceum.core.settings import Composition, CreditSettings
 from lyceum.core.types import Credited, Origin
 from lyceum.objective.kl import Estimator, KLPenalty, kl_estimate
@@ -164,6 +164,13 @@ def token_reward(forest: Forest, rows: Rows, penalty: KLPenalty) -> Float[Tensor
     """
     end = last_token(forest.trainable(rows))
     return forest.reward[:, None] * end - kl_cost(forest, rows, penalty)
+
+
+def recorded_rows(forest: Forest) -> Bool[Tensor, " R"]:
+    """The rows of trees that an earlier step sampled (``replay``)."""
+    if AGE not in forest.columns:
+        return torch.zeros(forest.n_rows, dtype=torch.bool)
+    return forest.columns[AGE][forest.leaf] > 0
 
 
 class BaseCredit(Stateless):

@@ -12,7 +12,7 @@ from lyceum.core import keys
 from lyceum.core.component import require_keys
 from lyceum.core.forest import Forest
 from lyceum.core.types import Credit, Credited, State
-from lyceum.credit.base import BaseCredit, CreditWithKL, row_reward, spread
+from lyceum.credit.base import BaseCredit, CreditWithKL, recorded_rows, row_reward, spread
 from lyceum.credit.group import group_relative
 from lyceum.utils.lazy_imports import torch
 
@@ -93,8 +93,10 @@ class ValueTracker(BaseCredit):
         self.drift += metrics["drift"]
         rewards: dict[str, list[float]] = {}
         of_row = row_reward(forest, forest.rows(), self.settings.kl_in_reward).tolist()
-        for prompt, reward in zip(keys.prompts(forest), of_row, strict=True):
-            rewards.setdefault(key_of(prompt), []).append(reward)
+        counted = recorded_rows(forest).tolist()  # when they were sampled
+        for prompt, reward, already in zip(keys.prompts(forest), of_row, counted, strict=True):
+            if not already:
+                rewards.setdefault(key_of(prompt), []).append(reward)
         for prompt, seen in rewards.items():
             before = self.of(prompt)
             moved = self.drift - before.drift if prompt in self.estimates else 0.0

@@ -10,9 +10,8 @@ from pydantic import Field, model_validator
 
 from lyceum.core.component import PathText
 from lyceum.core.settings import Composition, DataSettings
-from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Gathering, Origin
-from lyceum.utils.errors import RecipeError
+from lyceum.core.tree import Tree
+from lyceum.core.types import Gathering
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -42,6 +41,8 @@ class Recorded(DataSettings):
 
     def check_files(self, tokenizer: PreTrainedTokenizerBase, limit: int) -> None:
         if self.path is not None:
+            from lyceum.run.stage_trees import check_tokens  # here: imports pyarrow
+
             trees = [tree for part in self.read(Path(self.path)) for tree in part]
             check_tokens(f"data.path: {self.path}", trees, tokenizer)
 
@@ -66,39 +67,8 @@ class Recorded(DataSettings):
         left, parts = self.most, list[Sequence[Tree]]()
         for file in reversed([file for file in files if step[file] >= oldest]):
             read = read_trees(file)
-            trees = [*read.trees, *read.dropped]
+            trees = [tree for tree in (*read.trees, *read.dropped) if not tree.age]  # each once
             parts.append(trees if left is None else trees[-left:])
             if left is not None and (left := left - len(parts[-1])) == 0:
                 break
         return parts[::-1]
-
-
-LOOKED_AT = 8
-"""Number of trajectories whose texts are compared with their tokens."""
-
-
-def check_tokens(what: str, trees: Sequence[Tree], tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise RecipeError where recorded tokens are those of another tokenizer: it has no such token, or most of the
-    first trajectories decode to other texts.
-
-    Args:
-        what: the key and the file, for the error line.
-    """
-    allowed = "allowed: trees that were recorded with the model's tokenizer"
-    size = len(tokenizer)
-    for token in (token for tree in trees for node in tree.nodes() for token in node.tokens):
-        if not 0 <= token < size:
-            raise RecipeError(f"{what}: got token {token}, but the model's tokenizer has {size} tokens; {allowed}")
-    texts = [text for tree in trees for leaf in tree.trajectories if (text := written(leaf))[0]][:LOOKED_AT]
-    differ = sum(tokenizer.decode(tokens, skip_special_tokens=True) != text for tokens, text in texts)
-    if 2 * differ > len(texts):
-        raise RecipeError(
-            f"{what}: got tokens of another tokenizer: by the model's own {differ} of {len(texts)} trajectories have "
-            f"another text; {allowed}"
-        )
-
-
-def written(leaf: Node) -> tuple[list[int], str]:
-    """Tokens and text of the first run of tokens that the policy wrote in a trajectory."""
-    node = next((node for node in leaf.path() if node.origin is Origin.POLICY and node.tokens), None)
-    return ([], "") if node is None else (node.tokens, node.text)

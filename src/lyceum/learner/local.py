@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from pydantic import Field
 
 from lyceum.core.component import BatchTokens, require_keys
-from lyceum.core.forest import Forest
+from lyceum.core.forest import START_LOGPROB, Forest
 from lyceum.core.settings import LearnerSettings, Precision
 from lyceum.core.types import Batch, Credited, FrozenName, Gradients, Objective, Origin, Reduction, Scored, StepPlan
 from lyceum.learner._forward import (
@@ -294,10 +294,11 @@ class LocalLearner:
         return metrics
 
     def _drift(self, forest: Forest) -> float:
-        """Mean |change| of the policy's tokens' log-probabilities since ``old_logprob``, in nats."""
+        """Mean |change| of the policy's tokens' log-probabilities since the step began, in nats."""
         now = self._columns(forest, needs=frozenset({"logprob"}))["logprob"]
         rows = forest.rows()
-        change = rows.gather((now - forest.columns["old_logprob"]).abs())
+        start = forest.columns.get(START_LOGPROB, forest.columns["old_logprob"])
+        change = rows.gather((now - start).abs())
         return float(change[forest.trainable(rows)].mean().nan_to_num())
 
     def _update_rows(self, forest: Forest, epoch: int) -> list[Int[Tensor, " r"]]:

@@ -4,7 +4,7 @@
 
     runs/NAME/recipe.yaml  summary.json  metrics.jsonl  examples.json  report.html
               rollouts/  checkpoints/  model/  value/  stages/NAME/model/  stages/NAME/value/
-              tensorboard/  digests/  trees/  data/  stages/NAME/data/
+              tensorboard/  digests/  trees/  replay/  data/  stages/NAME/data/
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from lyceum.utils.numbers import plain, to_json
 if TYPE_CHECKING:
     from lyceum.run.trees import StepTrees
 
-_OF_STEPS = ("rollouts", "digests", "trees")
+_OF_STEPS = ("rollouts", "digests", "trees", "replay")
 """Folders with one file per step, which a resumed run drops after its checkpoint."""
 
 _NAMES = (*FILES, *(name + DAMAGED for name in FILES))

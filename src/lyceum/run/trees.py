@@ -172,6 +172,16 @@ def _read(rows: Sequence[Mapping[str, Any]]) -> StepTrees:
     return StepTrees(_heading(rows), [trees[i] for i in kept], [rows[i]["weight"] for i in kept], dropped)
 
 
+def read_some(file: Path, rows: Sequence[int]) -> list[tuple[Tree, float]]:
+    """Trees that a file holds, by their places in it, each with its weight; no others become objects.
+
+    Raises:
+        RecipeError: it cannot be read, is not what a run wrote, or has no such place.
+    """
+    with user_file("trees", file, _ADVICE):
+        return [(_tree(row), row["weight"]) for row in _rows(file, places=rows)]
+
+
 def dump_trees(trees: Sequence[Tree]) -> bytes:
     """At least one tree for a checkpoint, which ``load_trees`` reads."""
     return write_trees(StepTrees(Heading(0, 0, 0), trees, [1.0] * len(trees)))
@@ -191,13 +201,16 @@ def read_heading(file: Path) -> Heading:
         return _heading(_rows(file, [field.name for field in fields(Heading)]))
 
 
-def _rows(file: Path | BytesIO, columns: list[str] | None = None) -> list[dict[str, Any]]:
+def _rows(
+    file: Path | BytesIO, columns: list[str] | None = None, places: Sequence[int] | None = None
+) -> list[dict[str, Any]]:
     schema = parquet.read_schema(file)
     if schema.metadata != _FORMAT:
         raise ValueError(f"not trees of format {_FORMAT[b'lyceum.trees'].decode()}")
     if not any(schema.equals(_schema(logprob)) for logprob in (pa.float32(), pa.float64())):
         raise ValueError("its columns are not those of trees")
-    return parquet.read_table(file, columns=columns, page_checksum_verification=True).to_pylist()
+    table = parquet.read_table(file, columns=columns, page_checksum_verification=True)
+    return (table if places is None else table.take(list(places))).to_pylist()
 
 
 def _heading(rows: Sequence[Mapping[str, Any]]) -> Heading:

@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import Field, model_validator
 
+from lyceum.buffer.base import ratio_metrics, relative_to_behaviour, with_ages
 from lyceum.core.component import Component, Tokens, of_kind, require_keys, slot
-from lyceum.core.forest import Forest, build_forest
+from lyceum.core.forest import AGE, Forest, build_forest
 from lyceum.core.roles import Roles
 from lyceum.core.settings import (
     Composition,
@@ -18,14 +19,16 @@ from lyceum.core.settings import (
     EngineSettings,
     GuidanceSettings,
     LearnerSettings,
+    Left,
     ObjectiveSettings,
+    ReplaySettings,
     RewardSettings,
     RolloutSettings,
     StageSettings,
     ValueSettings,
 )
 from lyceum.core.tree import Tree
-from lyceum.core.types import Credited, Learner, Stateful, StepMetrics
+from lyceum.core.types import Credited, Learner, ReplayedGroup, ReplaySource, Stateful, StepMetrics
 from lyceum.models.frozen import AverageSettings, TeacherSettings
 from lyceum.stages._metrics import has_gradient, mean_abs_advantage, mean_solved, role_metrics, rollout_metrics
 from lyceum.stages._sampling import Sampler
@@ -103,6 +106,8 @@ class Online(StageSettings):
     """Value model of unfinished paths, for rollouts that need one; none by default."""
     collect: Collect = Collect()
     """Which groups are trained on."""
+    replay: Annotated[ReplaySettings, slot("buffer")] | None = None
+    """Recorded groups that are trained beside the sampled ones; none by default."""
     credit: Annotated[CreditSettings, slot("credit", "group")] = of_kind("group")
     """From outcomes to advantages."""
     objective: Annotated[ObjectiveSettings, slot("objective", "ppo-clip")] = of_kind("ppo-clip")
@@ -116,6 +121,10 @@ class Online(StageSettings):
     engine: Annotated[EngineSettings, slot("engine", "embedded")] = of_kind("embedded")
     """What samples."""
 
+    @property
+    def leaves(self) -> frozenset[Left]:
+        return frozenset[Left]({"trees"} if self.replay is not None and self.replay.stores else ())
+
     def in_words(self) -> list[str]:
         return [f"{self.steps} steps of {self.tasks_per_step} tasks"]
 
@@ -127,6 +136,8 @@ class Online(StageSettings):
             lines.append(f"teacher: got none, but {kinds} learn from one; allowed: a folder such as runs/NAME/model")
         if self.teacher is not None and not read:
             lines.append(f"teacher: got {quoted(self.teacher.path)}, which neither of {kinds} reads; allowed: none")
+        if self.replay is not None and self.replay.instead and self.tasks_per_step == 1:
+            lines.append("replay.instead: got true, but a step has one group (tasks_per_step); allowed: 2 or more")
         return lines + self._check_roles(stage)
 
     def _check_roles(self, stage: Composition) -> list[str]:
@@ -145,6 +156,8 @@ class Online(StageSettings):
             lines.append(f"rollout: got {self.rollout.kind!r} {alone}; allowed: one with samples, whole in one step")
         if self.collect.keep != "all":
             lines.append(f"collect.keep: got {self.collect.keep!r} {alone}; allowed: all")
+        if self.replay is not None:
+            lines.append(f"replay: got {self.replay.kind!r} {alone}; allowed: none")
         if len(self.roles.models) > 1 and self.value is not None:
             lines.append(f"value: got {self.value.kind!r} with several models; allowed: none")
         if len(self.roles.models) > 1 and self.engine.one_per_process:
@@ -197,21 +210,27 @@ class OnlineRun:
         self.constraint = None if constraint is None else constraint.build(session.policy)
         self.sampler = Sampler(settings, session, policies, settings.roles, score_under=self.learner.score_under)
         self.engine = self.sampler.engine
+        self.replay: ReplaySource | None = None
+        if settings.replay is not None:
+            self.replay = settings.replay.build(
+                session.run.path, seed=session.stage_seed, stage=session.stage, first_step=session.first_step
+            )
         self.ending = Ending(settings.until)
         self.between: list[Between] = []
 
     async def run(self) -> None:
         session = self.session
         while not self.over:
-            trees, dropped = await self.collect()
-            forest = self.flatten(trees)
+            recorded = self.recorded()
+            trees, dropped = await self.collect(recorded)
+            forest = self.flatten(trees, recorded)
             credited, metrics = self.learn(forest)
             for also in self.between:
                 metrics = await also([*trees, *dropped], metrics)
             self.step += 1
             await self.engine.load(self.learner.weights(), version=session.first_step + self.step)
-            self.observe(trees, dropped, forest, credited)
-            await self.record(trees, dropped, forest, credited, metrics)
+            self.observe(trees, dropped, recorded, forest, credited)
+            await self.record(trees, dropped, recorded, forest, credited, metrics)
             session.pause(self.step, self.steps, self.state_dict)
         for each in (self, *self.between):
             each.learner.require_learnt()
@@ -220,9 +239,17 @@ class OnlineRun:
     def over(self) -> bool:
         return self.step >= self.steps or self.sampler.spent or self.ending.reached
 
-    async def collect(self) -> tuple[list[Tree], list[Tree]]:
-        """The step's trees, and those that were sampled and dropped."""
+    def recorded(self) -> list[ReplayedGroup]:
+        """The recorded groups that the step trains again."""
+        if self.replay is None or self.settings.replay is None:
+            return []
+        return self.replay.draw(self.step, self.settings.replay.number(self.settings.tasks_per_step))
+
+    async def collect(self, recorded: Sequence[ReplayedGroup] = ()) -> tuple[list[Tree], list[Tree]]:
+        """The trees sampled for the step, and those that were sampled and dropped."""
         collect, size = self.settings.collect, self.settings.tasks_per_step
+        if self.settings.replay is not None and self.settings.replay.instead:
+            size -= len(recorded)
         kept: list[Tree] = []
         dropped: list[Tree] = []
         for wave in range(1 if collect.keep == "all" else collect.max_waves):
@@ -233,34 +260,50 @@ class OnlineRun:
                 break
         return kept, dropped
 
-    def flatten(self, trees: list[Tree]) -> Forest:
+    def flatten(self, trees: Sequence[Tree], recorded: Sequence[ReplayedGroup] = ()) -> Forest:
         weights = [self.sampler.curriculum.weight(tree) for tree in trees]
-        return build_forest(
-            trees,
+        together = [*trees, *(group.tree for group in recorded)]
+        forest = build_forest(
+            together,
             decode=self.session.policy.decode,
-            weights=weights,
+            weights=[*weights, *(group.weight for group in recorded)],
             temperature=self.settings.sampling.temperature or 1.0,
             constraint=self.constraint,
             steps=self.settings.credit.reads_steps,
         )
+        return with_ages(forest, together)
 
     def learn(self, forest: Forest) -> tuple[Credited | None, dict[str, Any]]:
         if not forest.n_rows:
             return None, {}
+        replays = AGE in forest.columns
         with self.session.training(self.learner):
-            forest = self.learner.annotate(forest, self.columns)
+            forest = self.learner.annotate(forest, self.columns | ({"old_logprob"} if replays else frozenset()))
             credited = self.credit(forest)
-            metrics = self.learner.step(forest, credited, self.objective)
+            found = ratio_metrics(forest) if replays else {}
+            if replays and self.settings.replay is not None and self.settings.replay.ratio == "behaviour":
+                forest = relative_to_behaviour(forest)
+            metrics = self.learner.step(forest, credited, self.objective) | found
             self.credit.observe(forest, metrics)
             self.objective.observe(metrics)
             return credited, metrics | {f"credit/{name}": value for name, value in credited.metrics.items()}
 
-    def observe(self, trees: list[Tree], dropped: list[Tree], forest: Forest, credited: Credited | None) -> None:
-        """Give the step's results to curriculum and guidance."""
-        for tree, advantage in zip(trees, mean_abs_advantage(forest, credited, len(trees)), strict=True):
+    def observe(
+        self,
+        trees: list[Tree],
+        dropped: list[Tree],
+        recorded: Sequence[ReplayedGroup],
+        forest: Forest,
+        credited: Credited | None,
+    ) -> None:
+        """Give the step's results to curriculum and guidance, and to the replay what was sampled."""
+        of_tree = mean_abs_advantage(forest, credited, len(trees) + len(recorded))
+        for tree, advantage in zip(trees, of_tree, strict=False):  # the recorded ones are the last
             tree.mean_abs_advantage = advantage
         for tree in dropped:
             tree.mean_abs_advantage = 0.0
+        if self.replay is not None:
+            self.replay.observe(self.step, trees, [self.sampler.curriculum.weight(tree) for tree in trees])
         self.sampler.observe([*trees, *dropped])
         self.ending.observe(mean_solved([*trees, *dropped]))
 
@@ -268,6 +311,7 @@ class OnlineRun:
         self,
         trees: list[Tree],
         dropped: list[Tree],
+        recorded: Sequence[ReplayedGroup],
         forest: Forest,
         credited: Credited | None,
         metrics: dict[str, Any],
@@ -276,11 +320,14 @@ class OnlineRun:
         session.digest(step, [*trees, *dropped], metrics, forest=forest, credited=credited)
         metrics |= rollout_metrics(trees, dropped, forest) | self.sampler.count([*trees, *dropped])
         metrics |= role_metrics([*trees, *dropped], self.settings.roles.swaps(self.step - 1))
+        if self.replay is not None:
+            metrics |= {f"replay/{name}": value for name, value in self.replay.metrics().items()}
         session.count_signal(self.has_signal(forest, credited) or any(also.updated for also in self.between))
         await session.finish_step(self, metrics, expected_steps=self.sampler.expected_steps(self.step))
         advantage = None if credited is None else credited.advantage
-        session.run.rollouts(step, trees, advantage, session.policy.decode, always=self.over)
-        session.trees(self.step, trees, dropped, forest=forest)
+        trained = [*trees, *(group.tree for group in recorded)]
+        session.run.rollouts(step, trained, advantage, session.policy.decode, always=self.over)
+        session.trees(self.step, trained, dropped, forest=forest)
 
     def has_signal(self, forest: Forest, credited: Credited | None) -> bool:
         """Whether the step had a learning signal: a teacher, or a non-zero advantage on a trained token.
@@ -305,6 +352,7 @@ class OnlineRun:
             "learner": self.learner.state_dict(),
             "sampler": self.sampler.state_dict(),
             "ending": self.ending.state_dict(),
+            "replay": None if self.replay is None else self.replay.state_dict(),
             "between": [also.state_dict() for also in self.between],
         }
 
@@ -316,6 +364,8 @@ class OnlineRun:
         self.learner.load_state_dict(state["learner"])
         self.sampler.load_state_dict(state["sampler"])
         self.ending.load_state_dict(state["ending"])
+        if self.replay is not None:
+            self.replay.load_state_dict(state["replay"])
         for also, saved in zip(self.between, state["between"], strict=True):
             also.load_state_dict(saved)
         self.engine.version = self.session.first_step + self.step

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from jaxtyping import Bool, Float
 
-from lyceum.core.forest import Forest, build_forest
+from lyceum.buffer.base import relative_to_behaviour, with_ages
+from lyceum.core.forest import AGE, Forest, build_forest
 from lyceum.core.types import Credited, Gradients, Learner, Origin, State
 from lyceum.models.load import ModelSettings, check_model, load_policy
 from lyceum.models.policy import Policy
@@ -118,13 +119,14 @@ class Replay:
 
     def forest(self, policy: Policy) -> Forest:
         recorded, sampling = self.recorded, self.own.sampling
-        return build_forest(
+        forest = build_forest(
             recorded.trees,
             decode=policy.decode,
             weights=recorded.weights,
             temperature=sampling.temperature or 1.0,
             constraint=None if sampling.constraint is None else sampling.constraint.build(policy),
         )
+        return with_ages(forest, recorded.trees)
 
     def side(self, learner: Learner, forest: Forest, stage: Online) -> Side:
         method = Method.of(stage)
@@ -133,8 +135,11 @@ class Replay:
             method.objective.load_state_dict(self.state["objective"])
         if self.state is not None and stage.credit.kind == self.own.credit.kind:
             method.credit.load_state_dict(self.state["credit"])
-        forest = learner.annotate(forest, method.columns)
+        replays = AGE in forest.columns
+        forest = learner.annotate(forest, method.columns | ({"old_logprob"} if replays else frozenset()))
         credited = method.credit(forest)
+        if replays and stage.replay is not None and stage.replay.ratio == "behaviour":
+            forest = relative_to_behaviour(forest)
         trained = forest.trainable(forest.rows(), method.objective.origins)
         return Side(stage, credited, trained, learner.gradients(forest, credited, method.objective))
 

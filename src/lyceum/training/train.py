@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from lyceum.core.settings import EngineSettings
 from lyceum.core.tree import Tree
@@ -23,6 +23,9 @@ from lyceum.utils.aio import run_async
 from lyceum.utils.errors import Interrupted, RecipeError
 from lyceum.utils.garbage_collection import only_new
 from lyceum.utils.progress import Progress
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 MAY_DIFFER = (
     *("title", "paper", "summary", "name", "label", "output"),
@@ -119,13 +122,20 @@ def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:
         if (teacher := stage.composition().teacher) is not None:
             check_teacher(teacher, tokenizer)
     limit = context_of(recipe.model, tokenizer)
-    for stage in recipe.stages:
-        if (data := stage.composition().data) is not None:
-            data.check_files(tokenizer, limit)
+    check_recorded(recipe, tokenizer, limit)
     check_prompts("tasks", source, tokenizer, limit)
     if recipe.evaluate.n:
         check_prompts("evaluate.tasks", held_out, tokenizer, limit)
     return source, held_out
+
+
+def check_recorded(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, limit: int) -> None:
+    """Raise RecipeError where trajectories that the stages read cannot be used."""
+    for of in (stage.composition() for stage in recipe.stages):
+        if of.data is not None:
+            of.data.check_files(tokenizer, limit)
+        if of.replay is not None:
+            of.replay.check_files(tokenizer)
 
 
 async def _train(
