@@ -125,6 +125,8 @@ _ROLES: dict[str, Any] = _GRPO | {
 _REPLAY: dict[str, Any] = _GRPO | {
     "steps": 4,
     "replay": {"kind": "own", "priority": "advantage", "once": True, "max_age": 2},
+    "credit": {"kind": "self-imitation", "warm_up_steps": 2},
+    "objective": {"kind": "clip-cov", "cov_low": 0.0},
 }
 """Groups of earlier steps, whose index has to come back, and whose files up to the checkpoint alone."""
 _DEEPSEARCH: dict[str, Any] = _GRPO | {

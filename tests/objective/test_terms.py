@@ -11,8 +11,8 @@ from lyceum.objective.reinforce import ReinforceLoss
 POLICY_KINDS = sorted(
     kind
     for kind, settings in kinds("objective").items()
-    # epo's entropy bonus is never off; a-lol always reads the reference, and its plan leaves rows out by itself.
-    if issubclass(settings, Terms) and kind not in ("epo", "a-lol")
+    # epo's entropy bonus and mix-policy's penalty are on; a-lol reads the reference, clip-cov's plan the old policy.
+    if issubclass(settings, Terms) and kind not in ("epo", "mix-policy", "a-lol", "clip-cov")
 )
 LOG2 = math.log(2)
 

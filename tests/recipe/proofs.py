@@ -431,6 +431,16 @@ PROOFS: dict[str, Proof] = {
     "treepo": Proof(
         ["rollout/segments/branches", "rollout/segments/fallbacks", "credit/sub_groups", "groups_dropped"],
         {f"rollout={FLAT}": "generation", "credit=group": "forest"},
+    "spear": Proof(
+        ["replay/groups", "credit/imitated", "clip_cov/tokens"],
+        {
+            "replay.after=1000": "forest",
+            "credit.coefficient=0": "credit",
+            "credit.warm_up_steps=0": "credit",
+            "objective=ppo-clip": "weights",
+        },
+        ["steps=3", "tasks_per_step=8"],
+    ),
     ),
     "treerl": Proof(
         ["rollout/critical_tokens/resampled", "credit/nodes_shared"],
