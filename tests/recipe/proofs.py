@@ -337,6 +337,16 @@ PROOFS: dict[str, Proof] = {
     ),
     "rest-mcts": Proof(
         ["value/updates", "traces/found"],
+    "remix": Proof(
+        ["replay/groups", "replay/age", "mix/recorded", "kl/convex", "kl/reference_share < 1"],
+        {
+            "stages.mixed.replay=null": "draw",
+            "stages.mixed.learner.epochs=1": "weights",
+            "stages.mixed.objective.kl_convex.coefficient=0": "weights",
+            "stages.mixed.objective.kl_convex.least=1": "weights",
+        },
+        [*stages(4, 2), "stages.mixed.objective.kl_convex.hold_steps=1"],
+    ),
         {"value.lr=1e-30": "generation"},
         ["steps=2", "rounds=2", "tasks_per_round=2"],
     ),
