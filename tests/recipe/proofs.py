@@ -389,6 +389,11 @@ PROOFS: dict[str, Proof] = {
     "rlsp": Proof(["reward/part/occurrences"], {"reward=task": "grades"}, stages(1, 2)),
     "rover": Proof(["rover/abs_next_q"], {"objective.bootstrap=0": "weights"}),
     "ruscarl": Proof(
+    "rorecomp": Proof(
+        ["replay/groups", "credit/priority_rows", "credit/compensation_rows", "credit/left_out"],
+        {"replay=null": "forest", "credit.share=1": "credit"},
+        ["steps=2", "tasks_per_step=8"],
+    ),
         ["guidance/rubric-scaffold/shown/mean", "reward/part/rubric"],
         {"guidance=[]": "generation", "reward=task": "grades"},
     ),
