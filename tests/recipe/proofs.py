@@ -28,6 +28,7 @@ class Proof:
         idle: metrics that should be above 0 as well and are not in so few steps at the recipe's settings: known
             shortcomings. The test fails where one of them acts, so that it is moved to ``acted``.
         needs: a folder without which the recipe cannot run.
+        beside: keys of another run of the recipe, trained before it; its folder is ``{beside}`` in ``keys``.
     """
 
     acted: Sequence[str]
@@ -35,6 +36,7 @@ class Proof:
     keys: Sequence[str] = BRIEF
     idle: Sequence[str] = ()
     needs: str | None = None
+    beside: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         assert self.acted or self.idle
@@ -335,8 +337,6 @@ PROOFS: dict[str, Proof] = {
         {"fine_tuning.batch=1000": "weights"},
         ["steps=3", "tasks_per_step=4", "fine_tuning.batch=1"],
     ),
-    "rest-mcts": Proof(
-        ["value/updates", "traces/found"],
     "remix": Proof(
         ["replay/groups", "replay/age", "mix/recorded", "kl/convex", "kl/reference_share < 1"],
         {
@@ -347,6 +347,8 @@ PROOFS: dict[str, Proof] = {
         },
         [*stages(4, 2), "stages.mixed.objective.kl_convex.hold_steps=1"],
     ),
+    "rest-mcts": Proof(
+        ["value/updates", "traces/found"],
         {"value.lr=1e-30": "generation"},
         ["steps=2", "rounds=2", "tasks_per_round=2"],
     ),
@@ -387,17 +389,23 @@ PROOFS: dict[str, Proof] = {
         ["steps=2", "tasks_per_step=2"],
     ),
     "rlsp": Proof(["reward/part/occurrences"], {"reward=task": "grades"}, stages(1, 2)),
-    "rover": Proof(["rover/abs_next_q"], {"objective.bootstrap=0": "weights"}),
-    "ruscarl": Proof(
     "rorecomp": Proof(
         ["replay/groups", "credit/priority_rows", "credit/compensation_rows", "credit/left_out"],
         {"replay=null": "forest", "credit.share=1": "credit"},
         ["steps=2", "tasks_per_step=8"],
     ),
+    "rover": Proof(["rover/abs_next_q"], {"objective.bootstrap=0": "weights"}),
+    "ruscarl": Proof(
         ["guidance/rubric-scaffold/shown/mean", "reward/part/rubric"],
         {"guidance=[]": "generation", "reward=task": "grades"},
     ),
     "salt": Proof(["credit/steps_shared"], {"credit=group": "forest"}),
+    "sapo": Proof(
+        ["replay/groups", "replay/files"],
+        {"replay=null": "draw"},
+        [*BRIEF, "replay.runs=[{beside}]"],
+        beside=[*BRIEF, "seed=7"],
+    ),
     "sari": Proof(["reward/part/format"], {"reward=task": "grades"}, stages(1, 1, 1, 2)),
     "scaf-grpo": Proof(["guidance/scaffold/groups/guided"], {"guidance=[]": "generation"}),
     "sec": Proof(["curriculum/value/5"], {"curriculum.temperature=1e6": "draw"}),
@@ -413,6 +421,16 @@ PROOFS: dict[str, Proof] = {
         ["value/updates", "rollout/turns/calls", "reward/part/model/process"],
         {"stages.policy.reward.1.turn_bonus=0": "grades", "stages.progress.value.lr=1e-30": "grades"},
         ["stages.0.steps=1", "stages.0.tasks_per_step=8", "stages.1.steps=2", "stages.1.tasks_per_step=4"],
+    ),
+    "spear": Proof(
+        ["replay/groups", "credit/imitated", "clip_cov/tokens"],
+        {
+            "replay.after=1000": "forest",
+            "credit.coefficient=0": "credit",
+            "credit.warm_up_steps=0": "credit",
+            "objective=ppo-clip": "weights",
+        },
+        ["steps=3", "tasks_per_step=8"],
     ),
     "spo": Proof(
         ["credit/rows_tracked"],
@@ -446,16 +464,6 @@ PROOFS: dict[str, Proof] = {
     "treepo": Proof(
         ["rollout/segments/branches", "rollout/segments/fallbacks", "credit/sub_groups", "groups_dropped"],
         {f"rollout={FLAT}": "generation", "credit=group": "forest"},
-    "spear": Proof(
-        ["replay/groups", "credit/imitated", "clip_cov/tokens"],
-        {
-            "replay.after=1000": "forest",
-            "credit.coefficient=0": "credit",
-            "credit.warm_up_steps=0": "credit",
-            "objective=ppo-clip": "weights",
-        },
-        ["steps=3", "tasks_per_step=8"],
-    ),
     ),
     "treerl": Proof(
         ["rollout/critical_tokens/resampled", "credit/nodes_shared"],

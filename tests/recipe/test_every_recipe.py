@@ -21,7 +21,8 @@ USUAL = ["evaluate.n=0", "track=[]", "digests=true", "checkpoint_every=1"]
 
 
 def trained(name: str, folder: Path, *keys: str, **how) -> Path:
-    return train(load_recipe(name, [*USUAL, *PROOFS[name].keys, *keys, f"output={folder}"]), **how)
+    own = [key.replace("{beside}", str(folder.parent / "beside" / name)) for key in PROOFS[name].keys]
+    return train(load_recipe(name, [*USUAL, *own, *keys, f"output={folder}"]), **how)
 
 
 def whole(name: str, folder: Path) -> tuple[Path, Path]:
@@ -90,6 +91,8 @@ def test_its_mechanism_acts_and_killed_it_ends_in_the_same_bits(name, tmp_path):
     proof = PROOFS[name]
     if proof.needs is not None and not Path(proof.needs).exists():
         pytest.skip(f"there is no {proof.needs}")
+    if proof.beside is not None:
+        train(load_recipe(name, [*USUAL, *proof.beside, f"output={tmp_path / 'beside'}"]))
     run, left = whole(name, tmp_path)
     lines = metrics(run)
     idle = [metric for metric in (*proof.acted, *proof.idle) if not acted(metric, lines)]
