@@ -168,6 +168,15 @@ def test_nodes_share_what_they_sample(tmp_path):
     assert column(later, "replay/stored")[0] <= 4 * 4 + 14
 
 
+def test_a_damaged_file_of_another_run_is_refused_before_anything_is_written(tmp_path):
+    one = trained(tmp_path, "one", run={"trees_every": 1}, steps=2)
+    file = sorted((one / "trees").iterdir())[-1]
+    file.write_bytes(file.read_bytes()[:-9])
+    with pytest.raises(RecipeError, match=file.name):
+        trained(tmp_path, "two", {"kind": "shared", "runs": [str(one)]})
+    assert not (tmp_path / "two").exists()
+
+
 def test_a_step_with_recorded_groups_can_be_replayed_by_the_command(tmp_path):
     run = trained(tmp_path, replay={"kind": "own"}, run={"trees_every": 1, "checkpoint_every": 1}, steps=2)
     found = Replay.of(run, 2, [])()

@@ -598,7 +598,7 @@ def replay_cases(draw: st.DrawFn) -> Case:
 
 @st.composite
 def recorded_cases(draw: st.DrawFn) -> Case:
-    """A run's trees trained on, or its problems drawn by their accuracy, with one thing odd."""
+    """A run's trees trained on, alone or beside others, or its problems drawn by their accuracy, with one thing odd."""
     path, words, changes = "runs/done", list[str](), list[Any]()
     match draw(st.sampled_from(("run", "run", "name", "keys"))):
         case "run":
@@ -607,12 +607,14 @@ def recorded_cases(draw: st.DrawFn) -> Case:
             path = draw(st.sampled_from(("runs/stopped", "nowhere", "data.jsonl", "model", "runs", ".")) | odd_text)
         case "keys":
             keys = ("most", "max_age", "from_stage", "low", "high")
-            where = draw(st.sampled_from(("stages.0.data", "stages.1.curriculum")))
+            where = draw(st.sampled_from(("stages.0.data", "stages.0.replay", "stages.1.curriculum")))
             words = [f"{where}.{draw(st.sampled_from(keys))}={draw(odd_text)}"]
     offline = {"kind": "offline", "data": {"kind": "recorded", "path": path}, "ratio": "step"}
     offline["objective"] = draw(st.sampled_from(("dpo", "mpo", "ppo-clip", "gspo")))
     online = {"kind": "online", "curriculum": {"kind": "middling", "path": path, "low": 0}}
-    changes.append(("cascade.yaml", "write", yaml.safe_dump({"stages": [offline, online]}, allow_unicode=True)))
+    shared = {"kind": "online", "replay": {"kind": "shared", "runs": [path, "nobody"]}}
+    stages = draw(st.sampled_from(([offline, online], [shared])))
+    changes.append(("cascade.yaml", "write", yaml.safe_dump({"stages": stages}, allow_unicode=True)))
     argv = ("train", "cascade.yaml", *SMALL, *words, "--name", "new")
     return Case(argv, tuple(changes), ("runs/new",), "recorded")
 

@@ -53,7 +53,7 @@ class Shared(DrawnSettings):
         from lyceum.run.trees import read_trees
 
         for run in self.runs:
-            for file in files_so_far(Path(run))[:1]:
+            for file in files_so_far(Path(run)):
                 check_tokens(f"replay.runs: {run}", read_trees(file).trees, tokenizer)
 
     def build(self, run: Path, *, seed: int, stage: int, first_step: int) -> SharedReplay:
