@@ -9,7 +9,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lyceum.api import compare, doctor, evaluate, grade, load_model, recipes, replay, search, train
+    from lyceum.api import (
+        boundary,
+        compare,
+        doctor,
+        evaluate,
+        grade,
+        load_model,
+        recipes,
+        replay,
+        search,
+        sparsity,
+        train,
+    )
     from lyceum.api.trained import Trained
     from lyceum.recipe.schema import Recipe, load_recipe
     from lyceum.utils.errors import Interrupted, RecipeError
@@ -19,6 +31,7 @@ __all__ = [
     "Recipe",
     "RecipeError",
     "Trained",
+    "boundary",
     "compare",
     "doctor",
     "evaluate",
@@ -28,6 +41,7 @@ __all__ = [
     "recipes",
     "replay",
     "search",
+    "sparsity",
     "train",
 ]
 

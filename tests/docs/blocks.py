@@ -119,6 +119,8 @@ def shortened(words: list[str]) -> list[str]:
         return [*words, "--n", "2"]
     if words[0] == "search":
         return [*words, "--n", "2", "--sizes", "1,2"]
+    if words[0] == "boundary":
+        return [*words, "--n", "3", "--samples", "2"]
     if words[0] == "doctor":
         return [*words, "--samples", "4", "--tokens", "4"]
     return words

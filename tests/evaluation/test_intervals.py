@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from lyceum.evaluation.intervals import (
     Interval,
     difference_of_intervals,
+    difference_over_tasks,
     mean_interval,
     mean_over_seeds,
     mean_value,
@@ -128,3 +129,25 @@ def test_a_mean_of_huge_values_has_the_interval_of_the_small_ones_times_their_si
 @given(st.lists(st.floats(-1e15, 1e15), min_size=1))
 def test_the_mean_of_ordinary_values_is_numpys(values):
     assert mean_value(np.array(values)) == float(np.mean(values))
+
+
+def test_the_interval_of_paired_differences_is_students_with_one_more_difference():
+    # mean 1/4, squared deviations 9/16 + 3/16 = 3/4, t_3 = 3.182: half = 3.182 * sqrt((3/4 + 1/4) / (3 * 4)) = 0.9187
+    found = difference_over_tasks([1, 0, 0, 0], 0.25)
+    assert (found.mean, found.high - found.mean) == (0.25, pytest.approx(0.9187, abs=1e-3))
+    # None of ten tasks differs: about two either way with one sample each, less with 16 (sqrt(1 / 90) * 2.262).
+    assert difference_over_tasks([0] * 10, 1).high == pytest.approx(0.2385, abs=1e-3)
+    assert difference_over_tasks([0] * 10, 1 / 16).high == pytest.approx(0.2385 / 4, abs=1e-3)
+    assert difference_over_tasks([0.5], 1) == Interval(0.5, -0.5, 1.5)
+
+
+def test_the_interval_of_paired_differences_covers():
+    # 30 tasks whose accuracies two models share, 8 samples each: of 400 intervals 95 % and more hold the difference, 0.
+    generator = np.random.default_rng(0)
+    inside = 0
+    for _ in range(400):
+        share = generator.beta(0.5, 0.5, 30)
+        first, second = (generator.binomial(8, share) / 8 for _ in range(2))
+        found = difference_over_tasks(second - first, 1 / 8)
+        inside += found.low <= 0 <= found.high
+    assert inside >= 0.95 * 400

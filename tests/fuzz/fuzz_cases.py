@@ -696,7 +696,79 @@ _graded_rows = st.lists(
 )
 
 
+@st.composite
+def boundary_cases(draw: st.DrawFn) -> Case:
+    """Models compared by their samples; one thing is odd."""
+    models, words, changes = ["model", "runs/done"], list[str](), list[Any]()
+    output, unsolved, hints = draw(st.sampled_from((None, "study"))), None, None
+    match draw(
+        st.sampled_from(("model", "name", "run", "file", "file", "data", "keys", "output", "unsolved", "hints"))
+    ):
+        case "model":
+            changes = draw(st.lists(model_changes(), min_size=1, max_size=2))
+        case "name":
+            names = ("runs/stopped", "nowhere", "data.jsonl", "base", "model@x", "runs/done@../x", "@", "model@")
+            models[draw(st.integers(0, 1))] = draw(st.sampled_from(names) | odd_text)
+        case "run":
+            changes = draw(st.lists(run_changes("done"), min_size=1, max_size=2))
+        case "file":
+            lines = "".join(_row_line(line) + "\n" for line in draw(_sampled))
+            changes = [("samples.jsonl", "write", lines), *draw(st.lists(_bytes_of("samples.jsonl"), max_size=1))]
+            models = ["samples.jsonl", draw(st.sampled_from(("samples.jsonl@b", "model")))]
+        case "data":
+            changes = [draw(data_changes())]
+        case "keys":
+            words = [draw(odd_text | overrides() | odd_text.map("samples={}".format))]
+        case "output":
+            output = draw(st.sampled_from(_OUTPUTS))
+        case "unsolved":
+            unsolved = draw(st.sampled_from((*_OUTPUTS, "hard.jsonl", "data.jsonl", "model/x.jsonl")))
+        case "hints":
+            hints = draw(st.sampled_from(("all", "planning", "", ",")) | odd_text)
+    live = any(not each.partition("@")[0].endswith(".jsonl") for each in models)
+    options = ["--tasks", "data.jsonl", "--reward", "exact"] if live else []
+    options += ["--n", "1", "--samples", "2", "--max-tokens", "4", *draw(st.sampled_from(([], ["--json"])))]
+    for name, value in (("--output", output), ("--unsolved", unsolved), ("--hints", hints)):
+        options += [] if value is None else [name, value]
+    read = [*INPUTS, "samples.jsonl", "runs"]
+    own = [each for each in (output, unsolved) if each and not any(f"{each}/".startswith(f"{one}/") for one in read)]
+    return Case(("boundary", *models, *options, *words), tuple(changes), tuple(own), "boundary")
+
+
+@st.composite
+def sparsity_cases(draw: st.DrawFn) -> Case:
+    """Weights compared; one model, or one option, is odd."""
+    models, options, changes, output = ["model", "runs/done"], list[str](), list[Any](), None
+    match draw(st.sampled_from(("model", "model", "run", "name", "atol", "output"))):
+        case "model":
+            changes = draw(st.lists(model_changes(), min_size=1, max_size=2))
+        case "run":
+            changes = draw(st.lists(model_changes("runs/done/model"), min_size=1, max_size=2))
+        case "name":
+            names = ("runs/stopped", "nowhere", "data.jsonl", "base", "scratch", "runs")
+            models[draw(st.integers(0, 1))] = draw(st.sampled_from(names) | odd_text)
+        case "atol":
+            options = ["--atol", draw(odd_text)]
+        case "output":
+            output = draw(st.sampled_from((*_OUTPUTS, "out.json")))
+    models += draw(st.sampled_from(([], ["model"])))
+    options += draw(st.sampled_from(([], ["--json"], ["--no-rank"]))) + ([] if output is None else ["--output", output])
+    taken = output is None or any(f"{output}/".startswith(f"{each}/") for each in (*INPUTS, "runs"))
+    return Case(("sparsity", *models, *options), tuple(changes), () if taken else (output,), "sparsity")
+
+
+_sampled = st.lists(
+    st.fixed_dictionaries({"task": st.sampled_from(("a", "b", "data/0", 3)), "correct": st.booleans() | st.none()})
+    | st.dictionaries(st.sampled_from(("task", "id", "correct", "level", "hint", "right", "sampled_with")), odd_value),
+    max_size=6,
+)
+
+
+def _bytes_of(file: str) -> st.SearchStrategy[Any]:
+    return _bytes_changes.map(lambda change: (file, *change))
+
+
 def cases() -> st.SearchStrategy[Case]:
     few = [evaluation_cases(), reading_cases(), resume_cases(), recipe_file_cases(), replay_cases(), recorded_cases()]
-    rare = [comparison_cases(), doctor_cases(), same_cases(), grade_cases()]
+    rare = [comparison_cases(), doctor_cases(), same_cases(), grade_cases(), boundary_cases(), sparsity_cases()]
     return st.one_of(*[train_cases()] * 4, *few, *few, *rare)

@@ -4,7 +4,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import typer
 
+from lyceum.cli.app import app
 from lyceum.recipe.files import read_raw, recipe_names, recipe_text
 from lyceum.recipe.papers import STATES, differs_from_paper, found, other_recipes, page, papers
 
@@ -29,12 +31,13 @@ def test_a_row_says_what_the_paper_does_and_what_is_missing(paper):
     assert paper.scope in ("core", "adjacent", "off")
     assert bool(paper.missing) == (paper.state in ("part", "planned", "off the field"))
     assert set(paper.recipes) <= set(recipe_names())
-    assert not paper.recipes or paper.state in ("works", "part")
+    assert not paper.done_by or paper.state in ("works", "part")
 
 
 @pytest.mark.parametrize("paper", [paper for paper in ROWS if paper.state == "works"], ids=lambda paper: paper.id)
-def test_a_paper_that_works_has_recipes_that_cite_it(paper):
-    assert paper.recipes
+def test_a_paper_that_works_has_recipes_that_cite_it_or_commands(paper):
+    assert paper.recipes or (paper.commands and paper.arxiv)
+    assert set(paper.commands) <= set(typer.main.get_group(app).commands)
     for name in paper.recipes:
         assert read_raw(name)["paper"] == f"arXiv:{paper.arxiv}", name
 

@@ -20,7 +20,10 @@ from typing import Any, Literal
 
 from lyceum.api.trained import Trained
 from lyceum.comparison import run as comparing
+from lyceum.comparison.boundary import Boundary
+from lyceum.comparison.boundary_plan import BoundaryPlan
 from lyceum.comparison.compare import Comparison
+from lyceum.comparison.sparsity import Sparsity, SparsityPlan
 from lyceum.diagnosis.request import DoctorRequest
 from lyceum.diagnosis.run import Report, examine
 from lyceum.evaluation.grade import Graded, Grading, Line
@@ -296,6 +299,90 @@ def replay(
     given = [*overrides, *_overrides(keys, None, None, None, None)]
     with _displayed(progress):
         return run_replay(folder, step, given, output=None if output is None else Path(output))
+
+
+def boundary(
+    models: Sequence[Any],
+    overrides: Overrides = (),
+    *,
+    tasks: Any = None,
+    samples: int = 64,
+    n: int = 200,
+    hints: str | None = None,
+    reward: Any = None,
+    seed: int = 0,
+    output: Path | str | None = None,
+    unsolved: Path | str | None = None,
+    progress: progress.Mode = "auto",
+    **keys: Any,
+) -> Boundary:
+    """What training adds to a base model, from samples of the same tasks.
+
+    Args:
+        models: the base first: as for :func:`evaluate` but no loaded ones, ``MODEL@LABEL`` under another label; or
+            .jsonl files of samples, a line ``{"task": ID, "correct": [true, false, null]}`` per task.
+        tasks: as for :func:`evaluate`; by default those of the first model that is a run.
+        overrides: ``key=value`` as on the command line.
+        samples: samples per task and model: the largest k.
+        hints: tiers of hints to sample under too, with commas between them, or ``all``.
+        output: a folder for metrics, page, plot and samples; the same call does not sample again what is there.
+        unsolved: a .jsonl file for the tasks that no sample of the base solves.
+        keys: as for :func:`evaluate`.
+    Returns:
+        ``pass_at``, ``against`` (differences, crossings, solvable sets, expansion), ``help``, ``perplexity``.
+    Raises:
+        RecipeError: invalid settings; no model was loaded.
+        NothingGraded: no sample of a model has a verdict.
+    """
+    given = [*overrides, *_overrides(keys, None, None, None if reward is None else reward_settings(reward), None)]
+    named = [models] if isinstance(models, (str, Path)) else models
+    planned = BoundaryPlan.of(
+        [each.path if isinstance(each, Trained) else each for each in named],
+        tasks,
+        given,
+        samples=samples,
+        n=n,
+        hints=hints,
+        seed=seed,
+        output=output,
+        unsolved=unsolved,
+    )
+    with _displayed(progress):
+        return planned.run()
+
+
+def sparsity(
+    base: str | Path,
+    model: Trained | str | Path,
+    other: Trained | str | Path | None = None,
+    *,
+    atol: float = 1e-5,
+    rank: bool = True,
+    output: Path | str | None = None,
+    progress: progress.Mode = "auto",
+) -> Sparsity:
+    """Which weights training changed, by kind of layer, and the rank of the updates.
+
+    Args:
+        base, model: ``base``, a model's folder, or a run's; read tensor by tensor.
+        other: another training of the same base, for the overlap of what both changed.
+        atol: difference of two weights up to which they count as unchanged.
+        rank: compute the updates' ranks.
+        output: a JSON file for every tensor's numbers.
+    Returns:
+        ``overall``, ``kinds``, ``tensors``: shares unchanged in bfloat16 (the paper's number) and as stored;
+        ``overlap``.
+    Raises:
+        RecipeError: a folder without safetensors files, or models of different shapes; no weight was read.
+    """
+    trained = [str(each.path if isinstance(each, Trained) else each) for each in (model, other) if each is not None]
+    planned = SparsityPlan.of(str(base), trained[0], trained[1] if other is not None else None, atol=atol, rank=rank)
+    file = None if output is None else planned.check_output(output)
+    with _displayed(progress):
+        found = planned.run()
+    if file is not None:
+        found.write(file)
+    return found
 
 
 def doctor(

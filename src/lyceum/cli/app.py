@@ -258,6 +258,95 @@ def compare(
 
 
 @app.command()
+def boundary(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="BASE [MODEL]... [KEY=VALUE]...",
+            help="As for lyceum eval, the base first, MODEL@LABEL under another label; or a .jsonl file of samples "
+            '({"task": ID, "correct": [true, false, null]} per line). Keys as for lyceum eval.',
+        ),
+    ],
+    tasks: Annotated[
+        str | None, typer.Option(help="As for lyceum eval; by default those of the first model that is a run.")
+    ] = None,
+    samples: Annotated[int, typer.Option(help="Samples per task and model: the largest k.")] = 64,
+    n: Annotated[int, typer.Option("--n", help="Maximum number of tasks.")] = 200,
+    hints: Annotated[
+        str | None,
+        typer.Option(
+            help="Sample under the tasks' hints too: tiers with commas between them, such as planning, or all."
+        ),
+    ] = None,
+    temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Sampling top-p.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Maximum tokens per completion.")] = None,
+    reward: Annotated[str | None, typer.Option(help="Reward that grades: a kind; by default the tasks' own.")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of tasks and samples.")] = 0,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for boundary.json, .html and .png and the samples; the same command resumes from it."
+        ),
+    ] = None,
+    unsolved: Annotated[
+        Path | None,
+        typer.Option(help="Write the tasks that no sample of the base solves to this .jsonl file, for tasks=FILE."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Say what training added to a base model: pass@k of both for every k, where the curves cross, which tasks which
+    of them solves, perplexity of correct answers under the base, accuracy with hints.
+
+    For example: lyceum boundary base runs/demo --samples 64 --hints all --output study
+
+    Only the base: lyceum boundary base --tasks data.jsonl --samples 256 --unsolved hard.jsonl
+    """
+    from lyceum.cli.boundary import command
+
+    named: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "max_completion_tokens": max_tokens}
+    sampling = {key: value for key, value in named.items() if value is not None}
+    command(
+        words,
+        sampling,
+        tasks=tasks,
+        samples=samples,
+        n=n,
+        hints=hints,
+        reward=reward,
+        seed=seed,
+        output=output,
+        unsolved=unsolved,
+        as_json=json,
+    )
+
+
+@app.command()
+def sparsity(
+    base: Annotated[str, typer.Argument(help="The model before training: base, a model's folder, or a run's.")],
+    model: Annotated[str, typer.Argument(help="The trained one.")],
+    other: Annotated[
+        str | None, typer.Argument(help="Another training of the same base: do both change the same weights?")
+    ] = None,
+    atol: Annotated[float, typer.Option(help="Difference of two weights up to which they count as unchanged.")] = 1e-5,
+    rank: Annotated[
+        bool, typer.Option(help="Compute the updates' ranks: cubic in the width, hours for 7B parameters on a CPU.")
+    ] = True,
+    output: Annotated[Path | None, typer.Option(help="Write every tensor's numbers to this file, as JSON.")] = None,
+    json: Json = False,
+) -> None:
+    """Say which weights training changed: the share that stays, by kind of layer, and the rank of the updates.
+
+    For example: lyceum sparsity base runs/demo
+
+    Weights are read tensor by tensor, in pieces; no model is loaded.
+    """
+    from lyceum.cli.sparsity import command
+
+    command(base, model, other, atol=atol, rank=rank, output=output, as_json=json)
+
+
+@app.command()
 def hints(
     tasks: Annotated[
         str,

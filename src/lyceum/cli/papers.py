@@ -33,7 +33,7 @@ def command(text: str, state: str | None, *, as_json: bool) -> None:
         for head in ("paper", "state", "recipe", "what it does"):
             table.add_column(head)
         for paper in matches:
-            cells = (paper.state, "\n".join(paper.recipes), paper.does)
+            cells = (paper.state, "\n".join(paper.done_by), paper.does)
             table.add_row(Text(paper.name, style="bold"), *(Text(cell) for cell in cells))
         out.show(table)
         for paper in matches if len(matches) <= IN_FULL else ():
@@ -43,6 +43,10 @@ def command(text: str, state: str | None, *, as_json: bool) -> None:
                 out.show(f"{'why' if paper.state == 'off the field' else 'missing'}: {paper.missing}")
             for recipe, differs in paper.differs.items():
                 out.show(f"lyceum train {recipe}; not as its paper: {differs}" if differs else f"lyceum train {recipe}")
+            for name in paper.commands:
+                out.show(
+                    f"lyceum {name} --help; not as the paper: {paper.note}" if paper.note else f"lyceum {name} --help"
+                )
         if len(matches) > 1:
             counted = ", ".join(
                 f"{count} {each}" for each in STATES if (count := sum(paper.state == each for paper in matches))

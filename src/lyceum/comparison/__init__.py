@@ -1,1 +1,1 @@
-"""Comparing recipes: runs by seed, intervals, tables, a plot."""
+"""Comparing recipes (runs by seed) and models (samples of the same tasks, weights): intervals, tables, plots."""

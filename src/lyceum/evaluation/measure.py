@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +156,22 @@ class Measurement:
             tokenizer = load_tokenizer(recipe.model)
             check_prompts("tasks", source, tokenizer, context_of(recipe.model, tokenizer))
         return cls(recipe, source, recipe.evaluate.sampling or Sampling(), ks, loaded)
+
+    def with_model(self, model: str | Path, overrides: Overrides) -> Measurement:
+        """The same tasks, sampled and graded alike, with another model.
+
+        Args:
+            overrides: of which those of the model apply.
+        """
+        keys = {
+            key.removeprefix("model."): value
+            for key, value in map(read_override, overrides)
+            if key.startswith("model.")
+        }
+        settings = model_settings(model, keys)
+        tokenizer = load_tokenizer(settings)
+        check_prompts("tasks", self.source, tokenizer, context_of(settings, tokenizer))
+        return replace(self, recipe=self.recipe.model_copy(update={"model": settings}))
 
     def check_output(self, output: Path | str) -> None:
         """Raise RecipeError for a file that cannot be written, is read here, or holds anything but an evaluation."""

@@ -31,12 +31,13 @@ from lyceum.hints.writers import EndpointWriter, EngineWriter, Writer, WriterErr
 from lyceum.models.load import check_model
 from lyceum.recipe.schema import Overrides, Recipe, apply_overrides, read_override, tasks_from_text
 from lyceum.run.outputs import check_output, input_paths
+from lyceum.tasks.rows import written_row
 from lyceum.utils import progress as display
 from lyceum.utils.aio import gather, run_async
 from lyceum.utils.documents import DATA, read_json
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.library_messages import quiet
-from lyceum.utils.numbers import plain, to_json
+from lyceum.utils.numbers import to_json
 
 KEY, HINTS = "hints_of", "hints"
 """Columns of the output: the problem's key, and its ladder."""
@@ -210,21 +211,15 @@ async def ladder_for(writer: Writer, task: Task, settings: Settings, found: Writ
 def keyed_rows(source: TaskSource, tasks: Sequence[Task]) -> Iterator[tuple[str, Task, dict[str, Any]]]:
     """Each task with its output row, and a key that depends on the problem and not on its position.
 
-    A dataset's row is written unchanged, so that the same settings can read it again; a generated task as its prompt,
-    answer and columns.
+    A dataset's row is written unchanged, so that the same settings can read it again.
     """
     seen: Counter[str] = Counter()
     for place, task in enumerate(tasks):
         problem = to_json([task.messages, task.answer], other=str)
         key = hashlib.sha256(problem.encode()).hexdigest()[:16]
         seen[key] += 1
-        own = source.row(place)
-        if own is not None:
-            row = {name: value for name, value in own.items() if name != KEY}
-        else:
-            columns = {name: value for name, value in task.columns.items() if name != HINTS}
-            row = {"prompt": [dict(message) for message in task.messages], "answer": task.answer, **columns}
-        yield (key if seen[key] == 1 else f"{key}-{seen[key]}"), task, plain(row, other=str)
+        row = {name: value for name, value in written_row(source, place).items() if name != KEY}
+        yield (key if seen[key] == 1 else f"{key}-{seen[key]}"), task, row
 
 
 def done_keys(output: Path) -> set[str]:

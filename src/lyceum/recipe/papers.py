@@ -34,6 +34,8 @@ class Paper:
         state: a key of ``STATES``.
         does: what it does, in one line.
         recipes: names of the recipes that do it; under ``part`` those that do a piece.
+        commands: commands of lyceum that do it, where it measures and trains nothing.
+        note: what these commands do not do as the paper, and why.
         missing: what ``part`` and ``planned`` wait for, or why it is off the field; empty otherwise.
     """
 
@@ -46,6 +48,8 @@ class Paper:
     does: str
     arxiv: str = ""
     recipes: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    note: str = ""
     missing: str = ""
 
     @property
@@ -53,11 +57,17 @@ class Paper:
         """Recipe -> what it does not do as its paper, and why."""
         return {name: differs_from_paper(name) for name in self.recipes}
 
+    @property
+    def done_by(self) -> list[str]:
+        """Recipes and commands that do it, as one types them."""
+        return [*self.recipes, *(f"lyceum {command}" for command in self.commands)]
+
 
 def papers() -> list[Paper]:
     text = (files("lyceum.recipe") / "papers.jsonl").read_text(encoding="utf-8")
     rows = [read_json(line) for line in text.splitlines()]
-    return [Paper(**{**row, "recipes": tuple(row.get("recipes", ()))}) for row in rows]
+    named = ("recipes", "commands")
+    return [Paper(**{**row, **{name: tuple(row.get(name, ())) for name in named}}) for row in rows]
 
 
 def found(text: str, of: Sequence[Paper]) -> list[Paper]:
@@ -68,7 +78,17 @@ def found(text: str, of: Sequence[Paper]) -> list[Paper]:
 
 def _searched(paper: Paper) -> str:
     return " ".join(
-        (paper.id, paper.name, paper.title, paper.arxiv, paper.family, paper.does, *paper.recipes, paper.missing)
+        (
+            paper.id,
+            paper.name,
+            paper.title,
+            paper.arxiv,
+            paper.family,
+            paper.does,
+            *paper.recipes,
+            *paper.commands,
+            paper.missing,
+        )
     ).casefold()
 
 
@@ -107,8 +127,8 @@ def page() -> str:
     text = f"{HEAD}| state | papers | |\n|---|---|---|\n{counts}"
     text += "\n## Works\n\n| paper | what it does | recipe | where the recipe differs |\n|---|---|---|---|\n"
     for paper in of_state["works"]:
-        differs = " ".join(paper.differs.values())
-        text += f"| {_cited(paper)} | {paper.does} | {_names(paper.recipes)} | {_cell(differs)} |\n"
+        differs = " ".join([*paper.differs.values(), paper.note])
+        text += f"| {_cited(paper)} | {paper.does} | {_names(paper.done_by)} | {_cell(differs.strip())} |\n"
     text += "\n## Other recipes: of papers done in part, of papers that have no row here, and our own\n\n"
     text += "| recipe | what it does | paper | where it differs |\n|---|---|---|---|\n"
     for name in other_recipes(rows):

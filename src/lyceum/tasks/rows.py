@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lyceum.core.hub import check_on_hub
-from lyceum.core.types import Row
+from lyceum.core.types import Row, TaskSource
 from lyceum.core.user_files import describe
 from lyceum.utils.documents import DATA, DocumentError, read_json
 from lyceum.utils.errors import RecipeError, nearest
+from lyceum.utils.numbers import plain
 
 SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
 
@@ -53,6 +54,16 @@ def read_rows(path: str, *, subset: str | None, split: str, key: str) -> Rows:
     if len(rows) == 0:
         raise RecipeError(f"{key}: {path!r} has no rows; allowed: a dataset with at least one")
     return rows
+
+
+def written_row(source: TaskSource, index: int) -> dict[str, Any]:
+    """A task as a row that a dataset can be read from: the dataset's own, or a generated task's prompt, answer and
+    columns."""
+    own = source.row(index)
+    if own is None:
+        task = source[index]
+        own = {"prompt": [dict(message) for message in task.messages], "answer": task.answer, **task.columns}
+    return plain(own, other=str)
 
 
 def matching(path: str) -> list[Path]:

@@ -59,14 +59,12 @@ def render_report(path: Path) -> str:
     before, after = run.summary.get("before") or {}, run.summary.get("after") or {}
     # Through ``plain``: files of older versions may contain nan.
     data = plain({"curves": curves, "levels": _levels(before, after), "examples": examples, "rollouts": rollouts})
-    script, style = (_HERE / "report.js").read_text("utf-8"), (_HERE / "report.css").read_text("utf-8")
-    return _template().render(
+    script = (_HERE / "report.js").read_text("utf-8")
+    return page_of(
+        "report.html.jinja",
         data=data,
-        # The package's own two files are the only text that enters the page unescaped.
         script=Markup(script),
-        style=Markup(style),
         script_hash=_hash(script),
-        style_hash=_hash(style),
         run=run,
         name=path.resolve().name,
         title=run.summary.get("title"),
@@ -79,16 +77,21 @@ def render_report(path: Path) -> str:
     )
 
 
+def page_of(template: str, **values: Any) -> str:
+    """A page in the report's style. The package's own script and style are the only text that enters it unescaped."""
+    style = (_HERE / "report.css").read_text("utf-8")
+    return _templates().get_template(template).render(style=Markup(style), style_hash=_hash(style), **values)
+
+
 @functools.cache
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
+def _templates() -> jinja2.Environment:
+    return jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.jinja")
 
 
 def _hash(text: str) -> str:
