@@ -1,0 +1,157 @@
+"""Which recipes let their mechanism act, how often, and what the same run is without it.
+
+    python benchmarks/mechanisms.py --out benchmarks/results/mechanisms.json [RECIPE...]
+    python benchmarks/mechanisms.py --page benchmarks/results/mechanisms.json > docs/mechanisms.md
+
+Every recipe of ``tests/recipe/proofs.py`` that runs on the built-in tasks is run briefly, as its line there says, once
+as shipped and once for each way of switching its mechanism off, at equal seed. Recipes that are named replace
+their rows in the file; the others stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from common import HERE, machine, say, write
+
+sys.path.insert(0, str(HERE.parent / "tests/recipe"))
+
+from proofs import PROOFS, Proof
+from test_every_recipe import acted, metrics, without_metrics
+
+from lyceum.recipe.schema import load_recipe
+from lyceum.run.digests import first_difference, read_digests
+from lyceum.run.reader import read_summary
+from lyceum.training.train import train
+from lyceum.utils.errors import RunError
+
+USUAL = ("evaluate.n=0", "track=[]", "digests=true")
+
+DEFINITIONS = {
+    "metric": "what shows that the mechanism acts; above 0 where it says no other bound",
+    "acted": "steps in which it did, of the steps that log it",
+    "shipped": "sum over the steps of a count; mean over them of any other number",
+    "groups, samples": "of the whole run, groups dropped included: what counts are counted among",
+    "off": "the same with the mechanism switched off by these keys; null: not logged any more",
+    "differs": "the first step, and the first part of it, in which that run is another one",
+}
+
+HEAD = """# What acts in a recipe
+
+Made by `python benchmarks/mechanisms.py --page` from [mechanisms.json](../benchmarks/results/mechanisms.json).
+
+Every recipe on the built-in tasks, run as briefly as its line in `tests/recipe/proofs.py` says (mostly two steps of
+four tasks): the metric that shows its mechanism, in how many steps it acted, a count's sum over the steps (the mean of
+any other number), and the same with the mechanism switched off at equal seed. *Differs in* is the first part of a step
+in which that run is another one. Two steps show that a mechanism acts, not that it helps: see [Choosing a
+method](choosing.md).
+
+| recipe | metric | acted in steps | as shipped | groups, samples | switched off by | then | differs in |
+|---|---|---|---|---|---|---|---|
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recipes", nargs="*", metavar="RECIPE", help="by default all")
+    parser.add_argument("--out", type=Path, help="JSON file; rows of other recipes in it stay")
+    parser.add_argument("--page", type=Path, help="print this result as the page of the documentation")
+    options = parser.parse_args()
+    if options.page is not None:
+        print(page(json.loads(options.page.read_text())), end="")
+        return
+    names = options.recipes or [name for name, proof in PROOFS.items() if proof.needs is None]
+    known: dict[str, Any] = {}
+    if options.out is not None and options.out.exists() and options.recipes:
+        known = {row["recipe"]: row for row in json.loads(options.out.read_text())["rows"]}
+    result: dict[str, Any] = {"benchmark": "mechanisms", "definitions": DEFINITIONS, "machine": machine(), "rows": []}
+    for name in names:
+        with tempfile.TemporaryDirectory() as work:
+            known[name] = measured(name, PROOFS[name], Path(work))
+        result["rows"] = [known[each] for each in sorted(known)]
+        write(result, options.out)
+        say(f"{name}: {known[name]['cpu_seconds']} s")
+
+
+def measured(name: str, proof: Proof, work: Path) -> dict[str, Any]:
+    """A recipe's row."""
+    began = time.process_time()
+    run = trained(name, proof, work / "shipped", ())
+    lines = metrics(run)
+    expected = without_metrics(read_digests(run))
+    row: dict[str, Any] = {
+        "recipe": name,
+        "keys": list(proof.keys),
+        "steps": len(lines),
+        "groups": sum(line.get("groups", 0) + line.get("groups_dropped", 0) for line in lines),
+        "samples": read_summary(run).get("trajectories"),
+        "metrics": [{"metric": metric, **counted(metric, lines)} for metric in (*proof.acted, *proof.idle)],
+        "off": [],
+    }
+    for number, off in enumerate(proof.off):
+        keys = (off,) if isinstance(off, str) else off
+        folder = work / f"off-{number}"
+        without: dict[str, Any] = {"keys": list(keys)}
+        try:
+            trained(name, proof, folder, keys)
+        except RunError as error:  # without its mechanism a method may come to nothing after some steps
+            without["ended"] = error.lines[0]
+        lines = metrics(folder / name)
+        found = first_difference(expected, without_metrics(read_digests(folder / name)))
+        without["values"] = [counted(metric, lines)["shipped"] for metric in (*proof.acted, *proof.idle)]
+        without["differs"] = None if found is None else {"step": found.step, "part": found.part}
+        row["off"].append(without)
+    return row | {"cpu_seconds": round(time.process_time() - began, 1)}
+
+
+def trained(name: str, proof: Proof, folder: Path, off: Sequence[str]) -> Path:
+    recipe = load_recipe(name, [*USUAL, *proof.keys, *off, f"output={folder}"])
+    return train(recipe)
+
+
+def counted(metric: str, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """In how many steps a metric is within its bound, of how many that log it; and its sum, or mean."""
+    name = metric.partition(" ")[0]
+    values = [line[name] for line in lines if line.get(name) is not None]
+    inside = sum(acted(metric, [line]) for line in lines)
+    whole = all(float(value).is_integer() for value in values)
+    total = None if not values else sum(values) if whole else sum(values) / len(values)
+    return {"acted": inside, "logged": len(values), "shipped": total, "count": whole}
+
+
+def page(result: Mapping[str, Any]) -> str:
+    return HEAD + "".join(line for row in result["rows"] for line in lines_of(row))
+
+
+def lines_of(row: Mapping[str, Any]) -> list[str]:
+    """A line per metric, with the first way of switching the mechanism off; the others are in the JSON file."""
+    off = next(iter(row["off"]), {"keys": [], "values": [], "differs": None})
+    lines: list[str] = []
+    for number, shown in enumerate(row["metrics"]):
+        cells = [
+            f"`{row['recipe']}`" if not number else "",
+            f"`{shown['metric']}`",
+            f"{shown['acted']} of {shown['logged']}",
+            figure(shown["shipped"]),
+            ", ".join(str(row[name] or "-") for name in ("groups", "samples")),
+            " ".join(f"`{key}`" for key in off["keys"]),
+            figure(off["values"][number]) if off["values"] else "",
+            off["differs"]["part"] if off["differs"] else "",
+        ]
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n")
+    return lines
+
+
+def figure(value: float | None) -> str:
+    return "not logged" if value is None else f"{value:.4g}"
+
+
+if __name__ == "__main__":
+    main()
