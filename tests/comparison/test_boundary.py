@@ -321,3 +321,40 @@ def test_samples_of_other_tasks_of_the_same_names_are_refused(tmp_path, monkeypa
         )
     assert main(["boundary", "a.jsonl", "b.jsonl"]) == 2
     assert "the samples of b are of seed 1, those of a of 0" in capsys.readouterr().err
+
+
+def test_a_stopped_study_says_what_is_kept(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(boundary_plan.BoundaryPlan, "_loaded", stopped)
+    assert main(["boundary", "base", *SHORT, "--output", "study"]) == 130
+    assert "kept in study; the same command goes on from there" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_model_that_fails_after_another_was_sampled_is_no_refusal(tmp_path, monkeypatch, capsys):
+    # Exit code 2 says that nothing was changed; the other model's samples are kept.
+    monkeypatch.chdir(tmp_path)
+
+    def load(plan, planned):
+        if planned.label == "broken":
+            raise RecipeError("model.path: weights with NaN")
+        return boundary_plan.load_policy(planned.measurement.recipe.model)
+
+    monkeypatch.setattr(boundary_plan.BoundaryPlan, "_loaded", load)
+    assert main(["boundary", "base@broken", "base", *SHORT, "--output", "study"]) == 1
+    assert "weights with NaN" in capsys.readouterr().err
+    assert [file.name for file in (tmp_path / "study").iterdir()] == ["base.jsonl"]
+    assert main(["boundary", "base@broken", *SHORT, "--output", "other"]) == 2
+    assert not (tmp_path / "other").exists()
+
+
+def test_samples_of_none_of_the_tasks_are_refused_before_a_model_loads(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(boundary_plan, "load_policy", lambda settings: pytest.fail("a model was loaded"))
+    written(tmp_path / "a.jsonl", {"task": "mine", "correct": True})
+    assert main(["boundary", "base", "a.jsonl", *SHORT]) == 2
+    assert "has samples of none of the 4 tasks" in capsys.readouterr().err

@@ -31,7 +31,7 @@ from lyceum.tasks.rows import written_row
 from lyceum.utils.aio import run_async
 from lyceum.utils.atomic_files import atomic_lines, atomic_write
 from lyceum.utils.documents import DATA, DocumentError, read_json
-from lyceum.utils.errors import NothingGraded, RecipeError, nearest
+from lyceum.utils.errors import NothingGraded, RecipeError, RunError, nearest
 from lyceum.utils.garbage_collection import only_new
 from lyceum.utils.numbers import plain, to_json
 from lyceum.utils.progress import Progress
@@ -118,7 +118,14 @@ class BoundaryPlan:
             measurements = {
                 label: lead if label == first else lead.with_model(path, overrides) for label, path in sampled.items()
             }
-        tiers = () if lead is None or hints is None else tiers_of(first_tasks(lead.source, n), hints)
+        chosen = [] if lead is None else first_tasks(lead.source, n)
+        tiers = () if lead is None or hints is None else tiers_of(chosen, hints)
+        for label, each in recorded.items():
+            if chosen and not {task.id for task in chosen if task.id in each.by_task(None)}:
+                raise RecipeError(
+                    f"models: {str(files[label])!r} has samples of none of the {len(chosen)} tasks (the first: "
+                    f"{quoted(chosen[0].id)}); allowed: samples of the same tasks"
+                )
         inputs: dict[str, str | Path] = {f"models ({label})": file for label, file in files.items()}
         for label, measurement in measurements.items():
             inputs |= {f"{label}: {key}": path for key, path in input_paths(measurement.recipe).items()}
@@ -149,8 +156,27 @@ class BoundaryPlan:
 
         Raises:
             NothingGraded: a model's samples have no verdict.
+            RunError: a model cannot be used after another one's samples were written, which are kept.
         """
-        missing = [planned for planned in self.models if planned.done is None]
+        try:
+            result = self._compared()
+        except RecipeError as error:
+            if self.folder is not None and any(self._file(planned).exists() for planned in self._missing):
+                raise RunError(error.lines) from error
+            raise
+        self._write(result)
+        return result
+
+    @property
+    def _missing(self) -> list[Planned]:
+        return [planned for planned in self.models if planned.done is None]
+
+    def _file(self, planned: Planned) -> Path:
+        assert self.folder is not None
+        return self.folder / f"{planned.label}{SAMPLES}"
+
+    def _compared(self) -> Boundary:
+        missing = self._missing
         count = 0 if self.lead is None else min(self.lead.recipe.evaluate.n, len(self.lead.source))
         found = {planned.label: planned.done for planned in self.models if planned.done is not None}
         base = self.models[0]
@@ -179,7 +205,6 @@ class BoundaryPlan:
                 result = replace(result, perplexity={each.label: _under(policy, each) for each in ordered})
         if self.lead is not None:
             result = replace(result, settings={**self.lead.request, "hints": list(self.tiers)})
-        self._write(result)
         return result
 
     def _loaded(self, planned: Planned) -> Policy:
@@ -233,7 +258,7 @@ class BoundaryPlan:
         found = ModelSamples(planned.label, sampled, plain(request, other=str))
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
-            found.write(self.folder / f"{planned.label}{SAMPLES}")
+            found.write(self._file(planned))
         return found
 
     def _write(self, result: Boundary) -> None:
