@@ -124,6 +124,14 @@ class Boundary:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class _Curve:
+    """pass@k of one model: the mean over tasks for every k, and each task's own at the shown ones."""
+
+    mean: Float[np.ndarray, " k"]
+    at: Float[np.ndarray, "task shown"]
+
+
 def boundary(models: Sequence[ModelSamples]) -> Boundary:
     """Metrics of models sampled on the same tasks; the first is the base.
 
@@ -145,18 +153,17 @@ def boundary(models: Sequence[ModelSamples]) -> Boundary:
             f"models: {', '.join(labels)} have no task with {most} graded samples in common; allowed: samples of which "
             "nearly all can be graded"
         )
-    curves = {
-        label: np.stack([pass_curve(of[task].graded, of[task].solved, most) for task in common])
-        for label, of in plain.items()
-    }
     ks = shown_ks(most)
+    curves = {label: _curve([of[task] for task in common], most, ks) for label, of in plain.items()}
     base = plain[labels[0]]
     return Boundary(
         labels=labels,
         samples=most,
         tasks=len(common),
         left_out=len(everywhere) - len(common),
-        pass_at={label: {str(k): share_interval(curve[:, k - 1]) for k in ks} for label, curve in curves.items()},
+        pass_at={
+            label: {str(k): share_interval(curve.at[:, i]) for i, k in enumerate(ks)} for label, curve in curves.items()
+        },
         against=[
             _against(
                 labels[0],
@@ -186,6 +193,15 @@ def pass_curve(graded: int, correct: int, most: int) -> Float[np.ndarray, " most
     """
     i = np.arange(most)
     return 1.0 - np.cumprod(np.maximum(0, graded - correct - i) / (graded - i))
+
+
+def _curve(tasks: Sequence[TaskSamples], most: int, ks: Sequence[int]) -> _Curve:
+    total, at = np.zeros(most), np.empty((len(tasks), len(ks)))
+    for row, task in enumerate(tasks):
+        curve = pass_curve(task.graded, task.solved, most)
+        total += curve
+        at[row] = curve[np.asarray(ks) - 1]
+    return _Curve(total / len(tasks), at)
 
 
 def shown_ks(most: int) -> list[int]:
@@ -267,10 +283,9 @@ def _against(
     base: str,
     model: str,
     tasks: Mapping[str, Mapping[str, TaskSamples]],
-    curves: Mapping[str, Float[np.ndarray, "task k"]],
+    curves: Mapping[str, _Curve],
     ks: Sequence[int],
 ) -> Against:
-    most = ks[-1]
     sets: dict[tuple[bool, bool], list[SolvedTask]] = {(a, b): [] for a in (True, False) for b in (True, False)}
     for task, of in tasks.items():
         correct = {label: (each.solved, each.graded) for label, each in of.items()}
@@ -282,9 +297,10 @@ def _against(
     return Against(
         model=model,
         difference={
-            str(k): difference_over_tasks(curves[model][:, k - 1] - curves[base][:, k - 1], k / most) for k in ks
+            str(k): difference_over_tasks(curves[model].at[:, i] - curves[base].at[:, i], k / ks[-1])
+            for i, k in enumerate(ks)
         },
-        crossings=crossings(curves[base].mean(0), curves[model].mean(0), (base, model)),
+        crossings=crossings(curves[base].mean, curves[model].mean, (base, model)),
         both=both,
         only_base=only_base,
         only_model=only_model,

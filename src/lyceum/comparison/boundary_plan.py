@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lyceum.comparison.boundary import Boundary, boundary, perplexity
+from lyceum.comparison.boundary import Boundary, Perplexity, boundary, perplexity
 from lyceum.comparison.samples import ModelSamples, TaskSamples, read_samples
 from lyceum.core.solution import ladder_of, levels_of
 from lyceum.core.tree import Tree
@@ -361,7 +361,7 @@ def _right(samples: ModelSamples) -> bool:
     return any(task.right for task in samples.tasks)
 
 
-def _under(base: Policy, samples: ModelSamples) -> Any:
+def _under(base: Policy, samples: ModelSamples) -> Perplexity | None:
     """Perplexities under the base of a model's correct answers; None where its tokens are others, or unknown."""
     if samples.request.get("vocabulary") != _vocabulary(base):
         return None

@@ -21,7 +21,7 @@ from lyceum.utils.terminal import quoted
 
 REQUEST = "sampled_with"
 """Entry of a file's first line: the settings of the samples, where this program wrote it."""
-MOST_VERDICTS = 1_000_000
+MOST_VERDICTS = 100_000
 """Maximum verdicts per task in a file."""
 
 
