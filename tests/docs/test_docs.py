@@ -152,6 +152,15 @@ def measured_rows():
                 yield page.name, file, rows, key, values, [cell.strip() for cell in row.strip("|").split("|")]
 
 
+def test_the_page_of_mechanisms_is_that_of_the_results(monkeypatch):
+    # Catches a result that was measured again without `python benchmarks/mechanisms.py --page`.
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from mechanisms import page
+
+    result = json.loads((ROOT / "benchmarks/results/mechanisms.json").read_text())
+    assert (ROOT / "docs/mechanisms.md").read_text() == page(result)
+
+
 @pytest.mark.parametrize(("page", "file", "rows", "key", "values", "cells"), list(measured_rows()))
 def test_figures_are_those_of_the_results(page, file, rows, key, values, cells):
     document = json.loads((ROOT / "benchmarks/results" / file).read_text())
