@@ -380,5 +380,6 @@ def test_a_change_is_coloured_only_where_the_intervals_are_apart():
 
 def test_progress_mode_is_put_back(capsys):
     assert main(["train", "grpo", *TINY, "--json"]) == 0
-    assert capsys.readouterr().err == ""
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert (lines[-1]["phase"], lines[-1]["done"]) == ("done", 2)
     assert progress._mode == "auto"

@@ -7,7 +7,7 @@ import pytest
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Grade, JudgedStep, Origin, Task
 from lyceum.evaluation.held_out import MAX_REASONS
-from lyceum.stages._counts import TO_LEARN, Counts
+from lyceum.stages._counts import TO_LEARN, Counts, needed, signs
 
 
 def tree(*grades: Grade) -> Tree:
@@ -44,7 +44,8 @@ def test_one_step_is_enough():
     ],
 )
 def test_the_cause_is_named(grades, said):
-    assert counted((grades, False)).why_nothing_learnt == [f"nothing was learnt: {said}; {TO_LEARN}"]
+    counts = counted((grades, False))
+    assert counts.why_nothing_learnt == [f"nothing was learnt: {said}; needed: {needed(counts.since_signal)}"]
 
 
 def test_of_reasons_the_most_frequent_is_told_with_where_it_came_from():
@@ -58,7 +59,7 @@ def test_of_reasons_the_most_frequent_is_told_with_where_it_came_from():
     ]
     counts.add([tree(Grade(1.0))])
     assert counts.why_nothing_learnt == [
-        f"nothing was learnt: every reward was 1; {TO_LEARN}",
+        f"nothing was learnt: every reward was 1; needed: {needed(counts.since_signal)}",
         "3 of 4 completions could not be graded: odd",
         "row 1",
         "  line 2",
@@ -79,3 +80,49 @@ def test_a_checkpoint_holds_all_of_it():
     assert counts.reasons_ungraded == {"odd": 1}
     with pytest.raises(ValueError, match="counts: state lacks"):
         again.load_state_dict({field.name: 0 for field in dataclasses.fields(Counts)[1:]})
+
+
+def leaves(*grades: Grade, finish: str = "stop", same: bool = False) -> list[Tree]:
+    of = tree(*grades)
+    for number, node in enumerate(of.trajectories):
+        node.finish = finish
+        node.tokens = [2 if same else 2 + number]
+    return [of]
+
+
+RIGHT, WRONG = Grade(1.0, correct=True), Grade(0.0, correct=False)
+
+
+@pytest.mark.parametrize(
+    ("trees", "remedies"),
+    [
+        (leaves(RIGHT, RIGHT), ["harder tasks"]),
+        (leaves(WRONG, WRONG), ["tasks that are solved sometimes"]),
+        (
+            leaves(WRONG, WRONG, finish="length"),
+            ["completions that end (100 % were truncated", "tasks that are solved"],
+        ),
+        (leaves(RIGHT, RIGHT, same=True), ["samples that differ (in 100 % of the groups", "harder tasks"]),
+        (leaves(RIGHT, RIGHT) + leaves(WRONG, WRONG), ["groups that are solved sometimes"]),
+        (leaves(Grade(0.25), Grade(0.25)), [TO_LEARN]),
+    ],
+)
+def test_what_is_needed_follows_from_what_was_seen(trees, remedies):
+    found = needed(signs(trees)).split("; or ")
+    assert len(found) == len(remedies)
+    assert all(one.startswith(begins) for one, begins in zip(found, remedies, strict=True))
+
+
+def test_what_was_seen_before_a_signal_says_nothing_of_what_came_after_it():
+    counts = Counts()
+    counts.add(leaves(WRONG, WRONG, finish="length"))
+    counts.add_signal(True)
+    counts.add(leaves(RIGHT, RIGHT))
+    assert needed(counts.since_signal).startswith("harder tasks")
+
+
+def test_answers_that_are_not_where_the_verifier_looks_are_named():
+    trees = leaves(*[Grade(0.0, correct=False, answered=answered) for answered in (False, False, True)])
+    assert needed(signs(trees)).startswith(
+        "answers where the verifier looks for them (67 % of the completions have none there"
+    )

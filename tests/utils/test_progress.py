@@ -1,5 +1,6 @@
 import contextlib
 import io
+import json
 import os
 import re
 import signal
@@ -11,7 +12,7 @@ from rich.console import Console
 
 from lyceum.utils import progress
 from lyceum.utils.interrupts import Interrupts
-from lyceum.utils.progress import Progress, clock, track, using
+from lyceum.utils.progress import Progress, clock, duration, track, using
 
 
 class Terminal(io.StringIO):
@@ -179,7 +180,7 @@ def test_the_first_signal_is_remembered_and_the_second_raises(number, capfd):
         os.kill(os.getpid(), number)
         assert interrupts.interrupted()
         assert interrupts.received == number
-        assert "ending after this step" in capfd.readouterr().err
+        assert "stopping after this step" in capfd.readouterr().err
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(number)
     assert signal.getsignal(number) is before
@@ -218,3 +219,126 @@ def test_another_thread_changes_no_handler():
     thread.start()
     thread.join()
     assert found == [(before, False)]
+
+
+# -- inside a phase -----------------------------------------------------------------------------------------------
+
+
+def test_a_long_generation_tells_its_sequences_tokens_speed_and_what_is_left(now):
+    out = io.StringIO()
+    with Progress(9, title="grpo", console=shown(out)) as some:
+        some.phase("generating", 0, 2)
+        progress.sampled(sequences=8)
+        for _ in range(10):  # of 8 tokens a second
+            now[0] += 1
+            progress.sampled(tokens=8)
+        assert out.getvalue().splitlines() == [
+            "grpo: step 0/9, generating 0/2 (0/8 sequences, 40 tokens, 8 tokens/s)",
+            "grpo: step 0/9, generating 0/2 (0/8 sequences, 80 tokens, 8 tokens/s)",
+        ]
+        progress.sampled(ended=8)
+        some.phase("training")
+        some.phase("generating", 0, 2)
+        progress.sampled(sequences=8)
+        out.truncate(0)
+        out.seek(0)
+        for _ in range(5):
+            now[0] += 1
+            progress.sampled(tokens=4)
+        # 10 tokens a sequence last time: 80 - 20 are left, at 4 a second.
+        assert out.getvalue() == (
+            "grpo: step 0/9, generating 0/2 (0/8 sequences, 20 tokens, 4 tokens/s, about 0:15 left)\n"
+        )
+
+
+def test_grades_that_are_waited_for_are_counted(now):
+    out = io.StringIO()
+    with Progress(9, console=shown(out)) as some:
+        some.phase("generating", 0, 2)
+        progress.sampled(sequences=4, to_grade=2)
+        progress.sampled(ended=4, to_grade=2, graded=1)
+        now[0] += 5
+        progress.sampled(graded=1)
+        assert out.getvalue() == "training: step 0/9, generating 0/2 (4/4 sequences, 0 tokens, 2/4 graded)\n"
+
+
+def test_a_terminal_keeps_its_three_lines_once_something_was_sampled(now):
+    with Progress(12, title="grpo", console=Console(file=Terminal(), width=80, force_terminal=True)) as live:
+        live.phase("generating", 1, 2)
+        progress.sampled(sequences=4, tokens=1234)
+        now[0] += 2
+        lines = live.console.render_lines(live._display(), live.console.options)
+        assert "".join(segment.text for segment in lines[2]).rstrip() == "0/4 sequences, 1 234 tokens, 617 tokens/s"
+        live.phase("training")
+        assert len(live.console.render_lines(live._display(), live.console.options)) == 3
+
+
+def test_without_a_display_counting_does_nothing():
+    assert progress._active is None
+    progress.sampled(sequences=1, tokens=1)
+
+
+def test_json_is_a_line_a_second_with_all_of_it(now):
+    out = io.StringIO()
+    with using("json"), Progress(9, done=4, title="grpo", console=shown(out)) as some:
+        some.stage = "second"
+        some.phase("generating", 1, 2)
+        progress.sampled(sequences=8, to_grade=4)
+        now[0] += 2
+        some.say("odd \x1b[1m")
+        progress.sampled(tokens=16, ended=1, graded=1)
+        progress.sampled(tokens=16)
+        some.step(5, {"reward/mean": 0.5, "loss": float("nan")})
+    said, generating, stepped, last = map(json.loads, out.getvalue().splitlines())
+    assert said == {"message": "odd \x1b[1m"}
+    assert "\x1b" not in out.getvalue()
+    assert generating == {
+        **{"title": "grpo", "unit": "step", "done": 4, "total": 9, "seconds": 2, "seconds_left": None},
+        **{"stage": "second", "phase": "generating", "phase_done": 1, "phase_total": 2},
+        **{"sequences_done": 1, "sequences": 8, "tokens": 16, "tokens_per_second": 8, "phase_seconds_left": None},
+        **{"graded": 1, "to_grade": 4, "reward": None, "loss": None, "heldout": None},
+    }
+    assert (stepped["done"], stepped["reward"], stepped["loss"], stepped["seconds_left"]) == (5, 0.5, None, 8)
+    assert (last["phase"], last["seconds_left"]) == ("stopped", None)
+
+
+# -- what a second Ctrl-C costs -----------------------------------------------------------------------------------
+
+
+def test_the_first_ctrl_c_tells_what_the_second_would_cost(now, capfd):
+    with Interrupts(), Progress(9, mode="plain", console=shown(io.StringIO())) as some:
+        some.saved(None)
+        now[0] = 30
+        assert some.cost_of_stopping() == (
+            "stopping after this step; Ctrl-C again stops now and loses 30 s of work: there is no checkpoint yet"
+        )
+        some.step(1)
+        now[0] = 60
+        some.saved(2)
+        some.step(2)
+        now[0] = 60 + 300
+        some.step(3)  # 3 steps in 360 s
+        now[0] += 80
+        signal.raise_signal(signal.SIGINT)
+        # 120 - 80 s of this step are left; 380 s ago the work was saved.
+        assert capfd.readouterr().err == (
+            "\nstopping after this step (about 40 s); Ctrl-C again stops now and loses 6 min since step 2\n"
+        )
+
+
+def test_a_live_display_is_told_of_above_itself(now, capfd):
+    with Interrupts(), Progress(9, mode="live", console=Console(file=Terminal(), width=80, force_terminal=True)):
+        signal.raise_signal(signal.SIGINT)
+        # The display is drawn again over its own last lines, which are empty by then.
+        assert capfd.readouterr().err == "\nstopping after this step; Ctrl-C again stops now\n\n\n"
+
+
+def test_under_json_it_is_a_line_too(now, capfd):
+    with Interrupts(), Progress(9, mode="json", console=shown(io.StringIO())):
+        signal.raise_signal(signal.SIGINT)
+        assert json.loads(capfd.readouterr().err)["message"].startswith("stopping after this step")
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0 s"), (89, "89 s"), (90, "2 min"), (5400, "1.5 h")])
+def test_durations(seconds, text):
+    assert duration(seconds) == text

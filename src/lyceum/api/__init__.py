@@ -57,6 +57,7 @@ def train(
     resume: Resume = False,
     overwrite: bool = False,
     progress: progress.Mode = "auto",
+    began: Callable[[int], None] = lambda threads: None,
     **keys: Any,
 ) -> Trained:
     """Run a recipe.
@@ -70,13 +71,15 @@ def train(
         name: name of the run's folder in ``output``.
         resume: continue the run of that name; ``auto``: if there is one.
         overwrite: replace the run of that name.
-        progress: display of progress: ``live``, ``plain``, ``silent``, or ``auto``, by where it runs.
+        progress: display of progress: ``live``, ``plain``, ``json``, ``silent``, or ``auto``, by where it runs.
+        began: called when everything was checked, before a model is loaded, with the number of CPU threads.
         keys: further keys of the recipe.
     Returns:
         The finished run; ``learnt`` says whether its rewards had a learning signal.
     Raises:
         RecipeError: invalid settings; nothing was loaded or overwritten.
         NothingGraded: no completion could be graded for several consecutive steps.
+        NothingLearnt: no reward has differed within a group in many steps from the first on (max_steps_without_signal).
         Interrupted: stopped by Ctrl-C, with a checkpoint; ``resume=True`` continues.
     """
     if isinstance(recipe, Recipe):
@@ -86,7 +89,7 @@ def train(
     else:
         loaded = load_recipe(recipe, [*overrides, *_overrides(keys, model, tasks, reward, name)])
     with _displayed(progress), Interrupts() as interrupts:
-        path = run_recipe(loaded, resume=resume, overwrite=overwrite, interrupted=interrupts.interrupted)
+        path = run_recipe(loaded, resume=resume, overwrite=overwrite, interrupted=interrupts.interrupted, began=began)
     return Trained(path)
 
 

@@ -18,7 +18,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output, and nothing else.")]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json", help="Print one JSON document on standard output, and progress as lines of JSON on standard error."
+    ),
+]
 Keys = Annotated[
     list[str] | None,
     typer.Argument(
@@ -44,8 +49,8 @@ def train(
 
     For example: lyceum train grpo steps=20 model=path/to/folder tasks=data.jsonl
 
-    Ctrl-C stops it after the current step, with a checkpoint that --resume continues from; a second one stops it at
-    once.
+    Ctrl-C stops it after the current step, with a checkpoint that --resume continues from, and says what a second one
+    would cost, which stops it at once.
     """
     from lyceum.cli.train import command
 

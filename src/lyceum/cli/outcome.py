@@ -19,6 +19,7 @@ from lyceum.cli.streams import hold, plain_messages
 from lyceum.utils.errors import RecipeError, RunError
 from lyceum.utils.numbers import to_json
 from lyceum.utils.terminal import Console, printable
+from lyceum.utils.threads import wait_passively
 
 FAILED, UNUSABLE, NOTHING_LEARNT, STOPPED = 1, 2, 3, 130
 
@@ -45,6 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     as_json = "--json" in arguments
+    if argv is None:
+        wait_passively()
     outlet = hold() if argv is None else None
     with plain_messages():
         code = _run(arguments, as_json=as_json)
@@ -104,6 +107,8 @@ def failure_of(error: BaseException) -> Failure | None:
         option = getattr(error, "option_name", None)  # of an option that does not exist
         told = None if option is None else known_elsewhere(option)
         settings = [] if told is None else [f"settings are given as key=value: {told}"]
+        if option is not None and told is None and _takes_keys(context):
+            settings = [f"settings are given as key=value, without dashes: {option.lstrip('-')}=VALUE"]
         return Failure(UNUSABLE, [error.format_message(), *settings, *helps])
     if isinstance(error, RunError):
         return Failure(error.exit_code, error.lines)
@@ -116,6 +121,10 @@ def failure_of(error: BaseException) -> Failure | None:
         code = UNUSABLE if error.errno == errno.ENAMETOOLONG else FAILED
         return Failure(code, [f"{what}{advice}"])
     return None
+
+
+def _takes_keys(context: Any) -> bool:
+    return context is not None and any(parameter.name in ("keys", "words") for parameter in context.command.params)
 
 
 def say(failure: Failure, *, as_json: bool) -> None:

@@ -56,7 +56,7 @@ class Output:
 
     @property
     def progress(self) -> Any:
-        return "silent" if self.as_json else "auto"
+        return "json" if self.as_json else "auto"
 
     def json(self, document: Any) -> None:
         """Set the document that is printed when the command is done; nothing without ``--json``."""

@@ -38,13 +38,16 @@ def command(
         check_processes(loaded, nproc)
         if process_number() > 0:
             return follow(loaded)
-        output.show(*plan(loaded, resume=resume))
+        check_paths(loaded)
         from lyceum import api  # not before a mistake in a key is answered: it imports what evaluates and compares too
+
+        def began(threads: int) -> None:
+            output.show(*plan(loaded, resume=resume, threads=threads))
 
         folder = Path(loaded.output) / loaded.name
         try:
             with processes(nproc, [sys.executable, "-m", "lyceum", "train", recipe, *keys]):
-                run = api.train(loaded, resume=resume, overwrite=overwrite, progress=output.progress)
+                run = api.train(loaded, resume=resume, overwrite=overwrite, progress=output.progress, began=began)
         except (Interrupted, KeyboardInterrupt) as stopped:
             undone = getattr(stopped, "__notes__", [])
             how = ("--overwrite" if overwrite else "") if undone else "--resume"
@@ -61,6 +64,13 @@ def command(
             untold = details if as_json else []  # already printed when it happened
             same = [] if run.summary["tokens_trained"] else [f"{run.model} is the unchanged initial model"]
             raise Failure(NOTHING_LEARNT, [cause, *untold, *same], **document)
+
+
+def check_paths(recipe: Recipe) -> None:
+    """Refuse tasks of a file that does not exist at once: before the imports that reading one takes."""
+    for tasks in (recipe.tasks, recipe.evaluate.tasks):
+        if tasks is not None:
+            tasks.check_paths()
 
 
 def check_processes(recipe: Recipe, nproc: int) -> None:
@@ -85,9 +95,11 @@ def follow(recipe: Recipe) -> None:
     """Train in one of the other processes, by the orders of the first."""
     from lyceum.learner.fsdp import serve
     from lyceum.models.load import load_policy
+    from lyceum.utils.threads import chosen, computing_with
 
     # On the CPU: its weights are only what shares are made of.
-    serve(lambda: load_policy(recipe.model.model_copy(update={"device": "cpu"})))
+    with computing_with(chosen(recipe.threads)):
+        serve(lambda: load_policy(recipe.model.model_copy(update={"device": "cpu"})))
 
 
 def resume_command(
@@ -110,10 +122,12 @@ def saved_in(folder: Path) -> str:
     return f"{folder} has a checkpoint of step {checkpoint.step_of(saved)}; to continue:"
 
 
-def plan(recipe: Recipe, *, resume: bool) -> list[Any]:
+def plan(recipe: Recipe, *, resume: bool, threads: int) -> list[Any]:
     """Summary of the run that is about to start, in a few lines."""
     from rich.table import Table
     from rich.text import Text
+
+    from lyceum.utils.threads import in_words
 
     lines = Table.grid(padding=(0, 2))
     lines.add_column(style="dim")
@@ -137,6 +151,7 @@ def plan(recipe: Recipe, *, resume: bool) -> list[Any]:
         f"{evaluation.n} held-out tasks, {evaluation.samples} samples each{greedy}" if evaluation.n else "none",
     )
     row("output", f"{Path(recipe.output) / recipe.name}{' (resumed)' if resume else ''}")
+    row("threads", in_words(threads))
     if note := scale_note(recipe):
         row("note", note)
     return [lines, ""]

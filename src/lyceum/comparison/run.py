@@ -103,7 +103,13 @@ def plan(
     for recipe in loaded:
         check(recipe)
     planned = [
-        recipe.model_copy(update={"seed": recipe.seed + number, "name": f"{recipe.label}-seed{recipe.seed + number}"})
+        recipe.model_copy(
+            update={
+                "seed": recipe.seed + number,
+                "name": f"{recipe.label}-seed{recipe.seed + number}",
+                "max_steps_without_signal": 0,  # a run that learns nothing is a result here
+            }
+        )
         for number in range(seeds)
         for recipe in loaded
     ]

@@ -192,6 +192,8 @@ class GuidanceSettings(Component, slot="guidance"):
 class RewardSettings(Component, slot="reward"):
     """One summand of a reward."""
 
+    besides: ClassVar[tuple[str, ...]] = ("FILE.py:FUNCTION",)
+
     after_verdict: ClassVar[bool] = False
     """Whether it is told which answers are correct: it then runs after the other parts, and its ``build`` returns a
     ``ShapingGrader``."""
@@ -336,6 +338,15 @@ class TracesSettings(Component, slot="traces"):
 
 class TasksSettings(Component, slot="tasks"):
     """Where tasks come from."""
+
+    besides: ClassVar[tuple[str, ...]] = (
+        "a file (.jsonl, .json, .parquet, .csv)",
+        "a folder",
+        "owner/name of a dataset on the hub",
+    )
+
+    def check_paths(self) -> None:
+        """Raise RecipeError for a file that does not exist, before anything is imported that reads one."""
 
     @abstractmethod
     def build(self, split: Split, seed: int) -> TaskSource: ...

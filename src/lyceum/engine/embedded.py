@@ -32,6 +32,7 @@ from lyceum.engine.cpu.weights import Packs
 from lyceum.models.bits import unpacked
 from lyceum.models.policy import Policy, token_outputs
 from lyceum.models.tree_attention import Plan, TreePlan
+from lyceum.utils import progress
 from lyceum.utils.aio import idle
 from lyceum.utils.errors import Diverged, RecipeError
 from lyceum.utils.lazy_imports import Tensor, torch
@@ -142,6 +143,7 @@ class EmbeddedEngine:
         stop_ids = self.policy.stop_ids | set(request.sampling.stop_token_ids)
         n = len(request.seeds)
         self._waiting.append(Job(request, future, stop_ids, [None] * n, n, self._constraint(request)))
+        progress.sampled(sequences=n)
         self._start()
         return await future
 
@@ -346,6 +348,7 @@ class EmbeddedEngine:
         self.occupancy.steps += 1
         self.occupancy.computed += len(slots)
         self.occupancy.drawn += slots.members
+        progress.sampled(tokens=slots.members)
         slots.cached += 1
         slots.position += 1
         self._settle(*drawn)
@@ -487,6 +490,7 @@ class EmbeddedEngine:
                 [*carried.top, *carried.top_now],
                 [*carried.entropy, *carried.entropy_now],
             )
+        progress.sampled(ended=len(members))
         job.left -= len(members)
         if job.left == 0 and not job.future.done():
             job.future.set_result([result for result in job.results if result is not None])

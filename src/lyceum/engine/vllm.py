@@ -28,6 +28,7 @@ from lyceum.core.types import Continuation, EngineOffer, Request, Sampling, TopT
 from lyceum.models.load import merged
 from lyceum.models.policy import Policy, token_outputs
 from lyceum.models.tree_attention import TreePlan
+from lyceum.utils import progress
 from lyceum.utils.aio import idle
 from lyceum.utils.errors import Diverged, RecipeError
 from lyceum.utils.lazy_imports import Tensor, torch
@@ -198,6 +199,7 @@ class VllmEngine:
             )
             for seed in request.seeds
         ]
+        progress.sampled(sequences=len(pending))
         self._enqueue(pending)
         drawn = await asyncio.gather(*(each.answer for each in pending))
         model = await self._model_logprobs(request, drawn)
@@ -309,6 +311,7 @@ class VllmEngine:
                 self._admit()
                 for output in self._server.step() if self._running else ():
                     self._take(output)
+                progress.sampled()  # a step may end no sequence, and time goes on
         except BaseException as error:
             self._fail(error)
             if not isinstance(error, Exception):
@@ -357,6 +360,8 @@ class VllmEngine:
             if pending.stops and self._stopped(pending):
                 finish = "stop"
                 break
+        if pending.scored is None:  # vLLM gives a sequence's tokens at its end, unless it looks for a stop string
+            progress.sampled(tokens=len(completion.token_ids), ended=finish is not None)
         if finish is None:
             return
         if finish not in ("stop", "length"):

@@ -207,8 +207,7 @@ class Grading:
                 if each is not None:
                     each(line)
                 write(to_json(line))
-                if summary.rows % 20 == 0:
-                    progress.step(summary.rows)
+                progress.step(summary.rows)
 
             run_async(_grade_all(self.rows(), self.grader(), model, done))
             progress.total = summary.rows

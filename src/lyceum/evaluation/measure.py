@@ -189,6 +189,7 @@ class Measurement:
         evaluator = Evaluator(tasks, grader, self.sampling, settings.samples, self.k, settings.greedy, rollout=rollout)
         with Progress(len(tasks) * (1 + settings.greedy), title="evaluating", unit="task") as progress, only_new():
             done = 0
+            progress.phase("sampling")
 
             def finished(_: Tree) -> None:
                 nonlocal done

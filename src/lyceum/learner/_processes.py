@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import IO
 
 from lyceum.utils.errors import RunError
+from lyceum.utils.threads import usable_cores
 
 ENDS_WITH_STARTER = "LYCEUM_ENDS_WITH_STARTER"
 """Set in a process that ends when its standard input does: the starter holds the other end, even when it is killed."""
@@ -40,7 +41,7 @@ def started(number: int, command: Sequence[str]) -> Iterator[None]:
     shared = {"WORLD_SIZE": str(number), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     os.environ |= {**shared, "RANK": "0", "LOCAL_RANK": "0"}
     # What torch would do in each process: take all cores.
-    threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // number))} | own
+    threads = {"OMP_NUM_THREADS": str(max(1, usable_cores() // number))} | own
     others: list[_Other] = []
     leaving = threading.Event()
     try:

@@ -13,7 +13,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from lyceum.core.component import (
     MOST_SAMPLES,
@@ -45,13 +45,17 @@ from lyceum.rollout.flat import Flat
 from lyceum.rollout.turns import Turns, independent
 from lyceum.run.trackers import Tracker, missing
 from lyceum.utils.documents import DocumentError, read_yaml
-from lyceum.utils.errors import RecipeError, nearest
+from lyceum.utils.errors import RecipeError, closest, nearest
 from lyceum.utils.terminal import quoted
+from lyceum.utils.threads import MOST
 
 __all__ = ["Evaluation", "Recipe", "load_recipe", "parse", "read_raw", "recipe_names", "tasks_from_text"]
 
 USUAL_STAGE = "online"
 """Kind of a stage whose settings name none."""
+
+USUAL_MINUTES = 30.0
+"""Default minutes between checkpoints, where steps take long."""
 
 LONGEST_NAME = 150
 """Maximum length of a run's name or label (bytes)."""
@@ -109,6 +113,13 @@ class Evaluation(Settings):
     every: int = Field(default=0, ge=0)
     """Steps between evaluations during training; 0 evaluates only before and after."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _not_a_switch(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            raise ValueError(f"got {value}; allowed: its keys, such as evaluate.n=0, which evaluates nothing")
+        return value
+
     @field_validator("tasks", mode="before")
     @classmethod
     def _short_tasks(cls, value: Any) -> Any:
@@ -144,6 +155,16 @@ class Recipe(Settings):
     """Stages, in order; each continues training the model of the stage before."""
     checkpoint_every: int = Field(default=20, ge=0)
     """Steps between checkpoints, of which each stage also begins with one; 0 writes one only when interrupted."""
+    checkpoint_minutes: float | None = Field(default=None, ge=0, le=1e6)
+    """Minutes since the last checkpoint after which the step under way is followed by one, whatever its number; 0
+    writes none by the time. By default 30, and 0 where ``checkpoint_every`` is 0."""
+    max_steps_without_signal: int = Field(default=20, ge=0)
+    """Steps, from the first on, in which no reward differs within any group, after which the run stops with a
+    checkpoint and exit code 3; it also stops after three steps in which nothing could be graded. 0 goes on."""
+    threads: int | None = Field(default=None, ge=1, le=MOST)
+    """CPU threads that torch computes with. By default OMP_NUM_THREADS where it is set, else those of the run that is
+    resumed, else the cores that this process may use (affinity, the quota of its container). Another number rounds
+    differently in the last bits."""
     keep_stages: bool = True
     """Keep the model that each stage but the last leaves, in ``stages/NAME/model``; the last one's is ``model``."""
     rollouts_every: int = Field(default=10, ge=1)
@@ -171,6 +192,15 @@ class Recipe(Settings):
         parts = (value,) if isinstance(value, (str, Mapping, Component)) else value
         if not isinstance(parts, (list, tuple)):
             return parts
+        for part in parts:
+            word = (
+                next(iter(part), "") if isinstance(part, Mapping) and len(part) == 1 else part
+            )  # YAML of "reward.py:"
+            if isinstance(word, str) and word.rstrip(":").endswith(".py"):
+                file = word.rstrip(":")
+                raise ValueError(
+                    f"got {quoted(word)}, a file without a function; allowed: {file}:NAME of a function in it"
+                )
         return tuple(
             {"kind": "function", "function": part} if isinstance(part, str) and ":" in part else part for part in parts
         )
@@ -213,6 +243,13 @@ class Recipe(Settings):
         """How evaluations grow trajectories: independent samples, in turns where an environment answers."""
         rollout = self.stages[-1].composition().rollout if self.stages else None
         return independent(rollout, self.evaluate.environment)
+
+    @property
+    def minutes_between_checkpoints(self) -> float:
+        """``checkpoint_minutes`` with its default; 0 for none by the time."""
+        if self.checkpoint_minutes is not None:
+            return self.checkpoint_minutes
+        return USUAL_MINUTES if self.checkpoint_every else 0.0
 
     def resolved(self) -> dict[str, Any]:
         """Every default written out, as plain values."""
@@ -260,6 +297,8 @@ def refuse_trust(raw: Mapping[str, Any]) -> None:
 
 def parse(raw: Mapping[str, Any]) -> Recipe:
     """Validate plain values into a recipe; every mistake is one line of the error."""
+    if lines := [line for key in raw if (line := _of_a_stage(key)) is not None]:
+        raise RecipeError(lines)
     try:
         recipe = Recipe.model_validate(dict(raw))
     except ValidationError as error:
@@ -293,6 +332,19 @@ def parse(raw: Mapping[str, Any]) -> Recipe:
     return recipe
 
 
+def _of_a_stage(key: Any) -> str | None:
+    """A line about a key that belongs below ``stages``, or was meant to; None for any other."""
+    if not isinstance(key, str) or key in Recipe.model_fields:
+        return None
+    names = {name for kind in kinds("stages").values() for name in kind.model_fields} - set(Recipe.model_fields)
+    if key in names:
+        return f"{key}: unknown key: it is a key of a stage; allowed: stages: [{{{key}: ...}}]"
+    meant = closest(key, sorted({*Recipe.model_fields, *names}))
+    if meant not in names:
+        return None
+    return f"{key}: unknown key (did you mean {meant!r}, a key of a stage?); allowed: stages: [{{{meant}: ...}}]"
+
+
 def check_evaluation_engine(recipe: Recipe) -> list[str]:
     """Lines that say why the engine, or an environment, cannot sample as the evaluation asks it to."""
     sampled = {"samples": recipe.evaluate.samples, "sampling": recipe.evaluation_sampling}
@@ -319,6 +371,8 @@ def read_override(override: str | tuple[str, Any]) -> tuple[str, Any]:
     key, equals, text_of_value = override.partition("=")
     if not equals or not key:
         raise RecipeError(f"override: got {quoted(override)}; allowed: key=value, such as steps=50 or model=path")
+    if text_of_value.startswith("*"):  # a pattern of files: no alias can be known here
+        return key, text_of_value
     try:
         value = read_yaml(text_of_value) if text_of_value else ""
     except DocumentError as error:

@@ -274,6 +274,16 @@ class Run:
             self._replaces = False
         self.close()
 
+    @property
+    def threads(self) -> int | None:
+        """Threads that a resumed run was computed with so far; None where that is unknown, and for a new one."""
+        if not self.resumed:
+            return None
+        try:
+            return read_summary(self.path).get("threads")
+        except RecipeError:  # `begin` says so
+            return None
+
     def restore(self) -> tuple[int, dict[str, Any]] | None:
         """Go back to the newest complete checkpoint: its step and state, or None to start from the beginning.
 

@@ -8,9 +8,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from lyceum.utils.documents import DocumentError, read_yaml
 from lyceum.utils.errors import RecipeError
@@ -70,6 +70,7 @@ class _Summary(_Written):
     skipped_steps: int | None = None
     reasons_ungraded: dict[str, int] | None = None
     learnt: bool | None = None
+    threads: Annotated[int, Field(ge=1)] | None = None
     nothing_learnt: list[str] | None = None
     recipe: str | None = None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import shlex
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lyceum.utils.lazy_imports import torch
+from lyceum.utils.threads import usable_cores
 
 
 def versions() -> dict[str, Any]:
@@ -23,15 +23,10 @@ def versions() -> dict[str, Any]:
         "transformers": _version("transformers"),
         "commit": commit(),
         "machine": f"{platform.system()} {platform.machine()}, {processor()}",
-        "cores": cores(),
+        "cores": usable_cores(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "command": shlex.join(sys.argv),
     }
-
-
-def cores() -> int:
-    """CPU cores that this process may use, which in a container can be fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def processor() -> str:

@@ -41,6 +41,7 @@ from lyceum.core.types import (
 )
 from lyceum.models.policy import Policy
 from lyceum.models.renderer import Prompt
+from lyceum.utils import progress as display
 from lyceum.utils.aio import IdleLoop, gather, idle
 from lyceum.utils.seeds import SeedKey, counter_seed
 from lyceum.utils.stop_strings import ends_in_drawn
@@ -431,8 +432,10 @@ class TaskContext:
         new = list(dict.fromkeys(leaf for leaf in leaves if leaf.grade is None))
         if not new:
             return
+        display.sampled(to_grade=len(new))
         with self._runtime.holding() if wait else nullcontext():
             grades = await self._runtime.grader(self.task, new, self)
+        display.sampled(graded=len(new))
         for leaf, grade in zip(new, grades, strict=True):
             leaf.grade = grade
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, field
@@ -15,10 +16,10 @@ MAX_NOTHING_GRADED = 3
 """Consecutive steps without a graded trajectory after which a run stops: it would learn nothing."""
 LEARNS_NOTHING = 5
 """Consecutive steps without a learning signal after which a run says so."""
-TO_LEARN = (
-    "needed: tasks that are solved sometimes (easier or harder ones, more rollout.samples, a higher "
-    "rollout.sampling.temperature), or a reward with more than one value"
-)
+TO_LEARN = "a reward with more than one value"
+"""What is needed where nothing says why no reward differs."""
+MOST = 0.5
+"""Share from which on something counts as the likely cause (no unit)."""
 
 
 @dataclass
@@ -42,6 +43,8 @@ class Counts:
     lowest_reward: float | None = None
     """Lowest reward of all trajectories and judged steps; None before one was graded."""
     highest_reward: float | None = None
+    since_signal: dict[str, int] = field(default_factory=dict)
+    """What the steps since the last one with a signal say of why there is none (:func:`signs`)."""
     steps_with_signal: int = 0
     """Steps with a learning signal: rewards that differ, or texts to imitate."""
     steps_without_signal: int = 0
@@ -60,6 +63,7 @@ class Counts:
                 self.reasons_ungraded[reason] = self.reasons_ungraded.get(reason, 0) + times
         graded_none = bool(leaves) and sum(reasons.values()) == len(leaves)
         self.nothing_graded = self.nothing_graded + 1 if graded_none else 0
+        self.since_signal = {name: self.since_signal.get(name, 0) + more for name, more in signs(trees).items()}
         for tree in trees:
             for _, grade, outcome in tree.graded_with_outcome():
                 for reward in (outcome, *(step.reward for step in grade.steps)):
@@ -69,6 +73,8 @@ class Counts:
     def add_signal(self, something: bool) -> None:
         """Count whether a step, whose trees were added, had a learning signal."""
         self.steps_with_signal += something
+        if something:
+            self.since_signal = {}
         self.steps_without_signal = 0 if something else self.steps_without_signal + 1
 
     @property
@@ -94,7 +100,7 @@ class Counts:
         ungraded = self.why_ungraded
         if self.lowest_reward is None and ungraded:
             return [f"nothing was learnt: {ungraded[0]}", *ungraded[1:]]
-        return [f"nothing was learnt: {self.rewards}; {TO_LEARN}", *ungraded]
+        return [f"nothing was learnt: {self.rewards}; needed: {needed(self.since_signal)}", *ungraded]
 
     @property
     def why_ungraded(self) -> list[str]:
@@ -106,3 +112,72 @@ class Counts:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         require_keys("counts", given=state, needed=vars(self))
         vars(self).update({name: copy(state[name]) for name in vars(self)})
+
+
+def to_grade(reasons: Mapping[str, int]) -> str:
+    """What to try where nothing could be graded, by the most frequent reason."""
+    most = max(reasons, key=lambda reason: reasons[reason], default="")
+    if "no result within" in most or "timed out" in most:
+        return "try: a larger reward.timeout_seconds, or fewer workers on a machine that is busy"
+    if most.startswith("function:"):
+        return "try: the function on a few rows, lyceum grade ROWS.jsonl --reward FILE.py:FUNCTION"
+    return (
+        "try: the reward on a few rows, lyceum grade ROWS.jsonl --reward KIND; lyceum components reward tells its needs"
+    )
+
+
+def signs(trees: Sequence[Tree]) -> dict[str, int]:
+    """What says why the rewards of a step may all be the same.
+
+    ``trajectories``, of which ``truncated``; with a verdict (``judged``), of which ``correct``; in which the verifier
+    looked for an answer in some place (``searched``), of which ``unanswered``; ``groups`` of several, of which
+    ``alike``: every trajectory has the same tokens.
+    """
+    leaves = [leaf for tree in trees for leaf in tree.trajectories]
+    grades = [leaf.grade for leaf in leaves if leaf.grade is not None]
+    groups = [tree.trajectories for tree in trees if len(tree.trajectories) > 1]
+    return {
+        "trajectories": len(leaves),
+        "truncated": sum(leaf.finish == "length" for leaf in leaves),
+        "judged": sum(grade.verdict is not None for grade in grades),
+        "correct": sum(grade.verdict is True for grade in grades),
+        "searched": sum(grade.answered is not None for grade in grades),
+        "unanswered": sum(grade.answered is False for grade in grades),
+        "groups": len(groups),
+        "alike": sum(len({tuple(leaf.completion_tokens) for leaf in group}) == 1 for group in groups),
+    }
+
+
+def needed(signs: Mapping[str, int]) -> str:
+    """What to try where no reward differs within a group: a remedy for each likely cause."""
+    of = Counter(signs)
+    remedies: list[str] = []
+
+    def most(some: str, of_all: str) -> str | None:
+        """The share in words, where it is high."""
+        return f"{100 * of[some] / of[of_all]:.0f} %" if of[of_all] and of[some] >= MOST * of[of_all] else None
+
+    if share := most("truncated", "trajectories"):
+        remedies.append(
+            f"completions that end ({share} were truncated: a larger rollout.sampling.max_completion_tokens)"
+        )
+    if share := most("unanswered", "searched"):
+        remedies.append(
+            f"answers where the verifier looks for them ({share} of the completions have none there: the verifier's "
+            "extract, or prompts that ask for its format)"
+        )
+    if share := most("alike", "groups"):
+        remedies.append(f"samples that differ (in {share} of the groups all are the same: a higher temperature)")
+    if of["judged"] and of["correct"] == of["judged"]:
+        remedies.append("harder tasks (every answer was correct: tasks.levels, tasks.where, or others)")
+    elif of["judged"] and not of["correct"]:
+        remedies.append(
+            "tasks that are solved sometimes (no answer was correct: look at some with lyceum view; easier tasks, "
+            "guidance with hints, more rollout.samples)"
+        )
+    elif of["judged"]:
+        remedies.append(
+            "groups that are solved sometimes (easier or harder tasks, more rollout.samples, a higher "
+            "rollout.sampling.temperature)"
+        )
+    return "; or ".join(remedies or [TO_LEARN])

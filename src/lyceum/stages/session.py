@@ -17,11 +17,13 @@ from lyceum.evaluation.held_out import MAX_REASONS, Evaluator, details_ungraded,
 from lyceum.models.policy import Policy
 from lyceum.run.digests import step_digests
 from lyceum.run.folder import Run
-from lyceum.stages._counts import LEARNS_NOTHING, MAX_NOTHING_GRADED, TO_LEARN, Counts
+from lyceum.stages._counts import LEARNS_NOTHING, MAX_NOTHING_GRADED, Counts, needed, to_grade
 from lyceum.stages.models import engine_of
-from lyceum.utils.errors import Interrupted, NothingGraded
+from lyceum.utils.errors import Interrupted, NothingGraded, NothingLearnt
 from lyceum.utils.lazy_imports import torch
 from lyceum.utils.progress import Progress
+
+GO_ON = "to go on all the same: the same command with --resume and max_steps_without_signal=0"
 
 
 @dataclass
@@ -38,6 +40,8 @@ class Session:
     seed: int
     interrupted: Callable[[], bool]
     checkpoint_every: int
+    checkpoint_minutes: float = 0.0
+    """Minutes since the last checkpoint after which a finished step is followed by one; 0 does not look at the time."""
     digests: bool = False
     """Whether the run leaves digests of its steps."""
     trees_every: int = 0
@@ -55,6 +59,11 @@ class Session:
     """The running stage's further models by name; ``policy`` is its first."""
     warned: bool = False
     """Whether the user was told that nothing is being learnt."""
+    max_steps_without_signal: int = 0
+    """Steps without any learning signal, from the first, after which the run stops; 0: it never does for that."""
+
+    def __post_init__(self) -> None:
+        self._saved_at = time.monotonic()
 
     @property
     def stage_seed(self) -> int:
@@ -127,9 +136,9 @@ class Session:
         if self.evaluator is None:
             return
         with self.run.timed("evaluate"):
-            self.progress.phase("evaluating")
+            done = self.counter("evaluating", len(self.evaluator.tasks))
             quick = replace(self.evaluator, ks=(1,), greedy=False)
-            result = await quick.evaluate(self.policy, engine, self.seed)
+            result = await quick.evaluate(self.policy, engine, self.seed, done)
             now = result.metrics()
         self.say_ungraded(result.trees)
         if now["overall"] is not None:
@@ -163,7 +172,7 @@ class Session:
             so_far = "" if counts.steps_with_signal else f" (so far {counts.rewards})"
             self.progress.say(
                 f"nothing is being learnt: for {LEARNS_NOTHING} steps no reward has differed within a group{so_far}; "
-                f"{TO_LEARN}"
+                f"needed: {needed(counts.since_signal)}"
             )
 
     @contextmanager
@@ -224,18 +233,32 @@ class Session:
         Raises:
             Interrupted: the user asked to stop; a checkpoint was written.
             NothingGraded: in too many consecutive steps.
+            NothingLearnt: no step has had a learning signal, and there were too many; a checkpoint was written.
         """
-        if self.counts.nothing_graded >= MAX_NOTHING_GRADED:
-            cause, *details = self.counts.why_ungraded
-            untold = details if self.progress.mode == "silent" else []
-            raise NothingGraded([f"nothing graded in {MAX_NOTHING_GRADED} steps in a row: {cause}", *untold])
+        counts, limit = self.counts, self.max_steps_without_signal
+        if limit and counts.nothing_graded >= MAX_NOTHING_GRADED:
+            cause, *details = counts.why_ungraded
+            untold = [] if self.progress.is_read else details
+            head = f"nothing graded in {MAX_NOTHING_GRADED} steps in a row: {cause}"
+            raise NothingGraded([head, *untold, to_grade(counts.reasons_ungraded)])
+        hopeless = counts.learnt is False and done < last and 0 < limit <= counts.steps_without_signal
         stop = self.interrupted()
-        if stop or self.due(done, self.checkpoint_every, last):
+        if stop or hopeless or self.due(done, self.checkpoint_every, last) or self.overdue(done, last):
             self.save(done, state)
         if stop:
             raise Interrupted(self.first_step + done)
+        if hopeless:
+            head = f"stopped after {counts.steps_without_signal} steps: {counts.why_nothing_learnt[0]}"
+            raise NothingLearnt([head, GO_ON])
+
+    def overdue(self, done: int, last: int) -> bool:
+        """Whether a checkpoint is due by the time since the last; never after the last step."""
+        limit = 60 * self.checkpoint_minutes
+        return 0 < limit <= time.monotonic() - self._saved_at and done < last
 
     def save(self, done: int, state: Callable[[], dict[str, Any]]) -> None:
         """Write a checkpoint after ``done`` of the stage's steps."""
         of_run = {"stage": self.names[self.stage], "first_step": self.first_step, "counts": self.counts.state_dict()}
         self.run.checkpoint(self.first_step + done, of_run | {"of_stage": state()})
+        self._saved_at = time.monotonic()
+        self.progress.saved(self.first_step + done)

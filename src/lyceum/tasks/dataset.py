@@ -20,7 +20,7 @@ from lyceum.reward.extract import after_last
 from lyceum.tasks._split import check_index, kept_for_evaluation
 from lyceum.tasks.base import Source
 from lyceum.tasks.prompt import fault_of, fields_of, fill, plain_messages
-from lyceum.tasks.rows import Rows, kind_of, read_rows
+from lyceum.tasks.rows import Rows, check_there, kind_of, read_rows
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.terminal import quoted
 
@@ -84,6 +84,15 @@ class Dataset(TasksSettings):
     verifier: Annotated[RewardSettings, slot("reward")] = of_kind("math")
     """The reward part that ``reward: task`` stands for."""
 
+    @field_validator("template", mode="before")
+    @classmethod
+    def _template_is_text(cls, template: Any) -> Any:
+        if isinstance(template, Mapping):
+            raise ValueError(
+                "got a mapping, which braces are in YAML; allowed: the text in quotes of its own, '\"{question}\"'"
+            )
+        return template
+
     @field_validator("template")
     @classmethod
     def _template_is_safe(cls, template: str | None) -> str | None:
@@ -105,6 +114,11 @@ class Dataset(TasksSettings):
                 "allowed: a template with {options}, or null"
             )
         return self
+
+    def check_paths(self) -> None:
+        check_there(self.path, "tasks.path")
+        if self.heldout_path is not None:
+            check_there(self.heldout_path, "tasks.heldout_path")
 
     def build(self, split: Split, seed: int) -> DatasetSource:
         """``seed`` is not used: rows are in the dataset's order, and the split is by checksum of the problem."""

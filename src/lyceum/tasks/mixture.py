@@ -41,6 +41,10 @@ class Mixture(TasksSettings):
     size: int | None = Field(None, ge=1, le=100_000_000)
     """Tasks in each split; null takes as many as all sources have. A source with too few repeats."""
 
+    def check_paths(self) -> None:
+        for part in self.parts:
+            part.tasks.check_paths()
+
     def build(self, split: Split, seed: int) -> MixtureSource:
         sources = [part.tasks.build(split, seed) for part in self.parts]
         for number, source in enumerate(sources):

@@ -47,8 +47,8 @@ def read_rows(path: str, *, subset: str | None, split: str, key: str) -> Rows:
         rows = _Chained([_read_file(file, key) for file in files])
     elif place.is_dir():
         rows = _Guarded(_read_folder(place, split, key), place.name, key)
-    elif place.suffix in SUFFIXES or path.startswith((".", "/", "~")) or path.count("/") > 1:
-        raise RecipeError(f"{key}: got {path!r}, which does not exist{_neighbour(place)}; allowed: a file or a folder")
+    elif _is_local(path):
+        raise _missing(path, key)
     else:
         rows = _Guarded(_read_hub(path, subset, split, key), path, key)
     if len(rows) == 0:
@@ -64,6 +64,21 @@ def written_row(source: TaskSource, index: int) -> dict[str, Any]:
         task = source[index]
         own = {"prompt": [dict(message) for message in task.messages], "answer": task.answer, **task.columns}
     return plain(own, other=str)
+
+
+def check_there(path: str, key: str) -> None:
+    """Raise RecipeError where a path can only be a file or a folder, and there is none; nothing is read."""
+    if _is_local(path) and not Path(path).expanduser().exists() and not matching(path):
+        raise _missing(path, key)
+
+
+def _is_local(path: str) -> bool:
+    return Path(path).suffix in SUFFIXES or path.startswith((".", "/", "~")) or path.count("/") > 1
+
+
+def _missing(path: str, key: str) -> RecipeError:
+    near = _neighbour(Path(path).expanduser())
+    return RecipeError(f"{key}: got {path!r}, which does not exist{near}; allowed: a file or a folder")
 
 
 def matching(path: str) -> list[Path]:

@@ -145,6 +145,7 @@ class Plan:
         settings = self.request.value
         values = None if settings is None else settings.build(policy, seed=self.measurement.recipe.seed)
         with Progress(len(missing) * len(tasks), title="searching", unit="task") as progress, only_new():
+            progress.stops_after = "size"
             for planned in self.planned:
                 if planned.done is not None:
                     results.append(planned.done)

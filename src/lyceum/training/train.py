@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,17 +23,21 @@ from lyceum.stages.session import Session
 from lyceum.utils.aio import run_async
 from lyceum.utils.errors import Interrupted, RecipeError
 from lyceum.utils.garbage_collection import only_new
+from lyceum.utils.lazy_imports import torch
 from lyceum.utils.progress import Progress
+from lyceum.utils.threads import chosen, computing_with
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 MAY_DIFFER = (
     *("title", "paper", "summary", "name", "label", "output"),
-    *("checkpoint_every", "rollouts_every", "trees_every", "digests", "keep_stages"),
+    *("checkpoint_every", "checkpoint_minutes", "max_steps_without_signal", "threads"),
+    *("rollouts_every", "trees_every", "digests", "keep_stages"),
     *("track*", "trust_code", "model.device"),
 )
-"""Keys in which a resumed run's recipe may differ from the original: none of them changes a result."""
+"""Keys in which a resumed run's recipe may differ from the original: none of them changes a result, but ``threads`` the
+last bits, of which a warning tells."""
 
 
 def train(
@@ -41,6 +46,7 @@ def train(
     resume: bool | Literal["auto"] = False,
     overwrite: bool = False,
     interrupted: Callable[[], bool] = lambda: False,
+    began: Callable[[int], None] = lambda threads: None,
 ) -> Path:
     """Run a recipe; returns the run folder.
 
@@ -49,11 +55,13 @@ def train(
         overwrite: replace the run of that name.
         interrupted: called between steps, and between tasks of the first and last evaluation; True stops the run with
             a checkpoint.
+        began: called when everything was checked, before a model is loaded, with the number of threads.
     Raises:
         RecipeError: something cannot work, found before any model was loaded.
         Interrupted: stopped by ``interrupted``.
         Diverged: weights, logits or every update's loss were not finite, or rewards too large for their credit.
         NothingGraded: nothing could be graded in several steps in a row.
+        NothingLearnt: no reward has differed within a group in many steps, from the first on.
 
     A run that finishes without having learnt anything from its rewards says so in its summary: ``learnt`` is False, and
     ``nothing_learnt`` has the cause.
@@ -73,10 +81,19 @@ def train(
         track=recipe.track,
     )
     with run:
+        before = run.threads
+        threads = chosen(recipe.threads, before)
+        if before not in (None, threads):
+            warnings.warn(
+                f"{run.path} was computed with {before} threads, now with {threads}: its last bits may differ",
+                stacklevel=2,
+            )
+        began(threads)
         if run.complete:
             run.begin()
         else:
-            run_async(_train(recipe, run, *sources, interrupted))
+            with computing_with(threads):
+                run_async(_train(recipe, run, *sources, interrupted))
         from lyceum.view.report import write_report  # imports pyarrow, too slow for checking a recipe
 
         write_report(run.path)
@@ -146,9 +163,11 @@ async def _train(
     with allow_code():
         evaluation_grader = combine(recipe.reward, evaluation_source)
     run.begin()
+    run.summary({"threads": torch.get_num_threads()})
     found = run.restore()
     total = sum(stage.steps for stage in recipe.stages)
     with Progress(total, done=found[0] if found else 0, title=recipe.name) as progress, only_new():
+        progress.saved(found[0] if found else None)
         evaluator = _evaluator(recipe, evaluation_source, evaluation_grader)
         session = Session(
             policy,
@@ -160,7 +179,9 @@ async def _train(
             recipe.seed,
             interrupted,
             recipe.checkpoint_every,
+            recipe.minutes_between_checkpoints,
             digests=recipe.digests,
+            max_steps_without_signal=recipe.max_steps_without_signal,
             trees_every=recipe.trees_every,
             names=[stage.name for stage in recipe.stages],
         )
@@ -191,7 +212,7 @@ async def _stages(recipe: Recipe, session: Session, state: dict[str, Any] | None
             state = None
             # An engine with a copy of the weights has those from before the checkpoint was read.
             await stage.engine.load(session.policy.module, stage.engine.version)
-        elif session.stage and (session.checkpoint_every or session.run.resumed):
+        elif session.stage and (session.checkpoint_every or session.checkpoint_minutes or session.run.resumed):
             # What the stages before have left is not computed again, and this one's first step can be replayed.
             session.save(0, stage.state_dict)
         await stage.run()
@@ -239,8 +260,10 @@ async def _evaluate(settings: EngineSettings, session: Session) -> EvaluationRes
         count(tree)
 
     with session.run.timed("evaluate"):
+        session.progress.stops_after = "task"
         count = session.counter("evaluating", len(evaluator.tasks) * (1 + evaluator.greedy))
         result = await evaluator.evaluate(session.policy, settings.build(session.policy), session.seed, done)
+        session.progress.stops_after = session.progress.unit
     session.say_ungraded(result.trees)
     return result
 

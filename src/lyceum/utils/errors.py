@@ -33,14 +33,44 @@ def _of_bounded_length(line: str) -> str:
     return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE // 2]} ... {line[-LONGEST_LINE // 4 :]}"
 
 
+MEANT = {
+    "accuracy": ("task",),
+    "adam": ("local",),
+    "adamw": ("local",),
+    "bf16": ("bfloat16",),
+    "cuda:0": ("cuda",),
+    "fp16": ("float16",),
+    "fp32": ("float32",),
+    "gpu": ("cuda",),
+    "grpo": ("group", "ppo-clip"),
+    "half": ("float16",),
+    "hf": ("embedded",),
+    "loo": ("leave-one-out",),
+    "ppo": ("ppo-clip",),
+    "random": ("uniform",),
+    "rloo": ("leave-one-out",),
+    "transformers": ("embedded",),
+}
+"""Words by which some things are called elsewhere, of which the nearest word here is another thing."""
+
+
 def nearest(given: str, allowed: Iterable[str]) -> str:
     """`` (did you mean 'x'?)``, or nothing when no allowed word is close."""
+    found = closest(given, allowed)
+    return "" if found is None else f" (did you mean {found!r}?)"
+
+
+def closest(given: str, allowed: Iterable[str]) -> str | None:
+    """The allowed word that was meant, most likely; None when no one is close."""
     if len(str(given)) > 100:  # not a typo, and slow to compare
-        return ""
-    close = difflib.get_close_matches(str(given), list(allowed), n=3, cutoff=0.6)
+        return None
+    words = {word.lower(): word for word in reversed(list(allowed))}
+    wanted = str(given).lower()
+    close = [word for word in MEANT.get(wanted, ()) if word in words]
+    close = close or difflib.get_close_matches(wanted, words, n=3, cutoff=0.6)
     # Swapped letters are the likelier typo: 'gpro' is 'grpo', though 'gspo' is as near.
-    close.sort(key=lambda word: sorted(word) != sorted(str(given)))
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    close = sorted(close, key=lambda word: sorted(word) != sorted(wanted))
+    return words[close[0]] if close else None
 
 
 class Diverged(RunError):
@@ -52,6 +82,12 @@ class NothingGraded(RunError):
 
     Its lines say why, and then where the first failure came from.
     """
+
+    exit_code = 3
+
+
+class NothingLearnt(RunError):
+    """No reward has differed within any group in many steps from the first on; a checkpoint holds what there is."""
 
     exit_code = 3
 

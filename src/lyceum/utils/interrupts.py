@@ -11,7 +11,8 @@ from typing import Any
 
 from lyceum.utils import progress
 
-NOTICE = "\nending after this step; interrupt again to end at once\n"
+NOTICE = "Ctrl-C again stops now"
+"""Part of what the first one says; the rest is what a second one would cost."""
 
 
 class Interrupts:
@@ -52,8 +53,7 @@ class Interrupts:
         if self.received is not None:
             raise KeyboardInterrupt
         self.received = signal.Signals(number)
-        progress.stopping()
-        if progress.displayed() != "live":
-            # Not print: the signal may have come in the middle of one, which is not reentrant.
-            with contextlib.suppress(OSError):  # closed: there is no reader, and the step should still finish
-                os.write(2, NOTICE.encode())
+        told = progress.stopping()
+        # Not print: the signal may have come in the middle of one, which is not reentrant.
+        with contextlib.suppress(OSError):  # closed: there is no reader, and the step should still finish
+            os.write(2, told.encode())

@@ -1,4 +1,4 @@
-"""Progress display of long work: a live display, plain lines where there is no terminal, or nothing.
+"""Progress of long work: a live display, plain lines where there is no terminal, lines of JSON, or nothing.
 
 Everything goes to standard error: standard output is for results.
 """
@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
@@ -21,19 +22,22 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from lyceum.utils.numbers import shown
+from lyceum.utils.numbers import shown, to_json
 from lyceum.utils.terminal import Console
 
 Item = TypeVar("Item")
-Mode = Literal["auto", "live", "plain", "silent"]
+Mode = Literal["auto", "live", "plain", "json", "silent"]
 
 LIVE_SECONDS = 1 / 8
 PLAIN_SECONDS = 5.0
+JSON_SECONDS = 1.0
 _WIDTH = 100  # maximum columns; a longer bar adds nothing
 _BURSTS = 8  # new phases drawn at once: at most this many, refilled at this many per second
 _ENDS = ("stopped", "done")
 _GUIDED = re.compile(r"guidance/[^/]+/groups/guided$")
 _FIGURES = ("reward", "loss", "gradient", "guided", "heldout", "speed")
+
+_SECONDS = {"live": LIVE_SECONDS, "plain": PLAIN_SECONDS, "json": JSON_SECONDS}
 
 _mode: Mode = "auto"
 _active: Progress | None = None
@@ -41,13 +45,60 @@ _active: Progress | None = None
 
 @contextmanager
 def using(mode: Mode) -> Iterator[None]:
-    """Use this mode inside wherever ``auto`` is requested: ``silent`` under ``--json``."""
+    """Use this mode inside wherever ``auto`` is requested: ``json`` under ``--json``."""
     global _mode
     before, _mode = _mode, mode
     try:
         yield
     finally:
         _mode = before
+
+
+@dataclass
+class Sampled:
+    """What the engine and the graders have done in a phase.
+
+    Attributes:
+        sequences, ended: asked for, and done.
+        tokens: drawn.
+        to_grade, graded: completions.
+        since: when the phase began (seconds).
+        usual: tokens per sequence when the phase was last done; 0 where it is the first time.
+    """
+
+    since: float
+    usual: float = 0.0
+    sequences: int = 0
+    ended: int = 0
+    tokens: int = 0
+    to_grade: int = 0
+    graded: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.sequences or self.to_grade)
+
+    @property
+    def per_sequence(self) -> float:
+        """Tokens of a sequence, as far as they are known; 0 where nothing is."""
+        return self.tokens / self.ended if self.ended and self.ended == self.sequences else self.usual
+
+    def per_second(self, now: float) -> float | None:
+        return self.tokens / (now - self.since) if self.tokens and now > self.since else None
+
+    def seconds_left(self, now: float) -> float | None:
+        """Until every sequence has ended, if they are as long as they were last time; None where that is unknown."""
+        speed, left = self.per_second(now), self.usual * self.sequences - self.tokens
+        return None if speed is None or left <= 0 or self.ended == self.sequences else left / speed
+
+    def in_words(self, now: float) -> str:
+        parts = [f"{self.ended}/{self.sequences} sequences", f"{_spaced(self.tokens)} tokens"] if self.sequences else []
+        if (speed := self.per_second(now)) is not None:
+            parts.append(f"{_spaced(speed)} tokens/s")
+        if (left := self.seconds_left(now)) is not None:
+            parts.append(f"about {clock(left)} left")
+        if self.graded < self.to_grade and self.ended == self.sequences:
+            parts.append(f"{self.graded}/{self.to_grade} graded")
+        return ", ".join(parts)
 
 
 class Progress:
@@ -58,9 +109,10 @@ class Progress:
         done: steps done before a resumed run; the time left is estimated from those since.
         title: what is running.
         unit: what is counted.
-        mode: ``live`` redraws two lines of a terminal 8 times a second and on a new phase; ``plain`` writes a line
-            every few seconds, without control characters; ``silent`` writes nothing; ``auto`` is live on a terminal
-            and plain elsewhere, unless :func:`using` sets another mode.
+        mode: ``live`` redraws a few lines of a terminal 8 times a second and on a new phase; ``plain`` writes a line
+            every few seconds, without control characters; ``json`` a line of JSON every second (:meth:`to_json`);
+            ``silent`` writes nothing; ``auto`` is live on a terminal and plain elsewhere, unless :func:`using` sets
+            another mode.
         console: where it is displayed; standard error by default.
     """
 
@@ -83,10 +135,20 @@ class Progress:
         """Shown before the phase."""
         self.stopping = False
         """Show that the loop will end after this step."""
+        self.stops_after = unit or "step"
+        """What is finished after the first Ctrl-C."""
+        self.has_checkpoints = False
+        """Whether :meth:`saved` tells what a second Ctrl-C costs."""
+        self._saved: tuple[int | None, float] = (None, 0.0)
         self._done = self._first = done
         self._metrics: dict[str, str] = {}
         self._phase = ""
         self._share: tuple[int, int] | None = None
+        self._sampled = Sampled(0.0)
+        self._usual: dict[str, float] = {}
+        self._step_began = 0.0
+        self._numbers: dict[str, float] = {}
+        self._counted = False
         self._began = self._drawn = time.monotonic()
         self._bursts, self._burst_at = float(_BURSTS), self._began
         self._said = ""
@@ -95,7 +157,8 @@ class Progress:
 
     def __enter__(self) -> Progress:
         global _active
-        self._began = self._drawn = time.monotonic()
+        self._began = self._drawn = self._step_began = time.monotonic()
+        self._saved = (None, self._began)
         if self.mode == "live":
             # No redraw thread: it would compete with the training, and a fork would copy its locks. Standard output is
             # routed through the display only where both are the same terminal.
@@ -120,19 +183,39 @@ class Progress:
 
     def phase(self, name: str, done: int | None = None, total: int | None = None) -> None:
         """The current phase, ``generating``, and its progress, ``143/256``. Cheap enough for every item."""
-        changed, self._phase = name != self._phase, name
+        changed = name != self._phase
+        if (changed and name not in _ENDS) or done == 0:
+            self._usual[self._phase] = self._sampled.per_sequence
+            self._sampled = Sampled(time.monotonic(), self._usual.get(name, 0.0))
+        self._phase = name
         self._share = (done, total) if done is not None and total is not None else None
         # A new phase may be long and silent, so it is drawn at once, but not in steps that are over in milliseconds.
         self._refresh(now=changed and self.mode == "live" and self._may_burst())
+
+    def count(self, *, sequences: int, ended: int, tokens: int, to_grade: int, graded: int) -> None:
+        """Add to what the phase has sampled and graded."""
+        of = self._sampled
+        of.sequences += sequences
+        of.ended += ended
+        of.tokens += tokens
+        of.to_grade += to_grade
+        of.graded += graded
+        self._refresh(now=False)
+
+    def saved(self, step: int | None) -> None:
+        """The work is now in a checkpoint of this step; None where there is none yet."""
+        self.has_checkpoints, self._saved = True, (step, time.monotonic())
 
     def step(self, done: int, metrics: Mapping[str, Any] | None = None) -> None:
         """Update the number of steps done. Of the metrics, ``reward/mean`` (or ``loss``), ``groups/with_gradient``,
         ``heldout/overall`` and ``tokens_per_second`` are shown, each until it is measured again, and the number of
         groups that guides helped."""
-        self._done = done
+        self._done, self._step_began = done, time.monotonic()
         metrics = metrics or {}
         loss, reward = _number(metrics, "loss"), _number(metrics, "reward/mean")
         heldout, speed = _number(metrics, "heldout/overall"), _number(metrics, "tokens_per_second")
+        known = {"reward": reward, "loss": loss, "heldout": heldout}
+        self._numbers |= {name: value for name, value in known.items() if value is not None}
         if reward is not None:
             self._metrics["reward"] = f"reward {shown(reward, 3)}"
         elif loss is not None and "reward" not in self._metrics:
@@ -145,13 +228,15 @@ class Progress:
         if heldout is not None:
             self._metrics["heldout"] = f"held-out {100 * heldout:.1f} % (step {done})"
         if speed is not None:
-            self._metrics["speed"] = f"{speed:,.0f} tokens/s".replace(",", " ")
+            self._metrics["speed"] = f"{_spaced(speed)} tokens/s"
         # A first line soon, so that a log shows that it runs; the last one is written on exit.
-        self._refresh(now=done == self._first + 1 and self.mode == "plain" and self.unit == "step")
+        self._refresh(now=done == self._first + 1 and self.mode in ("plain", "json") and self.unit == "step")
 
     def say(self, text: str) -> None:
         """Print a permanent line above the display."""
-        if self.mode != "silent":
+        if self.mode == "json":
+            self._write({"message": text})
+        elif self.mode != "silent":
             self.console.print(Text(text), soft_wrap=True)
 
     @property
@@ -162,14 +247,60 @@ class Progress:
             return None
         return (self.total - self._done) * (time.monotonic() - self._began) / since
 
+    @property
+    def is_read(self) -> bool:
+        """Whether a person reads what :meth:`say` says."""
+        return self.mode not in ("silent", "json")
+
+    def cost_of_stopping(self) -> str:
+        """What the first Ctrl-C does, and what a second one would cost, in a line without its end."""
+        clock = time.monotonic()
+        since, about = self._done - self._first, ""
+        if since > 0 and self.stops_after == self.unit:
+            usual = (self._step_began - self._began) / since
+            about = f" (about {duration(max(0.0, usual - (clock - self._step_began)))})"
+        step, at = self._saved
+        lost = ""
+        if self.has_checkpoints:
+            of = f"since step {step}" if step is not None else "of work: there is no checkpoint yet"
+            lost = f" and loses {duration(clock - at)} {of}"
+        return f"stopping after this {self.stops_after}{about}; Ctrl-C again stops now{lost}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The state as a line of JSON says it; null where something is unknown or does not apply.
+
+        ``title``, ``unit``, ``done`` of ``total``; ``seconds`` since the beginning, ``seconds_left``; ``stage``,
+        ``phase`` with ``phase_done`` of ``phase_total``; in it ``sequences_done`` of ``sequences``, ``tokens``,
+        ``tokens_per_second``, ``phase_seconds_left``, ``graded`` of ``to_grade`` completions; ``reward``, ``loss`` and
+        ``heldout`` as last measured.
+        """
+        now, of, share = time.monotonic(), self._sampled, self._share or (None, None)
+        left, speed, soon = self.seconds_left, of.per_second(now), of.seconds_left(now)
+        return {
+            **{"title": self.title, "unit": self.unit, "done": self._done, "total": self.total},
+            "seconds": round(now - self._began, 1),
+            "seconds_left": None if left is None or self._phase in _ENDS else round(left, 1),
+            **{"stage": self.stage, "phase": self._phase, "phase_done": share[0], "phase_total": share[1]},
+            **{"sequences_done": of.ended, "sequences": of.sequences, "tokens": of.tokens},
+            "tokens_per_second": None if speed is None else round(speed, 1),
+            "phase_seconds_left": None if soon is None else round(soon, 1),
+            **{"graded": of.graded, "to_grade": of.to_grade},
+            **{name: self._numbers.get(name) for name in ("reward", "loss", "heldout")},
+        }
+
+    def _write(self, document: Mapping[str, Any]) -> None:
+        self.console.file.write(to_json(document) + "\n")
+        self.console.file.flush()
+
     def _refresh(self, *, now: bool) -> None:
         clock = time.monotonic()
-        least = LIVE_SECONDS if self.mode == "live" else PLAIN_SECONDS
-        if self.mode == "silent" or (not now and clock - self._drawn < least):
+        if self.mode == "silent" or (not now and clock - self._drawn < _SECONDS[self.mode]):
             return
         self._drawn = clock
         if self._live is not None:
             self._live.refresh()
+        elif self.mode == "json":
+            self._write(self.to_json())
         elif (line := self._line()) != self._said:
             self._said = line
             self.say(line)
@@ -198,10 +329,16 @@ class Progress:
     def _now(self) -> str:
         share = "" if self._share is None else f" {self._share[0]}/{self._share[1]}"
         stage = f"{self.stage}: " if self.stage and self._phase and self._phase not in _ENDS else ""
-        return f"{stage}{self._phase}{share}{' (stopping after this step)' if self.stopping else ''}"
+        stopping = f" (stopping after this {self.stops_after})" if self.stopping else ""
+        return f"{stage}{self._phase}{share}{stopping}"
+
+    def _in_phase(self) -> str:
+        return self._sampled.in_words(time.monotonic()) if self._sampled and self._phase not in _ENDS else ""
 
     def _line(self) -> str:
-        parts = (f"{self.title}: {self._count()}", *self._shown(), self._now(), self._left())
+        of = self._in_phase()
+        now = f"{self._now()} ({of})" if of else self._now()
+        parts = (f"{self.title}: {self._count()}", *self._shown(), now, self._left())
         return ", ".join(part for part in parts if part)
 
     def _display(self) -> Group:
@@ -221,7 +358,13 @@ class Progress:
             del parts[-2]  # the last is the current phase, which stays
         metrics = Text("   ").join([*map(Text, parts[:-1]), Text(parts[-1], style="cyan")])
         metrics.truncate(width, overflow="ellipsis")
-        return Group(line, metrics)
+        self._counted = self._counted or bool(self._sampled)
+        if not self._counted:
+            return Group(line, metrics)
+        # From the first sequence on there are three lines, also in phases that sample nothing: they do not jump.
+        sampled = Text(self._in_phase(), style="dim")
+        sampled.truncate(width, overflow="ellipsis")
+        return Group(line, metrics, sampled)
 
 
 def track(
@@ -256,11 +399,41 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
 
 
-def stopping() -> None:
-    """Show in every display that its loop will end after the current step."""
-    shown = _active
+def sampled(*, sequences: int = 0, ended: int = 0, tokens: int = 0, to_grade: int = 0, graded: int = 0) -> None:
+    """Count, in whatever is displayed, what an engine or a grader did. Costs under a microsecond per call.
+
+    Args:
+        sequences, ended: asked for since the last call, and ended.
+        tokens: drawn.
+        to_grade, graded: completions given to a grader, and answered.
+    """
+    if _active is not None:
+        _active.count(sequences=sequences, ended=ended, tokens=tokens, to_grade=to_grade, graded=graded)
+
+
+def stopping() -> str:
+    """Show in every display that its loop will end after the current step.
+
+    Returns:
+        What a terminal or a log is told of it at once: text that ends its line and leaves the display in order.
+    """
+    shown, told = _active, "stopping after this step; Ctrl-C again stops now"
+    if shown is not None:
+        told = shown.cost_of_stopping()
+    mode = displayed()
     while shown is not None:
         shown.stopping, shown = True, shown._outer
+    if mode == "json":
+        return to_json({"message": told}) + "\n"
+    # A live display goes back over its own lines when it is drawn next: it gets empty ones.
+    return f"\n{told}\n" + ("\n" * 2 if mode == "live" else "")
+
+
+def duration(seconds: float) -> str:
+    """``40 s``, ``12 min``, ``3.5 h``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def displayed() -> Mode:
@@ -278,6 +451,11 @@ def _resolved(mode: Mode, console: RichConsole) -> Mode:
     if console.file.isatty() and not console.is_dumb_terminal:
         return "live"
     return "plain"
+
+
+def _spaced(number: float) -> str:
+    """``12 346``."""
+    return f"{number:,.0f}".replace(",", " ")
 
 
 def _number(metrics: Mapping[str, Any], name: str) -> float | None:
