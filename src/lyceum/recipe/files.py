@@ -44,6 +44,8 @@ def read_raw(name: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
     source = path if is_file else _shipped() / f"{name}.yaml"
     if not _is_file(source):
         names = recipe_names()
+        if found := _instead(name, path):
+            raise RecipeError(f"recipe: got {quoted(name)}{found}")
         known = f"a .yaml file, or one of: {', '.join(names)}"
         raise RecipeError(f"recipe: got {quoted(name)}{nearest(name, names)}; allowed: {known}")
     # Identified by the file and not by its name: a file 'grpo.yaml' may extend the package's 'grpo'.
@@ -66,6 +68,21 @@ def read_raw(name: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
         for key in ("paper", "summary"):  # a recipe with its own title is not that paper's method
             extended.pop(key, None)
     return merged(extended, raw)
+
+
+def _instead(name: str, path: Path) -> str:
+    """What was named where a recipe should be, and what to name; empty for what may be a misspelt name."""
+    if "=" in name:
+        return f", a key; allowed: a recipe before it, such as lyceum train grpo {name[:100]}"
+    if path.suffix in SUFFIXES:
+        meant = path.name.removesuffix(path.suffix)
+        near = f" (did you mean {meant!r}, which comes with lyceum?)" if meant in recipe_names() else ""
+        return f", and there is no such file{near}; allowed: a .yaml file, or a recipe's name (lyceum recipes)"
+    if _is_file(path):
+        return f", a file; allowed: a recipe, such as lyceum train grpo tasks={name[:100]} for a file of tasks"
+    if _is_file(path / "recipe.yaml"):
+        return f", a folder (did you mean {str(path / 'recipe.yaml')!r}?); allowed: a .yaml file, or a recipe's name"
+    return ""
 
 
 def _is_file(source: Any) -> bool:

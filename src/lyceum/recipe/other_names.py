@@ -32,9 +32,10 @@ class OtherName:
     @property
     def said(self) -> str:
         """``rollout.samples is TRL's num_generations``, and the note."""
+        whose = f"{self.library}'" if self.library.endswith("s") else f"{self.library}'s"
         if not self.ours:
-            return f"{self.library}'s {self.theirs}: {self.note}"
-        return f"{self.ours} is {self.library}'s {self.theirs}" + (f": {self.note}" if self.note else "")
+            return f"{whose} {self.theirs}: {self.note}"
+        return f"{self.ours} is {whose} {self.theirs}" + (f": {self.note}" if self.note else "")
 
 
 @cache

@@ -1,0 +1,252 @@
+"""Wrong turns of people who have just begun: each is answered at once, with exit code 2, by a line that cures it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+import lyceum.api  # noqa: F401, not in the first case
+from lyceum.cli import main
+from lyceum.recipe.schema import load_recipe
+from lyceum.training.train import check
+
+SECONDS = 2.0
+"""Of CPU time for each answer."""
+
+GOOD = [{"prompt": f"{i}+1=", "answer": str(i + 1)} for i in range(40)]
+FILES = {
+    "good.jsonl": GOOD,
+    "questions.jsonl": [{"question": row["prompt"], "answer": row["answer"]} for row in GOOD],
+    "solutions.jsonl": [{"prompt": row["prompt"], "solution": row["answer"]} for row in GOOD],
+    "numbers.jsonl": [{"prompt": i, "answer": "1"} for i in range(40)],
+    "nulls.jsonl": [{"prompt": row["prompt"], "answer": None} for row in GOOD],
+    "lists.jsonl": [[row["prompt"], row["answer"]] for row in GOOD],
+    "content.jsonl": [{"prompt": [{"role": "user", "text": "1+1="}], "answer": "2"} for _ in GOOD],
+    "sharegpt.jsonl": [{"prompt": [{"from": "human", "value": "1+1="}], "answer": "2"} for _ in GOOD],
+    "objects.jsonl": [{"prompt": row["prompt"], "answer": {"value": 1}} for row in GOOD],
+    "one.jsonl": GOOD[:1],
+    "empty.jsonl": [],
+}
+TEXTS = {
+    "broken.jsonl": '{"prompt": "1+1=", "answer": "2"}\n{"prompt": "2+1=", "answer": "3"\n',
+    "data.txt": "1+1=2\n",
+    "semicolons.csv": "prompt;answer\n" + "".join(f"{i}+1=;{i + 1}\n" for i in range(40)),
+    "wrapped.json": '{"data": []}',
+    "my_reward.py": "def score(completion):\n    return 1.0\n\ndef other(response):\n    return 1.0\n\nLIMIT = 3\n",
+    "syntax.py": "def score(completion:\n    return 1.0\n",
+    "imports.py": "import nosuchpackage\n",
+    "learnr.yaml": "extends: grpo\nlearnr: {lr: 1}\n",
+    "tab.yaml": "extends: grpo\n\tsteps: 3\n",
+    "extends.yaml": "extends: gpro\n",
+    "flat.yaml": "extends: grpo\ncredit: leave-one-out\n",
+    "README.md": "Read me.\n",
+    "runs/done/recipe.yaml": "extends: grpo\n",
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm():
+    """What the first command of a process imports is not the answer's."""
+    check(load_recipe("grpo", ["evaluate.n=1"]))
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A user's folder, without a network and without a model that could be loaded."""
+    from huggingface_hub import constants
+
+    def loaded(*args, **kwargs):
+        pytest.fail("a model was loaded")
+
+    for place in ("training.train", "evaluation.measure", "api", "models.load"):
+        monkeypatch.setattr(f"lyceum.{place}.load_policy", loaded)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("COLUMNS", "1000")
+    monkeypatch.chdir(tmp_path)
+    for name, rows in FILES.items():
+        Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for name, text in TEXTS.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text)
+    Path("folder").mkdir()
+
+
+KEYS = [
+    ("step=20", "step: unknown key (did you mean 'steps'?)"),
+    ("lr=1e-4", "lr: unknown key (did you mean 'learner.lr'?)"),
+    ("samples=8", "samples: unknown key (did you mean 'rollout.samples' or 'evaluate.samples'?)"),
+    ("kl=0.1", "kl: unknown key (did you mean 'objective.kl'?)"),
+    ("learning_rate=1e-5", "learning_rate: unknown key (learner.lr is TRL's learning_rate)"),
+    ("batch_size=32", "batch_size: unknown key (tasks_per_step is other libraries' batch_size: counts prompts"),
+    ("group_size=8", "group_size: unknown key (rollout.samples is other libraries' group_size)"),
+    ("gpus=2", "gpus: unknown key (other libraries' gpus: the option --nproc, with learner.kind=fsdp)"),
+    ("epochs=3", "steps = rows * epochs / tasks_per_step"),
+    ("max_new_tokens=512", "rollout.sampling.max_completion_tokens is OpenRLHF's max_new_tokens"),
+    ("objective.clip=0.2", "clip: unknown key (did you mean 'clip_low'?)"),
+    ("learner.warmup=0.1", "warmup: unknown key (did you mean 'warmup_steps'?)"),
+    ("model.lora.r=8", "model.lora.r: unknown key"),
+    ("steps:20", "override: got 'steps:20'; allowed: key=value, such as steps=50"),
+    ("rollout.samples.x=3", "rollout.samples.x: rollout.samples is"),
+    ("rollout.sampling={temperature: 1", "rollout.sampling: got '{temperature: 1', which is not YAML"),
+    ("evaluate=false", "evaluate: got False; allowed: its keys, such as evaluate.n=0, which evaluates nothing"),
+    ("objective.kl=0.1", "objective.kl: got 0.1; allowed: against, coefficient, estimator"),
+]
+NUMBERS = [
+    ("steps=20.5", "steps: got 20.5; input should be a valid integer"),
+    ("steps=0", "steps: got 0; input should be greater than or equal to 1"),
+    ("steps=1,000", "steps: got '1,000'; input should be a valid integer"),
+    ("steps=10k", "steps: got '10k'; input should be a valid integer"),
+    ("steps=true", "steps: got True; input should be a number, not true or false"),
+    ("learner.lr=0,0001", "learner.lr: got '0,0001'; input should be a valid number"),
+    ("learner.lr=-1e-6", "learner.lr: got -1e-06; input should be greater than 0"),
+    ("rollout.sampling.top_p=95", "top_p: got 95; input should be less than or equal to 1"),
+    ("rollout.sampling.temperature=-1", "temperature: got -1; input should be greater than or equal to 0"),
+    ("tasks.heldout_share=10%", "heldout_share"),
+    ("evaluate.k=8", "evaluate.k: got 8; allowed: a list, such as [8]"),
+    ("rollout.sampling.stop=END", "stop: got 'END'; allowed: a list, such as [END]"),
+    ("checkpoint_minutes=soon", "checkpoint_minutes: got 'soon'; input should be a valid number"),
+    ("threads=0", "threads: got 0; input should be greater than or equal to 1"),
+    ("max_steps_without_signal=-1", "max_steps_without_signal: got -1; input should be greater than or equal to 0"),
+]
+PARTS = [
+    ("credit=gpro", "credit.kind: got 'gpro' (did you mean 'group'?)"),
+    ("credit=loo", "credit.kind: got 'loo' (did you mean 'leave-one-out'?)"),
+    ("objective=ppo", "objective.kind: got 'ppo' (did you mean 'ppo-clip'?)"),
+    ("objective=grpo", "objective.kind: got 'grpo' (did you mean 'ppo-clip'?)"),
+    ("curriculum=random", "curriculum.kind: got 'random' (did you mean 'uniform'?)"),
+    ("guidance=scaffold", "guidance: got 'scaffold'; allowed: a list, such as [scaffold]"),
+    ("engine=hf", "engine.kind: got 'hf' (did you mean 'embedded'?)"),
+    ("model.dtype=fp16", "model.dtype: got 'fp16' (did you mean 'float16'?)"),
+    ("model.device=gpu", "model.device: got 'gpu' (did you mean 'cuda'?)"),
+    ("track=[wandb]", "wandb cannot be imported; pip install wandb, or leave it out"),
+    ("track=none", "track: got 'none'; allowed: a list"),
+]
+FUNCTIONS = [
+    ("reward=maths", "reward.0.kind: got 'maths' (did you mean 'math'?)"),
+    ("reward=score", "FILE.py:FUNCTION"),
+    (
+        "reward=my_reward.py",
+        "got 'my_reward.py', a file without a function; allowed: my_reward.py:NAME of a function in it",
+    ),
+    ("reward=my_reward.py:", "a file without a function; allowed: my_reward.py:NAME"),
+    ("reward=my_reward.py:scores", "has no function 'scores' (did you mean 'score'?); it has score, other"),
+    ("reward=my_reward.py:LIMIT", "has no function 'LIMIT'; it has score, other"),
+    ("reward=my_reward.py:other", "'my_reward.py:other' asks for 'response'; allowed: level"),
+    ("reward=nofile.py:score", "nofile.py' does not exist; allowed: path/to/file.py:name"),
+    ("reward=syntax.py:score", "syntax.py' cannot be imported: SyntaxError: '(' was never closed (syntax.py, line 1)"),
+    ("reward=imports.py:score", "imports.py' cannot be imported: ModuleNotFoundError: No module named 'nosuchpackage'"),
+]
+DATA = [
+    ("tasks=god.jsonl", "tasks.path: got 'god.jsonl', which does not exist (did you mean 'good.jsonl'?)"),
+    ("tasks=*.jsonlx", "tasks"),
+    ("tasks=data.txt", "tasks.path: got 'data.txt', a file named .txt; allowed: .jsonl, .json, .parquet, .csv"),
+    ("tasks=empty.jsonl", "tasks.path: 'empty.jsonl' has no rows"),
+    ("tasks=broken.jsonl", "tasks.path: line 2 of 'broken.jsonl': not JSON"),
+    ("tasks=lists.jsonl", "line 1 of 'lists.jsonl' holds a list; allowed: an object with named cells"),
+    ("tasks=wrapped.json", "'wrapped.json' must be a JSON list of objects"),
+    ("tasks=questions.jsonl", "row 0 of 'questions.jsonl' has no column 'prompt'; allowed: question, answer"),
+    ("tasks=solutions.jsonl", "row 0 of 'solutions.jsonl' has no column 'answer'; allowed: prompt, solution, or null"),
+    ("tasks=numbers.jsonl", "holds a number in column 'prompt'; allowed: a text, or chat messages {role, content}"),
+    ("tasks=nulls.jsonl", "holds nothing in column 'answer'; allowed: a text, a number, or a list of these"),
+    ("tasks=content.jsonl", "holds message 0, whose content is nothing, in column 'prompt'"),
+    ("tasks=sharegpt.jsonl", "holds message 0, whose role is nothing, in column 'prompt'"),
+    ("tasks=objects.jsonl", "holds an object in column 'answer'"),
+    ("tasks=semicolons.csv", "has no column 'prompt' (did you mean 'prompt;answer'?)"),
+    (
+        "tasks=one.jsonl",
+        "of the 1 rows of 'one.jsonl' leaves none for heldout; allowed: another share, or heldout_path",
+    ),
+    ("tasks=folder", "the folder 'folder' cannot be read as a dataset"),
+    ("tasks=gsm8k", "owner/name of a dataset on the hub"),
+    ("tasks=openai/gsm8k", "there is no file or folder openai/gsm8k, the hub's cache has no such dataset"),
+    ("tasks=chian", "tasks.kind: got 'chian' (did you mean 'chain'?)"),
+    ("tasks=reasoning-gym:chain_summ", "got 'chain_summ' (did you mean 'chain_sum'?)"),
+    ("tasks=reasoning-gym", "tasks.dataset: missing; it has no default: give tasks.dataset=VALUE"),
+    ("tasks.levels=[99]", "tasks.levels: got [99]; allowed: different numbers of operations from 1 to 64"),
+]
+COLUMNS = [
+    ("tasks.columns.prompt=Prompt", "has no column 'Prompt' (did you mean 'prompt'?)"),
+    ("tasks.prompt=question", "tasks.prompt: unknown key (did you mean 'columns.prompt'?)"),
+    ("tasks.columns.question=prompt", "tasks.columns.question: unknown key; allowed: answer, demonstration"),
+    ("tasks.template={question}", "got a mapping, which braces are in YAML; allowed: the text in quotes of its own"),
+    ("tasks.template=no braces", "got 'no braces'; allowed: a text with at least one {column}"),
+    ("tasks.answer_after=####", "has nothing after '####' in column 'answer'"),
+    ("tasks.where={answer: 99}", "no row of 'good.jsonl' has {'answer': 99}; allowed: values that occur"),
+    ("tasks.heldout_path=gone.jsonl", "tasks.heldout_path: got 'gone.jsonl', which does not exist"),
+    ("tasks.levels=[1]", "tasks.levels: unknown key"),
+]
+MODELS = [
+    ("model=base2", "model.path: got 'base2' (did you mean 'base'?)"),
+    ("model=models/smollm2-135m-instruct", "make smollm2 writes SmolLM2 there"),
+    ("model=models/smollm2-135m-instruct/", "make smollm2 writes SmolLM2 there"),
+    ("model=Qwen/Qwen3-0.6B", "the hub's cache has no such model, and HF_HUB_OFFLINE is set"),
+    ("model=README.md", "README.md is a file; allowed: a model folder, or a .gguf file"),
+    ("model=folder", "folder has no config.json, so it is not a Hugging Face model folder"),
+    ("model=gone.gguf", "model.path: no file gone.gguf"),
+]
+COMMANDS = [
+    ("train", "Missing argument 'recipe'"),
+    ("train gpro", "recipe: got 'gpro' (did you mean 'grpo'?)"),
+    ("train GRPO", "recipe: got 'GRPO' (did you mean 'grpo'?)"),
+    ("train steps=3", "recipe: got 'steps=3', a key; allowed: a recipe before it, such as lyceum train grpo steps=3"),
+    ("train good.jsonl", "got 'good.jsonl', a file; allowed: a recipe, such as lyceum train grpo tasks=good.jsonl"),
+    ("train runs/done", "a folder (did you mean 'runs/done/recipe.yaml'?)"),
+    ("train mine.yaml", "recipe: got 'mine.yaml', and there is no such file; allowed: a .yaml file"),
+    ("train grpo.yaml", "there is no such file (did you mean 'grpo', which comes with lyceum?)"),
+    ("train learnr.yaml", "learnr: unknown key (did you mean 'learner', a key of a stage?)"),
+    ("train flat.yaml", "credit: unknown key: it is a key of a stage; allowed: stages: [{credit: ...}]"),
+    ("train tab.yaml", "tab.yaml is not YAML"),
+    ("train extends.yaml", "recipe: got 'gpro' (did you mean 'grpo'?)"),
+    ("train smollm2-sums", "make smollm2 writes SmolLM2 there"),
+    ("train grpo --steps 20", "settings are given as key=value, without dashes: steps=VALUE"),
+    ("train grpo --lr 1", "settings are given as key=value, without dashes: lr=VALUE"),
+    ("train grpo --resum", "No such option: --resum (Possible options: --resume)"),
+    ("train grpo --resume", "there is no run in runs/grpo; allowed: the name of a run, or no resume"),
+    ("train grpo --resume --overwrite", "resume: got true together with overwrite=true"),
+    ("train grpo --name a/b", "name: got 'a/b'; allowed: letters, digits"),
+    ("train grpo --nproc 2", "--nproc: got 2, but learner.kind is 'local'; allowed: 1, or learner.kind=fsdp"),
+    ("trian grpo", "No such command 'trian'. Did you mean 'train'?"),
+    ("eval runs/none", "model.path: there is no file or folder runs/none"),
+    ("eval base --k 16 --samples 8", "samples: got 8, but k is up to 16; allowed: 16 or more"),
+    ("eval base steps=3", "steps: unknown key"),
+    ("grade gone.jsonl --reward math", "file: got 'gone.jsonl', which does not exist"),
+    ("grade good.jsonl", "--reward: got none; allowed: a kind, or a recipe"),
+    ("grade good.jsonl --reward mth", "--reward: got 'mth' (did you mean 'math'?)"),
+    ("search base --strategy bestofn", "strategy: got 'bestofn' (did you mean 'best-of-n'?)"),
+    ("search base --sizes a", "--sizes: got 'a'; allowed: numbers with commas between them"),
+    ("compare grpo gpro", "recipe: got 'gpro' (did you mean 'grpo'?)"),
+    ("recipes grpo", "recipes: got 'grpo'; allowed: nothing, or show NAME"),
+    ("components credits", "slot: got 'credits' (did you mean 'credit'?)"),
+    ("view runs/none", "run: runs/none is not a run's folder"),
+    ("same a b", "run: a has no digests; allowed: a run that was trained with digests=true"),
+    ("hints good.jsonl --output h.jsonl", "model: got none; allowed: a local model, or an endpoint and its model"),
+    ("doctor nomodel", "model.path: got 'nomodel'; allowed: base, scratch, a folder"),
+]
+SMALL = ["steps=1", "tasks_per_step=2", "evaluate.n=2", "evaluate.samples=2", "evaluate.k=[1]", "model=scratch"]
+CASES = [(["train", "grpo", *SMALL, key], said) for key, said in (*KEYS, *NUMBERS, *PARTS, *FUNCTIONS, *DATA, *MODELS)]
+CASES += [(["train", "grpo", *SMALL, "tasks=good.jsonl", key], said) for key, said in COLUMNS]
+CASES += [(command.split(), said) for command, said in COMMANDS]
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"), CASES, ids=[" ".join(argv).replace(" ".join(SMALL), "...") for argv, _ in CASES]
+)
+def test_a_wrong_turn_is_answered_by_what_cures_it(argv, said, capsys):
+    began = time.process_time()
+    code = main(argv)
+    seconds = time.process_time() - began
+    out, err = capsys.readouterr()
+    answer = " ".join((out + err).split())
+    assert code == 2
+    assert said in answer
+    assert "Traceback" not in answer.replace("Traceback (most recent call last): File", "", 1)  # of the user's own file
+    assert seconds < SECONDS
+    assert not out  # no plan of a run that will not be
+    assert [path for path in Path.cwd().rglob("runs/**/*") if path.is_file()] == [Path.cwd() / "runs/done/recipe.yaml"]
+
+
+def test_there_are_fifty_and_more():
+    assert len(CASES) > 100
