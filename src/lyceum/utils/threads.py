@@ -19,7 +19,10 @@ MOST = 1024
 """Maximum number of threads that a run is told to compute with."""
 
 SPINS = "2000"
-"""Turns for which a thread of GNU's OpenMP spins before it sleeps (the library's own: 300 000, milliseconds)."""
+"""Turns for which a thread of GNU's OpenMP spins before it sleeps (the library's own: 300 000, milliseconds).
+
+Measured with the demo on two cores, time of two threads by that of one: beside four busy processes 1.05 with it, 1.2
+without spinning, over 3.7 with the library's own; alone 0.95, 1.15 and 0.87."""
 
 _CGROUPS = Path("/sys/fs/cgroup")
 
