@@ -335,7 +335,8 @@ def _explain_one(detail: ErrorDetails, model: type[BaseModel], key: str) -> str:
             near = f" (did you mean {deeper[0]!r}?)" if deeper and where not in fields else nearest(where, fields)
             return f"{key}: unknown key{near}; allowed: {', '.join(sorted(fields))}"
         case "tuple_type":
-            such = f", such as [{given}]" if isinstance(given, str | int | float) and len(str(given)) < 50 else ""
+            short = (isinstance(given, str) and len(given) < 50) or (isinstance(given, int) and abs(given) < 10**9)
+            such = f", such as [{given}]" if short else ""
             return f"{key}: got {quoted(given)}; allowed: a list{such}"
         case "model_type":
             return f"{key}: got {quoted(given)}; allowed: {', '.join(sorted(_fields_at(model, detail['loc'])))}"

@@ -193,9 +193,8 @@ class Recipe(Settings):
         if not isinstance(parts, (list, tuple)):
             return parts
         for part in parts:
-            word = (
-                next(iter(part), "") if isinstance(part, Mapping) and len(part) == 1 else part
-            )  # YAML of "reward.py:"
+            # "reward.py:" is a mapping in YAML.
+            word = next(iter(part)) if isinstance(part, Mapping) and len(part) == 1 else part
             if isinstance(word, str) and word.rstrip(":").endswith(".py"):
                 file = word.rstrip(":")
                 raise ValueError(
