@@ -149,6 +149,8 @@ def random_recipe(rng: Random) -> dict[str, Any]:
         },
         "collect": {"keep": rng.choice(("all", "all", "with-gradient")), "max_waves": 2},
     }
+    if stage["collect"]["keep"] != "all" and rng.random() < 0.5:
+        stage["collect"]["oversample"] = {"by": rng.choice(("least", "average"))}
     # What one component needs of another is given, as the error line of either would say.
     if stage["objective"]["kind"] == "direct-advantage":
         stage["credit"] = {"kind": "value-gain"}

@@ -92,6 +92,11 @@ PROOFS: dict[str, Proof] = {
             "stages.2.rollout.samples=4",
         ],
     ),
+    "adaptive-dapo": Proof(
+        ["oversample/surplus", "groups_dropped"],
+        {"stages.1.collect.oversample=null": "draw"},
+        WRITES_PROGRAMS + stages(17, 2)[2:],
+    ),
     "alp-gmm": Proof(
         ["curriculum/components/mixture"],
         {"curriculum.random_share=1": "generation"},

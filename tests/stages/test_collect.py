@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Grade, Origin, Task
 from lyceum.recipe.schema import load_recipe
+from lyceum.stages._oversampling import Oversampling
 from lyceum.stages.online import Collect, Online, OnlineRun
 from lyceum.utils.errors import RecipeError
 
@@ -71,6 +72,7 @@ class Run(OnlineRun):
         self.settings = Online(tasks_per_step=size, collect=collect)
         self.left, self.sampled, self.waves, self.step = list(rights), [], 0, 0
         self.session, self.sampler = SimpleNamespace(first_step=0), self
+        self.oversampling = Oversampling(collect.oversample)
 
     async def sample(self, tasks, **_):
         self.waves += 1

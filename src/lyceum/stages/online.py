@@ -31,6 +31,7 @@ from lyceum.core.tree import Tree
 from lyceum.core.types import Credited, Learner, ReplayedGroup, ReplaySource, Stateful, StepMetrics
 from lyceum.models.frozen import AverageSettings, TeacherSettings
 from lyceum.stages._metrics import has_gradient, mean_abs_advantage, mean_solved, role_metrics, rollout_metrics
+from lyceum.stages._oversampling import Oversample, Oversampling
 from lyceum.stages._sampling import Sampler
 from lyceum.stages._stopping import Ending, Until
 from lyceum.stages.method import Method
@@ -46,7 +47,7 @@ class Kept(Component):
     """``with-gradient`` drops groups whose rewards are all equal, ``partly-solved`` those whose answers are all
     correct or all incorrect (dynamic sampling, DAPO, arXiv:2503.14476, equation 11), ``solved-between`` those whose
     accuracy is outside the bounds (balanced filtering, arXiv:2504.03380). An online stage replaces dropped groups by
-    newly sampled ones, one for one, so that a step never has more groups than it trains on; an offline one does not."""
+    newly sampled ones, one for one unless `oversample` says more; an offline one does not."""
     solved_low: float | None = Field(default=None, ge=0, le=1)
     """Lowest accuracy of a group that ``solved-between`` keeps, inclusive; null sets no bound (0 to 1)."""
     solved_high: float | None = Field(default=None, ge=0, le=1)
@@ -76,6 +77,14 @@ class Collect(Kept):
 
     max_waves: int = Field(default=4, ge=1)
     """Maximum sampling waves per step, after which it trains on the groups it has."""
+    oversample: Oversample | None = None
+    """How many more tasks than missing groups a wave samples; none by default."""
+
+    @model_validator(mode="after")
+    def _something_is_dropped(self) -> Collect:
+        if self.oversample is not None and self.keep == "all":
+            raise ValueError("oversample: got it with keep 'all', which drops nothing; allowed: another keep, or null")
+        return self
 
 
 class Online(StageSettings):
@@ -210,6 +219,7 @@ class OnlineRun:
         self.constraint = None if constraint is None else constraint.build(session.policy)
         self.sampler = Sampler(settings, session, policies, settings.roles, score_under=self.learner.score_under)
         self.engine = self.sampler.engine
+        self.oversampling = Oversampling(settings.collect.oversample)
         self.replay: ReplaySource | None = None
         if settings.replay is not None:
             self.replay = settings.replay.build(
@@ -254,11 +264,16 @@ class OnlineRun:
         dropped: list[Tree] = []
         for wave in range(1 if collect.keep == "all" else collect.max_waves):
             key = (self.session.first_step + self.step, wave)
-            for tree in await self.sampler.sample(size - len(kept), key=key, step=self.step):
-                (kept if collect.keeps(tree) else dropped).append(tree)
+            wanted = self.oversampling.tasks(size - len(kept))
+            trees = await self.sampler.sample(wanted, key=key, step=self.step)
+            good = [tree for tree in trees if collect.keeps(tree)]
+            kept += good
+            dropped += [tree for tree in trees if not collect.keeps(tree)]
+            self.oversampling.count(kept=len(good), sampled=len(trees))
             if len(kept) >= size:
                 break
-        return kept, dropped
+        kept, surplus = self.oversampling.finish(kept, size)
+        return kept, [*dropped, *surplus]
 
     def flatten(self, trees: Sequence[Tree], recorded: Sequence[ReplayedGroup] = ()) -> Forest:
         weights = [self.sampler.curriculum.weight(tree) for tree in trees]
@@ -301,7 +316,8 @@ class OnlineRun:
         for tree, advantage in zip(trees, of_tree, strict=False):  # the recorded ones are the last
             tree.mean_abs_advantage = advantage
         for tree in dropped:
-            tree.mean_abs_advantage = 0.0
+            # That of a surplus group is unknown, not 0.
+            tree.mean_abs_advantage = None if self.settings.collect.keeps(tree) else 0.0
         if self.replay is not None:
             self.replay.observe(self.step, trees, [self.sampler.curriculum.weight(tree) for tree in trees])
         self.sampler.observe([*trees, *dropped])
@@ -318,7 +334,9 @@ class OnlineRun:
     ) -> None:
         session, step = self.session, self.session.first_step + self.step
         session.digest(step, [*trees, *dropped], metrics, forest=forest, credited=credited)
-        metrics |= rollout_metrics(trees, dropped, forest) | self.sampler.count([*trees, *dropped])
+        metrics |= (
+            rollout_metrics(trees, dropped, forest) | self.sampler.count([*trees, *dropped]) | self.oversampling.metrics
+        )
         metrics |= role_metrics([*trees, *dropped], self.settings.roles.swaps(self.step - 1))
         if self.replay is not None:
             metrics |= {f"replay/{name}": value for name, value in self.replay.metrics().items()}
@@ -351,6 +369,7 @@ class OnlineRun:
             "objective": self.objective.state_dict(),
             "learner": self.learner.state_dict(),
             "sampler": self.sampler.state_dict(),
+            "oversampling": self.oversampling.state_dict(),
             "ending": self.ending.state_dict(),
             "replay": None if self.replay is None else self.replay.state_dict(),
             "between": [also.state_dict() for also in self.between],
@@ -363,6 +382,7 @@ class OnlineRun:
         self.objective.load_state_dict(state["objective"])
         self.learner.load_state_dict(state["learner"])
         self.sampler.load_state_dict(state["sampler"])
+        self.oversampling.load_state_dict(state["oversampling"])
         self.ending.load_state_dict(state["ending"])
         if self.replay is not None:
             self.replay.load_state_dict(state["replay"])
