@@ -43,6 +43,12 @@ def rolled(right_under, *, samples=2, budget=None, guide=None, task=TASK):
     return policy, tree, guide.metrics()
 
 
+def test_a_task_that_is_only_tested_is_not_helped():
+    _, tree, metrics = rolled(lambda prompt, i: prompt == HINTED, task=replace(TASK, test_only=True))
+    assert [root.text for root in tree.roots] == [BARE]
+    assert metrics["groups/failed"] == metrics["groups/guided"] == 0
+
+
 def test_a_group_that_fails_is_trained_on_what_was_written_under_the_hint_below_its_own_prompt():
     _, tree, metrics = rolled(lambda prompt, i: prompt == HINTED and i == 0)
     assert [root.text for root in tree.roots] == [BARE, HINTED]

@@ -97,6 +97,14 @@ PROOFS: dict[str, Proof] = {
         {"stages.1.collect.oversample=null": "draw"},
         WRITES_PROGRAMS + stages(17, 2)[2:],
     ),
+    "adcl": Proof(
+        [
+            *(f"curriculum/{name}/tasks" for name in ("tested", "moved")),
+            "guidance/guide-grpo/groups/rescued",
+        ],
+        {"curriculum.tests=0": "draw", "guidance=[]": "generation"},
+        ["steps=2", "tasks_per_step=8", "tasks.size=8", "tasks.levels=[4, 8]", "curriculum.window=8"],
+    ),
     "alp-gmm": Proof(
         ["curriculum/components/mixture"],
         {"curriculum.random_share=1": "generation"},

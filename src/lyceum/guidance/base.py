@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from lyceum.core.component import require_keys
 from lyceum.core.solution import Solution, ladder_of, levels_of
@@ -44,8 +44,13 @@ class Guide:
 class TaskGuide(Guide):
     """A guide that handles one task at a time, in ``roll``."""
 
+    tested: ClassVar[bool] = False
+    """Whether it also takes part where a task is only tested."""
+
     def __call__(self, rollout: Rollout) -> Rollout:
         async def guided(context: Context, start: Node, n: int | None) -> list[Node]:
+            if context.task.test_only and not self.tested:  # what is measured is the policy without help
+                return await rollout(context, start, n)
             return await self.roll(rollout, context, start, n)
 
         return guided

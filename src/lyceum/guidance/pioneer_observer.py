@@ -69,6 +69,8 @@ class Pairs:
 class PioneerObserverGuide(TaskGuide):
     """Has no state: who plays which role follows from the step."""
 
+    tested = True  # its roles are sampled in every task
+
     def __init__(self, settings: PioneerObserver) -> None:
         self.settings = settings
 

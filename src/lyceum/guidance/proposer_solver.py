@@ -75,6 +75,8 @@ class Proposals:
 class ProposerSolverGuide(TaskGuide):
     """Has no state."""
 
+    tested = True  # its roles are sampled in every task
+
     def __init__(self, settings: ProposerSolver, source: ProposedSource) -> None:
         self.settings, self.source = settings, source
 
