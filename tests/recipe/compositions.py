@@ -34,6 +34,7 @@ SMALL: dict[str, dict[str, dict[str, Any]]] = {
         "prompt-value": {"pool": 2, "lr": 1e-3},
         "hard-filter": {"pool": 4, "least": 2},
         "resorted": {"window": 4, "tests": 2},
+        "posterior": {"samples": 4, "pool": 4, "picks": 4, "tests": 2},
     },
     "guidance": {
         "scaffold": {"exempt": 0.0},

@@ -160,6 +160,11 @@ PROOFS: dict[str, Proof] = {
         {f"stages.0.rollout={FLAT}": "draw"},
         stages(2, 1),
     ),
+    "cures": Proof(
+        ["curriculum/tested/tasks", "curriculum/most-samples/task > 8", "curriculum/least-samples/task < 8"],
+        {"curriculum.temperature=1e6": "draw", "curriculum.allocate=false": "draw"},
+        ["steps=3", "tasks_per_step=4", "curriculum.pool=8"],
+    ),
     "dapo": Proof(
         ["groups_dropped"],
         {"collect.keep=all": "draw", "reward=task": "grades"},

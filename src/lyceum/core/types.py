@@ -113,7 +113,7 @@ class Task:
         prefix: token ids that every completion begins with, graded and not trained. Written by the curriculum
             ``good-prefixes``, read by the guide ``prefix``.
         test_only: its samples measure its difficulty and are not trained on. Written and read by
-            curricula that test tasks (``good-prefixes``, ``resorted``), read by guides, which help none.
+            curricula that test tasks (``good-prefixes``, ``resorted``, ``posterior``), read by guides, which help none.
         parameters: difficulty parameters by name, where it was generated from them; else empty. Written by a
             :class:`ParametricSource`, read by the curriculum that chose them (``alp-gmm``).
         hint: the hint in its prompt; None without. Written by ``TaskSource.hinted``, read by guides, which note it on

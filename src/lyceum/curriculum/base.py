@@ -9,8 +9,10 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from lyceum.core.component import require_keys
+from lyceum.core.settings import Composition
 from lyceum.core.tree import Tree
 from lyceum.core.types import Curriculum, Task, TaskSource
 from lyceum.utils.errors import RecipeError, nearest
@@ -65,6 +67,16 @@ def categories_of(source: TaskSource, by: str) -> list[str]:
     return sorted({category_of(source[i], by) for i in source.looked_at(LOOKED_AT)}, key=level_order)
 
 
+def samples_as_in(stage: Composition, samples: int) -> list[str]:
+    """A line where a curriculum that shares out a step's rollouts has another mean per task than the rollout."""
+    if stage.trajectories == samples:
+        return []
+    given = "none" if stage.trajectories is None else stage.trajectories
+    return [
+        f"curriculum.samples: got {samples}, but {stage.trajectories_key} is {given}; allowed: the same number in both"
+    ]
+
+
 def success(tree: Tree) -> float | None:
     """Accuracy of a tree's answers without help, or their mean outcome where no grader judges; None
     where nothing was graded, or all had help."""
@@ -72,6 +84,15 @@ def success(tree: Tree) -> float | None:
         return tree.solved_unaided
     outcomes = [leaf.grade.outcome for leaf in tree.unaided if leaf.grade and leaf.grade.outcome is not None]
     return mean(outcomes) if outcomes else None
+
+
+def without_replacement(log_weight: Float[np.ndarray, " k"], n: int, rng: np.random.Generator) -> list[int]:
+    """Up to n different indices, one after another, each drawn by the weights of those that are left.
+
+    The n largest of log weight + Gumbel noise are such a draw, and no weight underflows.
+    """
+    noisy = log_weight + rng.gumbel(size=len(log_weight))
+    return [int(index) for index in np.argsort(-noisy, kind="stable")[:n]]
 
 
 class TasksByCategory:

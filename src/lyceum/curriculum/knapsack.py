@@ -17,7 +17,7 @@ from lyceum.core.component import of_kind, slot
 from lyceum.core.settings import Composition, CurriculumSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Curriculum, Task, TaskSource
-from lyceum.curriculum.base import Around, categories_of, category_of
+from lyceum.curriculum.base import Around, categories_of, category_of, samples_as_in
 from lyceum.models.policy import Policy
 from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import evenly
@@ -68,15 +68,7 @@ class Knapsack(CurriculumSettings):
         return self
 
     def check(self, stage: Composition) -> list[str]:
-        lines = super().check(stage)
-        if stage.trajectories == self.samples:
-            return lines
-        given = "none" if stage.trajectories is None else stage.trajectories
-        return [
-            *lines,
-            f"curriculum.samples: got {self.samples}, but {stage.trajectories_key} is {given}; "
-            "allowed: the same number in both",
-        ]
+        return super().check(stage) + samples_as_in(stage, self.samples)
 
     def check_tasks(self, source: TaskSource) -> None:
         if self.by is not None:
