@@ -35,6 +35,7 @@ SMALL: dict[str, dict[str, dict[str, Any]]] = {
         "hard-filter": {"pool": 4, "least": 2},
         "resorted": {"window": 4, "tests": 2},
         "posterior": {"samples": 4, "pool": 4, "picks": 4, "tests": 2},
+        "angles": {"pool": 8},
     },
     "guidance": {
         "scaffold": {"exempt": 0.0},

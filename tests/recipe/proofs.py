@@ -218,6 +218,11 @@ PROOFS: dict[str, Proof] = {
     ),
     "epo": Proof(["epo/outside"], {"objective.penalty=0": "weights"}),
     "g1": Proof(["traces/distilled"], {"credit=reinforce": "credit"}, needs=SMOLLM2),
+    "gain-rl": Proof(
+        ["curriculum/moved/places", "curriculum/tokens/read"],
+        {"curriculum.shift=0": "draw"},
+        ["steps=3", "tasks_per_step=4", "tasks.size=512"],
+    ),
     "ghpo": Proof(["guidance/ghpo/groups/guided"], {"guidance=[]": "generation"}),
     "gigpo": Proof(["credit/steps_compared"], {"credit.step_weight=0": "credit"}),
     "gkd": Proof(
