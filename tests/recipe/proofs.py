@@ -387,6 +387,13 @@ PROOFS: dict[str, Proof] = {
         ["guidance/demonstrations/groups/guided", "external/weight"],
         {"guidance=[]": "generation", "objective.exploration=0": "weights"},
     ),
+    "rlcs": Proof(
+        ["oversample/tasks > 4", "groups_dropped", "curriculum/share/4"],
+        {
+            "curriculum.offline=unknown": "draw",
+            "collect={keep: partly-solved, max_waves: 1}": "draw",
+        },
+    ),
     "rmt": Proof(
         ["next_tokens/tokens", "next_tokens/nll", "curriculum/entropy/pool", "curriculum/tokens/budget < 80", LEARNS],
         {
