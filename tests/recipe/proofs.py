@@ -186,6 +186,10 @@ PROOFS: dict[str, Proof] = {
         ["steps=2", "tasks_per_step=6", "tasks.levels=[7, 8]", "curriculum.pool=6", "curriculum.least=1"],
     ),
     "demo": Proof([LEARNS], {"credit=reinforce": "credit"}),
+    "dgrpo": Proof(
+        ["curriculum/weight/chain > 1", "curriculum/weight/chain-compare < 1"],
+        {f"curriculum.{which}=false": "forest" for which in ("family", "item")},
+    ),
     "direct-advantage": Proof(
         ["value/updates", "credit/values/spread", "credit/steps_with_gain", "direct/steps_with_advantage"],
         {"stages.actor.value={kind: model}": "grades"},
