@@ -355,6 +355,11 @@ PROOFS: dict[str, Proof] = {
         {"stages.0.credit=group": "forest"},
         ["steps=2", "tasks_per_step=2", "tasks_per_round=4"],
     ),
+    "qwenlong-l1": Proof(
+        ["curriculum/returned/tasks", "curriculum/phase > 1"],
+        {"stages.1.curriculum.returning=0": "draw"},
+        [*stages(1, 2), "stages.1.curriculum.every_steps=1"],
+    ),
     "reinforce-plus-plus": Proof(
         ["kl/reference", LEARNS],
         {"credit.kl_in_reward.coefficient=0": "credit", "credit.baseline=group": "credit"},

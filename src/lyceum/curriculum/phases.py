@@ -1,0 +1,167 @@
+"""QwenLong-L1: phases of growing input length, with the hardest tasks of earlier phases drawn again."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from lyceum.core.component import require_keys
+from lyceum.core.settings import CurriculumSettings
+from lyceum.core.tree import Tree
+from lyceum.core.types import Message, Task, TaskSource
+from lyceum.curriculum.base import LOOKED_AT, epoch_order, require_same_tasks, without_replacement
+from lyceum.models.policy import Policy
+from lyceum.utils.errors import RecipeError, RunError
+from lyceum.utils.numbers import mean
+
+
+class Phases(CurriculumSettings):
+    """Each phase draws tasks whose prompts are longer than those of the phase before, up to its own limit, and, in
+    part, hard ones of earlier phases.
+
+    Source: QwenLong-L1, arXiv:2505.17667: curriculum-guided phased RL, and retrospective sampling with the inverse mean
+    reward as difficulty. There length is counted in tokens.
+    """
+
+    kind: Literal["phases"] = "phases"
+    lengths: tuple[int, ...] = Field(min_length=1, max_length=64)
+    """Maximum prompt length of each phase, in characters, increasing; longer tasks are never drawn."""
+    every_steps: int = Field(default=20, ge=1)
+    """Steps per phase; the last one lasts to the end."""
+    returning: float = Field(default=0.25, ge=0, lt=1)
+    """Share of a step's tasks that are drawn from earlier phases, from the second phase on, rounded down (no unit)."""
+    most: float = Field(default=16.0, ge=1)
+    """Maximum sampling weight of a returning task, 1 / its mean reward (no unit)."""
+
+    @field_validator("lengths")
+    @classmethod
+    def _lengths_increase(cls, lengths: tuple[int, ...]) -> tuple[int, ...]:
+        if lengths[0] < 1 or any(b <= a for a, b in itertools.pairwise(lengths)):
+            raise ValueError(f"got {list(lengths)}; allowed: positive numbers, each larger than the one before")
+        return lengths
+
+    def check_tasks(self, source: TaskSource) -> None:
+        """Refuse phases without a task."""
+        found = {self.phase_of(source[index]) for index in source.looked_at(LOOKED_AT)}
+        for phase, limit in enumerate(self.lengths):
+            if phase not in found:
+                least = self.lengths[phase - 1] + 1 if phase else 0
+                raise RecipeError(
+                    f"curriculum.lengths: no task has a prompt of {least} to {limit} characters, which phase "
+                    f"{phase + 1} draws; allowed: limits with tasks between them"
+                )
+
+    def phase_of(self, task: Task) -> int | None:
+        """The phase that a task is first drawn in; None where it is longer than all."""
+        length = prompt_length(task.messages)
+        return next((phase for phase, limit in enumerate(self.lengths) if length <= limit), None)
+
+    def build(self, source: TaskSource, *, seed: int, policy: Policy | None = None) -> PhasesCurriculum:
+        return PhasesCurriculum(self, source, seed=seed)
+
+
+class PhasesCurriculum:
+    """Its state: steps done, its position in the source, and the mean reward of each task that may return."""
+
+    def __init__(self, settings: Phases, source: TaskSource, *, seed: int) -> None:
+        if not len(source):
+            raise RecipeError("tasks: got an empty source; allowed: at least one task")
+        self.settings, self.source, self.seed = settings, source, seed
+        self.steps = self.position = self.draws = 0
+        self.seen: dict[str, tuple[int, int, float]] = {}
+        """Of each task by its id: index, phase, and the mean reward of its latest group, within 0 .. 1."""
+        self.drawn: dict[str, tuple[int, int]] = {}
+        """Index and phase of tasks without an outcome so far."""
+        self._metrics: dict[str, float] = {}
+
+    @property
+    def phase(self) -> int:
+        return min(self.steps // self.settings.every_steps, len(self.settings.lengths) - 1)
+
+    def draw(self, n: int) -> list[Task]:
+        back = self.returning(int(self.settings.returning * n))
+        return back + [self._next() for _ in range(n - len(back))]
+
+    def returning(self, n: int) -> list[Task]:
+        """Up to n different tasks of earlier phases, by weights 1 / mean reward."""
+        earlier = [(index, reward) for index, phase, reward in self.seen.values() if phase < self.phase]
+        count = min(n, len(earlier))
+        if not count:
+            return []
+        weight = np.array([difficulty(reward, self.settings.most) for _, reward in earlier])
+        rng = np.random.default_rng([self.seed, self.draws, 1])
+        self.draws += 1
+        return [self.source[earlier[i][0]] for i in without_replacement(np.log(weight), count, rng)]
+
+    def _next(self) -> Task:
+        for _ in range(2 * len(self.source)):
+            epoch, place = divmod(self.position, len(self.source))
+            index = int(epoch_order(self.seed, epoch, len(self.source))[place])
+            self.position += 1
+            task = self.source[index]
+            if self.settings.phase_of(task) == self.phase:
+                self.drawn[task.id] = index, self.phase
+                return task
+        raise RunError(f"curriculum.lengths: no task of the source belongs to phase {self.phase + 1}")
+
+    def observe(self, trees: Sequence[Tree]) -> None:
+        phase, back = self.phase, 0
+        for tree in trees:
+            before = self.seen.get(tree.task.id)
+            outcomes = [outcome for _, _, outcome in tree.graded_with_outcome()]
+            index, own = self.drawn.pop(tree.task.id, None) or (before[:2] if before else (-1, -1))
+            back += 0 <= own < phase
+            if outcomes and index >= 0:
+                self.seen[tree.task.id] = index, own, min(max(mean(outcomes), 0.0), 1.0)
+        self.steps += 1
+        self._metrics = {
+            "phase": phase + 1.0,
+            "length/most": float(self.settings.lengths[phase]),
+            "returned/tasks": float(back),
+            "seen/tasks": float(len(self.seen)),
+        }
+
+    def weight(self, tree: Tree) -> float:
+        return 1.0
+
+    def metrics(self) -> dict[str, float]:
+        return self._metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "seed": self.seed,
+            "tasks": len(self.source),
+            "steps": self.steps,
+            "position": self.position,
+            "draws": self.draws,
+            "seen": {id: list(of) for id, of in self.seen.items()},
+            "drawn": {id: list(of) for id, of in self.drawn.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        require_keys("curriculum.phases", given=state, needed=self.state_dict())
+        require_same_tasks(state["tasks"], self.source)
+        self.seed, self.steps, self.position = int(state["seed"]), int(state["steps"]), int(state["position"])
+        self.draws = int(state["draws"])
+        self.seen = {
+            id: (int(index), int(phase), float(reward)) for id, (index, phase, reward) in state["seen"].items()
+        }
+        self.drawn = {id: (int(index), int(phase)) for id, (index, phase) in state["drawn"].items()}
+
+
+def difficulty(reward: float, most: float) -> float:
+    """Weight of a task by its group's mean reward, 1 / r, at most ``most``."""
+    return min(1 / reward, most) if reward > 0 else most
+
+
+def prompt_length(messages: Sequence[Message]) -> int:
+    """Characters of all messages' text."""
+    contents = [message["content"] for message in messages]
+    return sum(
+        len(content) if isinstance(content, str) else sum(len(part.get("text", "")) for part in content)
+        for content in contents
+    )
