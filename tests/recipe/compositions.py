@@ -162,6 +162,10 @@ def random_recipe(rng: Random) -> dict[str, Any]:
         rollout = stage["rollout"] = {"kind": "next-steps", **SMALL["rollout"]["next-steps"], "sampling": sampling}
     if rollout["kind"] in ("beam", "value-mcts", "next-steps"):
         stage["value"] = "likelihood"
+    if stage["curriculum"]["kind"] in ("knapsack", "posterior") and rollout["kind"] == "next-steps":
+        stage["curriculum"]["samples"] = 2
+    if stage["curriculum"]["kind"] == "good-prefixes" and rollout["kind"] == "turns":
+        stage["curriculum"] = {"kind": "uniform"}
     if stage["curriculum"]["kind"] == "good-prefixes":
         stage["guidance"] = [{"kind": "prefix"}, *stage["guidance"]]
     objective, credit = stage["objective"], stage["credit"]
