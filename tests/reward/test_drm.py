@@ -6,7 +6,8 @@ from lyceum.core.settings import Composition
 from lyceum.core.types import Grade
 from lyceum.credit.by_part import ByPart
 from lyceum.recipe.schema import load_recipe
-from lyceum.reward.drm import Drm, DrmGrader, standardised
+from lyceum.reward.base import standardised
+from lyceum.reward.drm import Drm, DrmGrader
 from lyceum.utils.aio import run_async
 
 

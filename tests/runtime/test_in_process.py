@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tiny_models import plain_model, policy_like
 
 from lyceum.core.component import kinds
+from lyceum.core.settings import RewardSettings
 from lyceum.core.steps import cut_off
 from lyceum.core.types import Grade, Origin, Sampling, Task
 from lyceum.engine.embedded import EmbeddedConfig, EmbeddedEngine
@@ -98,8 +99,8 @@ def test_a_grader_that_raises_is_recorded_and_the_others_grade_on():
             raise KeyError("answer")
         return Grade(1.0, True)
 
-    class Part:
-        kind, weight, after_verdict, asks_model = "fragile", 1.0, False, False
+    class Part(RewardSettings):
+        kind: str = "fragile"
 
         def build(self, source):
             return each(score)

@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from lyceum.core.component import Component
 from lyceum.core.roles import Roles
+from lyceum.core.schedule import Schedule
 from lyceum.core.types import EngineOffer, Sampling
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.terminal import quoted
@@ -190,7 +191,12 @@ class GuidanceSettings(Component, slot="guidance"):
 
 
 class RewardSettings(Component, slot="reward"):
-    """One summand of a reward."""
+    """One part of a reward.
+
+        outcome = (sum of weight * part over parts that add) * product over parts that multiply
+
+    unless a part that gates fails: the outcome is then that part's own.
+    """
 
     besides: ClassVar[tuple[str, ...]] = ("FILE.py:FUNCTION",)
 
@@ -202,11 +208,50 @@ class RewardSettings(Component, slot="reward"):
 
     weight: float = 1.0
     """Weight of the part in the outcome (outcome per unit of the part); 0 only logs it."""
+    schedule: Schedule | None = None
+    """Factor on ``weight`` over the stage: a list of values, or ``{values, form, begin, end}``; null: 1. An evaluation
+    takes the first value."""
+    combine: Literal["add", "multiply", "gate"] = "add"
+    """``add``: a term of the sum. ``multiply``: the sum is multiplied by 1 + weight (part - passes_at). ``gate``: where
+    the part is below ``passes_at`` the outcome is weight times this part alone, whatever the others say; elsewhere it
+    adds nothing. The first listed gate that fails decides."""
+    passes_at: float = 1.0
+    """Lowest value with which a gate passes, or the value that leaves the sum as it is, in the part's unit: 1 for what
+    is 1 where all is well, 0 for penalties."""
+    standardise: bool = False
+    """Whether a term is standardised over the task's trajectories that are graded together (minus their mean, over
+    their standard deviation) before it is weighted. Its own value is logged as ``NAME/raw``."""
+
+    @model_validator(mode="after")
+    def _combines_as_it_says(self) -> Self:
+        if self.passes_at != 1.0 and self.combine == "add":
+            raise ValueError(
+                f"passes_at: got {self.passes_at:g} with combine 'add'; allowed: with 'multiply' and 'gate'"
+            )
+        if self.standardise and self.combine != "add":
+            raise ValueError(f"standardise: got true with combine '{self.combine}'; allowed: with 'add'")
+        return self
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a term as it is, with weight 1: what a part inside of another one has to be."""
+        return (self.weight, self.schedule, self.combine, self.standardise) == (1.0, None, "add", False)
 
     @property
     def asks_value(self) -> bool:
         """Whether it, or a part that it refines, asks the stage's value model."""
         return any(part.asks_value for part in self.components() if isinstance(part, RewardSettings))
+
+    @property
+    def waits_for_model(self) -> bool:
+        """As ``asks_model``, where that depends on the settings."""
+        return self.asks_model
+
+    def check(self, stage: Composition) -> list[str]:
+        lines = super().check(stage)
+        if self.standardise:
+            lines += stage.without_company(f"reward.{self.kind}.standardise compares trajectories")
+        return lines
 
     @abstractmethod
     def build(self, source: TaskSource) -> Grader | ShapingGrader: ...

@@ -169,7 +169,7 @@ class Grading:
                 f"output: {written} is there and was not written by lyceum grade; allowed: a new file, or grades"
             )
         grading = cls(recipe, columns, path, rollouts, written, model is not None)
-        asking = [part.kind for part in recipe.reward if part.asks_model or part.of_models]
+        asking = [part.kind for part in recipe.reward if part.waits_for_model or part.of_models]
         if asking and model is None:
             raise RecipeError(f"reward: got '{asking[0]}', which asks a model; allowed: together with --model FOLDER")
         if model is not None:

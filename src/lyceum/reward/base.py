@@ -1,7 +1,8 @@
-"""Parts of a reward, and how they add up.
+"""Parts of a reward, and how they become one.
 
-A part is a grader (``async (task, leaves, context) -> list[Grade]``) with a weight. Parts are summed; where one of them
-abstains, the trajectory is ungraded, and the reason names the part. Most graders are functions; one that changes from
+A part is a grader (``async (task, leaves, context) -> list[Grade]``) with a weight. Parts are summed, or multiply or
+gate the sum (``RewardSettings.combine``); where one of them abstains, the trajectory is ungraded, and the reason names
+the part. Most graders are functions; one that changes from
 step to step is an object (``BaseGrader``).
 """
 
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
@@ -64,9 +65,7 @@ class BaseGrader:
 
 
 def combine(parts: Sequence[RewardSettings], source: TaskSource) -> Combined:
-    """The grader that runs every part concurrently and adds them up.
-
-        outcome = sum_p weight_p * part_p
+    """The grader that runs every part concurrently and combines them, as ``RewardSettings`` says.
 
     A trajectory is correct where every part that judges correctness says so. A part that abstains, raises or
     gives no finite number leaves the trajectory ungraded: a sum that lacks a term is another reward. One of weight 0
@@ -74,11 +73,16 @@ def combine(parts: Sequence[RewardSettings], source: TaskSource) -> Combined:
     after the others.
 
     Raises:
-        RecipeError: there is no part, or only parts that shape.
+        RecipeError: there is no part, or none that adds, or only parts that shape.
     """
     if not parts:
         raise RecipeError("reward: got no part; allowed: one or more, for example kind 'task'")
-    names, weights = part_names(parts), dict(zip(part_names(parts), (part.weight for part in parts), strict=True))
+    if all(part.combine != "add" for part in parts):
+        raise RecipeError(
+            "reward: got only parts that multiply or gate; allowed: beside one with combine 'add', for example kind "
+            "'task'"
+        )
+    names = part_names(parts)
     judging = {name: part.build(source) for name, part in zip(names, parts, strict=True) if not part.after_verdict}
     shaping = {name: part.build(source) for name, part in zip(names, parts, strict=True) if part.after_verdict}
     if not judging:
@@ -87,29 +91,27 @@ def combine(parts: Sequence[RewardSettings], source: TaskSource) -> Combined:
             "one that judges, for example kind 'task'"
         )
 
-    return Combined(
-        judging,
-        shaping,
-        weights,
-        asks_model=any(part.asks_model for part in parts),
-    )
+    return Combined(judging, shaping, dict(zip(names, parts, strict=True)))
 
 
 @dataclass(frozen=True)
 class Combined(BaseGrader):
-    """A grader of weighted parts.
+    """A grader of parts.
 
     Attributes:
-        judging: parts that are asked first, by name.
-        shaping: parts that are told the verdicts of these.
-        weights: of all parts, in the order in which they are logged.
-        asks_model: whether one of them asks the run's model.
+        judging: graders that are asked first, by name.
+        shaping: graders that are told the verdicts of these.
+        parts: the settings of all of them, in the order in which they are logged.
     """
 
     judging: Mapping[str, Callable[..., Any]]
     shaping: Mapping[str, Callable[..., Any]]
-    weights: Mapping[str, float]
-    asks_model: bool = False
+    parts: Mapping[str, RewardSettings]
+
+    @property
+    def asks_model(self) -> bool:
+        """Whether one of them asks the run's model."""
+        return any(part.waits_for_model for part in self.parts.values())
 
     def within(self) -> Mapping[str, Callable[..., Any]]:
         return {**self.judging, **self.shaping}
@@ -124,14 +126,48 @@ class Combined(BaseGrader):
         columns = await ask(self.judging)
         if self.shaping:
             columns |= await ask(self.shaping, [verdict_of(row) for row in zip(*columns.values(), strict=True)])
-        weights = list(self.weights.values())
-        rows = list(zip(*(columns[name] for name in self.weights), strict=True))
+        terms = {name: Term.of(part, context) for name, part in self.parts.items()}
+        rows = list(zip(*(terms[name].prepared(columns[name]) for name in self.parts), strict=True))
         # Alike samples have the same grades, as objects: they are added up once.
         sums = {
-            tuple(map(id, row)): add_up(dict(zip(self.weights, row, strict=True)), weights)
+            tuple(map(id, row)): add_up(dict(zip(self.parts, row, strict=True)), list(terms.values()))
             for row in {tuple(map(id, row)): row for row in rows}.values()
         }
         return [sums[tuple(map(id, row))] for row in rows]
+
+
+@dataclass(frozen=True)
+class Term:
+    """How a part joins the others, in one step: the settings of ``RewardSettings`` of the same names.
+
+    Attributes:
+        scheduled: whether the weight follows a schedule, and is logged with each grade.
+    """
+
+    weight: float
+    combine: Literal["add", "multiply", "gate"] = "add"
+    passes_at: float = 1.0
+    standardise: bool = False
+    scheduled: bool = False
+
+    @classmethod
+    def of(cls, part: RewardSettings, context: GradingContext) -> Term:
+        weight = part.weight if part.schedule is None else part.weight * part.schedule.at(context.progress)
+        return cls(weight, part.combine, part.passes_at, part.standardise, part.schedule is not None)
+
+    def prepared(self, grades: Sequence[Grade]) -> list[Grade]:
+        """A task's grades of this part as they join the others."""
+        found = standardised(grades) if self.standardise else list(grades)
+        if self.combine == "gate":
+            found = [replace(each, parts={**each.parts, "failed": float(self.fails(each))}) for each in found]
+        return (
+            [replace(each, parts={**each.parts, "weight": self.weight}) for each in found] if self.scheduled else found
+        )
+
+    def fails(self, grade: Grade) -> bool:
+        """Whether this is a gate that decides the outcome."""
+        decides = self.combine == "gate" and bool(self.weight)
+        return decides and grade.outcome is not None and grade.outcome < self.passes_at
 
 
 def verdict_of(grades: Sequence[Grade]) -> bool | None:
@@ -153,24 +189,42 @@ def part_names(parts: Sequence[RewardSettings]) -> list[str]:
     return names
 
 
-def add_up(grades: Mapping[str, Grade], weights: Sequence[float]) -> Grade:
-    """One grade from the named grades of a trajectory's parts, in the order of ``weights``."""
+def add_up(grades: Mapping[str, Grade], terms: Sequence[Term | float]) -> Grade:
+    """One grade from the named grades of a trajectory's parts.
+
+        (sum_{p adds} weight_p part_p) prod_{p multiplies} (1 + weight_p (part_p - passes_at_p))
+
+    or, where a gate fails, weight times the first that does. Judged steps are those of the parts that add, weighted and
+    multiplied alike; of a gate that fails its own alone.
+
+    Args:
+        terms: of each part, in the order of ``grades``; a number is the weight of one that adds.
+    """
+    joined = [term if isinstance(term, Term) else Term(term) for term in terms]
+    by_name = dict(zip(grades, joined, strict=True))
     silent = {name: grade.reason or "no outcome" for name, grade in grades.items() if grade.outcome is None}
     reason = "; ".join(f"{name}: {why}" for name, why in silent.items()) or None
-    if reason and any(weight for name, weight in zip(grades, weights, strict=True) if name in silent):
+    failed = next((name for name, term in by_name.items() if term.fails(grades[name])), None)
+    if failed is None and any(by_name[name].weight for name in silent):
         details = next((grade.details for grade in grades.values() if grade.details is not None), None)
-        return Grade.ungraded(reason, details)
-    outcome = 0.0
+        return Grade.ungraded(reason or "", details)
+    outcome, factor = 0.0, 1.0
     named: dict[str, float] = {}
     steps: dict[tuple[int, int], float] = {}
-    for (name, grade), weight in zip(grades.items(), weights, strict=True):
+    for name, grade in grades.items():
         if grade.outcome is None:
             continue
-        outcome += weight * grade.outcome
         named[name] = grade.outcome
         named.update({f"{name}/{inner}": value for inner, value in grade.parts.items()})
-        for start, stop, reward in grade.steps:
-            steps[start, stop] = steps.get((start, stop), 0.0) + weight * reward
+        term = by_name[name]
+        if term.combine == "multiply":
+            factor *= 1.0 + term.weight * (grade.outcome - term.passes_at)
+        if name == failed if failed is not None else term.combine == "add":
+            outcome += term.weight * grade.outcome
+            for start, stop, reward in grade.steps:
+                steps[start, stop] = steps.get((start, stop), 0.0) + term.weight * reward
+    if failed is None and any(term.combine == "multiply" for term in joined):
+        outcome, steps = outcome * factor, {span: reward * factor for span, reward in steps.items()}
     if not all(map(math.isfinite, (outcome, *steps.values()))):
         return Grade.ungraded("the weighted sum of the parts is not a finite number")
     right = verdict_of(list(grades.values()))
@@ -178,6 +232,30 @@ def add_up(grades: Mapping[str, Grade], weights: Sequence[float]) -> Grade:
     answered = any(said) if said else None
     judged = tuple(JudgedStep(*span, reward) for span, reward in sorted(steps.items()))
     return Grade(outcome, right, steps=judged, parts=named, reason=reason, answered=answered)
+
+
+def standardised(grades: Sequence[Grade]) -> list[Grade]:
+    """Scores minus their mean, over their standard deviation (which divides by n); the raw ones stay in ``parts``.
+
+    0 where all are equal. Grades without a score stay as they are.
+    """
+    scores = [grade.outcome for grade in grades if grade.outcome is not None]
+    if not scores:
+        return list(grades)
+    middle = sum(scores) / len(scores)
+    deviation = math.sqrt(sum((score - middle) ** 2 for score in scores) / len(scores))
+    # Below a millionth of the scores' size is rounding: nothing differs.
+    flat = deviation <= 1e-6 * max(map(abs, scores))
+    return [
+        grade
+        if grade.outcome is None
+        else replace(
+            grade,
+            outcome=0.0 if flat else (grade.outcome - middle) / deviation,
+            parts={**grade.parts, "raw": grade.outcome},
+        )
+        for grade in grades
+    ]
 
 
 async def ask_part(

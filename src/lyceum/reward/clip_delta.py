@@ -38,10 +38,10 @@ class ClipDelta(RewardSettings):
     @field_validator("of")
     @classmethod
     def _can_be_refined(cls, of: RewardSettings) -> RewardSettings:
-        if type(of).after_verdict or of.weight != 1.0:
+        if type(of).after_verdict or not of.is_plain:
             raise ValueError(
-                f"got kind {of.kind!r} with weight {of.weight:g}; allowed: weight 1 (set clip-delta's own), and a kind "
-                "that is not told the verdicts"
+                f"got kind {of.kind!r} with weight {of.weight:g}; allowed: weight 1, to be added (set clip-delta's "
+                "own), and a kind that is not told the verdicts"
             )
         return of
 

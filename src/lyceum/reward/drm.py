@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, model_validator
@@ -14,7 +12,7 @@ from lyceum.core.component import Component, Settings, require_keys, slot
 from lyceum.core.settings import RewardSettings, ScorerSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Grade, Grader, GradingContext, Reasoned, Scorer, State, Task, TaskSource
-from lyceum.reward.base import BaseGrader, add_up, ask_part
+from lyceum.reward.base import BaseGrader, add_up, ask_part, standardised
 from lyceum.reward.extract import Extract
 from lyceum.scorer.base import question_of
 
@@ -142,27 +140,3 @@ class DrmGrader(BaseGrader):
         require_keys("reward.drm", given=state, needed=self.scorers)
         for name, scorer in self.scorers.items():
             scorer.load_state_dict(state[name])
-
-
-def standardised(grades: Sequence[Grade]) -> list[Grade]:
-    """Scores minus their mean, over their standard deviation (which divides by n); the raw ones stay in ``parts``.
-
-    0 where all are equal. Grades without a score stay as they are.
-    """
-    scores = [grade.outcome for grade in grades if grade.outcome is not None]
-    if not scores:
-        return list(grades)
-    middle = sum(scores) / len(scores)
-    deviation = math.sqrt(sum((score - middle) ** 2 for score in scores) / len(scores))
-    # Below a millionth of the scores' size is rounding: nothing differs.
-    flat = deviation <= 1e-6 * max(map(abs, scores))
-    return [
-        grade
-        if grade.outcome is None
-        else replace(
-            grade,
-            outcome=0.0 if flat else (grade.outcome - middle) / deviation,
-            parts={**grade.parts, "raw": grade.outcome},
-        )
-        for grade in grades
-    ]

@@ -34,15 +34,17 @@ class Overlong(RewardSettings):
         return self
 
     def check(self, stage: Composition) -> list[str]:
-        """A line where the rollout's limit is so low that no completion is ever penalised."""
+        """Also a line where the rollout's limit is so low that no completion is ever penalised."""
+        lines = super().check(stage)
         limit = None if stage.rollout is None else stage.rollout.sampling.max_completion_tokens
         free = self.max_tokens - self.buffer_tokens
         if limit is None or limit > free:
-            return []
+            return lines
         return [
+            *lines,
             f"reward.overlong.max_tokens: got {self.max_tokens} with buffer_tokens {self.buffer_tokens}, but "
             f"rollout.sampling.max_completion_tokens {limit} never passes {free}; allowed: a smaller max_tokens, "
-            f"as a rule {limit}"
+            f"as a rule {limit}",
         ]
 
     def build(self, source: TaskSource) -> Grader:

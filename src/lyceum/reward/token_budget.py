@@ -25,12 +25,14 @@ class TokenBudget(RewardSettings):
     """One budget for all tasks, in tokens; null takes each task's own from the curriculum 'shrinking-budget'."""
 
     def check(self, stage: Composition) -> list[str]:
-        """A line where no task will have a budget."""
+        """Also a line where no task will have a budget."""
+        lines = super().check(stage)
         if self.budget_tokens is not None or stage.curriculum is None or stage.curriculum.gives_token_budgets:
-            return []
+            return lines
         return [
+            *lines,
             f"reward.token-budget: the tasks have no budget with curriculum.kind {stage.curriculum.kind!r}; allowed: "
-            "curriculum 'shrinking-budget', or budget_tokens"
+            "curriculum 'shrinking-budget', or budget_tokens",
         ]
 
     def build(self, source: TaskSource) -> Grader:
