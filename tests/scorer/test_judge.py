@@ -1,11 +1,9 @@
 """Judges: scripted ones behind the engine, and an HTTP server on this machine."""
 
-import json
 import re
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from judges import Server, says
 from pydantic import ValidationError
 from reasonings import TASK, Characters, reasoned
 
@@ -89,44 +87,6 @@ def test_the_last_line_alone_is_the_score(reply, points):
 
 def test_a_reply_without_a_score_leaves_no_score():
     assert score(HONEST, lambda _: "it is fine").reason == "the last line of the judge's reply is no score"
-
-
-class Server:
-    """Answers chat completions by a list of (status, body); the last one again and again."""
-
-    def __init__(self, *replies):
-        self.replies, self.asked = list(replies), []
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
-                length = int(self.headers["Content-Length"])
-                outer.asked.append((self.path, self.headers.get("Authorization"), json.loads(self.rfile.read(length))))
-                status, body = outer.replies.pop(0) if len(outer.replies) > 1 else outer.replies[0]
-                self.send_response(status)
-                if status == 302:
-                    self.send_header("Location", "/elsewhere")
-                self.end_headers()
-                self.wfile.write(body if isinstance(body, bytes) else json.dumps(body).encode())
-
-            def log_message(self, *_):
-                pass
-
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
-        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.server.shutdown()
-        self.server.server_close()
-
-
-def says(text, read=1000, written=10):
-    usage = {"prompt_tokens": read, "completion_tokens": written}
-    return 200, {"choices": [{"message": {"content": text}}], "usage": usage}
 
 
 def asked(server, *of, folder=None, **settings):

@@ -2,7 +2,8 @@
 
 A criterion is ``{"criterion": TEXT, "points": NUMBER}`` with the rule that checks it: ``"contains": TEXT`` anywhere
 in the completion, or ``"ends": TEXT`` at its end. Negative points are for what should not be there. ``"leaks": true``
-marks a criterion that reveals the answer.
+marks a criterion that reveals the answer, ``"veto": true`` one whose violation costs all points, and
+``"dimension": NAME`` criteria that saturate together (reward ``rubric``).
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def is_rubric(value: Any) -> bool:
         and isinstance(one.get("criterion"), str)
         and isinstance(points := one.get("points"), int | float)
         and math.isfinite(points)
-        and all(isinstance(one.get(rule) or "", str) for rule in RULES)
+        and all(isinstance(one.get(name) or "", str) for name in (*RULES, "dimension"))
+        and isinstance(one.get("veto") or False, bool)
         for one in value
     )
 
@@ -38,6 +40,11 @@ def is_rubric(value: Any) -> bool:
 def has_rule(criterion: Criterion) -> bool:
     """Whether the criterion has exactly one rule."""
     return sum(criterion.get(rule) is not None for rule in RULES) == 1
+
+
+def dimension_of(rubric: Sequence[Criterion], number: int) -> str:
+    """The dimension of a criterion; one without a name is alone in its own."""
+    return rubric[number].get("dimension") or f"#{number}"
 
 
 def is_met(criterion: Criterion, completion: str) -> bool:
@@ -50,7 +57,13 @@ def is_met(criterion: Criterion, completion: str) -> bool:
 def step_rubric(steps: Sequence[str]) -> list[dict[str, Any]]:
     """One criterion per step of a solution, met by a completion that contains it. The last one reveals the answer."""
     return [
-        {"criterion": f"writes {step}", "points": 1, "contains": step, "leaks": number == len(steps) - 1}
+        {
+            "criterion": f"writes {step}",
+            "points": 1,
+            "contains": step,
+            "dimension": "steps",
+            "leaks": number == len(steps) - 1,
+        }
         for number, step in enumerate(steps)
     ]
 

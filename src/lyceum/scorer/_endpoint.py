@@ -87,13 +87,25 @@ class Endpoint:
         self._waiting: dict[str, asyncio.Future[str]] = {}
         self._places: asyncio.Semaphore | None = None
 
-    async def ask(self, messages: list[dict[str, str]], *, most_tokens: int, folder: Path | None) -> str:
+    async def ask(
+        self,
+        messages: list[dict[str, str]],
+        *,
+        most_tokens: int,
+        folder: Path | None,
+        temperature: float = 0.0,
+        vote: int = 0,
+    ) -> str:
         """The reply's text. Equal questions are asked once, and not at all where their reply is kept.
 
+        Args:
+            vote: number of the reply among several to one question: its random seed.
         Raises:
             Failed: all tries failed, or the stage's calls or cost are spent.
         """
         body = {"model": self.settings.model, "messages": messages, "max_tokens": most_tokens, "temperature": 0}
+        if temperature:
+            body |= {"temperature": temperature, "seed": vote}
         name = hashlib.sha256(to_json([self.settings.url, body]).encode()).hexdigest()
         kept = None if folder is None else folder / f"{name}.json"
         if (reply := _read(kept)) is not None:

@@ -209,7 +209,12 @@ def rubric(operations: Sequence[int], results: Sequence[int]) -> list[dict[str, 
     ends = [f"{operand:+d}" for operand in operations[1:]] + ["#"]
     steps = [
         # With the sign that follows it: +8=4 is not met by +8=45.
-        {"criterion": f"{operand:+d}={result}", "points": 1, "contains": f"{operand:+d}={result}{end[0]}"}
+        {
+            "criterion": f"{operand:+d}={result}",
+            "points": 1,
+            "contains": f"{operand:+d}={result}{end[0]}",
+            "dimension": "steps",
+        }
         for operand, result, end in zip(operations, results, ends, strict=True)
     ]
     steps[-1]["leaks"] = True

@@ -1,0 +1,127 @@
+"""One sample of each group is the reference, and the others earn what a judge says of them against it (BRPO)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import Field
+
+from lyceum.core.settings import Composition, RewardSettings
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Grade, GradingContext, Message, State, Task, TaskSource
+from lyceum.core.user_files import describe
+from lyceum.reward.base import BaseGrader
+from lyceum.scorer.judging import Asker, JudgeModel, Question
+from lyceum.utils.aio import gather
+
+PRINCIPLES = (
+    "First write the principles by which answers to this question should be judged, then criticise each answer by "
+    "them. The better answer follows them more closely. Length, confidence and order earn nothing."
+)
+
+
+class Brpo(RewardSettings):
+    """1 for a completion that the judge finds better than the reference, -1 for one that it finds worse.
+
+    The reference is drawn anew for each group, from among the completions that are graded together; it earns 0, and so
+    do completions of the same text and ties. With ``credit: reinforce`` that is each one's advantage, as in the paper:
+    nothing is centred or divided, and the reference is not trained.
+
+    Source:
+        Writing-Zero, arXiv:2506.00103 (bootstrapped relative policy optimisation, read in its abstract and in summaries
+        of it; that the judge's order may be checked is ours).
+    """
+
+    kind: Literal["brpo"] = "brpo"
+    judge: JudgeModel = JudgeModel()
+    """Who compares."""
+    principles: str = Field(PRINCIPLES, min_length=1)
+    """What the judge is told to compare by; it writes principles of its own."""
+    orders: Literal["random", "both"] = "random"
+    """Which of a pair is shown first: drawn by lot, or both are asked, and verdicts that disagree are a tie. ``both``
+    costs twice, and a judge that prefers whatever comes first then decides nothing."""
+
+    @property
+    def waits_for_model(self) -> bool:
+        return self.judge.waits_for_model
+
+    def check(self, stage: Composition) -> list[str]:
+        return super().check(stage) + stage.without_company(f"reward.kind {self.kind!r} compares trajectories")
+
+    def build(self, source: TaskSource) -> BrpoGrader:
+        self.judge.check_files()
+        return BrpoGrader(self)
+
+
+class BrpoGrader(BaseGrader):
+    """Counts its verdicts over a step."""
+
+    def __init__(self, settings: Brpo) -> None:
+        self.settings, self.asker = settings, Asker(settings.judge)
+        self.pairs: list[int] = []
+        self.firsts: list[bool] = []
+        self.measured: dict[str, float] = {}
+
+    async def __call__(self, task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
+        if len(leaves) < 2:
+            return [Grade.ungraded("there is no other completion to compare it with")] * len(leaves)
+        chosen = context.seed("brpo", leaves[0].address) % len(leaves)
+        reference = leaves[chosen]
+
+        async def one(i: int, leaf: Node) -> Grade:
+            if i == chosen:
+                return Grade(0.0, parts={"reference": 1.0})
+            if leaf.completion == reference.completion:
+                return Grade(0.0, parts={"reference": 0.0, "same": 1.0})
+            try:
+                won = await self.against(reference, leaf, task.messages, context)
+            except Exception as error:
+                return Grade.ungraded(describe(error))
+            if won is None:
+                return Grade.ungraded("no reply of the judge ends in A or B")
+            self.pairs.append(won)
+            return Grade(float(won), parts={"reference": 0.0, "same": 0.0})
+
+        return await gather([one(i, leaf) for i, leaf in enumerate(leaves)])
+
+    async def against(
+        self, reference: Node, leaf: Node, messages: Sequence[Message], context: GradingContext
+    ) -> int | None:
+        """1 where the completion is better than the reference, -1 where it is worse, 0 for a tie; None where no vote
+        can be read."""
+        key = (reference.address, leaf.address)
+        orders = [False, True] if self.settings.orders == "both" else [bool(context.seed("brpo", "order", *key) % 2)]
+        total = 0
+        for reference_first in orders:
+            pair = (reference, leaf) if reference_first else (leaf, reference)
+            texts = [each.completion for each in pair]
+            question = Question(messages, texts, self.settings.principles, "better", "A or B")
+            votes = await self.asker.verdicts(question, context, ("brpo", int(reference_first), *key))
+            firsts = [vote.upper() == "A" for vote in votes if vote.upper() in ("A", "B")]
+            self.asker.count(0, len(votes) - len(firsts))
+            if not firsts:
+                return None
+            self.firsts += firsts
+            lead = sum(1 if first != reference_first else -1 for first in firsts)
+            total += (lead > 0) - (lead < 0)
+        return (total > 0) - (total < 0)
+
+    def observe(self, trees: Sequence[Tree]) -> None:
+        self.measured = {"pairs/compared": len(self.pairs), "pairs/tied": self.pairs.count(0)}
+        if self.pairs:
+            self.measured["better/share"] = self.pairs.count(1) / len(self.pairs)
+        if self.firsts:
+            self.measured["first/share"] = sum(self.firsts) / len(self.firsts)
+        self.pairs, self.firsts = [], []
+
+    def metrics(self) -> dict[str, float]:
+        """Comparisons with a verdict, ties, how often the reference lost, how often the answer shown first won (half of
+        the time, where the judge has no preference for a place); and the judge's own."""
+        return self.measured | self.asker.metrics()
+
+    def state_dict(self) -> State:
+        return self.asker.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.asker.load_state_dict(state)

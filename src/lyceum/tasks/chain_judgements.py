@@ -1,0 +1,125 @@
+"""Judgements of worked chains: prompts as judges and critics are asked in turns, with the true verdict.
+
+Each prompt shows a chain and one or two attempts at it, correct or with a slip (a result 10 too large, from which the
+chain goes on) or one operation short. The verdict is the tasks' own rule. For fine-tuning the small base model as a
+judge, and for training a judge by rule: a reply is correct where it says the verdict.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from lyceum.core.settings import TasksSettings
+from lyceum.core.tree import Node
+from lyceum.core.types import Grade, Grader, Message, Split, Task
+from lyceum.reward.base import each
+from lyceum.scorer.judging import Question
+from lyceum.tasks._split import check_index, check_levels
+from lyceum.tasks.base import Source
+from lyceum.tasks.chain import MODULUS, completion_text, draw, make_task, results_of, retried
+from lyceum.tasks.chain_demonstrations import SLIP
+
+Form = Literal["met", "better", "critique", "refine"]
+ASKED = "?="
+"""What a user says for a critique; it is ``!3`` (step 3 is the first wrong one) or ``ok``."""
+
+
+class ChainJudgements(TasksSettings):
+    """Prompts that ask for a judgement of worked chains, with it in ``columns["demonstration"]``."""
+
+    kind: Literal["chain-judgements"] = "chain-judgements"
+    forms: tuple[Form, ...] = Field(("met", "better"), min_length=1, max_length=4)
+    """What is asked; prompts cycle through them. ``met``: which criteria an attempt meets, as reward ``rubric`` asks.
+    ``better``: which of two is better, as ``brpo`` asks. ``critique``: what is wrong with an attempt, and ``refine``:
+    the chain again after an attempt and its critique, as guidance ``critique`` asks."""
+    criterion: str = Field("sound", min_length=1, max_length=200)
+    """The criterion of ``met`` and ``better``; it is met by a chain without a mistake."""
+    levels: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8)
+    """Numbers of operations; prompts cycle through them."""
+    size: int = Field(102_400, ge=1)
+    """Prompts in each split."""
+
+    @field_validator("levels")
+    @classmethod
+    def _levels_are_usable(cls, levels: tuple[int, ...]) -> tuple[int, ...]:
+        check_levels(levels, 1, 64, "numbers of operations")
+        return levels
+
+    def build(self, split: Split, seed: int) -> ChainJudgementSource:
+        return ChainJudgementSource(self, split, seed)
+
+
+class ChainJudgementSource(Source):
+    """``source[i]`` depends on (seed, split, i) alone; its chains are of the split."""
+
+    def __init__(self, settings: ChainJudgements, split: Split, seed: int) -> None:
+        self.settings, self.split, self.seed = settings, split, seed
+
+    def __len__(self) -> int:
+        return self.settings.size
+
+    def __getitem__(self, index: int) -> Task:
+        check_index("chain-judgements", index, len(self))
+        id = f"chain-judgements/{self.split}/{self.seed}/{index}"
+        rng = random.Random(id)
+        forms, levels = self.settings.forms, self.settings.levels
+        form, level = forms[index % len(forms)], levels[index // len(forms) % len(levels)]
+        start, operations = draw(rng, level, heldout=self.split == "heldout")
+        chain = make_task("", start, operations)
+        right = rng.random() < 0.5
+        first, wrong_step = attempt(rng, start, operations, right=right)
+        messages, verdict = self._asked(form, chain, first, wrong_step, rng)
+        columns = {"level": level, "form": form, "demonstration": verdict}
+        return Task(id, tuple(messages), verdict, columns, provenance="chain-judgements")
+
+    def _asked(
+        self, form: Form, chain: Task, first: str, wrong_step: int | None, rng: random.Random
+    ) -> tuple[list[Message], str]:
+        """The prompt, and the verdict.
+
+        Args:
+            wrong_step: number of the attempt's first wrong or missing step, from 1; None where it is correct.
+        """
+        criterion, right = self.settings.criterion, wrong_step is None
+        turns = [*chain.messages, {"role": "assistant", "content": first}]
+        match form:
+            case "met":
+                asked = Question(chain.messages, [first], f"1. {criterion}", form, "")
+                return asked.in_turns(), "1" if right else "none"
+            case "better":
+                second, _ = attempt(rng, chain.columns["start"], chain.columns["operations"], right=not right)
+                asked = Question(chain.messages, [first, second], criterion, form, "")
+                return asked.in_turns(), "A" if right else "B"
+            case "critique":
+                return [*turns, {"role": "user", "content": ASKED}], "ok" if right else f"!{wrong_step}"
+            case "refine" if right:
+                return [*turns, {"role": "user", "content": "ok="}], first
+            case "refine":
+                return list(retried(chain, first, wrong_step).messages), str(chain.columns["demonstration"])
+
+    def grader(self) -> Grader:
+        return each(grade)
+
+
+def attempt(rng: random.Random, start: int, operations: list[int], *, right: bool) -> tuple[str, int | None]:
+    """A worked chain, and the number of its first wrong or missing step; None for a correct one."""
+    results = results_of(start, operations)
+    if right:
+        return completion_text(start, operations, results), None
+    wrong = rng.randrange(len(operations))
+    if wrong == len(operations) - 1 and wrong and rng.random() < 0.5:
+        return completion_text(start, operations, results[:-1]), wrong + 1
+    slipped = [result if i < wrong else (result + SLIP) % MODULUS for i, result in enumerate(results)]
+    return completion_text(start, operations, slipped), wrong + 1
+
+
+def grade(task: Task, leaf: Node) -> Grade:
+    """1 where a reply says the verdict, else 0. Of a critique counts whether it says that there is a mistake."""
+    reply, verdict = leaf.completion.strip(), str(task.answer)
+    if task.columns["form"] == "critique" and verdict.startswith("!"):
+        reply, verdict = reply[:1], "!"
+    correct = leaf.finish != "length" and reply == verdict
+    return Grade(float(correct), correct, answered=bool(reply))

@@ -1,0 +1,100 @@
+import asyncio
+
+import pytest
+from fake_task import NO_MODEL
+from pydantic import ValidationError
+
+from lyceum.core.tree import Node
+from lyceum.core.types import Continuation
+from lyceum.reward.brpo import Brpo
+from lyceum.tasks.chain import grade as grade_chain
+from lyceum.tasks.chain import make_task
+from lyceum.tasks.chain_judgements import ChainJudgements
+
+FORMS = ("met", "better", "critique", "refine")
+
+
+def leaf(text):
+    return Node.prompt([1]).add_drawn(Continuation([2], [0.0], [0.0], [0], "stop"), text)
+
+
+def tasks(form, n=40, **settings):
+    source = ChainJudgements(forms=(form,), **settings).build("train", 0)
+    return source, [source[i] for i in range(n)]
+
+
+def grade(source, task, reply):
+    [found] = asyncio.run(source.grader()(task, [leaf(reply)], NO_MODEL))
+    return found
+
+
+def is_right(task, attempt):
+    """By the rule of the chains themselves."""
+    text = task.messages[0]["content"].removesuffix("=")
+    start, *_ = text.replace("-", "+").split("+")
+    operations = [int(sign) for sign in text[len(start) :].replace("+", " +").replace("-", " -").split()]
+    return bool(grade_chain(make_task("", int(start), operations), leaf(attempt)).correct)
+
+
+@pytest.mark.parametrize("form", ["met", "better", "critique"])
+def test_the_verdict_is_what_the_rule_says_of_the_attempts(form):
+    source, found = tasks(form)
+    verdicts = set()
+    for task in found:
+        attempts = [message["content"] for message in task.messages if message["role"] == "assistant"]
+        right = [is_right(task, attempt) for attempt in attempts]
+        verdict = task.answer
+        said = {
+            "met": [verdict == "1"],
+            "better": [verdict == "A", verdict == "B"],
+            "critique": [verdict == "ok"],
+        }
+        assert right == said[form]
+        verdicts.add(tuple(right))
+        assert grade(source, task, task.columns["demonstration"]).correct
+        assert not grade(source, task, "5,5").correct
+    assert len(verdicts) == 2, "both verdicts occur"
+
+
+def test_a_critique_names_the_first_wrong_step_and_counts_where_it_finds_one():
+    source, found = tasks("critique")
+    wrong = next(task for task in found if task.answer != "ok")
+    assert [grade(source, wrong, reply).correct for reply in (wrong.answer, "!99", "ok", "")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    right = next(task for task in found if task.answer == "ok")
+    assert [grade(source, right, reply).correct for reply in ("ok", "!1", "okay", "o")] == [True, False, False, False]
+
+
+def test_prompts_are_those_that_judges_and_critics_are_asked_in_turns():
+    def content(form, i=0):
+        return tasks(form)[1][i].messages[-1]["content"]
+
+    assert content("met") == "1. sound\nmet:"
+    assert content("better") == "sound\nbetter:"
+    assert content("critique") == "?="
+    assert {content("refine", i)[0] for i in range(40)} == {"o", "!"}
+    assert Brpo(principles="sound").principles + "\nbetter:" == content("better")
+
+
+def test_what_is_revised_after_a_critique_is_the_chain_worked_correctly():
+    source, found = tasks("refine")
+    for task in found:
+        assert is_right(task, task.answer)
+        assert grade(source, task, task.answer).correct
+
+
+def test_splits_do_not_share_chains_and_forms_take_turns():
+    source = ChainJudgements(forms=FORMS, levels=(1, 2)).build("train", 0)
+    assert [source[i].columns["form"] for i in range(4)] == list(FORMS)
+    assert [source[i].columns["level"] for i in (0, 4, 8)] == [1, 2, 1]
+    heldout = ChainJudgements(levels=(1,)).build("heldout", 0)
+    train = ChainJudgements(levels=(1,)).build("train", 0)
+    assert not {heldout[i].messages[0]["content"] for i in range(100)} & {
+        train[i].messages[0]["content"] for i in range(100)
+    }
+    with pytest.raises(ValidationError):
+        ChainJudgements(forms=())
