@@ -42,6 +42,7 @@ SMALL: dict[str, dict[str, dict[str, Any]]] = {
         "scaffold": {"exempt": 0.0},
         "ghpo": {"cold_start_steps": 0},
         "rubric-scaffold": {"order": "listed"},
+        "critique": {"refinement": SHORT},
         "seele": {"rounds": 2},
         "search-where-hard": {"direct": FLAT, "tests": 2, "easy": "train"},
     },
@@ -107,7 +108,7 @@ class Digits(RewardSettings):
         return Grade(share, leaf.completion[:1].isdigit(), answered=True)
 
 
-ROLES = ("pioneer-observer", "proposer-solver")
+ROLES = ("critique", "pioneer-observer", "proposer-solver")
 """Guides whose roles go through a task together: alone, with plain samples."""
 
 

@@ -56,6 +56,12 @@ LEARNS = "groups/with_gradient"
 WRITES_PROGRAMS = ["stages.0.steps=17", "stages.0.tasks_per_step=16", "stages.0.learner.warmup_steps=1"]
 """Few steps of fine-tuning, after which the model writes functions, some of which are correct."""
 
+JUDGES = [
+    *("stages.0.steps=18", "stages.0.tasks_per_step=16", "stages.0.learner.warmup_steps=1"),
+    *("stages.1.steps=2", "stages.1.tasks_per_step=4"),
+]
+"""Few steps of fine-tuning, after which the model writes verdicts that can be read."""
+
 PROOFS: dict[str, Proof] = {
     "a-lol": Proof(
         ["a-lol/kept", "a-lol/left_out"],
@@ -130,6 +136,10 @@ PROOFS: dict[str, Proof] = {
         ["rollout/turns/calls"],
         {FLAT_ROLLOUT: "generation", "rollout.environment.modulus=50": "generation"},
     ),
+    "carl": Proof(
+        ["reward/part/overlong < 0", "reward/part/format/failed", LEARNS],
+        {"reward.2.weight=0": "grades", "reward.3.weight=0": "grades"},
+    ),
     "cascade-rl": Proof(
         ["pairs", "data/kept", "mpo/generation", "mpo/quality", "curriculum/tasks/middling"],
         {
@@ -154,6 +164,11 @@ PROOFS: dict[str, Proof] = {
         ["guidance/pioneer-observer/groups_changed/share", "role/swaps"],
         {"guidance.0.transfer=false": "generation", "roles.swap_every=null": "generation"},
         ["steps=2", "tasks_per_step=4", "roles.swap_every=1"],
+    ),
+    "critique-rl": Proof(
+        ["guidance/critique/refined/all", "guidance/critique/right/share", "guidance/critique/right/share < 1"],
+        {"stages.1.guidance.0.discrimination=0": "grades", "stages.1.guidance.0.helpful_from=1": "generation"},
+        [*JUDGES, "stages.0.steps=24"],
     ),
     "cure": Proof(
         ["rollout/critical_tokens/resampled", "groups_dropped"],
@@ -434,6 +449,11 @@ PROOFS: dict[str, Proof] = {
         ["steps=2", "tasks_per_step=8"],
     ),
     "rover": Proof(["rover/abs_next_q"], {"objective.bootstrap=0": "weights"}),
+    "rubric-anchors": Proof(
+        ["reward/part/rubric/vetoed", "reward/part/rubric/vetoed < 1", "reward/rubric/judge/asked"],
+        {"stages.1.reward.1.saturation=0": "grades", "stages.1.reward.1.criteria=[]": "generation"},
+        JUDGES,
+    ),
     "ruscarl": Proof(
         ["guidance/rubric-scaffold/shown/mean", "reward/part/rubric"],
         {"guidance=[]": "generation", "reward=task": "grades"},
@@ -523,4 +543,9 @@ PROOFS: dict[str, Proof] = {
     ),
     "w-reinforce": Proof([LEARNS], {"stages.0.reward=[task]": "grades"}),
     "warm-start": Proof(["nll"], {"objective.aggregate=sequence": "weights"}),
+    "writing-zero": Proof(
+        ["reward/brpo/pairs/compared", "reward/part/brpo/reference", LEARNS],
+        {"stages.1.reward.1.orders=both": "generation", "credit.baseline=batch-mean": "credit"},
+        JUDGES,
+    ),
 }

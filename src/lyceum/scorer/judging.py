@@ -125,9 +125,12 @@ def said(reply: str, label: str) -> str | None:
 
 
 def numbers_of(text: str | None, most: int) -> set[int] | None:
-    """The numbers of a list such as ``1, 3``, or ``none``; None where it is anything else, or one is above ``most``."""
-    if text is None or text.strip().lower() == "none":
-        return None if text is None else set()
+    """The numbers of a list such as ``1, 3``; none for ``none`` or ``0``. None where it is anything else, or one is
+    above ``most``."""
+    if text is None:
+        return None
+    if text.lower() in ("none", "0"):
+        return set()
     if re.fullmatch(r"\d{1,4}(\s?,\s?\d{1,4})*", text) is None:
         return None
     found = {int(number) for number in re.findall(r"\d+", text)}

@@ -88,7 +88,7 @@ class ChainJudgementSource(Source):
         match form:
             case "met":
                 asked = Question(chain.messages, [first], f"1. {criterion}", form, "")
-                return asked.in_turns(), "1" if right else "none"
+                return asked.in_turns(), "1" if right else "0"
             case "better":
                 second, _ = attempt(rng, chain.columns["start"], chain.columns["operations"], right=not right)
                 asked = Question(chain.messages, [first, second], criterion, form, "")
