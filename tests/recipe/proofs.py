@@ -167,7 +167,7 @@ PROOFS: dict[str, Proof] = {
     ),
     "critique-rl": Proof(
         ["guidance/critique/refined/all", "guidance/critique/right/share", "guidance/critique/right/share < 1"],
-        {"stages.1.guidance.0.discrimination=0": "grades", "stages.1.guidance.0.helpful_from=1": "generation"},
+        {"stages.1.guidance.0.helpful_from=1": "generation"},
         [*JUDGES, "stages.0.steps=24"],
     ),
     "cure": Proof(
@@ -545,7 +545,7 @@ PROOFS: dict[str, Proof] = {
     "warm-start": Proof(["nll"], {"objective.aggregate=sequence": "weights"}),
     "writing-zero": Proof(
         ["reward/brpo/pairs/compared", "reward/part/brpo/reference", LEARNS],
-        {"stages.1.reward.1.orders=both": "generation", "credit.baseline=batch-mean": "credit"},
+        {"stages.1.reward.1.orders=both": "generation"},
         JUDGES,
     ),
 }
