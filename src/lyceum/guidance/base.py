@@ -88,26 +88,56 @@ def success(leaves: Sequence[Node]) -> Node | None:
     return next((leaf for leaf in leaves if is_correct(leaf)), None)
 
 
+def answer_of(task: Task) -> str | None:
+    """The reference answer, of several accepted ones the first; None where there is none."""
+    answers = task.answer if isinstance(task.answer, list) else [task.answer]
+    return next((str(answer) for answer in answers if answer is not None and str(answer).strip()), None)
+
+
 def instead(leaves: Sequence[Node], old: Node, new: Node) -> list[Node]:
     """The leaves with ``new`` in the place of ``old``."""
     return [new if leaf is old else leaf for leaf in leaves]
 
 
 def start_with(hint: Hint, context: Context, source: TaskSource, start: Node) -> Node | None:
-    """The same start under the task's prompt with a hint, as the tasks' source writes it.
+    """The same start under the task's prompt with a hint, as the tasks' source writes it; as ``start_under``."""
+    node = start_under(context.render(source.hinted(context.task, hint).messages), context, start)
+    if node is not None:
+        node.root.stats["hint"] = hint
+    return node
+
+
+def start_under(tokens: Sequence[int], context: Context, start: Node) -> Node | None:
+    """The same start under another prompt of the task, given as tokens.
 
     What was given between the prompt and ``start`` (a prefix) is copied below the new prompt.
 
     Returns:
-        None where the model's context leaves no token after it. The same node for the same hint.
+        None where the model's context leaves no token after it. The same node for the same prompt.
     """
-    tokens = context.render(source.hinted(context.task, hint).messages)
-    given = start.path()[1:]
     if not context.tokens_left(Node.prompt([*tokens, *start.completion_tokens])):
         return None
-    node = context.tree.add_prompt(tokens, context.decode(tokens))
-    node.stats["hint"] = hint
-    for above in given:
+    return _given_below(context.tree.add_prompt(list(tokens), context.decode(tokens)), start)
+
+
+def apart(tree: Tree, start: Node, key: str) -> Node:
+    """The same start under a copy of its prompt, so that no credit compares what is below it with the group.
+
+    Args:
+        key: of the copied prompt (``Node.key``); the same node for the same key.
+    """
+    root = next((root for root in tree.roots if root.key == key), None)
+    if root is None:
+        root = Node.prompt(start.root.tokens, start.root.text)
+        root.key = key
+        tree.roots.append(root)
+    return _given_below(root, start)
+
+
+def _given_below(prompt: Node, start: Node) -> Node:
+    """What was given between a prompt and ``start``, copied below another prompt."""
+    node = prompt
+    for above in start.path()[1:]:
         same = (child for child in node.children if child.origin is above.origin and child.tokens == above.tokens)
         node = next(same, None) or node.add(above.tokens, above.origin, above.text)
     return node
@@ -139,7 +169,7 @@ def check_solutions(key: str, source: TaskSource, *, allow_leaks: bool) -> None:
     Raises:
         RecipeError: no task has one.
     """
-    if not any(solution_to_give(source, task, allow_leaks=allow_leaks) for task in _first(source)):
+    if not any(solution_to_give(source, task, allow_leaks=allow_leaks) for task in first_tasks(source)):
         raise RecipeError(
             f"{key}: none of the tasks has a solution to give the beginning of; allowed: tasks with steps, a "
             "demonstration of two words or more (tasks.columns.demonstration of a dataset), or hints of tier "
@@ -157,7 +187,7 @@ def check_ladders(key: str, source: TaskSource, *, allow_leaks: bool, tiers: Seq
     Raises:
         RecipeError: no task has hints, or none of these tiers; a hint states the answer and ``allow_leaks`` is False.
     """
-    ladders = [(task, ladder_of(task)) for task in _first(source)]
+    ladders = [(task, ladder_of(task)) for task in first_tasks(source)]
     if not any(ladder for _, ladder in ladders):
         raise RecipeError(
             f"{key}: none of the tasks has hints; allowed: tasks with a column 'hints' (tasks.columns.hints of a "
@@ -183,7 +213,8 @@ def check_ladders(key: str, source: TaskSource, *, allow_leaks: bool, tiers: Seq
         )
 
 
-def _first(source: TaskSource) -> list[Task]:
+def first_tasks(source: TaskSource) -> list[Task]:
+    """The tasks that are checked before a model is loaded."""
     return [source[i] for i in source.looked_at(CHECKED)]
 
 

@@ -64,7 +64,8 @@ class DemonstrationGuide(TaskGuide):
             if not failed(leaves):
                 context.tree.note("demonstrations", DemonstrationNote("not needed"))
                 return leaves
-        found = await self.demonstration(context, start)
+        text = demonstration_of(context.task)
+        found = "missing" if text is None else await checked(text, context, start, self.settings.max_completion_tokens)
         if isinstance(found, str):
             context.tree.note("demonstrations", DemonstrationNote(found))
             return leaves
@@ -72,20 +73,6 @@ class DemonstrationGuide(TaskGuide):
             await context.grade(leaves)
         context.tree.note("demonstrations", DemonstrationNote("added"))
         return with_demonstration(leaves, found, self.settings.copies, self.settings.place)
-
-    async def demonstration(self, context: Context, start: Node) -> Node | str:
-        """The task's demonstration as a graded trajectory, or the reason why there is no correct one."""
-        text = demonstration_of(context.task)
-        if text is None:
-            return "missing"
-        tokens, longest = context.encode(text), self.settings.max_completion_tokens
-        if len(tokens) > min(longest, context.tokens_left(start)):
-            return "too long"
-        leaf = add_demonstration(start, tokens, text)
-        (grade,) = await context.grade([leaf])
-        if grade.outcome is None:
-            return "ungraded"
-        return leaf if is_correct(leaf) else "wrong"
 
     def observe(self, trees: Sequence[Tree]) -> None:
         notes = notes_of(trees, DemonstrationNote)
@@ -96,6 +83,18 @@ class DemonstrationGuide(TaskGuide):
         if own:
             metrics["correct/own"] = fmean(own)
         self._metrics = metrics
+
+
+async def checked(text: str, context: Context, start: Node, max_completion_tokens: int) -> Node | str:
+    """A demonstration as a graded trajectory of a teacher, or the reason why it is no correct one."""
+    tokens = context.encode(text)
+    if len(tokens) > min(max_completion_tokens, context.tokens_left(start)):
+        return "too long"
+    leaf = add_demonstration(start, tokens, text)
+    (grade,) = await context.grade([leaf])
+    if grade.outcome is None:
+        return "ungraded"
+    return leaf if is_correct(leaf) else "wrong"
 
 
 def with_demonstration(own: Sequence[Node], leaf: Node, copies: int, place: Literal["beside", "instead"]) -> list[Node]:

@@ -32,10 +32,7 @@ class PrefixGuide(TaskGuide):
     async def roll(self, rollout: Rollout, context: Context, start: Node, n: int | None) -> list[Node]:
         prefix = context.task.prefix
         context.tree.note("prefix", len(prefix))
-        if prefix:
-            start = start.add(prefix, Origin.PREFIX)
-            write_texts([start], context.decode, terminal=False)
-        return await rollout(context, start, n)
+        return await rollout(context, begun(start, prefix, context) if prefix else start, n)
 
     def observe(self, trees: Sequence[Tree]) -> None:
         given = [tree for tree in trees if tree.metadata.get("prefix")]
@@ -44,3 +41,10 @@ class PrefixGuide(TaskGuide):
             metrics["tokens/given"] = fmean(len(tree.task.prefix) for tree in given)
             metrics["correct/prefix"] = fmean(tree.solved or 0.0 for tree in given)
         self._metrics = metrics
+
+
+def begun(start: Node, tokens: Sequence[int], context: Context) -> Node:
+    """A completion that begins with these tokens, to be continued."""
+    node = start.add(tokens, Origin.PREFIX)
+    write_texts([node], context.decode, terminal=False)
+    return node
