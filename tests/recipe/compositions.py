@@ -41,6 +41,8 @@ SMALL: dict[str, dict[str, dict[str, Any]]] = {
     "guidance": {
         "scaffold": {"exempt": 0.0},
         "ghpo": {"cold_start_steps": 0},
+        "multi-guidance": {"answer": {"after": "#"}},
+        "rethink": {"decompose": ":{level}", "refine": "!="},
         "rubric-scaffold": {"order": "listed"},
         "critique": {"refinement": SHORT},
         "seele": {"rounds": 2},
@@ -215,7 +217,9 @@ def random_recipe(rng: Random) -> dict[str, Any]:
         }
     if credit["kind"] == "self-imitation":
         stage.setdefault("replay", {"kind": "own", "ratio": "step"})
-    tasks = "countdown" if parts[-1]["kind"] == "steps" else {"kind": "chain", "levels": [1, 2, 3]}
+    taught = any(guide["kind"] == "multi-guidance" for guide in stage["guidance"])
+    chains = {"kind": "chain-teachers" if taught else "chain", "levels": [1, 2, 3]}
+    tasks = "countdown" if parts[-1]["kind"] == "steps" else chains
     lora = rng.random() < 0.15 and {"rank": 2, "target_modules": ["q_proj", "v_proj"]}
     return {
         "model": {"path": "scratch", "lora": lora},

@@ -116,6 +116,14 @@ PROOFS: dict[str, Proof] = {
         {"curriculum.random_share=1": "generation"},
         ["steps=4", "tasks_per_step=4", "curriculum.fit_every=8", "curriculum.most_components=3"],
     ),
+    "ampo": Proof(
+        ["guidance/multi-guidance/groups/guided", "guidance/multi-guidance/comprehension/others", "external/weight"],
+        {
+            "guidance=[]": "generation",
+            "guidance.0.choose=random": "generation",
+            "objective.shaping=1e9": "weights",
+        },
+    ),
     "astro": Proof(
         ["traces/found", "traces/tasks"],
         {"stages.0.traces={kind: solutions, per_task: 4}": "weights"},
@@ -216,6 +224,11 @@ PROOFS: dict[str, Proof] = {
     "dpo": Proof(["pairs"], {"objective.pairs=1": "weights"}),
     "dr-grpo": Proof(
         [LEARNS], {"credit.scale=std": "credit", "objective={kind: ppo-clip, aggregate: sequence}": "weights"}
+    ),
+    "dr-po": Proof(
+        ["guidance/dataset-reset/rollouts/reset", "guidance/dataset-reset/tokens/given", "reward/part/model/outcome"],
+        {"stages.policy.guidance.0.share=0": "generation", "stages.policy.credit.kl_in_reward.coefficient=0": "credit"},
+        ["stages.0.steps=1", "stages.0.tasks_per_step=8", "stages.1.steps=2", "stages.1.tasks_per_step=4"],
     ),
     "drm": Proof(
         [f"credit/drm/{name}" for name in ("size", "counted")] + ["reward/part/drm/coherence/least"],
