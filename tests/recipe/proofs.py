@@ -249,6 +249,12 @@ PROOFS: dict[str, Proof] = {
         ["level/1/correct", "level/6/correct"], {"stages.0.curriculum=uniform": "draw"}, stages(1, 1, 2)
     ),
     "epo": Proof(["epo/outside"], {"objective.penalty=0": "weights"}),
+    "expo": Proof(
+        ["guidance/self-explanation/groups/rescued", "imitated/rows"],
+        {"stages.policy.guidance=[]": "generation", "stages.policy.objective.imitation=0": "weights"},
+        # The fewest steps of fine-tuning after which the answer in the prompt helps.
+        ["stages.0.steps=10", "stages.1.steps=2", "stages.1.tasks_per_step=4", "tasks.levels=[7, 8]"],
+    ),
     "g1": Proof(["traces/distilled"], {"credit=reinforce": "credit"}, needs=SMOLLM2),
     "gain-rl": Proof(
         ["curriculum/moved/places", "curriculum/tokens/read"],

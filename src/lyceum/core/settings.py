@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedTokenizerBase
 
+    from lyceum.core.forest import Forest
     from lyceum.core.tree import Tree
     from lyceum.core.types import (
         Credit,
@@ -158,6 +159,10 @@ class ObjectiveSettings(Component, slot="objective"):
 
     reads_teacher: ClassVar[bool] = False
     """Whether it learns from the stage's teacher."""
+
+    def imitates(self, forest: Forest) -> bool:
+        """Whether it learns from some of a step's rows whatever the rewards are."""
+        return False
 
     @abstractmethod
     def build(self) -> Objective: ...

@@ -348,7 +348,8 @@ class OnlineRun:
         session.trees(self.step, trained, dropped, forest=forest)
 
     def has_signal(self, forest: Forest, credited: Credited | None) -> bool:
-        """Whether the step had a learning signal: a teacher, or a non-zero advantage on a trained token.
+        """Whether the step had a learning signal: a teacher, rows to imitate, or a non-zero advantage on a trained
+        token.
 
         Credit without a baseline has non-zero advantages even if all rewards have been equal: that is no signal.
         """
@@ -357,6 +358,8 @@ class OnlineRun:
             return True
         if credited is None:
             return False
+        if self.settings.objective.imitates(forest):
+            return True
         if counts.lowest_reward == counts.highest_reward and not self.settings.credit.reads_parts:
             return False
         trained = forest.trainable(forest.rows(), self.objective.origins)
