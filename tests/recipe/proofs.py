@@ -168,6 +168,18 @@ PROOFS: dict[str, Proof] = {
         ["reward/part/clip-delta/changed", "reward/part/clip-delta/refined < 0"], {"reward=task": "grades"}
     ),
     "cls-rl": Proof([LEARNS], {"objective.kl.coefficient=0": "weights"}, needs=SMOLLM2),
+    "cog-rethinker": Proof(
+        [
+            *(f"guidance/rethink/rescued_by/{way}" for way in ("decompose", "refine")),
+            *("imitated/rows", "groups_dropped"),
+        ],
+        {
+            "guidance.0.ways=[refine]": "generation",
+            "guidance.0.ways=[decompose]": "draw",  # more groups are dropped
+            "objective.imitation=0": "weights",
+        },
+        [*BRIEF, "tasks.levels=[9, 8]"],
+    ),
     "cory": Proof(
         ["guidance/pioneer-observer/groups_changed/share", "role/swaps"],
         {"guidance.0.transfer=false": "generation", "roles.swap_every=null": "generation"},
