@@ -169,16 +169,9 @@ PROOFS: dict[str, Proof] = {
     ),
     "cls-rl": Proof([LEARNS], {"objective.kl.coefficient=0": "weights"}, needs=SMOLLM2),
     "cog-rethinker": Proof(
-        [
-            *(f"guidance/rethink/rescued_by/{way}" for way in ("decompose", "refine")),
-            *("imitated/rows", "groups_dropped"),
-        ],
-        {
-            "guidance.0.ways=[refine]": "generation",
-            "guidance.0.ways=[decompose]": "draw",  # more groups are dropped
-            "objective.imitation=0": "weights",
-        },
-        [*BRIEF, "tasks.levels=[9, 8]"],
+        [*(f"guidance/rethink/rescued_by/{way}" for way in ("decompose", "refine")), "imitated/rows"],
+        {"guidance.0.ways=[refine]": "generation", "objective.imitation=0": "weights"},
+        ["steps=2", "tasks_per_step=4", "tasks.levels=[9, 8]", "collect.max_waves=1"],
     ),
     "cory": Proof(
         ["guidance/pioneer-observer/groups_changed/share", "role/swaps"],
@@ -240,7 +233,7 @@ PROOFS: dict[str, Proof] = {
     "dr-po": Proof(
         ["guidance/dataset-reset/rollouts/reset", "guidance/dataset-reset/tokens/given", "reward/part/model/outcome"],
         {"stages.policy.guidance.0.share=0": "generation", "stages.policy.credit.kl_in_reward.coefficient=0": "credit"},
-        ["stages.0.steps=1", "stages.0.tasks_per_step=8", "stages.1.steps=2", "stages.1.tasks_per_step=4"],
+        stages(1, 2),
     ),
     "drm": Proof(
         [f"credit/drm/{name}" for name in ("size", "counted")] + ["reward/part/drm/coherence/least"],
@@ -262,10 +255,9 @@ PROOFS: dict[str, Proof] = {
     ),
     "epo": Proof(["epo/outside"], {"objective.penalty=0": "weights"}),
     "expo": Proof(
-        ["guidance/self-explanation/groups/rescued", "imitated/rows"],
+        ["guidance/self-explanation/groups/guided", "imitated/rows"],
         {"stages.policy.guidance=[]": "generation", "stages.policy.objective.imitation=0": "weights"},
-        # The fewest steps of fine-tuning after which the answer in the prompt helps.
-        ["stages.0.steps=10", "stages.1.steps=2", "stages.1.tasks_per_step=4", "tasks.levels=[7, 8]"],
+        stages(2, 2),
     ),
     "g1": Proof(["traces/distilled"], {"credit=reinforce": "credit"}, needs=SMOLLM2),
     "gain-rl": Proof(
