@@ -13,12 +13,16 @@ NEEDED = {
     "knapsack": {"samples": 2, "most": 4},
     "alp-gmm": {"fit_every": 4, "least_components": 1, "most_components": 2},
     "scaffold": {"exempt": 0.0},
+    "multi-guidance": {"replaced": 1, "answer": {"after": "#"}},
     "rubric-scaffold": {"order": "listed"},
     "seele": {"rounds": 2},
     "good-prefixes": {"pool": 4},
     "search-where-hard": {"direct": {"kind": "flat", "samples": 2, "sampling": {"max_completion_tokens": 4}}},
 }
 """What a component cannot do without, or what two steps of four tasks are too few for."""
+
+TASKS = {"multi-guidance": "chain-teachers"}
+"""Tasks that a guide cannot do without, other than chains."""
 
 WITH = {"good-prefixes": ["prefix"]}
 """Guides that a curriculum cannot do without."""
@@ -39,7 +43,8 @@ def test_every_curriculum_and_every_guide_run_together(curriculum, guide, tmp_pa
         "guidance": [*WITH.get(curriculum, ()), {"kind": guide, **NEEDED.get(guide, {})}],
         "rollout": {"kind": "flat", "samples": 2, "sampling": {"max_completion_tokens": 4}},
     }
-    recipe = {"model": "scratch", "tasks": {"kind": "chain", "levels": [1, 2, 3]}, "evaluate": {"n": 0}}
+    tasks = {"kind": TASKS.get(guide, "chain"), "levels": [1, 2, 3]}
+    recipe = {"model": "scratch", "tasks": tasks, "evaluate": {"n": 0}}
     run = train(parse(recipe | {"stages": [stage], "name": "run", "output": str(tmp_path)}))
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2]
