@@ -64,7 +64,6 @@ def rows(path: Path, *found: dict) -> str:
         (["rollout.samples=1"], "rollout.samples: got 1, but credit.kind 'group' compares"),
         (["credit=gae"], "objective.value_coefficient: got 0, but credit.kind 'gae'"),
         (["objective.aggregate=constant"], "constant: got None with aggregate 'constant'"),
-        (["evaluate.k=[1,64]"], "evaluate.k: got 64 with evaluate.samples 2"),
         (["model=no/such/folder"], "model.path: got 'no/such/folder'"),
         (["tasks=missing.jsonl"], "tasks.path: got 'missing.jsonl', which does not exist"),
         (["tasks=chian"], "tasks.kind: got 'chian' (did you mean 'chain'?)"),
@@ -135,11 +134,11 @@ def test_an_empty_dataset(capsys, tmp_path):
 
 
 def test_a_missing_column_names_the_nearest_one_there_is(capsys, tmp_path):
-    data = rows(tmp_path / "data.jsonl", *({"question": f"{i}?", "answer": "1"} for i in range(40)))
+    data = rows(tmp_path / "data.jsonl", *({"text": f"{i}?", "answer": "1"} for i in range(40)))
     said = refused(capsys, "train", "grpo", *SMALL, f"tasks={data}")
-    assert "tasks.columns.prompt: row 0 of 'data.jsonl' has no column 'prompt'" in said
-    said = refused(capsys, "train", "grpo", *SMALL, f"tasks={data}", "tasks.columns.prompt=questoin")
-    assert "(did you mean 'question'?)" in said
+    assert "tasks.columns.prompt: line 1 of 'data.jsonl' has no column 'prompt'" in said
+    said = refused(capsys, "train", "grpo", *SMALL, f"tasks={data}", "tasks.columns.prompt=txet")
+    assert "(did you mean 'text'?)" in said
 
 
 def test_a_prompt_that_cannot_fit_is_refused_without_its_tokens(capsys, monkeypatch, tmp_path, model):
@@ -210,7 +209,7 @@ def test_a_character_that_the_vocabulary_lacks(capsys, tmp_path):
 
 
 def test_tasks_without_a_demonstration_cannot_be_imitated(capsys, tmp_path):
-    data = rows(tmp_path / "data.jsonl", *({"prompt": f"{i}+1=", "answer": "1"} for i in range(40)))
+    data = rows(tmp_path / "data.jsonl", *({"prompt": f"{i}+1=", "answer": ["1", "one"]} for i in range(40)))
     said = refused(capsys, "train", "sft", "steps=1", "model=scratch", f"tasks={data}", "evaluate.n=2")
     assert "has no column 'demonstration'" in said
 

@@ -3,7 +3,7 @@ import pytest
 from lyceum.core.types import Task
 from lyceum.models import chat
 from lyceum.models.load import ModelSettings, load_policy, load_tokenizer
-from lyceum.models.prompts import check_prompt
+from lyceum.models.prompts import Reader
 from lyceum.models.renderer import Renderer
 from lyceum.utils.errors import RecipeError
 
@@ -40,7 +40,7 @@ def test_the_task_whose_prompt_cannot_be_rendered_is_named(with_template):
     with pytest.raises(
         RecipeError, match=r"^tasks: the prompt of task 'a' cannot be rendered\nmodel.chat_template: .*no sums"
     ):
-        check_prompt("tasks", Task("a", tuple(USER)), tokenizer, 64)
+        Reader("tasks", tokenizer, 64).check(Task("a", tuple(USER)))
 
 
 def test_a_template_may_ask_for_a_system_message(with_template):

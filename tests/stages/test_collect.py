@@ -68,6 +68,8 @@ def test_a_step_is_refilled_to_its_size_and_never_has_more(rights, size, waves):
 class Run(OnlineRun):
     """A stage whose groups come as they are given, then all half solved; no model anywhere."""
 
+    all_drawn = False
+
     def __init__(self, rights: list[int], size: int, collect: Collect) -> None:
         self.settings = Online(tasks_per_step=size, collect=collect)
         self.left, self.sampled, self.waves, self.step = list(rights), [], 0, 0

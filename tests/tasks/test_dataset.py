@@ -91,7 +91,7 @@ def test_a_rubric_is_a_column_of_its_own(tmp_path: Path):
     settings = {"path": str(file), "columns": {"rubric": "checks"}}
     assert Dataset.model_validate(settings).build("train", 0)[0].columns["rubric"] == rubric
     file.write_text(json.dumps({"prompt": "Q", "answer": "A", "checks": [{"criterion": "c"}]}))
-    assert "tasks.columns.rubric: row 0" in message(settings)
+    assert "tasks.columns.rubric: line 1" in message(settings)
 
 
 def test_a_share_is_held_out_by_problem_and_for_good(path: str, tmp_path: Path):
@@ -185,7 +185,7 @@ def test_a_missing_file_names_its_neighbour(path: str):
 def test_a_missing_column_names_those_that_are_there(path: str):
     text = message({"path": path, "columns": {"prompt": "questions"}})
     assert text == (
-        "tasks.columns.prompt: row 0 of 'sums.jsonl' has no column 'questions' (did you mean 'question'?); "
+        "tasks.columns.prompt: line 1 of 'sums.jsonl' has no column 'questions' (did you mean 'question'?); "
         "allowed: question, answer, difficulty, tips, key"
     )
 
@@ -193,12 +193,15 @@ def test_a_missing_column_names_those_that_are_there(path: str):
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({"columns": {"prompt": "difficulty"}}, "tasks.columns.prompt: row 0 of 'sums.jsonl' holds a number"),
+        ({"columns": {"prompt": "difficulty"}}, "tasks.columns.prompt: line 1 of 'sums.jsonl' holds a number"),
         (
             {"columns": {"prompt": "question", "level": "tips"}},
-            "tasks.columns.level: row 0 of 'sums.jsonl' holds a list",
+            "tasks.columns.level: line 1 of 'sums.jsonl' holds a list",
         ),
-        ({"columns": {"prompt": "question", "id": "difficulty"}}, "rows 0 and 3 of 'sums.jsonl' are both '0'"),
+        (
+            {"columns": {"prompt": "question", "id": "difficulty"}},
+            "line 1 of 'sums.jsonl' and line 4 of 'sums.jsonl' both hold '0'",
+        ),
         ({"columns": {"prompt": "question"}, "answer_after": "@@"}, "has nothing after '@@' in column 'answer'"),
         ({"columns": {"prompt": "question"}, "where": {"key": "zz"}}, "tasks.where: no row of 'sums.jsonl' has"),
         ({"columns": {"prompt": "question"}, "heldout_share": 1e-4}, ""),
@@ -297,7 +300,7 @@ def test_a_cell_of_the_wrong_kind_is_named_by_its_row(tmp_path: Path, cells: dic
     file.write_text("".join(json.dumps(row) + "\n" for row in (GOOD, GOOD | cells)))
     columns = {"hints": "tips", "demonstration": "demo", "rubric": "checks"}
     text = message({"path": str(file), "columns": columns})
-    assert text.startswith(f"tasks.{key}: row 1 of 'rows.jsonl' holds ")
+    assert text.startswith(f"tasks.{key}: line 2 of 'rows.jsonl' holds ")
     assert said in text
 
 

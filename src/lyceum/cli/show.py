@@ -145,7 +145,7 @@ def cost_lines(summary: Mapping[str, Any], *, planned: int) -> list[str]:
         f"{count(summary.get('tokens_trained'))} trained, {clock(sum(seconds.values()))} ({phases} s)"
     ]
     if summary.get("steps", planned) < planned:
-        lines.append(f"note    {planned} steps were planned; a stage ended early, by its max_tokens or until")
+        lines.append(f"note    {planned} steps were planned; a stage ended early, by its max_tokens, epochs or until")
     if summary.get("skipped_steps"):
         lines.append(f"note    {summary['skipped_steps']} updates were skipped: loss or gradient not finite")
     cut = summary.get("truncated", 0) / max(1, summary.get("trajectories", 0))

@@ -559,6 +559,9 @@ class StageSettings(Component, slot="stages"):
     """Name of the stage, by which later stages, overrides (``stages.NAME.steps=5``), metrics and folders call it; by
     default its kind, with ``-2`` for the second one of a kind."""
 
+    grades: ClassVar[bool] = True
+    """Whether it may ask the tasks' grader."""
+
     if TYPE_CHECKING:  # each stage has its own defaults and docstrings for these
         steps: int = 1
         learner: LearnerSettings

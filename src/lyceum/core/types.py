@@ -11,7 +11,18 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    runtime_checkable,
+)
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
@@ -144,6 +155,55 @@ class Task:
         return Task(self.id, self.messages, self.answer, self.columns, self.provenance)
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """Rows of a dataset that cannot be used as they are.
+
+    Attributes:
+        dropped: how many are left out.
+        cut: how many prompts are shortened.
+        named: the first of them, each with its file, its line and what is wrong.
+    """
+
+    NAMED: ClassVar[int] = 5
+
+    dropped: int = 0
+    cut: int = 0
+    named: tuple[str, ...] = ()
+
+    def __add__(self, other: LeftOut) -> LeftOut:
+        named = (*self.named, *other.named)[: self.NAMED]
+        return LeftOut(self.dropped + other.dropped, self.cut + other.cut, named)
+
+    def __str__(self) -> str:
+        counts = [f"{self.dropped} left out" if self.dropped else "", f"{self.cut} cut" if self.cut else ""]
+        more = self.dropped + self.cut - len(self.named)
+        listed = "; ".join([*self.named, *([f"and {more} more"] if more else [])])
+        return f"{' and '.join(filter(None, counts))}: {listed}"
+
+
+class PromptReader(Protocol):
+    """The model that tasks are for, as far as its tokenizer says what it can read.
+
+    Attributes:
+        limit: tokens that it has room for, of which a prompt leaves one at least.
+    """
+
+    limit: int
+
+    def tokens(self, task: Task) -> int:
+        """The prompt's tokens as the chat template renders it; of one that cannot fit by far, its characters.
+
+        Raises:
+            RecipeError: it cannot be rendered.
+        """
+        ...
+
+    def check(self, task: Task) -> None:
+        """Raise RecipeError for a prompt that the model cannot read: too long, or with characters that it lacks."""
+        ...
+
+
 class TaskSource(Protocol):
     """A sequence of tasks, made on demand: ``source[i]`` is the same task in every process.
 
@@ -165,6 +225,29 @@ class TaskSource(Protocol):
 
     def row(self, index: int) -> Row | None:
         """The dataset's own row that a task was made from; None where tasks are generated."""
+        ...
+
+    @property
+    def gradable(self) -> bool:
+        """Whether there are answers to compare with: without them ``grader`` raises."""
+        ...
+
+    @property
+    def left_out(self) -> LeftOut:
+        """The dataset's rows that are not among the tasks, or not whole, because they cannot be used as they are."""
+        ...
+
+    def fitted(self, prompts: PromptReader) -> TaskSource:
+        """The same tasks without those whose prompts are too long for the model, or with these cut, as the settings
+        have it.
+
+        Raises:
+            RecipeError: a prompt that the model cannot read, where the settings refuse it.
+        """
+        ...
+
+    def imitated(self, task: Task) -> str | None:
+        """The completion that fine-tuning imitates; None where the task has none."""
         ...
 
     @property

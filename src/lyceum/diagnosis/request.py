@@ -99,7 +99,7 @@ class DoctorRequest:
             raise RecipeError(f"tokens: got {tokens}; allowed: less than half of the model's context of {context}")
         if not len(source):
             raise RecipeError("tasks: got an empty source; allowed: at least one task")
-        check_prompts("tasks", source, tokenizer, context - 2 * tokens)  # completions are continued once
+        source = check_prompts("tasks", source, tokenizer, context - 2 * tokens)  # completions are continued once
         chosen = tuple(source[i] for i in range(min(PROMPTS, len(source))))
         return cls(
             recipe.model, stage.engine, stage.learner, chosen, samples, tokens, recipe.seed, tuple(heard.messages)

@@ -19,7 +19,7 @@ from lyceum.evaluation.statistics import summarise
 from lyceum.models.limits import context_of
 from lyceum.models.load import BASE, SCRATCH, ModelSettings, check_model, load_policy, load_tokenizer
 from lyceum.models.policy import Policy
-from lyceum.models.prompts import check_prompts
+from lyceum.models.prompts import check_prompts, say_left_out
 from lyceum.recipe.schema import (
     Overrides,
     Recipe,
@@ -154,7 +154,8 @@ class Measurement:
             combine(recipe.reward, source)
         if loaded is None:
             tokenizer = load_tokenizer(recipe.model)
-            check_prompts("tasks", source, tokenizer, context_of(recipe.model, tokenizer))
+            source = check_prompts("tasks", source, tokenizer, context_of(recipe.model, tokenizer))
+        say_left_out("tasks", source)
         return cls(recipe, source, recipe.evaluate.sampling or Sampling(), ks, loaded)
 
     def with_model(self, model: str | Path, overrides: Overrides) -> Measurement:

@@ -2,67 +2,96 @@
 
 from __future__ import annotations
 
-from heapq import nlargest
+import logging
+from collections.abc import Sequence
+from functools import cached_property
 
-from lyceum.core.types import Task, TaskSource
+from lyceum.core.types import LeftOut, Task, TaskSource
 from lyceum.models.renderer import Renderer
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import transformers
 from lyceum.utils.messages import text_of
+from lyceum.utils.terminal import printable
+
+log = logging.getLogger(__name__)
 
 CHECKED = 64
 """Number of tasks of a source whose prompts are rendered before a model is loaded."""
 
 
-def check_prompts(key: str, source: TaskSource, tokenizer: transformers.PreTrainedTokenizerBase, limit: int) -> None:
-    """Refuse prompts that the model cannot read: the first tasks, and for a dataset the longest too."""
-    tasks = [source[i] for i in source.looked_at(CHECKED)[:CHECKED]]
-    # Generators make prompts of similar length; in a dataset the longest row is the one that fails.
-    further = source.looked_at(CHECKED)[CHECKED:]
-    tasks += nlargest(CHECKED, (source[i] for i in further), key=prompt_characters)
-    for task in tasks:
-        check_prompt(key, task, tokenizer, limit)
-
-
-def prompt_characters(task: Task) -> int:
-    """Approximate length, to rank prompts by."""
-    return sum(len(str(message["content"])) for message in task.messages)
-
-
-def check_prompt(key: str, task: Task, tokenizer: transformers.PreTrainedTokenizerBase, limit: int) -> None:
-    """Refuse a prompt that the model cannot read."""
-    refuse_too_long(key, task, tokenizer, limit)
-    try:
-        ids = Renderer(tokenizer).render(task.messages).tokens
-    except RecipeError as error:
-        raise RecipeError([f"{key}: the prompt of task {task.id!r} cannot be rendered", *error.lines]) from error
-    if len(ids) >= limit:
-        raise RecipeError(f"{key}: the prompt of task {task.id!r} has {len(ids)} tokens, the model's context {limit}")
-    unknown = tokenizer.unk_token_id
-    if unknown is not None and unknown in ids:
-        text = "".join(text_of(message["content"]) for message in task.messages)
-        strange = sorted({c for c in set(text) if unknown in tokenizer(c, add_special_tokens=False)["input_ids"]})
-        raise RecipeError(
-            f"{key}: the model's vocabulary does not fit: the prompt of task {task.id!r} has characters it has no "
-            f"token for: {' '.join(map(repr, strange[:10]))}"
-        )
-
-
-def refuse_too_long(key: str, task: Task, tokenizer: transformers.PreTrainedTokenizerBase, limit: int) -> None:
-    """Refuse a prompt that cannot fit, without tokenizing it: ten megabytes take half a minute.
+def check_prompts(
+    key: str, source: TaskSource, tokenizer: transformers.PreTrainedTokenizerBase, limit: int
+) -> TaskSource:
+    """The tasks whose prompts the model can read: a dataset's settings say whether others are refused, left out or cut.
 
     Args:
         key: the recipe's key of the tasks.
         limit: the model's context, in tokens.
     Raises:
-        RecipeError: even if each token were the vocabulary's longest there would be too many.
+        RecipeError: a prompt is refused, among the first tasks or, of a dataset, the longest; or none is left.
     """
-    count = sum(len(text_of(message["content"])) for message in task.messages)
-    if count <= limit:  # most prompts: the vocabulary is not scanned for them
-        return
-    longest = max(map(len, tokenizer.get_vocab()), default=1)
-    if count > limit * longest:
-        raise RecipeError(
-            f"{key}: the prompt of task {task.id!r} has {count} characters, but the model's context of {limit} tokens "
-            f"holds at most {limit * longest}"
-        )
+    reader = Reader(key, tokenizer, limit)
+    source = source.fitted(reader)
+    for i in source.looked_at(CHECKED)[:CHECKED]:
+        reader.check(source[i])
+    return source
+
+
+def say_left_out(key: str, source: TaskSource) -> None:
+    """Tell the user which rows are not used as they are."""
+    if source.left_out != LeftOut():
+        log.warning("%s.bad_rows: rows that cannot be used as they are: %s", key, printable(str(source.left_out)))
+
+
+class Reader:
+    """Implements ``PromptReader`` by a model's tokenizer, before any weight is loaded."""
+
+    def __init__(self, key: str, tokenizer: transformers.PreTrainedTokenizerBase, limit: int) -> None:
+        self.key, self.tokenizer, self.limit = key, tokenizer, limit
+        self.renderer = Renderer(tokenizer)
+
+    @cached_property
+    def longest(self) -> int:
+        """Characters of the vocabulary's longest token."""
+        return max(map(len, self.tokenizer.get_vocab()), default=1)
+
+    def tokens(self, task: Task) -> int:
+        return characters if self.far_too_long(characters := prompt_characters(task)) else len(self._render(task))
+
+    def far_too_long(self, characters: int) -> bool:
+        """Whether so many characters cannot fit even if each token were the longest: ten megabytes take the tokenizer
+        half a minute."""
+        return characters > self.limit and characters > self.limit * self.longest  # most do not ask for the longest
+
+    def check(self, task: Task) -> None:
+        key, limit, prompt = self.key, self.limit, f"the prompt of task {task.id!r}"
+        if self.far_too_long(characters := prompt_characters(task)):
+            raise RecipeError(
+                f"{key}: {prompt} has {characters} characters, but the model's context of {limit} tokens holds at most "
+                f"{limit * self.longest}"
+            )
+        ids = self._render(task)
+        if len(ids) >= limit:
+            raise RecipeError(f"{key}: {prompt} has {len(ids)} tokens, the model's context {limit}")
+        unknown = self.tokenizer.unk_token_id
+        if unknown is not None and unknown in ids:
+            text = "".join(text_of(message["content"]) for message in task.messages)
+            ids_of = {c: self.tokenizer(c, add_special_tokens=False)["input_ids"] for c in sorted(set(text))}
+            strange = [repr(c) for c, ids in ids_of.items() if unknown in ids]
+            raise RecipeError(
+                f"{key}: the model's vocabulary does not fit: {prompt} has characters it has no token for: "
+                f"{' '.join(strange[:10])}"
+            )
+
+    def _render(self, task: Task) -> Sequence[int]:
+        try:
+            return self.renderer.render(task.messages).tokens
+        except RecipeError as error:
+            raise RecipeError(
+                [f"{self.key}: the prompt of task {task.id!r} cannot be rendered", *error.lines]
+            ) from error
+
+
+def prompt_characters(task: Task) -> int:
+    """Characters of the prompt's messages, without the template's."""
+    return sum(len(text_of(message["content"])) for message in task.messages)

@@ -4,13 +4,14 @@
 
     runs/NAME/recipe.yaml  summary.json  metrics.jsonl  examples.json  report.html
               rollouts/  checkpoints/  model/  value/  stages/NAME/model/  stages/NAME/value/
-              tensorboard/  digests/  trees/  replay/  data/  stages/NAME/data/
+              tensorboard/  digests/  trees/  replay/  data/  stages/NAME/data/  tasks/
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ from lyceum.run.reader import FILES, is_run, read_examples, read_recipe, read_su
 from lyceum.run.set_aside import discard, is_set_aside, put_back, set_aside
 from lyceum.run.trackers import Curves, Tracker, open_curves
 from lyceum.run.versions import versions
-from lyceum.utils.atomic_files import DAMAGED, FULL, Lock, atomic_write, remove
+from lyceum.utils.atomic_files import DAMAGED, FULL, Lock, atomic_path, atomic_write, remove
 from lyceum.utils.documents import read_yaml, write_yaml
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor
@@ -39,6 +40,9 @@ from lyceum.utils.numbers import plain, to_json
 
 if TYPE_CHECKING:
     from lyceum.run.trees import StepTrees
+
+KEPT = "tasks"
+"""Folder with the rows that were passed in from Python."""
 
 _OF_STEPS = ("rollouts", "digests", "trees", "replay")
 """Folders with one file per step, which a resumed run drops after its checkpoint."""
@@ -225,7 +229,7 @@ class Run:
         """Write the recipe, repair what a resumed run needs, and set aside a run that is to be replaced."""
         path = self.path
         self._begun = True
-        for folder in (".", *_OF_STEPS):
+        for folder in (".", KEPT, *_OF_STEPS):
             for leftover in path.glob(f"{folder}/.partial-*"):  # from killed writes
                 remove(leftover)
         if self.resumed:
@@ -244,6 +248,16 @@ class Run:
                 stacklevel=2,
             )
         self.summary({"versions": now, "finished": False})
+
+    def keep_rows(self, files: Mapping[str, Path]) -> None:
+        """Copy files of rows that were passed in from Python, each once: a resumed run reads the same."""
+        for name, file in files.items():
+            kept = self.path / KEPT / name
+            if kept.exists():
+                continue
+            kept.parent.mkdir(exist_ok=True)
+            with atomic_path(kept) as partial:
+                shutil.copyfile(file, partial)
 
     def keep(self) -> None:
         """Keep this run and remove the one it replaces. Checkpoints, a finished summary and :meth:`close` do so too."""

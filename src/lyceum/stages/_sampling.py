@@ -32,6 +32,8 @@ class Sampler:
         policies: the models that it samples from; None: the run's own alone.
         roles: that these play.
         score_under: the learner's, where it may have frozen models.
+        steps: with which the stage ends at the latest; None: the settings'.
+        draws: tasks after which no further ones are drawn; None sets no end.
     """
 
     def __init__(
@@ -42,6 +44,8 @@ class Sampler:
         roles: Roles | None = None,
         *,
         score_under: ScoreUnder | None = None,
+        steps: int | None = None,
+        draws: int | None = None,
     ) -> None:
         self.settings, self.session = settings, session
         seed, policy = session.stage_seed, session.policy
@@ -81,6 +85,9 @@ class Sampler:
         self.under_way: list[Tree] = []
         """Trees with trajectories that go on in the next step; those of this step are in ``unfinished``."""
         self.unfinished: list[Tree] = []
+        self.steps = settings.steps if steps is None else steps
+        self.draws = draws
+        """Tasks that may still be drawn; None: any number."""
         self.continued = 0
         """Trajectories of earlier steps that went on in the current one."""
 
@@ -93,9 +100,11 @@ class Sampler:
             phase: what the terminal shows.
         """
         further, self.under_way = self.under_way[:tasks], self.under_way[tasks:]
-        drawn = self.curriculum.draw(tasks - len(further))
+        new = tasks - len(further) if self.draws is None else min(tasks - len(further), self.draws)
+        drawn = self.curriculum.draw(new)
+        self.draws = None if self.draws is None else self.draws - new
         before = self.engine.tokens_computed
-        done, progress = self.session.counter(phase, tasks), self.progress(step)
+        done, progress = self.session.counter(phase, len(further) + new), self.progress(step)
         self.continued += sum(len(tree.unfinished) for tree in further)
         with self.session.run.timed("generate"):
             trees = await self.runtime.run(
@@ -151,21 +160,27 @@ class Sampler:
     @property
     def spent(self) -> bool:
         limit = self.settings.max_tokens
-        return limit is not None and self.sampled >= limit
+        return self.all_drawn or (limit is not None and self.sampled >= limit)
+
+    @property
+    def all_drawn(self) -> bool:
+        """Whether the epochs are over."""
+        return self.draws == 0
 
     def progress(self, step: int) -> float:
         """Share of the stage that is done, by steps or by tokens, whichever is further."""
         limit = self.settings.max_tokens
-        return min(1.0, max(step / self.settings.steps, 0.0 if limit is None else self.sampled / limit))
+        return min(1.0, max(step / self.steps, 0.0 if limit is None else self.sampled / limit))
 
     def expected_steps(self, step: int) -> int | None:
-        """Number of steps the budget will last, at the mean cost so far; None without a budget."""
+        """Number of steps that the epochs, or the budget at the mean cost so far, will last; None without either."""
         if self.settings.max_tokens is None:
-            return None
-        return min(self.settings.steps, max(step, math.ceil(step * self.settings.max_tokens / max(1, self.sampled))))
+            return None if self.draws is None else self.steps
+        return min(self.steps, max(step, math.ceil(step * self.settings.max_tokens / max(1, self.sampled))))
 
     def state_dict(self) -> dict[str, Any]:
-        return {
+        drawn = {} if self.draws is None else {"draws": self.draws}
+        return drawn | {
             "sampled_before": self.sampled_before,
             "curriculum": self.curriculum.state_dict(),
             "guidance": [guide.state_dict() for guide in self.guidance],
@@ -184,6 +199,8 @@ class Sampler:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         require_keys("stage.sampler", given=state, needed=self.state_dict())
         self.sampled_before = state["sampled_before"]
+        if self.draws is not None:
+            self.draws = int(state["draws"])
         self.curriculum.load_state_dict(state["curriculum"])
         for guide, saved in zip(self.guidance, state["guidance"], strict=True):
             guide.load_state_dict(saved)

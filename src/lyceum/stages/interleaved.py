@@ -64,7 +64,7 @@ class Interleaved(Online):
 
     def build(self, session: Session) -> OnlineRun:
         run = OnlineRun(self, session)
-        run.between = [FineTuner(self.fine_tuning, session, run.sampler.runtime, total_steps=self.steps)]
+        run.between = [FineTuner(self.fine_tuning, session, run.sampler.runtime, total_steps=run.steps)]
         return run
 
 

@@ -22,10 +22,10 @@ def models_of(roles: Roles, policy: Policy) -> list[Policy]:
     return [policy, *copies]
 
 
-def learner_of(stage: Online, policies: Sequence[Policy], needs: frozenset[str]) -> Learner:
-    """What trains the stage's models."""
+def learner_of(stage: Online, policies: Sequence[Policy], needs: frozenset[str], total_steps: int) -> Learner:
+    """What trains the stage's models, for so many steps."""
     learners = [
-        stage.learner.build(policy, total_steps=stage.steps, needs=needs, teacher=stage.teacher, average=stage.average)
+        stage.learner.build(policy, total_steps=total_steps, needs=needs, teacher=stage.teacher, average=stage.average)
         for policy in policies
     ]
     return learners[0] if len(learners) == 1 else Learners(dict(zip(stage.roles.models, learners, strict=True)))

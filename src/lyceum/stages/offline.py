@@ -106,7 +106,8 @@ class Offline(StageSettings):
         return self.rollout.sampling
 
     def in_words(self) -> list[str]:
-        return [f"{self.steps} steps of {self.tasks_per_step} tasks", f"data {self.data.kind}"]
+        passes = "" if self.epochs is None else f", at most {self.epochs} epochs"
+        return [f"{self.steps} steps of {self.tasks_per_step} tasks{passes}", f"data {self.data.kind}"]
 
     def check(self, stage: Composition) -> list[str]:
         lines = super().check(stage)

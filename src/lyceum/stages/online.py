@@ -30,6 +30,7 @@ from lyceum.core.settings import (
 from lyceum.core.tree import Tree
 from lyceum.core.types import Credited, Learner, ReplayedGroup, ReplaySource, Stateful, StepMetrics
 from lyceum.models.frozen import AverageSettings, TeacherSettings
+from lyceum.stages._epochs import last_step, note
 from lyceum.stages._metrics import has_gradient, mean_abs_advantage, mean_solved, role_metrics, rollout_metrics
 from lyceum.stages._oversampling import Oversample, Oversampling
 from lyceum.stages._sampling import Sampler
@@ -93,6 +94,9 @@ class Online(StageSettings):
     kind: Literal["online"] = "online"
     steps: int = Field(default=100, ge=1)
     """Number of steps of this stage."""
+    epochs: int | None = Field(default=None, ge=1, le=10**6)
+    """Passes over the tasks after which the stage ends, even before its steps are done: it has then drawn as often as
+    there are tasks, times this. The last step may have fewer tasks. Null: as many passes as its steps take."""
     tasks_per_step: int = Field(default=32, ge=1)
     """Tasks (groups) per step."""
     max_tokens: Tokens | None = None
@@ -135,7 +139,8 @@ class Online(StageSettings):
         return frozenset[Left]({"trees"} if self.replay is not None and self.replay.stores else ())
 
     def in_words(self) -> list[str]:
-        return [f"{self.steps} steps of {self.tasks_per_step} tasks"]
+        passes = "" if self.epochs is None else f", at most {self.epochs} epochs"
+        return [f"{self.steps} steps of {self.tasks_per_step} tasks{passes}"]
 
     def check(self, stage: Composition) -> list[str]:
         lines = super().check(stage)
@@ -208,16 +213,26 @@ class OnlineRun:
 
     def __init__(self, settings: Online, session: Session) -> None:
         self.settings, self.session = settings, session
-        self.steps, self.step = settings.steps, 0
+        self.step, tasks = 0, len(session.source)
+        self.steps = last_step(settings.steps, settings.epochs, tasks, settings.tasks_per_step)
+        self.note = note(settings.steps, settings.epochs, tasks, settings.tasks_per_step)
         method = Method.of(settings)
         self.objective, self.credit, self.columns = method.objective, method.credit, method.columns
         policies, names = models_of(settings.roles, session.policy), settings.roles.models
         session.beside = dict(zip(names[1:], policies[1:], strict=True))
         needs = method.needs.union(*(part.of_models for part in settings.reward or ()))
-        self.learner = learner_of(settings, policies, needs)
+        self.learner = learner_of(settings, policies, needs, self.steps)
         constraint = settings.sampling.constraint
         self.constraint = None if constraint is None else constraint.build(session.policy)
-        self.sampler = Sampler(settings, session, policies, settings.roles, score_under=self.learner.score_under)
+        self.sampler = Sampler(
+            settings,
+            session,
+            policies,
+            settings.roles,
+            score_under=self.learner.score_under,
+            steps=self.steps,
+            draws=None if settings.epochs is None else settings.epochs * tasks,
+        )
         self.engine = self.sampler.engine
         self.oversampling = Oversampling(settings.collect.oversample)
         self.replay: ReplaySource | None = None
@@ -230,6 +245,8 @@ class OnlineRun:
 
     async def run(self) -> None:
         session = self.session
+        if self.note and not self.step:
+            session.progress.say(self.note)
         while not self.over:
             recorded = self.recorded()
             trees, dropped = await self.collect(recorded)
@@ -270,7 +287,7 @@ class OnlineRun:
             kept += good
             dropped += [tree for tree in trees if not collect.keeps(tree)]
             self.oversampling.count(kept=len(good), sampled=len(trees))
-            if len(kept) >= size:
+            if len(kept) >= size or self.sampler.all_drawn:
                 break
         kept, surplus = self.oversampling.finish(kept, size)
         return kept, [*dropped, *surplus]

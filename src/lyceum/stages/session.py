@@ -12,7 +12,7 @@ from typing import Any
 from lyceum.core.forest import Forest, build_forest
 from lyceum.core.settings import EngineSettings, RewardSettings
 from lyceum.core.tree import Tree
-from lyceum.core.types import Credited, Engine, Learner, Objective, StageRun, TaskSource
+from lyceum.core.types import Credited, Engine, Learner, LeftOut, Objective, StageRun, TaskSource
 from lyceum.evaluation.held_out import MAX_REASONS, Evaluator, details_ungraded, reasons_ungraded
 from lyceum.models.policy import Policy
 from lyceum.run.digests import step_digests
@@ -55,6 +55,8 @@ class Session:
     counts: Counts = field(default_factory=Counts)
     said: set[str] = field(default_factory=set)
     """Reasons for ungraded trajectories that the user was told."""
+    left_out: LeftOut = field(default_factory=LeftOut)
+    """Rows of the tasks that could not be used: metrics of the run's first step."""
     beside: Mapping[str, Policy] = field(default_factory=dict)
     """The running stage's further models by name; ``policy`` is its first."""
     warned: bool = False
@@ -204,6 +206,8 @@ class Session:
         self.counts.tokens_trained += int(metrics.get("tokens_trained", 0))
         metrics |= {"tokens_sampled": self.counts.tokens_sampled, "tokens_trained": self.counts.tokens_trained}
         metrics["skipped_steps"] = of.learner.skipped_steps
+        if step == 1 and self.left_out != LeftOut():
+            metrics |= {"tasks/dropped": self.left_out.dropped, "tasks/cut": self.left_out.cut}
         if self.evaluator and self.due(of.step, self.evaluator.every, of.steps):
             await self.evaluate(of.engine, metrics)
         self.run.record(step, {"stage": of.settings.name, **metrics})

@@ -1,9 +1,9 @@
-"""Supervised fine-tuning: imitate the completion that each task's ``demonstration`` column holds."""
+"""Supervised fine-tuning: imitate the completion that each task comes with (``TaskSource.imitated``)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -19,16 +19,23 @@ from lyceum.core.settings import (
 )
 from lyceum.core.tree import Tree
 from lyceum.core.types import Task, TaskSource, Trace
-from lyceum.models.demonstrations import demonstrated, needed_demonstration
+from lyceum.models.demonstrations import demonstrated
+from lyceum.stages._epochs import last_step, note
 from lyceum.stages.session import Session
+from lyceum.utils.errors import RecipeError
 
 
 class SupervisedStage(StageSettings):
     """Cross-entropy on demonstrations, through the same trees and the same learner as everything else."""
 
+    grades: ClassVar[bool] = False
+
     kind: Literal["sft"] = "sft"
     steps: int = Field(default=100, ge=1)
     """Optimiser steps of this stage."""
+    epochs: int | None = Field(default=None, ge=1, le=10**6)
+    """Passes over the demonstrations after which the stage ends, even before its steps are done. The last step may have
+    fewer of them. Null: as many passes as its steps take."""
     tasks_per_step: int = Field(default=64, ge=1)
     """Demonstrations per step."""
     max_completion_tokens: int = Field(default=2048, ge=1)
@@ -45,7 +52,8 @@ class SupervisedStage(StageSettings):
     """What samples in evaluations."""
 
     def in_words(self) -> list[str]:
-        return [f"{self.steps} steps of {self.tasks_per_step} tasks"]
+        passes = "" if self.epochs is None else f", at most {self.epochs} epochs"
+        return [f"{self.steps} steps of {self.tasks_per_step} tasks{passes}"]
 
     def check(self, stage: Composition) -> list[str]:
         if self.objective.kind == "sft":
@@ -54,7 +62,8 @@ class SupervisedStage(StageSettings):
 
     def check_tasks(self, source: TaskSource) -> None:
         """Raise RecipeError if the tasks have no demonstrations."""
-        needed_demonstration(self.source(source, 0)[0], "stage 'sft'")
+        tasks = self.source(source, 0)
+        completion_of(tasks, tasks[0])
 
     def source(self, of_recipe: TaskSource, seed: int) -> TaskSource:
         """The stage's tasks, of the run's seed."""
@@ -69,29 +78,37 @@ class SupervisedRun:
 
     def __init__(self, settings: SupervisedStage, session: Session) -> None:
         self.settings, self.session = settings, session
-        self.steps, self.step = settings.steps, 0
+        self.step = 0
         self.objective = settings.objective.build()
-        self.learner = settings.learner.build(session.policy, total_steps=settings.steps, needs=frozenset())
+        self.source = settings.source(session.source, session.seed)
+        tasks = len(self.source)
+        self.steps = last_step(settings.steps, settings.epochs, tasks, settings.tasks_per_step)
+        self.note = note(settings.steps, settings.epochs, tasks, settings.tasks_per_step)
+        self.draws = None if settings.epochs is None else settings.epochs * tasks
+        self.learner = settings.learner.build(session.policy, total_steps=self.steps, needs=frozenset())
         self.engine = session.build_engine(settings.engine)
-        source = settings.source(session.source, session.seed)
-        self.curriculum = settings.curriculum.build(source, seed=session.stage_seed, policy=session.policy)
+        self.curriculum = settings.curriculum.build(self.source, seed=session.stage_seed, policy=session.policy)
 
     async def run(self) -> None:
         session = self.session
+        if self.note and not self.step:
+            session.progress.say(self.note)
         while self.step < self.steps:
-            trees = self.demonstrations(self.curriculum.draw(self.settings.tasks_per_step))
+            size = self.settings.tasks_per_step
+            left = size if self.draws is None else self.draws - self.step * size
+            trees = self.demonstrations(self.curriculum.draw(min(size, left)))
             metrics = session.imitate(self.learner, trees, self.objective)
             self.step += 1
             await self.engine.load(self.learner.weights(), version=session.first_step + self.step)
             session.digest(session.first_step + self.step, trees, metrics)
-            await session.finish_step(self, metrics)
+            await session.finish_step(self, metrics, expected_steps=None if self.draws is None else self.steps)
             session.pause(self.step, self.steps, self.state_dict)
         self.learner.require_learnt()
 
     def demonstrations(self, tasks: list[Task]) -> list[Tree]:
         """One trajectory for each task: its prompt, and the demonstration written by a teacher."""
         policy, longest = self.session.policy, self.settings.max_completion_tokens
-        traces = [Trace(task.id, task.messages, needed_demonstration(task, "stage 'sft'")) for task in tasks]
+        traces = [Trace(task.id, task.messages, completion_of(self.source, task)) for task in tasks]
         return [demonstrated(policy, trace, longest) for trace in traces]
 
     def state_dict(self) -> dict[str, Any]:
@@ -107,3 +124,14 @@ class SupervisedRun:
         self.learner.load_state_dict(state["learner"])
         self.curriculum.load_state_dict(state["curriculum"])
         self.engine.version = self.session.first_step + self.step
+
+
+def completion_of(source: TaskSource, task: Task) -> str:
+    """The completion of a task that is imitated. Raises RecipeError where it has none."""
+    text = source.imitated(task)
+    if not text:
+        raise RecipeError(
+            f"tasks: task {task.id!r} has no column 'demonstration', which stage 'sft' imitates; allowed: rows with a "
+            "completion, messages that end with an answer, an answer, or tasks.columns.demonstration"
+        )
+    return text

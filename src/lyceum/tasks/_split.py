@@ -13,9 +13,18 @@ from lyceum.utils.errors import RecipeError
 _MOST_TRIES = 10_000
 
 
+PARTS = 10_000
+"""Parts that problems are divided into; a share of the parts is held out."""
+
+
+def part_of(problem: str) -> int:
+    """The part of a problem, 0 .. PARTS - 1: by its checksum alone, so independent of seed, order and size."""
+    return zlib.crc32(problem.encode()) % PARTS
+
+
 def kept_for_evaluation(problem: str, share: float = 0.1) -> bool:
-    """Whether a problem is held out: by its checksum alone, so independent of seed, order and size."""
-    return zlib.crc32(problem.encode()) % 10_000 < share * 10_000
+    """Whether a problem is held out."""
+    return part_of(problem) < share * PARTS
 
 
 def draw(

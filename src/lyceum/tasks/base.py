@@ -7,7 +7,7 @@ from typing import Any
 
 from lyceum.core.rubric import Criterion, listed
 from lyceum.core.solution import Solution, written_solution
-from lyceum.core.types import Hint, JudgedStep, Message, Task
+from lyceum.core.types import Grader, Hint, JudgedStep, LeftOut, Message, PromptReader, Task, TaskSource
 from lyceum.tasks.prompt import with_hint_below
 
 
@@ -17,8 +17,13 @@ class Source:
     conversational: bool = False
     rubric_in_order: bool = False
     judges_steps: bool = False
+    gradable: bool = True
+    left_out: LeftOut = LeftOut()
 
     def __len__(self) -> int:
+        raise NotImplementedError
+
+    def __getitem__(self, index: int) -> Task:
         raise NotImplementedError
 
     def looked_at(self, n: int) -> range:
@@ -26,6 +31,16 @@ class Source:
 
     def row(self, index: int) -> Mapping[str, Any] | None:
         return None
+
+    def fitted(self, prompts: PromptReader) -> TaskSource:
+        return self
+
+    def imitated(self, task: Task) -> str | None:
+        text = task.columns.get("demonstration")
+        return text if isinstance(text, str) else None
+
+    def grader(self) -> Grader:
+        raise NotImplementedError
 
     def hinted(self, task: Task, hint: Hint) -> Task:
         return with_hint_below(task, hint)

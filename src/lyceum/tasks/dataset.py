@@ -2,40 +2,72 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
+import os
+from array import array
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from weakref import WeakValueDictionary
 
+import numpy as np
+from jaxtyping import Int, UInt
 from pydantic import Field, field_validator, model_validator
 
 from lyceum.core.component import PathText, Settings, of_kind, slot
 from lyceum.core.rubric import is_rubric
 from lyceum.core.settings import RewardSettings, TasksSettings
-from lyceum.core.types import Grader, Message, Row, Split, Task
+from lyceum.core.types import Grader, LeftOut, Message, PromptReader, Row, Split, Task
 from lyceum.reward.base import combine
 from lyceum.reward.choice import LETTERS
 from lyceum.reward.extract import after_last
-from lyceum.tasks._split import check_index, kept_for_evaluation
+from lyceum.tasks._split import PARTS, check_index, part_of
 from lyceum.tasks.base import Source
 from lyceum.tasks.prompt import fault_of, fields_of, fill, plain_messages
 from lyceum.tasks.rows import Rows, check_there, kind_of, read_rows
+from lyceum.tasks.prompt import (
+    answer_of,
+    before_answer,
+    fault_of,
+    fault_of_images,
+    fields_of,
+    fill,
+    plain_messages,
+)
+from lyceum.tasks.rows import Rows, Unreadable, kind_of, matching, read_rows, stamp
 from lyceum.utils.errors import RecipeError, nearest
+from lyceum.utils.messages import text_of
+from lyceum.utils.numbers import to_json
 from lyceum.utils.terminal import quoted
 
 log = logging.getLogger(__name__)
 
 Scalar = bool | int | float | str
 
+QUESTIONS = ("question", "problem", "messages")
+"""Columns that are the prompt where there is none of that name."""
+ANSWERS = ("reward_model.ground_truth", "ground_truth")
+"""Columns that are the answer where there is none of that name (verl's files)."""
+
+LONGEST = 64
+"""Longest prompts, by characters, that are compared with the model's context where longer ones are refused."""
+TEMPLATE_TOKENS = 512
+"""Tokens that a chat template may add to a prompt; prompts that could be too long by this bound are rendered."""
+
 
 class Columns(Settings):
     """Column of each field. ``a.b`` is the cell ``b`` inside the column ``a``."""
 
     prompt: str = "prompt"
-    """The problem: text, or chat messages ({role, content}); content is text or a list of {type: text, text}."""
+    """The problem: text, or chat messages ({role, content}); content is text or a list of {type: text, text}. Where
+    there is no column ``prompt``: ``question``, ``problem``, or a conversation's ``messages`` before its answer."""
     answer: str | None = "answer"
-    """The reference answer: text, a number, or a list of accepted ones; null where there is none."""
+    """The reference answer: text, a number, or a list of accepted ones; null where there is none. Where there is no
+    column ``answer``: ``reward_model.ground_truth`` or ``ground_truth``, or none where there is a completion."""
     id: str | None = None
     """Unique id of the row; null takes the row's number."""
     level: str | None = None
@@ -43,7 +75,8 @@ class Columns(Settings):
     hints: str | None = None
     """A list of hints, from abstract to concrete: texts, or {tier, text}."""
     demonstration: str | None = None
-    """A worked solution, for fine-tuning and for prefixes."""
+    """A worked solution, for fine-tuning and for prefixes: a text, or one message of the assistant. Null takes the
+    column ``demonstration`` or ``completion``, or the answer at the end of ``messages``."""
     rubric: str | None = None
     """A list of criteria of a good answer, {criterion, points} with ``contains`` or ``ends``."""
     options: str | None = None
@@ -66,8 +99,9 @@ class Dataset(TasksSettings):
     """Another file, folder or hub name to evaluate on; null takes ``path``."""
     heldout_split: str | None = None
     """The split to evaluate on; null takes ``split`` of ``heldout_path``, or a share of the rows where that is null."""
-    heldout_share: float = Field(0.1, gt=0, lt=1)
-    """Share of the problems held out where neither another path nor another split is named (no unit)."""
+    heldout_share: float = Field(0.1, ge=0, lt=1)
+    """Share of the problems held out where neither another path nor another split is named (no unit); 0 leaves none to
+    evaluate on."""
     columns: Columns = Columns()
     """Column of each field."""
     system: str | None = None
@@ -81,6 +115,12 @@ class Dataset(TasksSettings):
     """Keep rows whose column has this value, or one of these values."""
     limit: int | None = Field(None, ge=1, le=10**9)
     """Maximum rows used in each split; null uses all."""
+    bad_rows: Literal["refuse", "drop", "cut"] = "refuse"
+    """What happens where a row cannot be used (a missing column, a cell of the wrong kind, a prompt that is too long):
+    the command is refused, the row is left out and counted, or, where only its prompt is too long, the prompt loses
+    its beginning."""
+    max_prompt_tokens: int | None = Field(None, ge=1, le=10**9)
+    """Maximum tokens of a prompt as the model's chat template renders it; null: what fits into the model's context."""
     verifier: Annotated[RewardSettings, slot("reward")] = of_kind("math")
     """The reward part that ``reward: task`` stands for."""
 
@@ -122,128 +162,347 @@ class Dataset(TasksSettings):
 
     def build(self, split: Split, seed: int) -> DatasetSource:
         """``seed`` is not used: rows are in the dataset's order, and the split is by checksum of the problem."""
-        rows = read_rows(self.path, subset=self.subset, split=self.split, key="tasks.path")
-        other = self._other_rows()
-        name = Path(self.path).name
+        read, other = _read(self, "path"), self._other_rows()
         if other is None:
-            kept = [
-                index
-                for index, problem in _problems(self, rows, name)
-                if kept_for_evaluation(problem, self.heldout_share) == (split == "heldout")
-            ]
-            if not kept:
+            kept = read.number[(read.part < self.heldout_share * PARTS) == (split == "heldout")]
+            if not len(kept):
                 raise RecipeError(
-                    f"tasks.heldout_share: {self.heldout_share} of the {len(rows)} rows of {self.path!r} leaves none "
-                    f"for {split}; allowed: another share, or heldout_path"
+                    f"tasks.heldout_share: {self.heldout_share} of the {len(read.rows)} rows of {self.path!r} leaves "
+                    f"none for {split}; allowed: another share, or heldout_path"
                 )
         elif split == "heldout":
-            name, rows = Path(self.heldout_path or self.path).name, other
-            kept = [index for index, _ in _problems(self, rows, name)]
+            read, kept = other, other.number
         else:
-            evaluated = {problem for _, problem in _problems(self, other, Path(self.heldout_path or self.path).name)}
-            problems = _problems(self, rows, name)
-            kept = [index for index, problem in problems if problem not in evaluated]
-            if len(kept) < len(problems):
-                log.warning("%d rows of %s are evaluated on, and not trained", len(problems) - len(kept), self.path)
-            if not kept:
+            kept = read.number[~np.isin(read.problem, other.problem)]
+            if len(kept) < len(read.number):
+                log.warning("%d rows of %s are evaluated on, and not trained", len(read.number) - len(kept), self.path)
+            if not len(kept):
                 raise RecipeError("tasks.path: every problem is in the rows to evaluate on too; allowed: other rows")
-        return DatasetSource(self, rows, kept[: self.limit], name=name, split=split)
+        shared = split == "heldout" and other is None  # the training tasks name these rows already
+        return DatasetSource(self, read, kept[: self.limit], split, LeftOut() if shared else read.left_out)
 
-    def _other_rows(self) -> Rows | None:
+    def _other_rows(self) -> _Read | None:
         """Rows to evaluate on, where they are named; None where they are a share of all rows."""
-        if self.heldout_path is not None:
-            split = self.heldout_split or self.split
-            return read_rows(self.heldout_path, subset=self.subset, split=split, key="tasks.heldout_path")
-        if self.heldout_split is not None:
-            return read_rows(self.path, subset=self.subset, split=self.heldout_split, key="tasks.heldout_path")
-        return None
+        if self.heldout_path is None and self.heldout_split is None:
+            return None
+        return _read(self, "heldout_path")
 
 
 class DatasetSource(Source):
     """The kept rows as tasks, in the dataset's order; a task's columns are the row's without its prompt."""
 
-    def __init__(self, settings: Dataset, rows: Rows, kept: Sequence[int], *, name: str, split: Split) -> None:
-        self.settings, self.rows, self.kept, self.name, self.split = settings, rows, kept, name, split
+    def __init__(
+        self, settings: Dataset, read: _Read, kept: Int[np.ndarray, " task"], split: Split, left_out: LeftOut
+    ) -> None:
+        self.settings, self.split = settings, split
+        self.reading, self.rows, self.name = read, read.rows, read.name
+        self.columns, self.kept, self.left_out = read.columns, kept, left_out
+        self.gradable = read.columns.answer is not None
+        self.starts: dict[int, int] = {}
+        """Of each row whose prompt is cut, the first character that is kept."""
         self.conversational = settings.template is None and not isinstance(
-            _cell(rows[kept[0]], settings.columns.prompt), str
+            _cell(self.rows[int(kept[0])], self.columns.prompt), str
         )
-        self._numbers = None if settings.columns.id is None else self._numbers_by(settings.columns.id)
+        self._ids = None if self.columns.id is None else self._hashed_ids(self.columns.id)
 
     def __len__(self) -> int:
         return len(self.kept)
 
     def __getitem__(self, index: int) -> Task:
         check_index(self.name, index, len(self))
-        number = self.kept[index]
-        row, columns = self.rows[number], self.settings.columns
+        return self._task(int(self.kept[index]))
+
+    def _task(self, number: int) -> Task:
+        row, columns = self.rows[number], self.columns
         further = {name: value for name, value in row.items() if name != columns.prompt}
-        for name in ("level", "hints", "demonstration", "rubric"):
+        for name in ("level", "hints", "rubric"):
             column = getattr(columns, name)
             if column is not None:
                 further[name] = _cell(row, column)
+        if columns.demonstration is not None:
+            further["demonstration"] = _demonstration(columns, row)
         if "hints" in further and columns.hints is not None:
             further["hints"] = [hint if isinstance(hint, dict) else _solution(hint) for hint in further["hints"]]
         if columns.options is not None:
             further["options"] = list(map(str, _cell(row, columns.options)))
         id = str(number) if columns.id is None else str(_cell(row, columns.id))
-        answer = _answer(self.settings, row)
-        return Task(f"{self.name}/{self.split}/{id}", _messages(self.settings, row), answer, further, self.name)
+        messages = _messages(self.settings, columns, row)
+        if number in self.starts:
+            messages = _cut(messages, self.starts[number])
+        answer = _answer(self.settings, columns, row)
+        return Task(f"{self.name}/{self.split}/{id}", messages, answer, further, self.name)
 
     def looked_at(self, n: int) -> range:
         return range(len(self))
 
     def row(self, index: int) -> Mapping[str, Any]:
-        return self.rows[self.kept[index]]
+        return self.rows[int(self.kept[index])]
+
+    def imitated(self, task: Task) -> str | None:
+        """The demonstration, or the whole text of the answer's column where there is none."""
+        text = super().imitated(task)
+        if text is None and self.columns.answer is not None:
+            answer = _cell(self.rows[self._number(task)], self.columns.answer)
+            text = None if isinstance(answer, list) else str(answer)
+        return text
 
     def reordered(self, task: Task, order: Sequence[int]) -> tuple[Message, ...] | None:
-        if self.settings.columns.options is None:
+        if self.columns.options is None:
             return None
-        id = task.id.removeprefix(f"{self.name}/{self.split}/")
-        row = self.rows[int(id) if self._numbers is None else self._numbers[id]]
-        return _messages(self.settings, row, order)
+        return _messages(self.settings, self.columns, self.rows[self._number(task)], order)
 
     def grader(self) -> Grader:
-        if self.settings.columns.answer is None:
+        if self.columns.answer is None:
             raise RecipeError(
                 "tasks.columns.answer: got null, so that reward kind 'task' has nothing to compare with; "
                 "allowed: a column, or a reward that needs no answer"
             )
         return combine([self.settings.verifier], self)
 
-    def _numbers_by(self, column: str) -> dict[str, int]:
-        """The row number of each id."""
-        first: dict[str, int] = {}
-        for number in self.kept:
-            id = str(_cell(self.rows[number], column))
-            if id in first:
-                raise RecipeError(
-                    f"tasks.columns.id: rows {first[id]} and {number} of {self.name!r} are both {quoted(id)} in column "
-                    f"{column!r}; allowed: a column that is different in each row, or null"
-                )
-            first[id] = number
-        return first
+    def fitted(self, prompts: PromptReader) -> DatasetSource:
+        most = self.settings.max_prompt_tokens
+        most = prompts.limit - 1 if most is None else min(most, prompts.limit - 1)
+        length = self.reading.length[np.searchsorted(self.reading.number, self.kept)]
+        if self.settings.bad_rows == "refuse":
+            longest = np.argsort(-length, kind="stable")[:LONGEST]
+            self._refuse(self.kept[longest].tolist(), prompts, most)
+            return self
+        # A token is a byte or more, and a character at most four.
+        long = np.flatnonzero(4 * length + TEMPLATE_TOKENS > most)
+        fitting = copy.copy(self)
+        fitting.starts = dict(self.starts)
+        out: list[int] = []
+        for place in long.tolist():
+            number = int(self.kept[place])
+            if (tokens := prompts.tokens(self._task(number))) <= most:
+                continue
+            start = self._start(number, prompts, most) if self.settings.bad_rows == "cut" else None
+            if start is None:
+                out.append(place)
+            else:
+                fitting.starts[number] = start
+            what = f"{self.rows.where(number)}: the prompt has {tokens} tokens; allowed: at most {most}"
+            fitting.left_out += LeftOut(int(start is None), int(start is not None), (what,))
+        fitting.kept = np.delete(self.kept, out)
+        if not len(fitting.kept):
+            raise RecipeError(f"tasks.bad_rows: got {self.settings.bad_rows!r}, but no row is left: {fitting.left_out}")
+        return fitting
+
+    def _refuse(self, numbers: Sequence[int], prompts: PromptReader, most: int) -> None:
+        for number in numbers:
+            task = self._task(number)
+            tokens = prompts.tokens(task)
+            try:
+                prompts.check(task)
+                if tokens > most:
+                    raise RecipeError(f"tasks.max_prompt_tokens: got {most}, but a prompt has {tokens}")
+            except RecipeError as error:
+                if tokens <= most:
+                    raise
+                advice = "tasks.bad_rows=drop leaves such rows out, tasks.bad_rows=cut cuts their prompts"
+                raise RecipeError([*error.lines, f"it is {self.rows.where(number)}; {advice}"]) from None
+
+    def _start(self, number: int, prompts: PromptReader, most: int) -> int | None:
+        """The first character to keep of a prompt's longest message, so that it just fits; None where nothing fits."""
+        task = self._task(number)
+        too_long, fitting = 0, max(len(text_of(message["content"])) for message in task.messages) - 1
+
+        def fits(start: int) -> bool:
+            return prompts.tokens(task.with_messages(_cut(task.messages, start))) <= most
+
+        if fitting < 1 or not fits(fitting):
+            return None
+        while fitting - too_long > 1:
+            middle = (too_long + fitting) // 2
+            too_long, fitting = (too_long, middle) if fits(middle) else (middle, fitting)
+        return fitting
+
+    def _number(self, task: Task) -> int:
+        """The row of one of these tasks."""
+        id = task.id.removeprefix(f"{self.name}/{self.split}/")
+        if self._ids is None:
+            return int(id)
+        hashed, numbers = self._ids
+        return int(numbers[np.searchsorted(hashed, np.uint64(_hash(id)))])
+
+    def _hashed_ids(self, column: str) -> tuple[UInt[np.ndarray, " task"], Int[np.ndarray, " task"]]:
+        """The hashes of all ids in order, and the row of each."""
+        hashes = array("Q", (_hash(str(_cell(self.rows[int(number)], column))) for number in self.kept))
+        hashed = np.frombuffer(hashes, np.uint64)
+        order = np.argsort(hashed, kind="stable")
+        hashed = hashed[order]
+        if len(twice := np.flatnonzero(hashed[1:] == hashed[:-1])):
+            at = twice[np.argmin(order[twice + 1])]  # the first row whose id came before
+            first, second = self.kept[order[at : at + 2]].tolist()
+            raise RecipeError(
+                f"tasks.columns.id: {self.rows.where(first)} and {self.rows.where(second)} both hold "
+                f"{quoted(str(_cell(self.rows[first], column)))} in column {column!r}; allowed: a column that is "
+                "different in each row, or null"
+            )
+        return hashed, self.kept[order]
 
 
-def _problems(settings: Dataset, rows: Rows, name: str) -> list[tuple[int, str]]:
-    """Number and problem of each row that ``where`` keeps; checks every cell that will be used."""
-    found: list[tuple[int, str]] = []
-    for index, row in enumerate(rows):
-        _check_row(settings, row, index, name)
-        if all(_cell(row, column) in _listed(allowed) for column, allowed in settings.where.items()):
-            found.append((index, _problem(settings, row)))
-    if not found:
-        raise RecipeError(f"tasks.where: no row of {name!r} has {quoted(settings.where)}; allowed: values that occur")
+@dataclass(frozen=True)
+class _Read:
+    """What one pass over a dataset finds: its rows, and of those that are used 26 bytes each.
+
+    Attributes:
+        name: of the dataset, as task ids begin.
+        columns: the settings' columns, by the names that this dataset has for them.
+        number: of each row that ``where`` keeps and that can be used.
+        part: of its problem, which says on which side of a split it is (see ``part_of``).
+        problem: a hash of it.
+        length: characters of its prompt.
+        left_out: rows that cannot be used.
+    """
+
+    name: str
+    rows: Rows
+    columns: Columns
+    number: Int[np.ndarray, " row"]
+    part: UInt[np.ndarray, " row"]
+    problem: UInt[np.ndarray, " row"]
+    length: Int[np.ndarray, " row"]
+    left_out: LeftOut
+
+
+_READ: WeakValueDictionary[str, _Read] = WeakValueDictionary()
+"""Datasets in use: training and held-out tasks of one file are found in one pass."""
+
+
+def _read(settings: Dataset, key: Literal["path", "heldout_path"]) -> _Read:
+    """The dataset's rows, or those of another path or split to evaluate on.
+
+    Raises:
+        RecipeError: they cannot be read, or a row cannot be used and ``bad_rows`` refuses it.
+    """
+    path, split = settings.path, settings.split
+    if key == "heldout_path":
+        path, split = settings.heldout_path or path, settings.heldout_split or split
+    place = Path(path).expanduser()
+    files = [place] if place.exists() else matching(path)
+    apart = {"heldout_path", "heldout_split", "heldout_share", "limit", "max_prompt_tokens", "verifier"}
+    of = settings.model_dump(mode="json", exclude=apart)
+    known = to_json([of, path, split, [stamp(os.stat(file)) for file in files]])
+    found = None if place.is_dir() else _READ.get(known)
+    if found is None:
+        rows = read_rows(path, subset=settings.subset, split=split, key=f"tasks.{key}")
+        found = _pass(settings, rows, place.name)
+        if not place.is_dir():
+            _READ[known] = found
     return found
 
 
-def _problem(settings: Dataset, row: Mapping[str, Any]) -> str:
+def _pass(settings: Dataset, rows: Rows, name: str) -> _Read:
+    """Check every cell that will be used, of each row that ``where`` keeps."""
+    columns: Columns | None = None
+    checks: Sequence[_Check] = ()
+    number, part, problem, length = array("q"), array("H"), array("Q"), array("q")
+    left_out, chosen = LeftOut(), 0
+    for index, row in enumerate(rows.read()):
+        try:
+            if isinstance(row, Unreadable):
+                raise RecipeError(f"{rows.key}: {row.why}")
+            if columns is None:
+                columns = _named(settings.columns, row)
+                checks = _checks(settings, columns)
+            if not _is_chosen(settings, rows, index, row):
+                continue
+            chosen += 1
+            _check_row(checks, rows, index, row)
+            _check_mark(settings, columns, rows, index, row)
+        except RecipeError as error:
+            if settings.bad_rows == "refuse":
+                if not number:  # more likely a wrong setting than a bad row
+                    raise
+                raise RecipeError(f"{error}; or leave such rows out: tasks.bad_rows=drop") from None
+            left_out += LeftOut(1, 0, (_without_key(error),) if len(left_out.named) < LeftOut.NAMED else ())
+            continue
+        text = _problem(settings, columns, row)
+        number.append(index)
+        part.append(part_of(text))
+        problem.append(_hash(text))
+        length.append(_length(settings, columns, row))
+    if not number:
+        if settings.where and not chosen:
+            raise RecipeError(
+                f"tasks.where: no row of {name!r} has {quoted(settings.where)}; allowed: values that occur"
+            )
+        raise RecipeError(f"tasks.bad_rows: got {settings.bad_rows!r}, but no row of {name!r} is left: {left_out}")
+    return _Read(
+        name,
+        rows,
+        columns or settings.columns,
+        np.frombuffer(number, np.int64),
+        np.frombuffer(part, np.uint16),
+        np.frombuffer(problem, np.uint64),
+        np.frombuffer(length, np.int64),
+        left_out,
+    )
+
+
+def _without_key(error: RecipeError) -> str:
+    """``row 3 of 'data.jsonl' holds ...``, without the recipe's key before it."""
+    return str(error).partition(": ")[2]
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def _named(columns: Columns, row: Row) -> Columns:
+    """The columns by the names that a dataset has for them, where it lacks the usual ones."""
+    found: dict[str, str | None] = {}
+    if columns.prompt == "prompt" and "prompt" not in row:
+        found["prompt"] = next((name for name in QUESTIONS if name in row), columns.prompt)
+    if columns.demonstration is None and "demonstration" not in row:
+        answered = found.get("prompt") == "messages" and _fault_of_conversation(row["messages"]) is None
+        found["demonstration"] = "completion" if "completion" in row else "messages" if answered else None
+    if columns.answer == "answer" and "answer" not in row:
+        named = next((name for name in ANSWERS if _has(row, name)), None)
+        # Rows to imitate need no answer; others are refused without one.
+        if named is not None or found.get("demonstration") is not None:
+            found["answer"] = named
+    return columns.model_copy(update=found)
+
+
+def _has(row: Row, column: str) -> bool:
+    try:
+        _cell(row, column)
+    except KeyError:
+        return False
+    return True
+
+
+def _problem(settings: Dataset, columns: Columns, row: Mapping[str, Any]) -> str:
     """Identity of a problem: the cells that the prompt is made of, without the template's words around them."""
-    columns = _shown(settings) if settings.template is not None else [settings.columns.prompt]
-    return repr([_cell(row, column) for column in columns])
+    shown = _shown(settings, columns) if settings.template is not None else [columns.prompt]
+    return repr([_cell(row, column) for column in shown])
 
 
-def _check_row(settings: Dataset, row: Mapping[str, Any], index: int, name: str) -> None:
-    columns = settings.columns
+def _length(settings: Dataset, columns: Columns, row: Mapping[str, Any]) -> int:
+    """Characters of a prompt."""
+    if settings.template is None and settings.system is None and isinstance(prompt := _cell(row, columns.prompt), str):
+        return len(prompt)
+    return sum(len(text_of(message["content"])) for message in _messages(settings, columns, row))
+
+
+@dataclass(frozen=True)
+class _Check:
+    """What a column's cells have to be.
+
+    Attributes:
+        key: the settings' key that names the column.
+        fault_in: describes a cell that does not fit; None for one that does.
+    """
+
+    key: str
+    column: str
+    fault_in: Callable[[Any], str | None]
+    allowed: str
+
+
+def _checks(settings: Dataset, columns: Columns) -> list[_Check]:
     needed: list[tuple[str, str | None, Callable[[Any], str | None], str]] = [
         (
             "columns.prompt",
@@ -255,7 +514,12 @@ def _check_row(settings: Dataset, row: Mapping[str, Any], index: int, name: str)
         ("columns.id", columns.id, _unless(_is_scalar), "a text or a number"),
         ("columns.level", columns.level, _unless(_is_scalar), "a text or a number"),
         ("columns.hints", columns.hints, _fault_of_hints, "a list of texts or of {tier, text}"),
-        ("columns.demonstration", columns.demonstration, _unless(_is_text), "a text"),
+        (
+            "columns.demonstration",
+            columns.demonstration,
+            _fault_of_conversation if columns.demonstration == "messages" else _fault_of_completion,
+            "a text, or one message {role: assistant, content: TEXT}",
+        ),
         (
             "columns.options",
             columns.options,
@@ -263,31 +527,59 @@ def _check_row(settings: Dataset, row: Mapping[str, Any], index: int, name: str)
             f"a list of 2 to {len(LETTERS)} different texts or numbers",
         ),
         ("columns.rubric", columns.rubric, _unless(is_rubric), "a list of {criterion, points, contains or ends}"),
-        *(("where", column, _unless(_is_any), "") for column in settings.where),
-        *(("template", column, _unless(_is_there), "what can be written") for column in _shown(settings)),
+        *(
+            ("template", column, _unless(_is_there), "what can be written")
+            for column in (_shown(settings, columns) if settings.template is not None else ())
+        ),
     ]
-    for key, column, fault_in, allowed in needed:
-        if column is None:
-            continue
+    return [_Check(key, column, fault_in, allowed) for key, column, fault_in, allowed in needed if column is not None]
+
+
+def _is_chosen(settings: Dataset, rows: Rows, index: int, row: Row) -> bool:
+    """Whether ``where`` keeps a row. Raises RecipeError where it lacks the column."""
+    for column, allowed in settings.where.items():
         try:
             value = _cell(row, column)
         except KeyError:
-            unset = ", or null" if key not in ("columns.prompt", "where", "template") else ""
+            raise _missing("where", column, rows, index, row) from None
+        if value not in _listed(allowed):
+            return False
+    return True
+
+
+def _check_row(checks: Sequence[_Check], rows: Rows, index: int, row: Row) -> None:
+    """Raise RecipeError for a row that lacks a column, or whose cells cannot be used."""
+    for check in checks:
+        try:
+            value = row[check.column] if check.column in row else _cell(row, check.column)
+        except KeyError:
+            raise _missing(check.key, check.column, rows, index, row) from None
+        if (fault := check.fault_in(value)) is not None:
             raise RecipeError(
-                f"tasks.{key}: row {index} of {name!r} has no column {column!r}{nearest(column, row)}; "
-                f"allowed: {', '.join(row)}{unset}"
-            ) from None
-        if (fault := fault_in(value)) is not None:
-            raise RecipeError(
-                f"tasks.{key}: row {index} of {name!r} holds {fault} in column {column!r}; allowed: {allowed}"
+                f"tasks.{check.key}: {rows.where(index)} holds {fault} in column {check.column!r}; allowed: "
+                f"{check.allowed}"
             )
-    if settings.answer_after is not None and columns.answer is not None:
-        answers = _listed(_cell(row, columns.answer))
-        if any(after_last(str(answer), settings.answer_after) is None for answer in answers):
-            raise RecipeError(
-                f"tasks.answer_after: row {index} of {name!r} has nothing after {settings.answer_after!r} in column "
-                f"{columns.answer!r}; allowed: a mark that every answer has, or null"
-            )
+    if (pictures := fault_of_images(row)) is not None:
+        raise RecipeError(f"tasks.path: {rows.where(index)} holds {pictures}; allowed: rows without the column")
+
+
+def _missing(key: str, column: str, rows: Rows, index: int, row: Row) -> RecipeError:
+    unset = ", or null" if key not in ("columns.prompt", "where", "template") else ""
+    return RecipeError(
+        f"tasks.{key}: {rows.where(index)} has no column {column!r}{nearest(column, row)}; "
+        f"allowed: {', '.join(row)}{unset}"
+    )
+
+
+def _check_mark(settings: Dataset, columns: Columns, rows: Rows, index: int, row: Row) -> None:
+    if settings.answer_after is None or columns.answer is None:
+        return
+    answers = _listed(_cell(row, columns.answer))
+    if any(after_last(str(answer), settings.answer_after) is None for answer in answers):
+        raise RecipeError(
+            f"tasks.answer_after: {rows.where(index)} has nothing after {settings.answer_after!r} in column "
+            f"{columns.answer!r}; allowed: a mark that every answer has, or null"
+        )
 
 
 def _cell(row: Mapping[str, Any], column: str) -> Any:
@@ -300,34 +592,52 @@ def _cell(row: Mapping[str, Any], column: str) -> Any:
     raise KeyError(column)
 
 
-def _shown(settings: Dataset) -> list[str]:
+def _shown(settings: Dataset, columns: Columns) -> list[str]:
     """The columns that the template shows."""
-    columns, options = fields_of(settings.template or ""), settings.columns.options
-    return [options if column == "options" and options is not None else column for column in columns]
+    options = columns.options
+    return [
+        options if column == "options" and options is not None else column
+        for column in fields_of(settings.template or "")
+    ]
 
 
-def _messages(settings: Dataset, row: Row, order: Sequence[int] | None = None) -> tuple[Message, ...]:
+def _messages(settings: Dataset, columns: Columns, row: Row, order: Sequence[int] | None = None) -> tuple[Message, ...]:
     """The prompt of a row.
 
     Args:
         order: of the options, by their numbers; None for the row's own.
     """
-    if settings.columns.options is not None:
-        options = _cell(row, settings.columns.options)
+    if columns.options is not None:
+        options = _cell(row, columns.options)
         listed = options if order is None else [options[number] for number in order]
         lines = [f"{letter}) {option}" for letter, option in zip(LETTERS, listed, strict=False)]
         row = {**row, "options": "\n".join(lines)}
-    prompt = fill(settings.template, row) if settings.template is not None else _cell(row, settings.columns.prompt)
+    prompt = fill(settings.template, row) if settings.template is not None else _cell(row, columns.prompt)
+    if not isinstance(prompt, str) and columns.prompt == "messages":
+        prompt = before_answer(prompt)
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else plain_messages(prompt)
     if settings.system is not None and messages[0]["role"] != "system":
         messages.insert(0, {"role": "system", "content": settings.system})
     return tuple(messages)
 
 
-def _answer(settings: Dataset, row: Mapping[str, Any]) -> Any:
-    if settings.columns.answer is None:
+def _cut(messages: Sequence[Message], start: int) -> tuple[Message, ...]:
+    """A prompt whose longest message, the last of equals, begins at one of its characters."""
+    texts = [text_of(message["content"]) for message in messages]
+    longest = max(range(len(texts)), key=lambda number: (len(texts[number]), number))
+    shorter = {**messages[longest], "content": texts[longest][start:]}
+    return (*messages[:longest], shorter, *messages[longest + 1 :])
+
+
+def _demonstration(columns: Columns, row: Row) -> str | None:
+    value = _cell(row, columns.demonstration or "")
+    return answer_of(value[-1:] if columns.demonstration == "messages" and isinstance(value, list) else value)
+
+
+def _answer(settings: Dataset, columns: Columns, row: Mapping[str, Any]) -> Any:
+    if columns.answer is None:
         return None
-    answer = _cell(row, settings.columns.answer)
+    answer = _cell(row, columns.answer)
     mark = settings.answer_after
     if mark is None:
         return answer
@@ -347,16 +657,8 @@ def _unless(fits: Callable[[Any], bool]) -> Callable[[Any], str | None]:
     return lambda value: None if fits(value) else kind_of(value)
 
 
-def _is_any(value: Any) -> bool:
-    return True
-
-
 def _is_there(value: Any) -> bool:
     return value is not None and not (isinstance(value, float) and math.isnan(value))
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
 
 
 def _is_scalar(value: Any) -> bool:
@@ -376,6 +678,19 @@ def _fault_of_prompt(value: Any) -> str | None:
     if isinstance(value, str):
         return None if value else kind_of(value)
     return fault_of(value)
+
+
+def _fault_of_completion(value: Any) -> str | None:
+    if isinstance(value, str) or answer_of(value) is not None:
+        return None
+    return "messages that are not one text of the assistant" if isinstance(value, list) and value else kind_of(value)
+
+
+def _fault_of_conversation(value: Any) -> str | None:
+    if (fault := fault_of(value)) is not None:
+        return fault
+    whole = len(value) > 1 and answer_of(value[-1:]) is not None
+    return None if whole else "a conversation that does not end with an answer of the assistant"
 
 
 def _fault_of_hints(value: Any) -> str | None:

@@ -13,7 +13,19 @@ from lyceum.core.rubric import Criterion
 from lyceum.core.settings import TasksSettings
 from lyceum.core.solution import Solution
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, GradingContext, Hint, JudgedStep, Message, Split, Task, TaskSource
+from lyceum.core.types import (
+    Grade,
+    Grader,
+    GradingContext,
+    Hint,
+    JudgedStep,
+    LeftOut,
+    Message,
+    PromptReader,
+    Split,
+    Task,
+    TaskSource,
+)
 from lyceum.reward.base import BaseGrader
 from lyceum.tasks._split import check_index
 from lyceum.tasks.base import Source
@@ -50,19 +62,22 @@ class Mixture(TasksSettings):
         for number, source in enumerate(sources):
             if len(source) == 0:
                 raise RecipeError(f"tasks.parts.{number}: has no {split} task; allowed: a source with at least one")
-        return MixtureSource(sources, [part.weight for part in self.parts], self.size or sum(map(len, sources)))
+        return MixtureSource(sources, [part.weight for part in self.parts], self.size)
 
 
 class MixtureSource(Source):
     """A fixed pattern of sources, each read from its beginning. Ids are prefixed by the number of their source."""
 
-    def __init__(self, sources: Sequence[TaskSource], weights: Sequence[float], size: int) -> None:
-        self.sources, self.size = sources, size
+    def __init__(self, sources: Sequence[TaskSource], weights: Sequence[float], size: int | None) -> None:
+        self.sources, self.weights, self.given_size = sources, weights, size
+        self.size = size or sum(map(len, sources))
         self.pattern = spread(weights, PATTERN)
         self._rank = [self.pattern[:at].count(source) for at, source in enumerate(self.pattern)]
         self.conversational = all(source.conversational for source in sources)
         self.rubric_in_order = any(source.rubric_in_order for source in sources)
         self.judges_steps = all(source.judges_steps for source in sources)
+        self.gradable = all(source.gradable for source in sources)
+        self.left_out = sum((source.left_out for source in sources), LeftOut())
 
     def __len__(self) -> int:
         return self.size
@@ -77,6 +92,13 @@ class MixtureSource(Source):
 
     def grader(self) -> Grader:
         return OwnGraders(self)
+
+    def fitted(self, prompts: PromptReader) -> MixtureSource:
+        return MixtureSource([source.fitted(prompts) for source in self.sources], self.weights, self.given_size)
+
+    def imitated(self, task: Task) -> str | None:
+        number, own = self.own(task)
+        return self.sources[number].imitated(own)
 
     def hinted(self, task: Task, hint: Hint) -> Task:
         """The source's own hinted task."""

@@ -6,7 +6,7 @@ import string
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lyceum.core.types import Hint, Task
+from lyceum.core.types import Hint, Message, Task
 from lyceum.tasks.rows import kind_of
 from lyceum.utils.terminal import quoted
 
@@ -72,6 +72,28 @@ def _fault_of_content(content: Any) -> str | None:
         if not isinstance(part.get("text"), str):
             return f"a list with a part whose text is {kind_of(part.get('text'))}"
     return None
+
+
+IMAGES = ("images", "image")
+"""Columns of pictures, as datasets for models with vision name them."""
+
+
+def fault_of_images(row: Mapping[str, Any]) -> str | None:
+    """Why a row's pictures keep it from being used, to follow ``it holds``; None where it has none."""
+    column = next((column for column in IMAGES if row.get(column)), None)
+    return None if column is None else f"pictures in column {column!r}, which are not supported yet"
+
+
+def answer_of(value: Any) -> str | None:
+    """A completion's text: the cell itself, or its one message of the assistant; None where it is neither."""
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], Mapping):
+        value = value[0].get("content") if value[0].get("role") == "assistant" else None
+    return value if isinstance(value, str) and value else None
+
+
+def before_answer(messages: Sequence[Message]) -> Sequence[Message]:
+    """A conversation's prompt: all but the assistant's message at its end."""
+    return messages[:-1] if len(messages) > 1 and messages[-1].get("role") == "assistant" else messages
 
 
 def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

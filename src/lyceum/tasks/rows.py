@@ -1,15 +1,26 @@
-"""Rows of a dataset from a file, a folder or the Hugging Face hub, with a clear message if there are none."""
+"""Rows of a dataset from a file, a folder or the Hugging Face hub, with a clear message if there are none.
+
+No row stays in memory: of JSON lines the offset of each line is kept, and tables larger than ``HELD`` are mapped from
+an uncompressed copy on the disk.
+"""
 
 from __future__ import annotations
 
 import math
 import os
+import tempfile
+import weakref
+from abc import ABC, abstractmethod
+from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from glob import glob
-from itertools import accumulate, chain
+from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
+
+import numpy as np
 
 from lyceum.core.hub import check_on_hub
 from lyceum.core.types import Row, TaskSource
@@ -17,16 +28,54 @@ from lyceum.core.user_files import describe
 from lyceum.utils.documents import DATA, DocumentError, read_json
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.numbers import plain
+from lyceum.utils.terminal import quoted
 
 SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
 
+HELD = 1 << 26
+"""Size of a file, uncompressed, up to which it is held in memory (64 MiB)."""
 
-class Rows(Protocol):
+AT_ONCE = 1 << 20
+"""Bytes of a larger file that are read at once."""
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A row that cannot be read, and why, as a line of a message."""
+
+    why: str
+
+
+class Rows(ABC):
+    """Rows of one dataset, read when they are asked for.
+
+    Args:
+        name: of the dataset, for messages.
+        key: the recipe's key that holds its path.
+    """
+
+    def __init__(self, name: str, key: str) -> None:
+        self.name, self.key = name, key
+
+    @abstractmethod
     def __len__(self) -> int: ...
 
-    def __getitem__(self, index: int, /) -> Row: ...
+    @abstractmethod
+    def read(self) -> Iterator[Row | Unreadable]:
+        """All rows in order."""
 
-    def __iter__(self) -> Iterator[Row]: ...
+    @abstractmethod
+    def _row(self, index: int) -> Row | Unreadable: ...
+
+    def __getitem__(self, index: int) -> Row:
+        """A row. Raises RecipeError where it cannot be read."""
+        if isinstance(row := self._row(index), Unreadable):
+            raise RecipeError(f"{self.key}: {row.why}")
+        return row
+
+    def where(self, index: int) -> str:
+        """``row 3 of 'name.parquet'``, rows being numbered from 0, or ``line 4 of 'name.jsonl'``."""
+        return f"row {index} of {quoted(self.name)}"
 
 
 def read_rows(path: str, *, subset: str | None, split: str, key: str) -> Rows:
@@ -42,15 +91,15 @@ def read_rows(path: str, *, subset: str | None, split: str, key: str) -> Rows:
     """
     place = Path(path).expanduser()
     if place.is_file():
-        rows: Rows = _read_file(place, key)
+        rows = _read_file(place, key)
     elif files := matching(path):
-        rows = _Chained([_read_file(file, key) for file in files])
+        rows = _Chained([_read_file(file, key) for file in files], place.name, key)
     elif place.is_dir():
-        rows = _Guarded(_read_folder(place, split, key), place.name, key)
+        rows = _Decoded(_read_folder(place, split, key), place.name, key)
     elif _is_local(path):
         raise _missing(path, key)
     else:
-        rows = _Guarded(_read_hub(path, subset, split, key), path, key)
+        rows = _Decoded(_read_hub(path, subset, split, key), path, key)
     if len(rows) == 0:
         raise RecipeError(f"{key}: {path!r} has no rows; allowed: a dataset with at least one")
     return rows
@@ -86,71 +135,188 @@ def matching(path: str) -> list[Path]:
     return [Path(found) for found in sorted(glob(os.path.expanduser(path))) if Path(found).is_file()]
 
 
-class _Chained:
+class _Chained(Rows):
     """Rows of several files, one after another."""
 
-    def __init__(self, parts: Sequence[Rows]) -> None:
+    def __init__(self, parts: Sequence[Rows], name: str, key: str) -> None:
+        super().__init__(name, key)
         self.parts = parts
         self.starts = [0, *accumulate(map(len, parts))]
 
     def __len__(self) -> int:
         return self.starts[-1]
 
-    def __getitem__(self, index: int) -> Row:
-        part = bisect_right(self.starts, index) - 1
-        return self.parts[part][index - self.starts[part]]
+    def read(self) -> Iterator[Row | Unreadable]:
+        for part in self.parts:
+            yield from part.read()
 
-    def __iter__(self) -> Iterator[Row]:
-        return chain.from_iterable(self.parts)
+    def _row(self, index: int) -> Row | Unreadable:
+        part, inner = self._part(index)
+        return part._row(inner)
 
+    def where(self, index: int) -> str:
+        part, inner = self._part(index)
+        return part.where(inner)
 
-class _Table:
-    """Rows of an Arrow table, made on access."""
-
-    def __init__(self, table: Any) -> None:
-        self.table = table
-
-    def __len__(self) -> int:
-        return self.table.num_rows
-
-    def __getitem__(self, index: int) -> Mapping[str, Any]:
-        return self.table.slice(index, 1).to_pylist()[0]
-
-    def __iter__(self) -> Iterator[Mapping[str, Any]]:
-        for batch in self.table.to_batches(max_chunksize=1000):
-            yield from batch.to_pylist()
+    def _part(self, index: int) -> tuple[Rows, int]:
+        number = bisect_right(self.starts, index) - 1
+        return self.parts[number], index - self.starts[number]
 
 
-class _Guarded:
-    """Rows whose decoding may fail: a date outside Python's range, bytes that are not text, a broken image."""
+class _Listed(Rows):
+    """Rows of a JSON list."""
 
-    def __init__(self, rows: Rows, name: str, key: str) -> None:
-        self.rows, self.name, self.key = rows, name, key
+    def __init__(self, rows: Sequence[Row], name: str, key: str) -> None:
+        super().__init__(name, key)
+        self.rows = rows
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, index: int) -> Mapping[str, Any]:
-        try:
-            return self.rows[index]
-        except Exception as error:
-            raise RecipeError(f"{self.key}: row {index} of {self.name!r} cannot be read: {describe(error)}") from error
+    def read(self) -> Iterator[Row]:
+        return iter(self.rows)
 
-    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+    def _row(self, index: int) -> Row:
+        return self.rows[index]
+
+
+class _Decoded(Rows):
+    """Rows whose decoding may fail: a date outside Python's range, bytes that are not text, a broken image.
+
+    Args:
+        rows: a dataset, or an Arrow table.
+    """
+
+    def __init__(self, rows: Any, name: str, key: str) -> None:
+        super().__init__(name, key)
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def read(self) -> Iterator[Row | Unreadable]:
         made = 0
         try:
-            for row in self.rows:
+            for row in self._decode_all():
                 yield row
                 made += 1
         except Exception:
-            for index in range(made, len(self)):  # whole batches fail: find the row
-                yield self[index]
+            # Whole batches fail: each row of the rest is decoded alone.
+            yield from (self._row(index) for index in range(made, len(self)))
+
+    def _row(self, index: int) -> Row | Unreadable:
+        try:
+            return self._decode(index)
+        except Exception as error:
+            return Unreadable(f"{self.where(index)} cannot be read: {describe(error)}")
+
+    def _decode_all(self) -> Iterable[Row]:
+        return self.rows
+
+    def _decode(self, index: int) -> Row:
+        return self.rows[index]
+
+
+class _Table(_Decoded):
+    """Rows of an Arrow table, made on access."""
+
+    def _decode_all(self) -> Iterable[Row]:
+        for batch in self.rows.to_batches(max_chunksize=1000):
+            yield from batch.to_pylist()
+
+    def _decode(self, index: int) -> Row:
+        return self.rows.slice(index, 1).to_pylist()[0]
+
+
+class _JsonLines(Rows):
+    """The lines of a file that are not empty: 8 bytes of memory each, and the file itself where it is small."""
+
+    def __init__(self, place: Path, key: str) -> None:
+        super().__init__(place.name, key)
+        self.place = place
+        try:
+            self.file = os.open(place, os.O_RDONLY)
+            weakref.finalize(self, os.close, self.file)
+            self.stamp = stamp(os.fstat(self.file))
+            starts, at = array("q"), 0
+            with open(self.file, "rb", closefd=False) as lines:
+                for line in lines:
+                    if not line.isspace():
+                        starts.append(at)
+                    at += len(line)
+            starts.append(at)
+            self.starts = np.frombuffer(starts, np.int64)
+            self.held: bytes | None = None
+            if at <= HELD:
+                self.held = self._from_disk(0, at)
+        except OSError as error:
+            raise RecipeError(f"{key}: {str(place)!r} cannot be read: {error}") from None
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def read(self) -> Iterator[Row | Unreadable]:
+        first = 0
+        while first < len(self):
+            # As many whole lines as fit, and at least one.
+            last = int(np.searchsorted(self.starts, self.starts[first] + AT_ONCE, side="right")) - 1
+            last = max(last, first + 1)
+            bounds = self.starts[first : last + 1].tolist()
+            block = self._bytes(bounds[0], bounds[-1])
+            for number, (start, end) in enumerate(pairwise(bounds), first):
+                yield self._parsed(block[start - bounds[0] : end - bounds[0]], number)
+            first = last
+
+    def _row(self, index: int) -> Row | Unreadable:
+        return self._parsed(self._bytes(int(self.starts[index]), int(self.starts[index + 1])), index)
+
+    def where(self, index: int) -> str:
+        return f"line {self._line(index)} of {quoted(self.name)}"
+
+    def _parsed(self, line: bytes, index: int) -> Row | Unreadable:
+        try:
+            row = read_json(line.strip(), limits=DATA)
+        except DocumentError as error:
+            return Unreadable(f"line {self._line(index)} of {str(self.place)!r}: not JSON: {error}")
+        if not isinstance(row, dict):
+            what = f"line {self._line(index)} of {str(self.place)!r} holds {kind_of(row)}"
+            return Unreadable(f"{what}; allowed: an object with named cells")
+        return row
+
+    def _line(self, index: int) -> int:
+        """The number of a row's line in the file, from 1; empty lines count."""
+        before, at, start = 0, 0, int(self.starts[index])
+        while at < start:
+            block = self._bytes(at, min(at + AT_ONCE, start))
+            before, at = before + block.count(b"\n"), at + len(block)
+        return before + 1
+
+    def _bytes(self, start: int, end: int) -> bytes:
+        return self._from_disk(start, end) if self.held is None else self.held[start:end]
+
+    def _from_disk(self, start: int, end: int) -> bytes:
+        try:
+            read = os.pread(self.file, end - start, start)
+            same = stamp(os.fstat(self.file)) == self.stamp
+        except OSError as error:
+            raise RecipeError(f"{self.key}: {str(self.place)!r} cannot be read: {error}") from None
+        if not same or len(read) < end - start:
+            raise RecipeError(
+                f"{self.key}: {str(self.place)!r} was changed while it was read; allowed: a file that stays as it is, "
+                "or a new one under another name"
+            )
+        return read
+
+
+def stamp(file: os.stat_result) -> tuple[int, int, int, int]:
+    """What changes where a file is written or replaced."""
+    return file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns
 
 
 def _read_file(place: Path, key: str) -> Rows:
     match place.suffix:
         case ".jsonl":
-            return _read_json_lines(place, key)
+            return _JsonLines(place, key)
         case ".json":
             try:
                 rows = read_json(place.read_bytes(), limits=DATA)
@@ -158,21 +324,25 @@ def _read_file(place: Path, key: str) -> Rows:
                 raise RecipeError(f"{key}: {str(place)!r} is not JSON: {error}") from None
             if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
                 raise RecipeError(f"{key}: {str(place)!r} must be a JSON list of objects, or JSON lines named .jsonl")
-            return rows
+            return _Listed(rows, place.name, key)
         case ".parquet":
-            return _Guarded(_read_parquet(place, key), place.name, key)
+            return _Table(_read_parquet(place, key), place.name, key)
         case ".csv":
-            return _Table(_read_csv(place, key))
+            return _Table(_read_csv(place, key), place.name, key)
     raise RecipeError(
         f"{key}: got {str(place)!r}, a file named {place.suffix or 'without an ending'}; allowed: {', '.join(SUFFIXES)}"
     )
 
 
-def _read_parquet(place: Path, key: str) -> Rows:
-    import pyarrow.parquet
+def _read_parquet(place: Path, key: str) -> Any:
+    from pyarrow import parquet
 
     try:
-        return _Table(pyarrow.parquet.read_table(place, memory_map=True))
+        with parquet.ParquetFile(place) as file:
+            groups = range(file.num_row_groups)
+            if sum(file.metadata.row_group(group).total_byte_size for group in groups) > HELD:
+                return _mapped(file.schema_arrow, file.iter_batches(batch_size=1000))
+        return parquet.read_table(place, memory_map=True)
     except Exception as error:
         raise RecipeError(f"{key}: {str(place)!r} cannot be read as parquet: {describe(error)}") from error
 
@@ -181,37 +351,32 @@ def _read_csv(place: Path, key: str) -> Any:
     """A table of texts: CSV has no types, and an answer 007 is not 7."""
     from pyarrow import csv, string
 
+    lines = csv.ParseOptions(newlines_in_values=True)
     try:
-        with csv.open_csv(place, parse_options=csv.ParseOptions(newlines_in_values=True)) as head:
+        with csv.open_csv(place, parse_options=lines) as head:
             names = head.schema.names
         as_text = csv.ConvertOptions(column_types=dict.fromkeys(names, string()), strings_can_be_null=False)
-        lines = csv.ParseOptions(newlines_in_values=True)
-        return csv.read_csv(place, parse_options=lines, convert_options=as_text)
+        if place.stat().st_size <= HELD:
+            return csv.read_csv(place, parse_options=lines, convert_options=as_text)
+        with csv.open_csv(place, parse_options=lines, convert_options=as_text) as batches:
+            return _mapped(batches.schema, batches)
     except Exception as error:
         raise RecipeError(f"{key}: {str(place)!r} cannot be read as CSV: {describe(error)}") from error
 
 
-def _read_json_lines(place: Path, key: str) -> Rows:
-    rows: list[Mapping[str, Any]] = []
-    try:
-        with place.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                if not line.strip():
-                    continue
-                where = f"line {number} of {str(place)!r}"
-                try:
-                    row = read_json(line, limits=DATA)
-                except DocumentError as error:
-                    raise RecipeError(f"{key}: {where}: not JSON: {error}") from None
-                if not isinstance(row, dict):
-                    raise RecipeError(f"{key}: {where} holds {kind_of(row)}; allowed: an object with named cells")
-                rows.append(row)
-    except OSError as error:
-        raise RecipeError(f"{key}: {str(place)!r} cannot be read: {error}") from None
-    return rows
+def _mapped(schema: Any, batches: Iterable[Any]) -> Any:
+    """Batches of Arrow rows as a table that is mapped from a file, which is gone with the process."""
+    import pyarrow
+
+    with tempfile.NamedTemporaryFile(suffix=".arrow") as file:
+        # The stream format: the file format allows one dictionary per column, and each batch may have its own.
+        with pyarrow.ipc.new_stream(file.name, schema) as stream:
+            for batch in batches:
+                stream.write_batch(batch)
+        return pyarrow.ipc.open_stream(pyarrow.memory_map(file.name)).read_all()
 
 
-def _read_folder(place: Path, split: str, key: str) -> Rows:
+def _read_folder(place: Path, split: str, key: str) -> Any:
     """A folder written by ``save_to_disk``, or one of data files that ``load_dataset`` reads."""
     import datasets
 
@@ -223,7 +388,7 @@ def _read_folder(place: Path, split: str, key: str) -> Rows:
     return _choose_split(found, split, str(place), key)
 
 
-def _read_hub(name: str, subset: str | None, split: str, key: str) -> Rows:
+def _read_hub(name: str, subset: str | None, split: str, key: str) -> Any:
     import datasets
 
     check_on_hub(key, name, "dataset")
@@ -238,7 +403,7 @@ def _read_hub(name: str, subset: str | None, split: str, key: str) -> Rows:
         ) from error
 
 
-def _choose_split(found: Any, split: str, name: str, key: str) -> Rows:
+def _choose_split(found: Any, split: str, name: str, key: str) -> Any:
     if not isinstance(found, dict):
         return found
     if split in found:

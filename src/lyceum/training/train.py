@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lyceum.core.settings import EngineSettings
 from lyceum.core.tree import Tree
-from lyceum.core.types import StageRun, TaskSource
+from lyceum.core.types import LeftOut, StageRun, TaskSource
 from lyceum.evaluation.held_out import EvaluationResult, Evaluator, first_tasks
 from lyceum.models.frozen import check_teacher
 from lyceum.models.limits import context_of
 from lyceum.models.load import load_policy, load_tokenizer, save_policy
-from lyceum.models.prompts import check_prompts
+from lyceum.models.prompts import check_prompts, say_left_out
 from lyceum.recipe.schema import Recipe, parse
 from lyceum.reward.base import Combined, allow_code, combine
-from lyceum.run.folder import Run
+from lyceum.run.folder import KEPT, Run
 from lyceum.run.outputs import check_output, input_paths
 from lyceum.stages.session import Session
 from lyceum.utils.aio import run_async
@@ -29,6 +32,8 @@ from lyceum.utils.threads import chosen, computing_with
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+log = logging.getLogger(__name__)
 
 MAY_DIFFER = (
     *("title", "paper", "summary", "name", "label", "output"),
@@ -47,6 +52,7 @@ def train(
     overwrite: bool = False,
     interrupted: Callable[[], bool] = lambda: False,
     began: Callable[[int], None] = lambda threads: None,
+    given: Given | None = None,
 ) -> Path:
     """Run a recipe; returns the run folder.
 
@@ -56,6 +62,7 @@ def train(
         interrupted: called between steps, and between tasks of the first and last evaluation; True stops the run with
             a checkpoint.
         began: called when everything was checked, before a model is loaded, with the number of threads.
+        given: files that the recipe's run keeps in its folder, which are elsewhere as yet.
     Raises:
         RecipeError: something cannot work, found before any model was loaded.
         Interrupted: stopped by ``interrupted``.
@@ -67,8 +74,17 @@ def train(
     ``nothing_learnt`` has the cause.
     """
 
-    check_run_folder(recipe)
-    sources = check(recipe)
+    check_run_folder(recipe, own=given is not None or (resume is not False and not overwrite))
+    source, held_out = check(recipe if given is None else given.recipe)
+    if recipe.evaluate.n and not evaluates(recipe, source):
+        log.warning(
+            "evaluate.n: nothing is evaluated, since the tasks have no answers to compare with; for an evaluation: "
+            "tasks.columns.answer=COLUMN, or evaluate.tasks"
+        )
+        recipe = recipe.model_copy(update={"evaluate": recipe.evaluate.model_copy(update={"n": 0})})
+    for key, tasks in (("tasks", source), ("evaluate.tasks", held_out)):
+        if tasks is not source or key == "tasks":
+            say_left_out(key, tasks)
     run = Run.claim(
         recipe.output,
         recipe.name,
@@ -93,7 +109,7 @@ def train(
             run.begin()
         else:
             with computing_with(threads):
-                run_async(_train(recipe, run, *sources, interrupted))
+                run_async(_train(recipe, run, source, held_out, interrupted, {} if given is None else given.files))
         from lyceum.view.report import write_report  # imports pyarrow, too slow for checking a recipe
 
         write_report(run.path)
@@ -108,9 +124,30 @@ def with_defaults(written: dict[str, Any]) -> dict[str, Any]:
         return written  # from a version whose keys this one does not know
 
 
-def check_run_folder(recipe: Recipe) -> None:
-    """Raise RecipeError for a run folder that cannot be created, or that is, contains or is inside an input."""
-    check_output("output", Path(recipe.output) / recipe.name, folder=True, inputs=input_paths(recipe))
+@dataclass(frozen=True)
+class Given:
+    """Rows that were passed in from Python, in files until the run keeps them.
+
+    Attributes:
+        recipe: the run's, with the files where they are now.
+        files: name in the folder ``tasks`` of the run -> file.
+    """
+
+    recipe: Recipe
+    files: Mapping[str, Path]
+
+
+def check_run_folder(recipe: Recipe, *, own: bool = False) -> None:
+    """Raise RecipeError for a run folder that cannot be created, or that is, contains or is inside an input.
+
+    Args:
+        own: rows that the run itself keeps may be inputs.
+    """
+    place = Path(recipe.output) / recipe.name
+    inputs = input_paths(recipe)
+    if own:
+        inputs = {key: path for key, path in inputs.items() if Path(path).parent != place / KEPT}
+    check_output("output", place, folder=True, inputs=inputs)
 
 
 def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:
@@ -121,13 +158,15 @@ def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:
             without a chat template, ...
     """
     source = recipe.tasks.build("train", recipe.seed)
-    held_out = (recipe.evaluate.tasks or recipe.tasks).build("heldout", recipe.seed)
     if not len(source):
         raise RecipeError("tasks: got an empty source; allowed: at least one task")
-    if recipe.evaluate.n and not len(held_out):
+    evaluated = evaluates(recipe, source)
+    held_out = (recipe.evaluate.tasks or recipe.tasks).build("heldout", recipe.seed) if evaluated else source
+    if not len(held_out):
         raise RecipeError("evaluate.tasks: got no held-out task; allowed: at least one, or evaluate.n=0")
     with allow_code():
-        for reward in (recipe.reward, *(stage.composition().reward for stage in recipe.stages)):
+        graded = evaluated or any(stage.grades for stage in recipe.stages)
+        for reward in (recipe.reward if graded else (), *(stage.composition().reward for stage in recipe.stages)):
             if reward:
                 combine(reward, source)
             for part in reward:
@@ -140,10 +179,15 @@ def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:
             check_teacher(teacher, tokenizer)
     limit = context_of(recipe.model, tokenizer)
     check_recorded(recipe, tokenizer, limit)
-    check_prompts("tasks", source, tokenizer, limit)
-    if recipe.evaluate.n:
-        check_prompts("evaluate.tasks", held_out, tokenizer, limit)
-    return source, held_out
+    fitting = check_prompts("tasks", source, tokenizer, limit)
+    return fitting, check_prompts("evaluate.tasks", held_out, tokenizer, limit) if evaluated else fitting
+
+
+def evaluates(recipe: Recipe, source: TaskSource) -> bool:
+    """Whether accuracy is measured: not where rows to imitate have no answers, and nothing but these is graded."""
+    by_answers = recipe.evaluate.tasks is None and all(part.kind == "task" for part in recipe.reward)
+    answers = source.gradable or any(stage.grades for stage in recipe.stages)
+    return recipe.evaluate.n > 0 and (answers or not by_answers)
 
 
 def check_recorded(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, limit: int) -> None:
@@ -156,19 +200,28 @@ def check_recorded(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, limit: in
 
 
 async def _train(
-    recipe: Recipe, run: Run, source: TaskSource, evaluation_source: TaskSource, interrupted: Callable[[], bool]
+    recipe: Recipe,
+    run: Run,
+    source: TaskSource,
+    evaluation_source: TaskSource,
+    interrupted: Callable[[], bool],
+    files: Mapping[str, Path],
 ) -> None:
     with run.timed("load"):
         policy = load_policy(recipe.model)
-    with allow_code():
-        evaluation_grader = combine(recipe.reward, evaluation_source)
+    evaluator: Evaluator | None = None
+    if recipe.evaluate.n:
+        with allow_code():
+            evaluator = _evaluator(recipe, evaluation_source, combine(recipe.reward, evaluation_source))
     run.begin()
     run.summary({"threads": torch.get_num_threads()})
+    run.keep_rows(files)
+    if source.left_out != LeftOut():
+        run.summary({"left_out": source.left_out})
     found = run.restore()
     total = sum(stage.steps for stage in recipe.stages)
     with Progress(total, done=found[0] if found else 0, title=recipe.name) as progress, only_new():
         progress.saved(found[0] if found else None)
-        evaluator = _evaluator(recipe, evaluation_source, evaluation_grader)
         session = Session(
             policy,
             run,
@@ -184,6 +237,7 @@ async def _train(
             max_steps_without_signal=recipe.max_steps_without_signal,
             trees_every=recipe.trees_every,
             names=[stage.name for stage in recipe.stages],
+            left_out=source.left_out,
         )
         if "recipe" not in run.summary():
             await _evaluate_before(recipe, session)
@@ -228,10 +282,8 @@ async def _stages(recipe: Recipe, session: Session, state: dict[str, Any] | None
         session.stage += 1
 
 
-def _evaluator(recipe: Recipe, source: TaskSource, grader: Combined) -> Evaluator | None:
+def _evaluator(recipe: Recipe, source: TaskSource, grader: Combined) -> Evaluator:
     settings = recipe.evaluate
-    if not settings.n:
-        return None
     return Evaluator(
         first_tasks(source, settings.n),
         grader,
