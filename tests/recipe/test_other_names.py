@@ -39,7 +39,7 @@ def test_every_key_of_ours_can_be_set():
         ("data.train-batch-size=8", "tasks_per_step is verl's data.train_batch_size"),
         ("optim.lr=8", "learner.lr is verl's actor_rollout_ref.actor.optim.lr"),
         ("init_kl_coef=0.1", "objective.kl.coefficient is OpenRLHF's init_kl_coef"),
-        ("max_prompt_length=9", "TRL's max_prompt_length: prompts are never cut"),
+        ("max_prompt_length=9", "tasks.max_prompt_tokens is TRL's max_prompt_length: longer prompts are refused"),
         ("eval_dataset=x", "evaluate.tasks is TRL's eval_dataset"),
         ("lr=8", "did you mean 'learner.lr'?"),
         ("samples=8", "did you mean 'rollout.samples' or 'evaluate.samples'?"),

@@ -6,6 +6,7 @@ stage may be named alone (``steps=50``, ``objective.clip_high=0.3``), and then g
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -49,6 +50,8 @@ from lyceum.utils.errors import RecipeError, closest, nearest
 from lyceum.utils.terminal import quoted
 from lyceum.utils.threads import MOST
 
+log = logging.getLogger(__name__)
+
 __all__ = ["Evaluation", "Recipe", "load_recipe", "parse", "read_raw", "recipe_names", "tasks_from_text"]
 
 USUAL_STAGE = "online"
@@ -56,6 +59,8 @@ USUAL_STAGE = "online"
 
 USUAL_MINUTES = 30.0
 """Default minutes between checkpoints, where steps take long."""
+OF_SAMPLING = ("kind", "collect", "curriculum", "max_tokens", "max_tokens_per_task", "reward", "value")
+"""Keys of an online stage that mean nothing where its samples are given; its rollout says how evaluations sample."""
 
 LONGEST_NAME = 150
 """Maximum length of a run's name or label (bytes)."""
@@ -89,6 +94,14 @@ def tasks_from_text(value: Any) -> Any:
     return {"kind": "dataset", "path": value} if looks_like_data else {"kind": value}
 
 
+def data_from_text(value: Any) -> Any:
+    """An offline stage's data as one may type them: a kind (``sampled``), or a file of pairs, labels or graded logs.
+    Anything else is returned unchanged."""
+    if isinstance(value, str) and value not in kinds("data"):
+        return {"kind": "file", "path": value}
+    return value
+
+
 class Evaluation(Settings):
     """How accuracy is measured: on held-out tasks, before, during and after training."""
 
@@ -99,7 +112,7 @@ class Evaluation(Settings):
     samples: int = Field(default=8, ge=1, le=MOST_SAMPLES)
     """Samples per task."""
     k: tuple[Annotated[int, Field(ge=1)], ...] = (1, 8)
-    """Values of k for pass@k and maj@k, at most ``samples``."""
+    """Values of k for pass@k and maj@k; one above ``samples`` counts as ``samples``."""
     sampling: Sampling | None = None
     """Sampling settings; by default those of the last stage."""
     engine: Annotated[EngineSettings, slot("engine", "embedded")] | None = None
@@ -321,14 +334,20 @@ def parse(raw: Mapping[str, Any]) -> Recipe:
     ]
     if recipe.stages and recipe.evaluate.n:
         lines += check_evaluation_engine(recipe)
-    if max(recipe.evaluate.k, default=1) > recipe.evaluate.samples:
-        lines.append(
-            f"evaluate.k: got {max(recipe.evaluate.k)} with evaluate.samples {recipe.evaluate.samples}; "
-            "allowed: at most the number of samples"
-        )
     if lines:
         raise RecipeError(list(dict.fromkeys(lines)))
-    return recipe
+    return with_possible_k(recipe)
+
+
+def with_possible_k(recipe: Recipe) -> Recipe:
+    """The recipe with no k above its samples per task, which is said where there was one."""
+    given, samples = recipe.evaluate.k, recipe.evaluate.samples
+    ks = tuple(dict.fromkeys(min(k, samples) for k in given))
+    if ks == given:
+        return recipe
+    named = ",".join(map(str, ks))
+    log.warning("evaluate.k: %s, since each task is sampled %d times (evaluate.samples)", named, samples)
+    return recipe.model_copy(update={"evaluate": recipe.evaluate.model_copy(update={"k": ks})})
 
 
 def _of_a_stage(key: Any) -> str | None:
@@ -355,8 +374,12 @@ def check_evaluation_engine(recipe: Recipe) -> list[str]:
 def apply_overrides(raw: dict[str, Any], overrides: Overrides) -> set[str]:
     """Set keys in place. Returns the strings that the user gave."""
     typed: set[str] = set()
-    for override in overrides:
-        key, value = read_override(override)
+    placed = [read_override(override) for override in overrides]
+    if any(key == "data" for key, _ in placed):
+        # First, since other keys may be of the stage that trains on it.
+        placed.sort(key=lambda pair: pair[0] != "data")
+        _train_on_data(raw, evaluated=any(key.partition(".")[0] in ("tasks", "evaluate") for key, _ in placed))
+    for key, value in placed:
         # Components come only from Python, so the code that they name was given by the user too.
         typed |= {leaf for leaf in _leaves(value) if isinstance(leaf, str)} | set(named_code(value))
         _place(raw, key, value)
@@ -400,6 +423,8 @@ def _place(raw: dict[str, Any], key: str, value: Any) -> None:
         told = told or known_elsewhere(key, whole=False)
         near = f" ({told})" if told else nearest(first, allowed)
         raise RecipeError(f"{key}: unknown key{near}; allowed: {', '.join(allowed)}")
+    if key == "data":
+        value = data_from_text(value)
     having = [stage for stage in stages if first in _stage_keys(stage)]
     # Where no component takes the key, all stages get it, and each refuses it by its own name.
     for stage in [stage for stage in having if _takes(stage, first, rest)] or having:
@@ -413,6 +438,21 @@ def _stages(raw: dict[str, Any]) -> list[Any]:
         raise RecipeError(f"stages: got {quoted(stages)}; allowed: a list, such as [{{kind: online}}]")
     raw["stages"] = [{"kind": stage} if isinstance(stage, str) else stage for stage in stages]
     return raw["stages"]
+
+
+def _train_on_data(raw: dict[str, Any], *, evaluated: bool) -> None:
+    """Make a recipe of one online stage an offline one, which trains on given data by the same objective.
+
+    Args:
+        evaluated: the user names tasks, which accuracy is then measured on; the recipe's own need not fit the data.
+    """
+    stages = _stages(raw)
+    if len(stages) != 1 or not isinstance(stages[0], dict) or stages[0].get("kind", USUAL_STAGE) != USUAL_STAGE:
+        return
+    offline = kinds("stages")["offline"].model_fields.keys() - set(OF_SAMPLING)
+    raw["stages"] = [{name: value for name, value in stages[0].items() if name in offline} | {"kind": "offline"}]
+    if not evaluated:
+        raw["evaluate"] = {**(raw.get("evaluate") or {}), "n": 0}
 
 
 def _numbered(stages: Sequence[Any], place: str) -> str:
