@@ -14,16 +14,18 @@ Every key of a recipe is a keyword, dotted or with ``__`` for the dot (``objecti
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+from lyceum.api.rows import Rows, are_rows, folder_for_rows, load_with_rows, rows_as_file
 from lyceum.api.trained import Trained
 from lyceum.comparison import run as comparing
 from lyceum.comparison.boundary import Boundary
 from lyceum.comparison.boundary_plan import BoundaryPlan
 from lyceum.comparison.compare import Comparison
 from lyceum.comparison.sparsity import Sparsity, SparsityPlan
+from lyceum.core.settings import TasksSettings
 from lyceum.diagnosis.request import DoctorRequest
 from lyceum.diagnosis.run import Report, examine
 from lyceum.evaluation.grade import Graded, Grading, Line
@@ -31,7 +33,7 @@ from lyceum.evaluation.measure import Accuracy, Measurement, model_settings
 from lyceum.models.load import load_policy
 from lyceum.models.policy import Policy
 from lyceum.recipe.files import described_recipes
-from lyceum.recipe.schema import Overrides, Recipe, load_recipe
+from lyceum.recipe.schema import Overrides, Recipe
 from lyceum.reward.function_registry import reward_settings
 from lyceum.test_time.plan import Plan
 from lyceum.test_time.result import SearchResult
@@ -44,14 +46,15 @@ from lyceum.utils.interrupts import Interrupts
 from lyceum.utils.library_messages import quiet
 
 Resume = bool | Literal["auto"]
+Tasks = str | Path | Mapping[str, Any] | TasksSettings | Sequence[str | Path | Mapping[str, Any]] | Rows
 
 
 def train(
     recipe: str | Recipe = "grpo",
     overrides: Overrides = (),
     *,
-    model: Any = None,
-    tasks: Any = None,
+    model: str | Path | Mapping[str, Any] | None = None,
+    tasks: Tasks | None = None,
     reward: Any = None,
     name: str | None = None,
     resume: Resume = False,
@@ -66,7 +69,10 @@ def train(
         recipe: name of a shipped recipe, a .yaml file, or a loaded recipe.
         overrides: ``key=value`` as on the command line; applied before the keywords.
         model: model to train: ``base``, ``scratch``, a folder, a hub name, a .gguf file, or settings.
-        tasks: tasks to train on: a kind, ``reasoning-gym:NAME``, a .jsonl or .parquet file, or settings.
+        tasks: tasks to train on: a kind, ``reasoning-gym:NAME``, a .jsonl, .parquet or .csv file, settings, a list of
+            these (a mixture), or rows: a list of dicts, a ``datasets.Dataset`` or ``IterableDataset``, a DataFrame of
+            pandas or polars. Rows are written to the run's folder, once; to resume the run, pass in the same ones.
+            The keys ``evaluate.tasks`` and, of a recipe for preference pairs, ``data`` take rows too.
         reward: a kind, your own function, or a list of these. A function that is not async runs in this process.
         name: name of the run's folder in ``output``.
         resume: continue the run of that name; ``auto``: if there is one.
@@ -82,20 +88,30 @@ def train(
         NothingLearnt: no reward has differed within a group in many steps from the first on (max_steps_without_signal).
         Interrupted: stopped by Ctrl-C, with a checkpoint; ``resume=True`` continues.
     """
-    if isinstance(recipe, Recipe):
-        if overrides or keys or any(given is not None for given in (model, tasks, reward, name)):
-            raise RecipeError("recipe: got a loaded recipe with further keys; allowed: its name or file with them")
-        loaded = recipe
-    else:
-        loaded = load_recipe(recipe, [*overrides, *_overrides(keys, model, tasks, reward, name)])
-    with _displayed(progress), Interrupts() as interrupts:
-        path = run_recipe(loaded, resume=resume, overwrite=overwrite, interrupted=interrupts.interrupted, began=began)
+    with ExitStack() as until_done:
+        if isinstance(recipe, Recipe):
+            if overrides or keys or any(value is not None for value in (model, tasks, reward, name)):
+                raise RecipeError("recipe: got a loaded recipe with further keys; allowed: its name or file with them")
+            loaded, given = recipe, None
+        else:
+            all_keys = [*overrides, *_overrides(keys, model, tasks, reward, name)]
+            loaded, given = load_with_rows(recipe, all_keys, until_done.enter_context(folder_for_rows()))
+        until_done.enter_context(_displayed(progress))
+        interrupts = until_done.enter_context(Interrupts())
+        path = run_recipe(
+            loaded,
+            resume=resume,
+            overwrite=overwrite,
+            interrupted=interrupts.interrupted,
+            began=began,
+            given=given,
+        )
     return Trained(path)
 
 
 def evaluate(
-    model: Any = "base",
-    tasks: Any = None,
+    model: str | Path | Mapping[str, Any] | Policy = "base",
+    tasks: Tasks | None = None,
     overrides: Overrides = (),
     *,
     k: Sequence[int] = (1, 8),
@@ -113,7 +129,7 @@ def evaluate(
     Args:
         model: as for :func:`train`; also a run's folder, whose trained model, tasks, reward and sampling are then the
             defaults, or a loaded model.
-        tasks: as for :func:`train`. The held-out ones of generated tasks; every row of a dataset's file, unless
+        tasks: as for :func:`train`. The held-out ones of generated tasks; every row of a dataset, unless
             ``tasks.heldout_share`` says which share.
         overrides: ``key=value`` as on the command line.
         k: values of k for pass@k and maj@k.
@@ -131,20 +147,29 @@ def evaluate(
     """
     loaded = model if isinstance(model, Policy) else None
     given = [*overrides, *_overrides(keys, None, None, None if reward is None else reward_settings(reward), None)]
-    measurement = Measurement.of(
-        "base" if loaded else model, tasks, given, k=k, n=n, samples=samples, greedy=greedy, seed=seed, loaded=loaded
-    )
-    if output is not None:
-        measurement.check_output(output)
-    with _displayed(progress):
-        found = measurement.run()
+    with rows_as_file("tasks", tasks) as tasks:
+        measurement = Measurement.of(
+            "base" if loaded else model,
+            tasks,
+            given,
+            k=k,
+            n=n,
+            samples=samples,
+            greedy=greedy,
+            seed=seed,
+            loaded=loaded,
+        )
+        if output is not None:
+            measurement.check_output(output)
+        with _displayed(progress):
+            found = measurement.run()
     if output is not None:
         found.write(output)
     return found
 
 
 def grade(
-    file: Trained | Path | str,
+    file: Trained | Path | str | Rows,
     reward: Any = None,
     overrides: Overrides = (),
     *,
@@ -158,7 +183,7 @@ def grade(
 
     Args:
         file: a .jsonl or .parquet file with columns ``prompt``, ``completion``, ``answer`` and what the reward reads,
-            or a run or its folder.
+            or such rows as :func:`train` takes, or a run or its folder.
         reward: a kind, settings, your own function, a list of these, or a recipe's name; by default a run's own.
         overrides: ``key=value`` as on the command line: ``reward.KEY``, ``columns.KEY``, ``model.KEY``, ``tasks``.
         model: model that the reward asks, and whose tokenizer counts tokens.
@@ -172,10 +197,10 @@ def grade(
         RecipeError: invalid settings, or a file that is none of these; nothing was graded.
     """
     given = [*overrides, *_overrides(keys, None, None, None, None)]
-    path = file.path if isinstance(file, Trained) else file
-    grading = Grading.of(path, given, reward=reward_settings(reward), model=model, output=output)
-    with _displayed(progress):
-        return grading.run(each)
+    with rows_as_file("file", file.path if isinstance(file, Trained) else file) as path:
+        grading = Grading.of(path, given, reward=reward_settings(reward), model=model, output=output)
+        with _displayed(progress):
+            return grading.run(each)
 
 
 def search(
@@ -262,6 +287,8 @@ def compare(
         RecipeError: invalid settings; nothing was run.
         Interrupted: stopped by Ctrl-C; the same call continues.
     """
+    if are_rows(tasks):
+        raise RecipeError("tasks: got rows; allowed: a file, which every run of a comparison reads")
     own = {label: [*_overrides(dict(values), None, None, None, None)] for label, values in (each or {}).items()}
     shared = [*overrides, *_overrides(keys, model, tasks, reward, None)]
     planned = comparing.plan(recipes, shared, own, seeds=seeds, tokens=tokens, name=name, output=output)

@@ -1,0 +1,199 @@
+"""Rows that are passed in from Python, written to files, from where they are read like any other dataset."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
+
+import numpy as np
+from pydantic import BaseModel
+
+from lyceum.core.component import kinds
+from lyceum.recipe.schema import Overrides, Recipe, load_recipe, read_override
+from lyceum.run.folder import KEPT
+from lyceum.tasks.rows import kind_of
+from lyceum.training.train import Given
+from lyceum.utils.errors import RecipeError
+
+
+class Frame(Protocol):
+    """A DataFrame of pandas or polars, or a Table of Arrow."""
+
+    @property
+    def columns(self) -> Any: ...
+
+    def __len__(self) -> int: ...
+
+
+Rows = Iterable[Mapping[str, Any]] | Frame
+"""One mapping per row: a list, a ``datasets.Dataset`` or ``IterableDataset``, a generator; or a DataFrame."""
+
+READERS: Mapping[str, Callable[[str], Any]] = {
+    "tasks": lambda path: {"kind": "dataset", "path": path},
+    "evaluate.tasks": lambda path: {"kind": "dataset", "path": path},
+    "data": lambda path: {"kind": "file", "path": path},
+}
+"""Keys whose values may be rows, and the settings that read them from a file."""
+
+AT_ONCE = 1000
+"""Rows of a DataFrame that are converted at once."""
+
+
+def are_rows(value: Any) -> bool:
+    """Whether a value is rows; a list of kinds, files or settings of tasks is a mixture and not rows."""
+    if isinstance(value, (str, Path, Mapping, BaseModel)) or value is None:
+        return False
+    if isinstance(value, Sequence) and value:
+        first = value[0]
+        return isinstance(first, Mapping) and first.get("kind") not in kinds("tasks")
+    return isinstance(value, Iterable) or _frame_rows(value) is not None
+
+
+def load_with_rows(recipe: str, overrides: Overrides, folder: Path) -> tuple[Recipe, Given | None]:
+    """A recipe whose overrides may be rows; these are written to the folder first.
+
+    Returns:
+        The recipe of the run, which names its rows by where the run is going to keep them, and where they are now; None
+        without any.
+    """
+    files = Files(folder)
+    now = load_recipe(recipe, files.instead_of_rows(overrides, folder))
+    if not files.written:
+        return now, None
+    kept = Path(now.output) / now.name / KEPT
+    return load_recipe(recipe, files.instead_of_rows(overrides, kept)), Given(now, files.written)
+
+
+@contextmanager
+def rows_as_file(key: str, value: Any) -> Iterator[Any]:
+    """The path of a file with the rows, which is removed afterwards; a value that is not rows as it is."""
+    if not are_rows(_one_split(key, value)):
+        yield value
+        return
+    with TemporaryDirectory(prefix="lyceum-") as folder:
+        yield str(Path(folder) / Files(Path(folder)).write(key, value))
+
+
+@contextmanager
+def folder_for_rows() -> Iterator[Path]:
+    with TemporaryDirectory(prefix="lyceum-") as folder:
+        yield Path(folder)
+
+
+@dataclass
+class Files:
+    """Files of rows in a folder.
+
+    Attributes:
+        written: name -> file.
+    """
+
+    folder: Path
+    written: dict[str, Path] = field(default_factory=dict)
+    _names: dict[int, str] = field(default_factory=dict)
+
+    def instead_of_rows(self, overrides: Overrides, folder: Path) -> list[tuple[str, Any]]:
+        """The overrides, with the settings that read a file of this folder in the place of rows.
+
+        Raises:
+            RecipeError: a row cannot be written.
+        """
+        named: list[tuple[str, Any]] = []
+        for override in overrides:
+            key, value = read_override(override)
+            if isinstance(override, tuple) and key in READERS and are_rows(_one_split(key, value)):
+                if id(value) not in self._names:  # a generator can be read once
+                    self._names[id(value)] = self.write(key, value)
+                value = READERS[key](str(folder / self._names[id(value)]))
+            named.append((key, value))
+        return named
+
+    def write(self, key: str, rows: Any) -> str:
+        """Write rows to a file that is named after what it holds: the same rows have the same name."""
+        digest = blake2b(digest_size=8)
+        partial = self.folder / "partial"
+        with partial.open("wb") as lines:
+            number = -1
+            for number, row in enumerate(_rows(rows)):
+                line = json.dumps(_plain_row(key, number, row), allow_nan=False).encode() + b"\n"
+                digest.update(line)
+                lines.write(line)
+        if number < 0:
+            raise RecipeError(f"{key}: got no rows; allowed: at least one")
+        name = f"rows-{digest.hexdigest()}.jsonl"
+        os.replace(partial, self.folder / name)
+        self.written[name] = self.folder / name
+        return name
+
+
+def _rows(value: Any) -> Iterable[Any]:
+    found = _frame_rows(value)
+    return value if found is None else found
+
+
+def _frame_rows(value: Any) -> Iterator[Any] | None:
+    """The rows of a DataFrame or an Arrow table; None for anything else. Who holds one has imported its library."""
+    pandas, polars, pyarrow = (sys.modules.get(name) for name in ("pandas", "polars", "pyarrow"))
+    if pandas is not None and isinstance(value, pandas.DataFrame):
+        starts = range(0, len(value), AT_ONCE)
+        return (row for start in starts for row in value.iloc[start : start + AT_ONCE].to_dict("records"))
+    if polars is not None and isinstance(value, polars.DataFrame):
+        return value.iter_rows(named=True)
+    if pyarrow is not None and isinstance(value, pyarrow.Table):
+        return (row for batch in value.to_batches(max_chunksize=AT_ONCE) for row in batch.to_pylist())
+    return None
+
+
+def _one_split(key: str, value: Any) -> Any:
+    datasets = sys.modules.get("datasets")
+    if datasets is not None and isinstance(value, (datasets.DatasetDict, datasets.IterableDatasetDict)):
+        names = list(value)
+        raise RecipeError(
+            f"{key}: got a dataset of the splits {', '.join(names)}; allowed: one of them, such as data[{names[0]!r}]"
+        )
+    return value
+
+
+def _plain_row(key: str, number: int, row: Any) -> dict[str, Any]:
+    if not isinstance(row, Mapping):
+        raise RecipeError(f"{key}: row {number} is {kind_of(row)}; allowed: a mapping of columns to cells")
+    plain: dict[str, Any] = {}
+    for column, value in row.items():
+        if not isinstance(column, str):
+            raise RecipeError(f"{key}: row {number} has the column {column!r:.80}; allowed: texts as names")
+        plain[column] = _plain(value, f"{key}: row {number} holds {{}} in column {column!r:.80}")
+    return plain
+
+
+def _plain(value: Any, message: str) -> Any:
+    """A cell as JSON has it; what is missing in a DataFrame is null."""
+    if value is None or isinstance(value, str | bool) or type(value) is int:
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner, message) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner, message) for inner in value]
+    if type(value).__name__ in ("NAType", "NaTType"):  # pandas' missing values
+        return None
+    if isinstance(value, np.generic):
+        return _plain(value.item(), message)
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist(), message)
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, float) and not math.isinf(value):
+        return None if math.isnan(value) else float(value)
+    raise RecipeError(
+        f"{message.format(f'a {type(value).__name__}')}; allowed: texts, numbers, true and false, None, dates, lists "
+        "and mappings of these"
+    )
