@@ -768,7 +768,47 @@ def _bytes_of(file: str) -> st.SearchStrategy[Any]:
     return _bytes_changes.map(lambda change: (file, *change))
 
 
+_own_rows = st.lists(
+    st.fixed_dictionaries({"messages": _messages})
+    | st.fixed_dictionaries({"prompt": _contents | _messages, "completion": _contents | _messages})
+    | st.fixed_dictionaries({"prompt": _contents, "chosen": _contents | _messages, "rejected": _contents | _messages})
+    | st.dictionaries(
+        st.sampled_from(
+            ("prompt", "question", "messages", "completion", "chosen", "rejected", "images", "reward_model")
+        ),
+        odd_value | _messages,
+        max_size=4,
+    )
+    | odd_value,
+    min_size=1,
+    max_size=8,
+)
+
+
+@st.composite
+def own_rows_cases(draw: st.DrawFn) -> Case:
+    """Training on one's own rows, where some cannot be used."""
+    recipe, key = draw(st.sampled_from((("sft", "tasks"), ("dpo", "data"), ("grpo", "tasks"), ("kto", "data"))))
+    file = draw(st.sampled_from(("data.jsonl", "data.jsonl", "data.parquet")))
+    bad_rows = draw(st.sampled_from(("refuse", "drop", "drop") + (("cut", "cut") if key == "tasks" else ())))
+    words = [f"{key}={file}", f"{key}.bad_rows={bad_rows}"]
+    if key == "tasks":
+        words += draw(st.sampled_from(([], ["tasks.max_prompt_tokens=3"], ["tasks.heldout_share=0"])))
+    words += draw(st.sampled_from(([], ["epochs=1"], ["epochs=1000000"], ["evaluate.n=0"])))
+    words += draw(st.lists(overrides(recipe), max_size=1)) if draw(st.integers(0, 3)) == 0 else []
+    whole = {"prompt": "1+2=", "completion": "3", "answer": "3", "chosen": "3", "rejected": "4"}
+    rows = "".join(_row_line(row) + "\n" for row in [*[whole] * draw(st.sampled_from((0, 20))), *draw(_own_rows)])
+    changes: list[Any] = [] if file == "data.parquet" else [(file, "write", rows)]
+    if draw(st.integers(0, 2)) == 0:
+        changes.append((file, *draw(_bytes_changes)))
+    without = ("tasks=", "tasks.", "reward") if key == "tasks" else ("tasks=", "tasks.")
+    few = [word for word in SMALL if not word.startswith(without)]
+    few = [word for word in few if recipe != "sft" or not word.startswith("rollout")]
+    return Case(("train", recipe, *few, *words, "--name", "new"), tuple(changes), ("runs/new",), "own rows")
+
+
 def cases() -> st.SearchStrategy[Case]:
     few = [evaluation_cases(), reading_cases(), resume_cases(), recipe_file_cases(), replay_cases(), recorded_cases()]
+    few.append(own_rows_cases())
     rare = [comparison_cases(), doctor_cases(), same_cases(), grade_cases(), boundary_cases(), sparsity_cases()]
     return st.one_of(*[train_cases()] * 4, *few, *few, *rare)
