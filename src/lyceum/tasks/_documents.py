@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lyceum.core.types import Row
-from lyceum.tasks.rows import SUFFIXES, Rows, kind_of, read_rows
+from lyceum.tasks.rows import SUFFIXES, Rows, Unreadable, kind_of, read_rows
 from lyceum.utils.documents import DATA, DocumentError, read_json
 from lyceum.utils.errors import RecipeError, nearest
 
@@ -192,7 +192,9 @@ class _InRows:
     ) -> None:
         self.rows, self.name, self.column, self.longest, self.key = rows, name, column, longest, key
         self.numbers = array("Q")
-        for number, row in enumerate(rows):
+        for number, row in enumerate(rows.read()):
+            if isinstance(row, Unreadable):
+                raise RecipeError(f"{key}: {row.why}")
             if keeps(self._text(row, number)):
                 self.numbers.append(number)
                 if len(self.numbers) == limit:

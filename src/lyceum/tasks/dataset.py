@@ -27,8 +27,6 @@ from lyceum.reward.choice import LETTERS
 from lyceum.reward.extract import after_last
 from lyceum.tasks._split import PARTS, check_index, part_of
 from lyceum.tasks.base import Source
-from lyceum.tasks.prompt import fault_of, fields_of, fill, plain_messages
-from lyceum.tasks.rows import Rows, check_there, kind_of, read_rows
 from lyceum.tasks.prompt import (
     answer_of,
     before_answer,
@@ -38,7 +36,7 @@ from lyceum.tasks.prompt import (
     fill,
     plain_messages,
 )
-from lyceum.tasks.rows import Rows, Unreadable, kind_of, matching, read_rows, stamp
+from lyceum.tasks.rows import Rows, Unreadable, check_there, kind_of, matching, read_rows, stamp
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.messages import text_of
 from lyceum.utils.numbers import to_json
