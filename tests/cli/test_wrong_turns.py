@@ -19,7 +19,6 @@ SECONDS = 2.0
 GOOD = [{"prompt": f"{i}+1=", "answer": str(i + 1)} for i in range(40)]
 FILES = {
     "good.jsonl": GOOD,
-    "questions.jsonl": [{"question": row["prompt"], "answer": row["answer"]} for row in GOOD],
     "solutions.jsonl": [{"prompt": row["prompt"], "solution": row["answer"]} for row in GOOD],
     "numbers.jsonl": [{"prompt": i, "answer": "1"} for i in range(40)],
     "nulls.jsonl": [{"prompt": row["prompt"], "answer": None} for row in GOOD],
@@ -83,7 +82,6 @@ KEYS = [
     ("batch_size=32", "batch_size: unknown key (tasks_per_step is other libraries' batch_size: counts prompts"),
     ("group_size=8", "group_size: unknown key (rollout.samples is other libraries' group_size)"),
     ("gpus=2", "gpus: unknown key (other libraries' gpus: the option --nproc, with learner.kind=fsdp)"),
-    ("epochs=3", "steps = rows * epochs / tasks_per_step"),
     ("max_new_tokens=512", "rollout.sampling.max_completion_tokens is OpenRLHF's max_new_tokens"),
     ("objective.clip=0.2", "clip: unknown key (did you mean 'clip_low'?)"),
     ("learner.warmup=0.1", "warmup: unknown key (did you mean 'warmup_steps'?)"),
@@ -147,8 +145,7 @@ DATA = [
     ("tasks=broken.jsonl", "tasks.path: line 2 of 'broken.jsonl': not JSON"),
     ("tasks=lists.jsonl", "line 1 of 'lists.jsonl' holds a list; allowed: an object with named cells"),
     ("tasks=wrapped.json", "'wrapped.json' must be a JSON list of objects"),
-    ("tasks=questions.jsonl", "row 0 of 'questions.jsonl' has no column 'prompt'; allowed: question, answer"),
-    ("tasks=solutions.jsonl", "row 0 of 'solutions.jsonl' has no column 'answer'; allowed: prompt, solution, or null"),
+    ("tasks=solutions.jsonl", "line 1 of 'solutions.jsonl' has no column 'answer'; allowed: prompt, solution, or null"),
     ("tasks=numbers.jsonl", "holds a number in column 'prompt'; allowed: a text, or chat messages {role, content}"),
     ("tasks=nulls.jsonl", "holds nothing in column 'answer'; allowed: a text, a number, or a list of these"),
     ("tasks=content.jsonl", "holds message 0, whose content is nothing, in column 'prompt'"),

@@ -20,7 +20,20 @@ EVERYTHING = {
 }
 
 
-PLANNED = ("dpo", "mpo", "orpo", "inpo", "p3o", "trpa", "kto", "oreo", "pacs", "direct-advantage")
+PLANNED = (
+    "dpo",
+    "mpo",
+    "orpo",
+    "inpo",
+    "p3o",
+    "trpa",
+    "kto",
+    "oreo",
+    "pacs",
+    "direct-advantage",
+    "drpo",
+    "ppo-and-sft",
+)
 """Losses that read a plan's labels, or several rows or tokens together: they have tests of their own."""
 
 

@@ -11,6 +11,8 @@ from lyceum.training.train import train
 NEEDED = {
     "subset": {"only": [1, 2]},
     "knapsack": {"samples": 2, "most": 4},
+    "phases": {"lengths": [100]},
+    "posterior": {"samples": 2},
     "alp-gmm": {"fit_every": 4, "least_components": 1, "most_components": 2},
     "scaffold": {"exempt": 0.0},
     "multi-guidance": {"replaced": 1, "answer": {"after": "#"}},

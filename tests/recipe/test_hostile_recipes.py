@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import types
 import typing
 from typing import Any, Literal
@@ -157,7 +158,7 @@ def settings_classes() -> list[type[BaseModel]]:
             for field in kind.model_fields.values():
                 inner = leaves(field.annotation)
                 waiting += [leaf for leaf in inner if isinstance(leaf, type) and issubclass(leaf, BaseModel)]
-    return found
+    return [kind for kind in found if not inspect.isabstract(kind)]  # a slot's own: its kinds have its settings
 
 
 def nested(annotation: Any, value: Any) -> Any:

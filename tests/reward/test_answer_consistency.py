@@ -189,7 +189,7 @@ def test_a_datasets_options_that_cannot_be_used_are_refused(tmp_path):
     given = {"path": str(path), "columns": {"prompt": "q", "options": "choices"}}
     with pytest.raises(ValidationError, match=r"the template does not show them"):
         Dataset.model_validate({**given, "template": "{q}"})
-    with pytest.raises(RecipeError, match=r"tasks.columns.options: row 0 .* 2 to 10 different texts or numbers"):
+    with pytest.raises(RecipeError, match=r"tasks.columns.options: line 1 .* 2 to 10 different texts or numbers"):
         Dataset.model_validate({**given, "template": "{q} {options}"}).build("train", 0)
 
 

@@ -117,7 +117,9 @@ def test_what_was_seen_before_a_signal_says_nothing_of_what_came_after_it():
     counts = Counts()
     counts.add(leaves(WRONG, WRONG, finish="length"))
     counts.add_signal(True)
-    counts.add(leaves(RIGHT, RIGHT))
+    for _ in range(2):
+        counts.add(leaves(RIGHT, RIGHT))
+        counts.add_signal(False)
     assert needed(counts.since_signal).startswith("harder tasks")
 
 

@@ -157,6 +157,7 @@ def test_nothing_is_written_as_json_but_finite_numbers():
                 assert how.get("allow_nan") == "False", f"{where}, line {call.lineno}: use utils.numbers.to_json"
                 found[where] += 1
     assert set(found) == {
+        "api/rows.py",
         "constraint/json_schema.py",
         "reward/json_schema.py",
         "run/codec.py",

@@ -44,7 +44,8 @@ class Counts:
     """Lowest reward of all trajectories and judged steps; None before one was graded."""
     highest_reward: float | None = None
     since_signal: dict[str, int] = field(default_factory=dict)
-    """What the steps since the last one with a signal say of why there is none (:func:`signs`)."""
+    """What the steps since the last one with a signal say of why there is none (:func:`signs`), but for the first of
+    them after one with a signal."""
     steps_with_signal: int = 0
     """Steps with a learning signal: rewards that differ, or texts to imitate."""
     steps_without_signal: int = 0
@@ -63,7 +64,8 @@ class Counts:
                 self.reasons_ungraded[reason] = self.reasons_ungraded.get(reason, 0) + times
         graded_none = bool(leaves) and sum(reasons.values()) == len(leaves)
         self.nothing_graded = self.nothing_graded + 1 if graded_none else 0
-        self.since_signal = {name: self.since_signal.get(name, 0) + more for name, more in signs(trees).items()}
+        if self.steps_without_signal or not self.steps_with_signal:  # not in steps of a run that learns
+            self.since_signal = {name: self.since_signal.get(name, 0) + more for name, more in signs(trees).items()}
         for tree in trees:
             for _, grade, outcome in tree.graded_with_outcome():
                 for reward in (outcome, *(step.reward for step in grade.steps)):
