@@ -31,12 +31,16 @@ DEFINITIONS = {
 }
 ARMS = {
     "cascade": ("offline", "online"),
+    "cascade-all-problems": ("offline", "online"),
+    "cascade-short-offline": ("offline", "online"),
     "offline-only": ("offline",),
     "online-only": ("online",),
     "reverse": ("online", "offline"),
 }
-"""Stages after the fine-tuning, in order. Two of them share the tokens by ``OFFLINE_SHARE``."""
-OFFLINE_SHARE = 0.4
+"""Stages after the fine-tuning, in order. Online, only ``cascade`` draws the problems that its offline stage solved
+sometimes, as the recipe does; the others draw all."""
+OFFLINE_SHARE = {"cascade": 0.4, "cascade-all-problems": 0.4, "cascade-short-offline": 0.2, "reverse": 0.4}
+"""Share of an arm's tokens that its offline stage has, where it has another stage too."""
 
 
 def recipe(arm: str, seed: int, tokens: int, name: str) -> Any:
@@ -47,7 +51,7 @@ def recipe(arm: str, seed: int, tokens: int, name: str) -> Any:
     start, offline, online = read_raw("cascade-rl")["stages"]
     given: dict[str, int] = dict.fromkeys(ARMS[arm], tokens)
     if len(given) == 2:
-        given["offline"] = round(OFFLINE_SHARE * tokens)
+        given["offline"] = round(OFFLINE_SHARE[arm] * tokens)
         given["online"] = tokens - given["offline"]
     # Many more steps than the tokens last; 16 tasks at a time, so that little is sampled beyond them.
     data = {"kind": "sampled", "tasks": 10_000, "part": 16}
@@ -55,7 +59,7 @@ def recipe(arm: str, seed: int, tokens: int, name: str) -> Any:
         "offline": offline | {"steps": 10_000, "max_tokens": given.get("offline"), "data": data},
         "online": online | {"steps": 10_000, "max_tokens": given.get("online"), "tasks_per_step": 16},
     }
-    if arm != "cascade":  # no rollouts are there to choose problems by
+    if arm != "cascade":
         stages["online"]["curriculum"] = "uniform"
     return load_recipe(
         "cascade-rl",

@@ -84,6 +84,8 @@ def main() -> None:
 def measured(name: str, proof: Proof, work: Path) -> dict[str, Any]:
     """A recipe's row."""
     began = time.process_time()
+    if proof.beside is not None:
+        train(load_recipe(name, [*USUAL, *proof.beside, f"output={work / 'beside'}"]))
     run = trained(name, proof, work / "shipped", ())
     lines = metrics(run)
     expected = without_metrics(read_digests(run))
@@ -113,8 +115,8 @@ def measured(name: str, proof: Proof, work: Path) -> dict[str, Any]:
 
 
 def trained(name: str, proof: Proof, folder: Path, off: Sequence[str]) -> Path:
-    recipe = load_recipe(name, [*USUAL, *proof.keys, *off, f"output={folder}"])
-    return train(recipe)
+    keys = [key.replace("{beside}", str(folder.parent / "beside" / name)) for key in proof.keys]
+    return train(load_recipe(name, [*USUAL, *keys, *off, f"output={folder}"]))
 
 
 def counted(metric: str, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
