@@ -15,10 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from lyceum.api.rows import Rows, are_rows, folder_for_rows, load_with_rows, rows_as_file
+from lyceum.api.loaded import as_policy, is_loaded, model_as_folder
+from lyceum.api.rows import Rows, are_rows, folder_for_rows, load_from_python, rows_as_file
 from lyceum.api.trained import Trained
 from lyceum.comparison import run as comparing
 from lyceum.comparison.boundary import Boundary
@@ -45,6 +47,10 @@ from lyceum.utils.errors import RecipeError
 from lyceum.utils.interrupts import Interrupts
 from lyceum.utils.library_messages import quiet
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+Model = str | Path | Mapping[str, Any] | tuple["PreTrainedModel", "PreTrainedTokenizerBase"]
 Resume = bool | Literal["auto"]
 Tasks = str | Path | Mapping[str, Any] | TasksSettings | Sequence[str | Path | Mapping[str, Any]] | Rows
 
@@ -53,7 +59,7 @@ def train(
     recipe: str | Recipe = "grpo",
     overrides: Overrides = (),
     *,
-    model: str | Path | Mapping[str, Any] | None = None,
+    model: Model | Policy | None = None,
     tasks: Tasks | None = None,
     reward: Any = None,
     name: str | None = None,
@@ -68,7 +74,9 @@ def train(
     Args:
         recipe: name of a shipped recipe, a .yaml file, or a loaded recipe.
         overrides: ``key=value`` as on the command line; applied before the keywords.
-        model: model to train: ``base``, ``scratch``, a folder, a hub name, a .gguf file, or settings.
+        model: model to train: ``base``, ``scratch``, a folder, a hub name, a .gguf file, settings, or a pair ``(model,
+            tokenizer)`` of transformers' objects, or what :func:`load_model` returned. These are written to the run's
+            folder, once, and loaded from there: your own objects stay as they are. To resume, pass in the same ones.
         tasks: tasks to train on: a kind, ``reasoning-gym:NAME``, a .jsonl, .parquet or .csv file, settings, a list of
             these (a mixture), or rows: a list of dicts, a ``datasets.Dataset`` or ``IterableDataset``, a DataFrame of
             pandas or polars. Rows are written to the run's folder, once; to resume the run, pass in the same ones.
@@ -95,7 +103,7 @@ def train(
             loaded, given = recipe, None
         else:
             all_keys = [*overrides, *_overrides(keys, model, tasks, reward, name)]
-            loaded, given = load_with_rows(recipe, all_keys, until_done.enter_context(folder_for_rows()))
+            loaded, given = load_from_python(recipe, all_keys, until_done.enter_context(folder_for_rows()))
         until_done.enter_context(_displayed(progress))
         interrupts = until_done.enter_context(Interrupts())
         path = run_recipe(
@@ -110,7 +118,7 @@ def train(
 
 
 def evaluate(
-    model: str | Path | Mapping[str, Any] | Policy = "base",
+    model: Model | Policy = "base",
     tasks: Tasks | None = None,
     overrides: Overrides = (),
     *,
@@ -128,7 +136,7 @@ def evaluate(
 
     Args:
         model: as for :func:`train`; also a run's folder, whose trained model, tasks, reward and sampling are then the
-            defaults, or a loaded model.
+            defaults.
         tasks: as for :func:`train`. The held-out ones of generated tasks; every row of a dataset, unless
             ``tasks.heldout_share`` says which share.
         overrides: ``key=value`` as on the command line.
@@ -145,11 +153,11 @@ def evaluate(
         RecipeError: invalid settings; no model was loaded.
         Unwritten: the metrics could not be written to ``output``; the exception contains them.
     """
-    loaded = model if isinstance(model, Policy) else None
     given = [*overrides, *_overrides(keys, None, None, None if reward is None else reward_settings(reward), None)]
+    loaded = as_policy(model, given)
     with rows_as_file("tasks", tasks) as tasks:
         measurement = Measurement.of(
-            "base" if loaded else model,
+            model if loaded is None else "base",
             tasks,
             given,
             k=k,
@@ -240,10 +248,10 @@ def search(
         RecipeError: invalid settings; no model was loaded.
         Interrupted: stopped by Ctrl-C between two sizes.
     """
-    loaded = model if isinstance(model, Policy) else None
     given = [*overrides, *_overrides(keys, None, None, None if reward is None else reward_settings(reward), None)]
+    loaded = as_policy(model, given)
     planned = Plan.of(
-        "base" if loaded else model,
+        model if loaded is None else "base",
         tasks,
         given,
         strategies=[strategies] if isinstance(strategies, str) else strategies,
@@ -289,6 +297,8 @@ def compare(
     """
     if are_rows(tasks):
         raise RecipeError("tasks: got rows; allowed: a file, which every run of a comparison reads")
+    if is_loaded(model):
+        raise RecipeError("model: got a model in memory; allowed: a folder, which every run of a comparison reads")
     own = {label: [*_overrides(dict(values), None, None, None, None)] for label, values in (each or {}).items()}
     shared = [*overrides, *_overrides(keys, model, tasks, reward, None)]
     planned = comparing.plan(recipes, shared, own, seeds=seeds, tokens=tokens, name=name, output=output)
@@ -442,9 +452,16 @@ def doctor(
         RecipeError: invalid settings; no model was loaded.
     """
     given = [*overrides, *_overrides(keys, None, None, None, None)]
-    request = DoctorRequest.of(model, given, engine=engine, learner=learner, samples=samples, tokens=tokens, seed=seed)
-    with _displayed(progress):
-        return examine(request)
+    loaded = is_loaded(model)
+    with model_as_folder(model) as model:
+        request = DoctorRequest.of(
+            model, given, engine=engine, learner=learner, samples=samples, tokens=tokens, seed=seed
+        )
+        with _displayed(progress):
+            report = examine(request)
+    if loaded:  # the folder is gone
+        request = replace(request, model=request.model.model_copy(update={"path": "a loaded model"}))
+    return replace(report, request=request)
 
 
 def recipes() -> dict[str, dict[str, str]]:
@@ -453,11 +470,13 @@ def recipes() -> dict[str, dict[str, str]]:
 
 
 def load_model(model: Any = "base", **keys: Any) -> Policy:
-    """A model and its tokenizer: ``base``, a folder, a hub name, a .gguf file or a run's folder.
+    """A model and its tokenizer: ``base``, a folder, a hub name, a .gguf file, a run's folder, or a copy of a pair
+    ``(model, tokenizer)``.
 
     ``.module`` is the transformers model, ``.tokenizer`` its tokenizer.
     """
-    return load_policy(model_settings(model, keys))
+    with model_as_folder(model) as model:
+        return load_policy(model_settings(model, keys))
 
 
 def _overrides(keys: Mapping[str, Any], model: Any, tasks: Any, reward: Any, name: str | None) -> Overrides:

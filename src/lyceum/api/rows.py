@@ -18,9 +18,10 @@ from typing import Any, Protocol
 import numpy as np
 from pydantic import BaseModel
 
+from lyceum.api.loaded import is_loaded, write_loaded
 from lyceum.core.component import kinds
 from lyceum.recipe.schema import Overrides, Recipe, load_recipe, read_override
-from lyceum.run.folder import KEPT
+from lyceum.run.folder import INITIAL, KEPT
 from lyceum.tasks.rows import kind_of
 from lyceum.training.train import Given
 from lyceum.utils.errors import RecipeError
@@ -59,19 +60,21 @@ def are_rows(value: Any) -> bool:
     return isinstance(value, Iterable) or _frame_rows(value) is not None
 
 
-def load_with_rows(recipe: str, overrides: Overrides, folder: Path) -> tuple[Recipe, Given | None]:
-    """A recipe whose overrides may be rows; these are written to the folder first.
+def load_from_python(recipe: str, overrides: Overrides, folder: Path) -> tuple[Recipe, Given | None]:
+    """A recipe whose overrides may be rows, or a model in memory; these are written to the folder first.
 
     Returns:
-        The recipe of the run, which names its rows by where the run is going to keep them, and where they are now; None
+        The recipe of the run, which names them by where the run is going to keep them, and where they are now; None
         without any.
     """
     files = Files(folder)
-    now = load_recipe(recipe, files.instead_of_rows(overrides, folder))
-    if not files.written:
+    now = load_recipe(recipe, files.instead_of_values(overrides, folder, folder))
+    if not files.written and not files.models:
         return now, None
-    kept = Path(now.output) / now.name / KEPT
-    return load_recipe(recipe, files.instead_of_rows(overrides, kept)), Given(now, files.written)
+    run = Path(now.output) / now.name
+    kept = {f"{KEPT}/{name}": file for name, file in files.written.items()}
+    kept |= {f"{INITIAL}/{name}": file for name, file in files.models.items()}
+    return load_recipe(recipe, files.instead_of_values(overrides, run / KEPT, run / INITIAL)), Given(now, kept)
 
 
 @contextmanager
@@ -92,21 +95,24 @@ def folder_for_rows() -> Iterator[Path]:
 
 @dataclass
 class Files:
-    """Files of rows in a folder.
+    """Files of rows, and models, in a folder.
 
     Attributes:
-        written: name -> file.
+        written: name -> file of rows.
+        models: name -> folder of a model.
     """
 
     folder: Path
     written: dict[str, Path] = field(default_factory=dict)
+    models: dict[str, Path] = field(default_factory=dict)
     _names: dict[int, str] = field(default_factory=dict)
 
-    def instead_of_rows(self, overrides: Overrides, folder: Path) -> list[tuple[str, Any]]:
-        """The overrides, with the settings that read a file of this folder in the place of rows.
+    def instead_of_values(self, overrides: Overrides, rows: Path, models: Path) -> list[tuple[str, Any]]:
+        """The overrides, with the settings that read a file of the folder ``rows`` in the place of rows, and a folder
+        in ``models`` in that of a model in memory.
 
         Raises:
-            RecipeError: a row cannot be written.
+            RecipeError: a row or the model cannot be written.
         """
         named: list[tuple[str, Any]] = []
         for override in overrides:
@@ -114,7 +120,12 @@ class Files:
             if isinstance(override, tuple) and key in READERS and are_rows(_one_split(key, value)):
                 if id(value) not in self._names:  # a generator can be read once
                     self._names[id(value)] = self.write(key, value)
-                value = READERS[key](str(folder / self._names[id(value)]))
+                value = READERS[key](str(rows / self._names[id(value)]))
+            elif isinstance(override, tuple) and key == "model" and is_loaded(value):
+                if id(value) not in self._names:
+                    self._names[id(value)] = name = write_loaded(value, self.folder)
+                    self.models[name] = self.folder / name
+                value = {"path": str(models / self._names[id(value)])}
             named.append((key, value))
         return named
 

@@ -4,7 +4,7 @@
 
     runs/NAME/recipe.yaml  summary.json  metrics.jsonl  examples.json  report.html
               rollouts/  checkpoints/  model/  value/  stages/NAME/model/  stages/NAME/value/
-              tensorboard/  digests/  trees/  replay/  data/  stages/NAME/data/  tasks/
+              tensorboard/  digests/  trees/  replay/  data/  stages/NAME/data/  tasks/  initial/
 """
 
 from __future__ import annotations
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 KEPT = "tasks"
 """Folder with the rows that were passed in from Python."""
+
+INITIAL = "initial"
+"""Folder with the model that was passed in from Python, as it was before training."""
 
 _OF_STEPS = ("rollouts", "digests", "trees", "replay")
 """Folders with one file per step, which a resumed run drops after its checkpoint."""
@@ -229,7 +232,7 @@ class Run:
         """Write the recipe, repair what a resumed run needs, and set aside a run that is to be replaced."""
         path = self.path
         self._begun = True
-        for folder in (".", KEPT, *_OF_STEPS):
+        for folder in (".", KEPT, INITIAL, *_OF_STEPS):
             for leftover in path.glob(f"{folder}/.partial-*"):  # from killed writes
                 remove(leftover)
         if self.resumed:
@@ -249,13 +252,23 @@ class Run:
             )
         self.summary({"versions": now, "finished": False})
 
-    def keep_rows(self, files: Mapping[str, Path]) -> None:
-        """Copy files of rows that were passed in from Python, each once: a resumed run reads the same."""
+    def keep_given(self, files: Mapping[str, Path]) -> None:
+        """Copy what was passed in from Python (files of rows, a model's folder), each once: a resumed run reads the
+        same.
+
+        Args:
+            files: name within the run's folder -> file or folder.
+        """
         for name, file in files.items():
-            kept = self.path / KEPT / name
+            kept = self.path / name
             if kept.exists():
                 continue
             kept.parent.mkdir(exist_ok=True)
+            if file.is_dir():
+                partial = kept.with_name(f".partial-{kept.name}")
+                shutil.copytree(file, partial)
+                partial.rename(kept)
+                continue
             with atomic_path(kept) as partial:
                 shutil.copyfile(file, partial)
 

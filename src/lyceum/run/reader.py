@@ -19,7 +19,7 @@ from lyceum.utils.terminal import quoted
 FILES = (
     *("recipe.yaml", "summary.json", "metrics.jsonl", "examples.json", "report.html"),
     *("rollouts", "checkpoints", "model", "models", "value", "model.partial", "value.partial", "stages"),
-    *("digests", "trees", "replay", "data", "judgements", "tasks"),
+    *("digests", "trees", "replay", "data", "judgements", "tasks", "initial"),
     *("tensorboard", "wandb", ".wandb-id"),
 )
 """What a run writes into its folder."""

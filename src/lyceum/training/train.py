@@ -19,7 +19,7 @@ from lyceum.models.load import load_policy, load_tokenizer, save_policy
 from lyceum.models.prompts import check_prompts, say_left_out
 from lyceum.recipe.schema import Recipe, parse
 from lyceum.reward.base import Combined, allow_code, combine
-from lyceum.run.folder import KEPT, Run
+from lyceum.run.folder import INITIAL, KEPT, Run
 from lyceum.run.outputs import check_output, input_paths
 from lyceum.stages.session import Session
 from lyceum.utils.aio import run_async
@@ -108,7 +108,7 @@ def train(
             run.begin()
         else:
             with computing_with(threads):
-                run_async(_train(recipe, run, source, held_out, interrupted, {} if given is None else given.files))
+                run_async(_train(recipe, run, source, held_out, interrupted, given))
         from lyceum.view.report import write_report  # imports pyarrow, too slow for checking a recipe
 
         write_report(run.path)
@@ -125,11 +125,11 @@ def with_defaults(written: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Given:
-    """Rows that were passed in from Python, in files until the run keeps them.
+    """Rows and a model that were passed in from Python, in files until the run keeps them.
 
     Attributes:
         recipe: the run's, with the files where they are now.
-        files: name in the folder ``tasks`` of the run -> file.
+        files: name in the run's folder -> file, or folder.
     """
 
     recipe: Recipe
@@ -140,12 +140,12 @@ def check_run_folder(recipe: Recipe, *, own: bool = False) -> None:
     """Raise RecipeError for a run folder that cannot be created, or that is, contains or is inside an input.
 
     Args:
-        own: rows that the run itself keeps may be inputs.
+        own: rows and a model that the run itself keeps may be inputs.
     """
     place = Path(recipe.output) / recipe.name
     inputs = input_paths(recipe)
     if own:
-        inputs = {key: path for key, path in inputs.items() if Path(path).parent != place / KEPT}
+        inputs = {key: path for key, path in inputs.items() if Path(path).parent not in (place / KEPT, place / INITIAL)}
     check_output("output", place, folder=True, inputs=inputs)
 
 
@@ -204,17 +204,17 @@ async def _train(
     source: TaskSource,
     evaluation_source: TaskSource,
     interrupted: Callable[[], bool],
-    files: Mapping[str, Path],
+    given: Given | None,
 ) -> None:
     with run.timed("load"):
-        policy = load_policy(recipe.model)
+        policy = load_policy((recipe if given is None else given.recipe).model)
     evaluator: Evaluator | None = None
     if recipe.evaluate.n:
         with allow_code():
             evaluator = _evaluator(recipe, evaluation_source, combine(recipe.reward, evaluation_source))
     run.begin()
     run.summary({"threads": torch.get_num_threads()})
-    run.keep_rows(files)
+    run.keep_given({} if given is None else given.files)
     if source.left_out != LeftOut():
         run.summary({"left_out": source.left_out})
     found = run.restore()
