@@ -41,7 +41,9 @@ def test_a_run_is_an_object_with_its_figures(tmp_path):
     assert run.summary["finished"]
     assert run.examples[0]["after"]["completion"] is not None
     assert "held-out" in repr(run)
-    assert "<code>" in run._repr_html_()
+    assert "<td>one sample</td>" in run._repr_html_()
+    assert len(run.rollouts) == 2 * 2
+    assert list(run.plot("loss").axes[0].lines[0].get_xdata()) == [1, 2]
     found = run.evaluate(k=(1, 2), n=2, progress="silent")
     assert set(found["pass_at"]) == {"1", "2"}
     assert found["sampling"]["max_completion_tokens"] == 8

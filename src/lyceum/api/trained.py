@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lyceum.run.reader import read_examples, read_run_folder
 from lyceum.utils.errors import RecipeError
+from lyceum.utils.html import share, shares, table
 
 if TYPE_CHECKING:
+    import pandas
+
     from lyceum.evaluation.measure import Accuracy
+    from lyceum.view.run_figure import RunFigure
 
 
 class Trained:
@@ -39,8 +42,29 @@ class Trained:
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
-        """One mapping per step; ``pandas.DataFrame(run.metrics)`` makes a table of them."""
+        """One mapping per step."""
         return read_run_folder(self.path).metrics
+
+    @property
+    def curves(self) -> pandas.DataFrame:
+        """The metrics as a DataFrame: a row per step, which is its index."""
+        import pandas  # a slow import; it comes with datasets
+
+        return pandas.DataFrame(self.metrics, columns=None if self.metrics else ["step"]).set_index("step")
+
+    @property
+    def rollouts(self) -> pandas.DataFrame:
+        """The recorded samples as a DataFrame, a row each; every ``rollouts_every``-th step has them."""
+        from lyceum.run.rollout_table import read_rollouts
+
+        return read_rollouts(self.path).to_pandas()
+
+    def plot(self, *metrics: str) -> RunFigure:
+        """A matplotlib figure of these metrics against steps, by default of held-out accuracy, reward and completion
+        length; a notebook shows it, and ``savefig`` writes it."""
+        from lyceum.view.run_figure import run_figure  # imports matplotlib
+
+        return run_figure(read_run_folder(self.path), metrics)
 
     @property
     def examples(self) -> list[dict[str, Any]]:
@@ -64,8 +88,11 @@ class Trained:
         return f"Trained({str(self.path)!r}, {_headline(self.summary)})"
 
     def _repr_html_(self) -> str:
-        return (
-            f"<b>{escape(self.path.name)}</b> {escape(_headline(self.summary))} (<code>{escape(str(self.path))}</code>)"
+        summary = self.summary
+        before, after = (shares(summary.get(when) or {}) for when in ("before", "after"))
+        rows = [(name, share(before.get(name)), share(after.get(name))) for name in {**before, **after}]
+        return table(
+            ("held-out", "before", "after"), rows, title=f"{self.path.name} ({self.path}): {_headline(summary)}"
         )
 
 

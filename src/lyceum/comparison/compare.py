@@ -13,6 +13,7 @@ from lyceum.evaluation.intervals import Interval, difference_of_intervals, mean_
 from lyceum.run.reader import RunFolder, read_run_folder
 from lyceum.utils.atomic_files import atomic_write
 from lyceum.utils.errors import RecipeError
+from lyceum.utils.html import share, table
 from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import to_json
 
@@ -79,6 +80,20 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                result.recipe,
+                ", ".join(map(str, result.seeds)),
+                share(asdict(result.final)),
+                share(result.gain and asdict(result.gain)),
+                share(result.difference and asdict(result.difference.interval)),
+            )
+            for result in self.recipes
+        ]
+        against = f"against {self.recipes[0].recipe}"
+        return table(("recipe", "seeds", "held-out after", "gain", against), rows, title=self.sentence)
 
     def write(self, folder: Path) -> list[Path]:
         """comparison.json and comparison.png in ``folder``."""

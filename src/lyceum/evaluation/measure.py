@@ -38,6 +38,7 @@ from lyceum.utils.atomic_files import atomic_write
 from lyceum.utils.documents import DATA, DocumentError, read_json
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.garbage_collection import only_new
+from lyceum.utils.html import share, shares, table
 from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import to_json
 from lyceum.utils.progress import Progress
@@ -70,6 +71,13 @@ class Accuracy:
 
     def to_json(self) -> dict[str, Any]:
         return self.metrics
+
+    def _repr_html_(self) -> str:
+        overall = {"": self.metrics} | {f"level {level}": of for level, of in self.metrics.get("levels", {}).items()}
+        columns = list(shares(self.metrics))
+        rows = [(name, *(share(shares(of).get(column)) for column in columns)) for name, of in overall.items()]
+        title = f"{self.metrics.get('model', '')}: {self.metrics.get('tasks', 0)} tasks"
+        return table(("", *columns), rows, title=title)
 
     def write(self, file: Path | str) -> Path:
         """Write the metrics as JSON.

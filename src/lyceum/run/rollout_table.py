@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as parquet
 from jaxtyping import Float
 
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Grade, Origin
+from lyceum.core.user_files import user_file
+from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor
 from lyceum.utils.numbers import plain, to_json
 
@@ -223,3 +227,17 @@ def _text(text: str) -> str:
 def _json(value: Mapping[str, Any]) -> str:
     # Notes of a rollout or a grader must not end the run: what JSON does not support is written as its text.
     return to_json(value, other=str) if value else "{}"
+
+
+def read_rollouts(path: Path) -> pa.Table:
+    """Every trajectory that a run has written, in the order of its steps.
+
+    Raises:
+        RecipeError: there are none, or a file is not as the run wrote it.
+    """
+    files = sorted((path / "rollouts").glob("step-*.parquet"))
+    if not files:
+        raise RecipeError(f"{path}: has no rollouts; allowed: a run that sampled and has rollouts_every")
+    with user_file("run", path / "rollouts", "allowed: the files as the run wrote them, or none"):
+        tables = [parquet.read_table(file, page_checksum_verification=True) for file in files]
+        return pa.concat_tables(tables, promote_options="permissive")

@@ -1,0 +1,106 @@
+"""What a notebook shows of results, and that the module's names are the documented ones."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lyceum
+from lyceum.comparison.compare import Comparison, Difference, RecipeResult
+from lyceum.evaluation.intervals import Interval
+from lyceum.evaluation.measure import Accuracy
+from lyceum.utils.errors import RecipeError
+from lyceum.utils.numbers import to_json
+
+HALF = {"mean": 0.5, "low": 0.25, "high": 0.75}
+MORE = {"mean": 0.75, "low": 0.5, "high": 1.0}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> lyceum.Trained:
+    """Files as a run writes them, with a name that HTML would read."""
+    folder = tmp_path / "<b>"
+    folder.mkdir()
+    summary = {"finished": True, "learnt": True, "before": {"overall": HALF}}
+    summary["after"] = {"overall": MORE, "greedy": {"overall": HALF}, "pass_at": {"1": MORE, "8": MORE}}
+    (folder / "summary.json").write_text(to_json(summary))
+    lines = [{"step": step, "reward/mean": step / 4, "stage": "a"} for step in (1, 2)]
+    (folder / "metrics.jsonl").write_text("".join(to_json(line) + "\n" for line in lines))
+    return lyceum.Trained(folder)
+
+
+def cells(page: str) -> list[list[str]]:
+    rows = re.findall(r"<tr>(.*?)</tr>", page)
+    return [re.findall(r"<t[hd]>(.*?)</t[hd]>", row) for row in rows]
+
+
+def test_a_run_is_a_table_of_before_and_after(run: lyceum.Trained):
+    page = run._repr_html_()
+    assert cells(page) == [
+        ["held-out", "before", "after"],
+        ["one sample", "50.0 % [25.0, 75.0]", "75.0 % [50.0, 100.0]"],
+        ["greedy", "-", "50.0 % [25.0, 75.0]"],
+        ["pass@8", "-", "75.0 % [50.0, 100.0]"],
+    ]
+    assert "&lt;b&gt;" in page
+    assert "<b>" not in page
+
+
+def test_curves_are_frames_and_figures(run: lyceum.Trained):
+    assert list(run.curves["reward/mean"]) == [0.25, 0.5]
+    assert list(run.curves.index) == [1, 2]
+    assert run.plot()._repr_png_()[:4] == b"\x89PNG"
+    heldout, reward = run.plot().axes
+    # The evaluations before and after stand at step 0 and at the last step.
+    assert [list(values) for values in heldout.lines[-1].get_data()] == [[0, 2], [0.5, 0.75]]
+    assert [list(values) for values in reward.lines[-1].get_data()] == [[1, 2], [0.25, 0.5]]
+    with pytest.raises(RecipeError, match=r"no number 'reward/men' \(did you mean 'reward/mean'\?\); allowed: "):
+        run.plot("reward/men")
+    with pytest.raises(RecipeError, match="no number 'stage'"):
+        run.plot("stage")
+    with pytest.raises(RecipeError, match="has no rollouts"):
+        _ = run.rollouts
+
+
+def test_a_run_without_a_line_has_an_empty_frame_and_no_figure(tmp_path: Path):
+    run = lyceum.Trained(tmp_path)
+    assert run.curves.empty
+    with pytest.raises(RecipeError, match="has no metrics yet"):
+        run.plot()
+
+
+def test_an_evaluation_is_a_table_by_level():
+    metrics: dict[str, Any] = {"model": "base", "tasks": 4, "overall": HALF, "pass_at": {"1": HALF, "8": MORE}}
+    page = Accuracy(metrics | {"levels": {"3": {"overall": MORE}}})._repr_html_()
+    assert cells(page) == [
+        ["", "one sample", "pass@8"],
+        ["", "50.0 % [25.0, 75.0]", "75.0 % [50.0, 100.0]"],
+        ["level 3", "75.0 % [50.0, 100.0]", "-"],
+    ]
+
+
+def test_a_comparison_is_a_table_with_its_sentence():
+    first = RecipeResult("grpo", [1, 2], Interval(**HALF), None, None, None, None, {}, [])
+    gain = Interval(0.25, -0.25, 0.75)
+    second = RecipeResult("a<b", [1], Interval(**MORE), gain, None, None, None, {}, [], Difference(gain, "", 1))
+    page = Comparison([first, second], "No difference is shown.", [])._repr_html_()
+    assert cells(page)[1:] == [
+        ["grpo", "1, 2", "50.0 % [25.0, 75.0]", "-", "-"],
+        ["a&lt;b", "1", "75.0 % [50.0, 100.0]", "25.0 % [-25.0, 75.0]", "25.0 % [-25.0, 75.0]"],
+    ]
+    assert "No difference is shown." in page
+
+
+def test_results_can_be_pickled(run: lyceum.Trained):
+    assert pickle.loads(pickle.dumps(run)).summary == run.summary
+    assert pickle.loads(pickle.dumps(Accuracy({"overall": HALF})))["overall"] == HALF
+
+
+def test_the_names_of_the_module_are_those_of_its_page():
+    page = (Path(__file__).parents[2] / "docs/api.md").read_text()
+    documented = [line.split(".")[-1] for line in page.splitlines() if line.startswith("::: ")]
+    assert sorted(documented) == dir(lyceum)
