@@ -23,11 +23,13 @@ from lyceum.run.folder import INITIAL, KEPT, Run
 from lyceum.run.outputs import check_output, input_paths
 from lyceum.stages.session import Session
 from lyceum.utils.aio import run_async
+from lyceum.utils.atomic_files import atomic_write
 from lyceum.utils.errors import Interrupted, RecipeError
 from lyceum.utils.garbage_collection import only_new
 from lyceum.utils.lazy_imports import torch
 from lyceum.utils.progress import Progress
 from lyceum.utils.threads import chosen, computing_with
+from lyceum.view.model_card import model_card
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -345,7 +347,9 @@ async def _evaluate_after(recipe: Recipe, session: Session) -> None:
         )
     counts = session.counts
     lesson = {"learnt": counts.learnt, "nothing_learnt": counts.why_nothing_learnt}
-    run.summary({"steps": session.first_step, **counts.state_dict(), **lesson, "finished": True})
+    run.summary({"steps": session.first_step, **counts.state_dict(), **lesson})
+    atomic_write(run.model / "README.md", model_card(recipe.resolved(), run.summary()))
+    run.summary({"finished": True})
 
 
 EXAMPLES = 64
