@@ -125,6 +125,20 @@ class Evaluation(Settings):
     """Report the greedy completion's accuracy beside the samples'."""
     every: int = Field(default=0, ge=0)
     """Steps between evaluations during training; 0 evaluates only before and after."""
+    save_best: bool = False
+    """Keep the model of the highest held-out accuracy during and after training in the run's folder ``best``, besides
+    the last one in ``model``. Costs the evaluations of ``every`` (``n`` times ``samples`` completions each), and disk
+    for one more model. The highest of several measurements is an optimistic estimate: measure it again on other tasks.
+    """
+
+    @model_validator(mode="after")
+    def _best_of_some(self) -> Evaluation:
+        if self.save_best and not (self.every and self.n):
+            raise ValueError(
+                f"got save_best=true with every={self.every} and n={self.n}; allowed: both 1 or more, such as "
+                "evaluate.every=20"
+            )
+        return self
 
     @model_validator(mode="before")
     @classmethod

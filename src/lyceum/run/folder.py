@@ -3,7 +3,7 @@
 ::
 
     runs/NAME/recipe.yaml  summary.json  metrics.jsonl  examples.json  report.html
-              rollouts/  checkpoints/  model/  value/  stages/NAME/model/  stages/NAME/value/
+              rollouts/  checkpoints/  model/  best/  value/  stages/NAME/model/  stages/NAME/value/
               tensorboard/  digests/  trees/  replay/  data/  stages/NAME/data/  tasks/  initial/
 """
 
@@ -90,6 +90,7 @@ class Run:
         self.path = path
         self.checkpoints = path / "checkpoints"
         self.model = path / "model"
+        self.best = path / "best"
         self.stages = path / "stages"
         self.models = path / "models"
         self.report = path / "report.html"

@@ -18,7 +18,18 @@ from lyceum.utils.terminal import quoted
 
 FILES = (
     *("recipe.yaml", "summary.json", "metrics.jsonl", "examples.json", "report.html"),
-    *("rollouts", "checkpoints", "model", "models", "value", "model.partial", "value.partial", "stages"),
+    *(
+        "rollouts",
+        "checkpoints",
+        "model",
+        "models",
+        "value",
+        "model.partial",
+        "best",
+        "best.partial",
+        "value.partial",
+        "stages",
+    ),
     *("digests", "trees", "replay", "data", "judgements", "tasks", "initial"),
     *("tensorboard", "wandb", ".wandb-id"),
 )
@@ -53,8 +64,14 @@ class _Measured(_Written):
     reasons_ungraded: dict[str, int] | None = None
 
 
+class _Best(_Written):
+    step: int
+    overall: _Figure
+
+
 class _Summary(_Written):
     finished: bool = False
+    best: _Best | None = None
     before: _Measured | None = None
     after: _Measured | None = None
     versions: dict[str, Any] = {}

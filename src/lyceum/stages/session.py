@@ -14,6 +14,7 @@ from lyceum.core.settings import EngineSettings, RewardSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Credited, Engine, Learner, LeftOut, Objective, StageRun, TaskSource
 from lyceum.evaluation.held_out import MAX_REASONS, Evaluator, details_ungraded, reasons_ungraded
+from lyceum.models.load import save_policy
 from lyceum.models.policy import Policy
 from lyceum.run.digests import step_digests
 from lyceum.run.folder import Run
@@ -57,6 +58,8 @@ class Session:
     """Reasons for ungraded trajectories that the user was told."""
     left_out: LeftOut = field(default_factory=LeftOut)
     """Rows of the tasks that could not be used: metrics of the run's first step."""
+    save_best: bool = False
+    """Whether the run keeps its model of the highest held-out accuracy."""
     beside: Mapping[str, Policy] = field(default_factory=dict)
     """The running stage's further models by name; ``policy`` is its first."""
     warned: bool = False
@@ -133,7 +136,7 @@ class Session:
         heading = Heading(self.first_step + done, self.stage, self.first_step)
         self.run.trees(StepTrees(heading, trees, weights, dropped))
 
-    async def evaluate(self, engine: Engine, metrics: dict[str, Any]) -> None:
+    async def evaluate(self, engine: Engine, metrics: dict[str, Any], step: int) -> None:
         """Add held-out accuracy to a step's metrics."""
         if self.evaluator is None:
             return
@@ -147,6 +150,19 @@ class Session:
             metrics["heldout/overall"] = now["overall"]["mean"]
             metrics["heldout/low"], metrics["heldout/high"] = now["overall"]["low"], now["overall"]["high"]
             metrics |= {f"heldout/level/{level}": ci["mean"] for level, ci in now["by_level"].items()}
+            self.keep_if_best(now["overall"], step)
+
+    def keep_if_best(self, accuracy: Mapping[str, float], step: int) -> None:
+        """Save the policy in ``best`` where no evaluation before was as good: ties go to the earlier one.
+
+        The summary says which it is. A resumed run repeats the evaluations since its checkpoint, with equal results.
+        """
+        best = self.run.summary().get("best")
+        if not self.save_best or (best is not None and accuracy["mean"] <= best["overall"]["mean"]):
+            return
+        with self.run.timed("save"):
+            save_policy(self.policy, self.run.best)
+        self.run.summary({"best": {"step": step, "overall": accuracy}})
 
     def count(self, trees: Sequence[Tree]) -> None:
         """Add a step's trees to the run's counts."""
@@ -209,7 +225,7 @@ class Session:
         if step == 1 and self.left_out != LeftOut():
             metrics |= {"tasks/dropped": self.left_out.dropped, "tasks/cut": self.left_out.cut}
         if self.evaluator and self.due(of.step, self.evaluator.every, of.steps):
-            await self.evaluate(of.engine, metrics)
+            await self.evaluate(of.engine, metrics, step)
         self.run.record(step, {"stage": of.settings.name, **metrics})
         if expected_steps is not None:
             self.progress.total = self.first_step + expected_steps

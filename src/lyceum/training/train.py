@@ -239,6 +239,7 @@ async def _train(
             trees_every=recipe.trees_every,
             names=[stage.name for stage in recipe.stages],
             left_out=source.left_out,
+            save_best=recipe.evaluate.save_best,
         )
         if "recipe" not in run.summary():
             await _evaluate_before(recipe, session)
@@ -338,7 +339,10 @@ async def _evaluate_after(recipe: Recipe, session: Session) -> None:
     run.keep()
     after = await _evaluate(recipe.evaluation_engine, session)
     if after is not None:
-        run.summary({"after": after.metrics()})
+        figures = after.metrics()
+        run.summary({"after": figures})
+        if figures["overall"] is not None:
+            session.keep_if_best(figures["overall"], session.first_step)
         known = {example["task_id"]: example for example in run.read_examples()}
         examples = [known.get(tree.task.id, {}) | _example(tree, "after") for tree in after.trees[:EXAMPLES]]
         # First those that show what was learnt: incorrect before, correct after.
@@ -348,7 +352,12 @@ async def _evaluate_after(recipe: Recipe, session: Session) -> None:
     counts = session.counts
     lesson = {"learnt": counts.learnt, "nothing_learnt": counts.why_nothing_learnt}
     run.summary({"steps": session.first_step, **counts.state_dict(), **lesson})
-    atomic_write(run.model / "README.md", model_card(recipe.resolved(), run.summary()))
+    written, summary = recipe.resolved(), run.summary()
+    atomic_write(run.model / "README.md", model_card(written, summary))
+    if best := summary.get("best"):
+        of_run = {key: summary[key] for key in ("versions", "before", "learnt") if key in summary}
+        of_best = {"overall": best["overall"], "tasks": summary["after"]["tasks"], "samples": recipe.evaluate.samples}
+        atomic_write(run.best / "README.md", model_card(written, of_run | {"after": of_best, "steps": best["step"]}))
     run.summary({"finished": True})
 
 
