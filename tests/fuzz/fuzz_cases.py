@@ -757,6 +757,16 @@ def sparsity_cases(draw: st.DrawFn) -> Case:
     return Case(("sparsity", *models, *options), tuple(changes), () if taken else (output,), "sparsity")
 
 
+@st.composite
+def push_cases(draw: st.DrawFn) -> Case:
+    """A run that is none, or a name that is none; the hub itself is out of reach."""
+    run = draw(st.sampled_from(("runs/done", "runs/stopped", "model", "nowhere", "data.jsonl", "runs")) | odd_text)
+    name = draw(st.sampled_from(("a/b", "a", "a/b/c", "", "../x", "a b/c")) | odd_text)
+    changes: list[Any] = draw(st.sampled_from(([], [("runs/done/summary.json", "write", "[")])))
+    options = draw(st.sampled_from(([], ["--best"], ["--public"], ["--json"])))
+    return Case(("push", run, name, *options), tuple(changes), (), "push")
+
+
 _sampled = st.lists(
     st.fixed_dictionaries({"task": st.sampled_from(("a", "b", "data/0", 3)), "correct": st.booleans() | st.none()})
     | st.dictionaries(st.sampled_from(("task", "id", "correct", "level", "hint", "right", "sampled_with")), odd_value),
@@ -811,4 +821,5 @@ def cases() -> st.SearchStrategy[Case]:
     few = [evaluation_cases(), reading_cases(), resume_cases(), recipe_file_cases(), replay_cases(), recorded_cases()]
     few.append(own_rows_cases())
     rare = [comparison_cases(), doctor_cases(), same_cases(), grade_cases(), boundary_cases(), sparsity_cases()]
+    rare.append(push_cases())
     return st.one_of(*[train_cases()] * 4, *few, *few, *rare)

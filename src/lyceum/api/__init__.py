@@ -37,6 +37,7 @@ from lyceum.models.policy import Policy
 from lyceum.recipe.files import described_recipes
 from lyceum.recipe.schema import Overrides, Recipe
 from lyceum.reward.function_registry import reward_settings
+from lyceum.run.push import push as upload
 from lyceum.test_time.plan import Plan
 from lyceum.test_time.result import SearchResult
 from lyceum.training.replay import Replayed
@@ -462,6 +463,23 @@ def doctor(
     if loaded:  # the folder is gone
         request = replace(request, model=request.model.model_copy(update={"path": "a loaded model"}))
     return replace(report, request=request)
+
+
+def push(
+    run: Trained | Path | str, repository: str, *, which: Literal["model", "best"] = "model", public: bool = False
+) -> str:
+    """Upload a run's model and its card to the Hugging Face hub; returns the repository's address.
+
+    Args:
+        run: a finished run, or its folder.
+        repository: ``owner/name``; made if there is none.
+        which: the model after the last step, or the best one (``evaluate.save_best``).
+        public: let everybody read it. The card names models and tasks by the paths that you gave.
+    Raises:
+        RecipeError: no such model, an impossible name, or a repository of the other visibility; nothing was uploaded.
+        RunError: the hub refused, or cannot be reached.
+    """
+    return upload(run.path if isinstance(run, Trained) else Path(run), repository, which=which, public=public)
 
 
 def recipes() -> dict[str, dict[str, str]]:

@@ -576,6 +576,27 @@ def view(
     command(run, open_it=open, as_json=json)
 
 
+@app.command()
+def push(
+    run: Annotated[Path, typer.Argument(help="A finished run's folder.")],
+    repository: Annotated[str, typer.Argument(help="owner/name on the hub; made if there is none.")],
+    best: Annotated[
+        bool, typer.Option("--best", help="The model in best/ (evaluate.save_best) and not the last.")
+    ] = False,
+    public: Annotated[bool, typer.Option("--public", help="Let everybody read it; private by default.")] = False,
+    json: Json = False,
+) -> None:
+    """Upload a run's model and its card to the Hugging Face hub.
+
+    For example: lyceum push runs/demo me/demo
+
+    The card, README.md, names models and tasks by the paths that you gave: read it before --public.
+    """
+    from lyceum.cli.push import command
+
+    command(run, repository, best=best, public=public, as_json=json)
+
+
 @app.callback(invoke_without_command=True)
 def root(
     version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
