@@ -444,7 +444,7 @@ def train_cases(draw: st.DrawFn) -> Case:
                 words.append("tasks=chats.jsonl")
                 changes.append(draw(data_changes("chats.jsonl")))
             case "template":
-                words.append("model.chat_template=template.jinja")
+                words.append(f"model.chat_template={draw(st.sampled_from(('template.jinja', 'plain')))}")
                 changes.append(("template.jinja", "write", draw(st.sampled_from(TEMPLATES))))
             case "text":
                 file, cut = draw(st.sampled_from(("plain.txt", "plain.txt", "data.jsonl", "rows.json"))), draw(_cuts)

@@ -107,3 +107,41 @@ def test_a_prompt_of_no_tokens_is_refused(with_template):
     tokenizer = with_template("{{ messages[0].content }}")
     with pytest.raises(RecipeError, match="the template renders nothing for"):
         render(tokenizer, [{"role": "user", "content": ""}])
+
+
+def test_the_plain_template_is_each_messages_content():
+    tokenizer = load_tokenizer(ModelSettings(path="scratch", chat_template="plain"))
+    turns = [("system", "S"), ("user", "1+1="), ("assistant", "2"), ("user", "3")]
+    messages = [{"role": role, "content": content} for role, content in turns]
+
+    def text(n, *, add_generation_prompt=True):
+        return tokenizer.apply_chat_template(messages[:n], tokenize=False, add_generation_prompt=add_generation_prompt)
+
+    end = tokenizer.eos_token
+    assert text(4) == f"S\n\n1+1=2{end}\n\n3"
+    # What comes later changes nothing of what stands before: turns can follow on sampled tokens.
+    assert all(text(4).startswith(text(n)) for n in (1, 2, 3))
+    assert tokenizer.apply_chat_template(USER, tokenize=False, add_generation_prompt=True) == "1+1="
+
+
+def test_the_plain_template_begins_as_the_tokenizer_does(tmp_path):
+    from tokenizers.processors import TemplateProcessing
+
+    from lyceum.models.scratch import build_scratch
+
+    module, tokenizer = build_scratch(seed=0)
+    module.save_pretrained(tmp_path)
+    tokenizer.chat_template = None
+    for begins in (False, True):
+        tokenizer.bos_token = tokenizer.eos_token
+        if begins:
+            eos = (tokenizer.eos_token, tokenizer.eos_token_id)
+            tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+                single=f"{eos[0]} $A", pair=None, special_tokens=[eos]
+            )
+        tokenizer.save_pretrained(tmp_path)
+        with pytest.raises(RecipeError, match=r"comes without a chat template; allowed: plain \(for a base model"):
+            load_tokenizer(ModelSettings(path=str(tmp_path)))
+        loaded = load_tokenizer(ModelSettings(path=str(tmp_path), chat_template="plain"))
+        text = loaded.apply_chat_template(USER, tokenize=False, add_generation_prompt=True)
+        assert text == ("<eos>1+1=" if begins else "1+1=")

@@ -25,7 +25,7 @@ from lyceum.utils.lazy_imports import nn, peft, torch, transformers
 from lyceum.utils.library_messages import quiet, told_once
 from lyceum.utils.numbers import to_json
 
-BASE, SCRATCH = "base", "scratch"
+BASE, SCRATCH, PLAIN = "base", "scratch", "plain"
 CODE = " (a model with Python code of its own needs model.trust_remote_code=true, if you trust its authors)"
 
 
@@ -57,7 +57,8 @@ class ModelSettings(Settings):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device; ``auto`` uses a GPU where there is one."""
     chat_template: PathText | None = None
-    """File with a Jinja chat template, for models that come without one."""
+    """File with a Jinja chat template, for models that come without one; or ``plain``: each message's content, with an
+    empty line between turns and the end-of-sequence token after an answer. A problem alone is its text alone."""
     chat_template_kwargs: dict[str, str | bool | int | float] = Field(default_factory=dict)
     """Further variables of the template, such as ``{enable_thinking: false}`` for Qwen3. They become part of the
     template that the trained model is saved with."""
@@ -94,8 +95,8 @@ def check_model(settings: ModelSettings) -> None:
     path = settings.path
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise RecipeError("model.device: got 'cuda', but torch finds no GPU on this machine; allowed: auto, cpu")
-    if settings.chat_template is not None and not Path(settings.chat_template).is_file():
-        raise RecipeError(f"model.chat_template: no file {settings.chat_template}")
+    if settings.chat_template not in (None, PLAIN) and not Path(settings.chat_template).is_file():
+        raise RecipeError(f"model.chat_template: no file {settings.chat_template}; allowed: {PLAIN}, or a file")
     if path in (BASE, SCRATCH):
         return
     place = local_path(path)
@@ -148,13 +149,15 @@ def load_tokenizer(settings: ModelSettings) -> transformers.PreTrainedTokenizerB
         RecipeError: it has no chat template and none is given, no end-of-sequence token, or cannot be loaded.
     """
     path, tokenizer = settings.path, read_tokenizer(settings)
-    if settings.chat_template is not None:
+    if settings.chat_template == PLAIN:
+        tokenizer.chat_template = _plain(tokenizer)
+    elif settings.chat_template is not None:
         with user_file("model.chat_template", settings.chat_template, "allowed: a file with a Jinja template"):
             tokenizer.chat_template = Path(settings.chat_template).read_text("utf-8")
     if tokenizer.chat_template is None:
         raise RecipeError(
-            f"model.chat_template: {path} comes without a chat template; give a file with one "
-            "(for a base model, one that prints each message's content will do)"
+            f"model.chat_template: {path} comes without a chat template; allowed: {PLAIN} (for a base model: each "
+            "message's content), or a file with one"
         )
     if settings.chat_template_kwargs:
         tokenizer.chat_template = _told(tokenizer.chat_template, settings.chat_template_kwargs)
@@ -202,6 +205,20 @@ def read_config(settings: ModelSettings) -> Any:
         user_file("model.path", f"the configuration of {settings.path} cannot be read", f"fix its config.json{CODE}"),
     ):
         return transformers.AutoConfig.from_pretrained(folder, **extra).get_text_config()
+
+
+def _plain(tokenizer: transformers.PreTrainedTokenizerBase) -> str:
+    """Contents alone, in which every rendering of a conversation begins with that of its first messages."""
+    # Templates bring the beginning-of-sequence token themselves, here where the tokenizer would begin a text with it.
+    bos = tokenizer.bos_token_id
+    begins = bos is not None and tokenizer.encode("a")[:1] == [bos]
+    return ("{{- bos_token -}}" if begins else "") + (
+        "{%- for message in messages -%}"
+        "{%- if not loop.first and message['role'] != 'assistant' -%}{{- '\\n\\n' -}}{%- endif -%}"
+        "{{- message['content'] -}}"
+        "{%- if message['role'] == 'assistant' -%}{{- eos_token -}}{%- endif -%}"
+        "{%- endfor -%}"
+    )
 
 
 def _told(template: Any, kwargs: Mapping[str, Any]) -> str:
