@@ -186,9 +186,12 @@ def test_async_trl_functions_get_messages_too():
 @pytest.mark.parametrize(
     ("part", "line"),
     [
-        (trl("trl_length", "trl_boxed"), f"reward.function: '{FILE}:trl_boxed' asks for 'ground_truth'"),
+        (trl("trl_length", "trl_math_only"), f"reward.function: '{FILE}:trl_math_only' asks for 'task'"),
         (Verl(function=f"{FILE}:verl_more"), f"reward.function: '{FILE}:verl_more' asks for 'penalty'; allowed: data_"),
-        (Verl(function=FILE, kwargs={"bonus": 1}), "reward.kwargs: got bonus, which '" + FILE + "' does not take"),
+        (
+            Verl(function=FILE, arguments={"bonus": 1}),
+            f"reward.arguments: got bonus, which '{FILE}' does not take",
+        ),
     ],
 )
 def test_a_trl_or_verl_function_that_cannot_be_called_is_named_before_anything_runs(part, line: str):
@@ -196,7 +199,7 @@ def test_a_trl_or_verl_function_that_cannot_be_called_is_named_before_anything_r
     with pytest.raises(RecipeError) as error:
         combine([part], Source(task()))
     assert line in str(error.value)
-    assert combine([Verl(function=f"{FILE}:verl_more", kwargs={"penalty": 1})], Source(task()))
+    assert combine([Verl(function=f"{FILE}:verl_more", arguments={"penalty": 1})], Source(task()))
 
 
 def test_trl_functions_must_grade_every_completion():
@@ -210,6 +213,6 @@ def test_verl_functions_get_their_four_arguments_and_acc_is_the_verdict():
     assert (right.outcome, right.correct) == (1.0, True)
     assert (wrong.outcome, wrong.correct) == (0.0, False)
     assert wrong.parts == {"verl": 0.0, "verl/acc": 0.0}
-    plain = Verl(function=f"{FILE}:verl_plain", kwargs={"bonus": 0.5})
+    plain = Verl(function=f"{FILE}:verl_plain", arguments={"bonus": 0.5})
     assert outcomes(plain, task(data_source="gsm8k", extra_info={"index": 2}), "x") == [3.5]
     assert outcomes(plain, task(extra_info={"index": 2}), "x") == [2.5]

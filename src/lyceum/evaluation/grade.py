@@ -55,6 +55,7 @@ from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.numbers import plain, to_json
 from lyceum.utils.progress import Progress
 from lyceum.utils.seeds import SeedKey, counter_seed
+from lyceum.utils.tracebacks import frames
 
 KEYS = ("reward", "tasks", "model", "trust_code", "columns")
 """Keys that apply here; ``columns`` names the file's."""
@@ -209,7 +210,14 @@ class Grading:
                 write(to_json(line))
                 progress.step(summary.rows)
 
-            run_async(_grade_all(self.rows(), self.grader(), model, done))
+            told: set[tuple[str, ...]] = set()
+
+            def failed(reason: str, details: str) -> None:
+                if (where := frames(details)) not in told:
+                    told.add(where)
+                    progress.say("\n  ".join([f"not graded: {reason}", *details.splitlines()]))
+
+            run_async(_grade_all(self.rows(), self.grader(), model, done, failed))
             progress.total = summary.rows
             progress.step(summary.rows)
         return summary
@@ -294,9 +302,13 @@ def _groups(rows: Iterator[Completion]) -> Iterator[list[Completion]]:
 
 
 async def _grade_all(
-    rows: Iterator[Completion], grader: Grader, model: _Model | None, done: Callable[[Line], None]
+    rows: Iterator[Completion],
+    grader: Grader,
+    model: _Model | None,
+    done: Callable[[Line], None],
+    failed: Callable[[str, str], None],
 ) -> None:
-    """Grade groups side by side while further rows are read, and hand on their lines in order."""
+    """Grade groups side by side while further rows are read, and hand on their lines, and failures, in order."""
     waiting: deque[tuple[list[Completion], asyncio.Task[list[Grade]]]] = deque()
     held = 0
     # A model's batches depend on who asks at the same time, and in the last bits so would its grades.
@@ -305,6 +317,8 @@ async def _grade_all(
     async def first() -> int:
         group, grades = waiting.popleft()
         for row, grade in zip(group, await grades, strict=True):
+            if grade.details is not None:
+                failed(grade.reason or "", grade.details)
             done(line_of(row, grade))
         return sum(row.size for row in group)
 

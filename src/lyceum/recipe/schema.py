@@ -227,9 +227,7 @@ class Recipe(Settings):
                 raise ValueError(
                     f"got {quoted(word)}, a file without a function; allowed: {file}:NAME of a function in it"
                 )
-        return tuple(
-            {"kind": "function", "function": part} if isinstance(part, str) and ":" in part else part for part in parts
-        )
+        return tuple(map(_function_part, parts))
 
     @field_validator("name", "label")
     @classmethod
@@ -560,14 +558,21 @@ def _written_out(part: str, value: str) -> Any:
     """The mapping that a plain string abbreviates: a model's path, tasks, a function, else a kind."""
     if part == "model":
         return {"path": value}
-    if part == "reward" and ":" in value:
-        return {"kind": "function", "function": value}
+    if part == "reward" and isinstance(function := _function_part(value), dict):
+        return function
     return tasks_from_text(value) if part == "tasks" else {"kind": value}
 
 
 def _reward_with_keys(reward: Any, *, one_of_many: bool) -> Any:
     """A reward in which a key can be set: ``reward.weight`` for one, or ``reward.0.weight`` for several."""
     return [reward] if one_of_many and not isinstance(reward, list) else reward
+
+
+def _function_part(part: Any) -> Any:
+    """A part of the reward, kind ``function`` where it is a function's path or names a function and no kind."""
+    if isinstance(part, str):
+        return {"kind": "function", "function": part} if ":" in part else part
+    return {"kind": "function", **part} if isinstance(part, Mapping) and "function" in part else part
 
 
 def _leaves(value: Any) -> list[Any]:

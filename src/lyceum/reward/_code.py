@@ -12,7 +12,8 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from pydantic import Field
 from lyceum.core.settings import RewardSettings
 from lyceum.core.types import Grade, Task
 from lyceum.core.user_files import describe
+from lyceum.reward._conventions import is_factory, parameters_of, takes_any
 from lyceum.reward.base import code_allowed
 from lyceum.reward.function_registry import FUNCTIONS, PLACE
 from lyceum.reward.pool import WorkerError, shared_pool
@@ -28,15 +30,42 @@ from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.terminal import quoted
 from lyceum.utils.tracebacks import user_traceback
 
+KEY = "reward.function"
+"""The recipe's key, for messages."""
+
 Prepare = Callable[[Any], tuple[dict[str, Any], Callable[[Any], Any]]]
 """Turns a job (JSON types) into a call's keywords and a function that turns its result into a reply (JSON types)."""
+
+RELATIVE = "attempted relative import"
+"""What Python says of ``from .utils import ...`` in a file that is loaded alone."""
 
 MAX_ROW = 600
 """Maximum characters quoted of a failed call."""
 
 
+@dataclass(frozen=True)
+class Found:
+    """The function that a recipe names, loaded.
+
+    Attributes:
+        made_with: arguments that it was made with by the factory of that name; None where it is the named one itself.
+        further: keywords of every call beside the convention's.
+    """
+
+    spec: str
+    place: str
+    name: str
+    function: Callable[..., Any]
+    made_with: dict[str, Any] | None
+    further: dict[str, Any]
+
+
 class CodePart(RewardSettings):
     """A reward that runs a Python function named in the recipe, where ``lyceum.reward.base.allow_code`` allows it."""
+
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    """Further keywords of every call (verl's ``reward_kwargs``); of a function that only takes settings and makes the
+    reward function (``get_cosine_scaled_reward(max_len=...)``), that function's."""
 
     timeout_seconds: float = Field(30.0, gt=0)
     """Time limit per call, in seconds; one that takes longer is ungraded."""
@@ -50,49 +79,77 @@ class CodePart(RewardSettings):
         named: str | tuple[str, ...] = getattr(self, "function", ())
         return (named,) if isinstance(named, str) else named
 
-    def caller(
-        self, spec: str, prepare: str, *, key: str, default_name: str | None = None
-    ) -> tuple[Callable[..., Any], Callable[[Any], Awaitable[Any]]]:
-        """The function, and an async wrapper that calls it with a job and returns its reply.
+    def found(
+        self, spec: str, given: Mapping[str, Any], *, columns: Collection[str], default_name: str | None = None
+    ) -> Found:
+        """The function, made by its factory where it is one.
 
         Args:
             spec: ``path/to/file.py:name`` or ``package.module:name``.
-            prepare: ``module:name`` of the calling convention.
-            key: the recipe's key, for messages.
+            given: keywords of the convention, for messages.
+            columns: of the tasks.
             default_name: of the function where ``spec`` has none.
         Raises:
-            RecipeError: code is not allowed, or there is no such function.
+            RecipeError: code is not allowed, there is no such function, or it does not take ``arguments``.
         """
         if not code_allowed():
             raise RecipeError(
-                f"{key}: got {spec!r}, which is Python code to run; allowed: give it on the command line, "
+                f"{KEY}: got {spec!r}, which is Python code to run; allowed: give it on the command line, "
                 "or trust_code=true, after a look at what it does"
             )
-        place, name = split_spec(spec, key=key, default_name=default_name)
-        function = load_function(place, name, key=key)
+        place, name = split_spec(spec, key=KEY, default_name=default_name)
+        function = load_function(place, name, key=KEY)
+        taken = parameters_of(function)
+        unread = [] if takes_any(function) else sorted(set(self.arguments) - set(taken))
+        if unread:
+            raise RecipeError(
+                f"reward.arguments: got {', '.join(unread)}, which {spec!r} does not take{nearest(unread[0], taken)}; "
+                f"allowed: {', '.join(taken) or 'none'}"
+            )
+        if not is_factory(function, columns):
+            return Found(spec, place, name, function, None, self.arguments)
+        for each, parameter in taken.items():
+            if parameter.default is parameter.empty and each not in self.arguments:
+                raise RecipeError(
+                    f"{KEY}: {spec!r} asks for {each!r}{nearest(each, given)}; allowed: {', '.join(given)}; where it "
+                    f"makes the reward function of settings, reward.arguments.{each}=..."
+                )
+        made = _made(function, self.arguments, spec)
+        if not taken and not callable(made):
+            return Found(spec, place, name, function, None, {})
+        return Found(spec, place, name, made, self.arguments, {})
+
+    def caller(self, found: Found, prepare: str) -> Callable[[Any], Awaitable[Any]]:
+        """An async function that calls the found one with a job and returns its reply.
+
+        Args:
+            prepare: ``module:name`` of the calling convention.
+        """
         convention: Prepare = _attribute(prepare)
+        function = found.function
         if is_async(function):
 
             async def call_async(job: Any) -> Any:
                 arguments, reply = convention(job)
                 async with asyncio.timeout(self.timeout_seconds):
-                    return reply(await function(**arguments))
+                    return reply(await function(**{**arguments, **found.further}))
 
-            return function, call_async
+            return call_async
         if self.processes == 0:
 
             async def call_here(job: Any) -> Any:
                 arguments, reply = convention(job)
-                return reply(function(**arguments))
+                return reply(function(**{**arguments, **found.further}))
 
-            return function, call_here
+            return call_here
+        settings = {
+            **{"place": found.place, "name": found.name, "prepare": prepare},
+            **{"made_with": found.made_with, "further": found.further},
+        }
         pool = shared_pool(
-            "lyceum.reward._code:serve",
-            {"place": place, "name": name, "prepare": prepare},
-            workers=self.processes,
-            timeout_seconds=self.timeout_seconds,
+            "lyceum.reward._code:serve", settings, workers=self.processes, timeout_seconds=self.timeout_seconds
         )
-        return function, pool.run
+        return pool.run
 
     def correctness(self, reward: float, said: bool | None) -> bool | None:
         """The function's own verdict, or else whether the reward reaches ``correct_at``."""
@@ -101,16 +158,37 @@ class CodePart(RewardSettings):
         return reward >= self.correct_at
 
 
-def serve(place: str, name: str, prepare: str) -> Callable[[Any], Any]:
-    """The worker's job function: calls the function with each job."""
-    function = load_function(place, name, key="reward")
+def serve(
+    place: str, name: str, prepare: str, made_with: Mapping[str, Any] | None, further: Mapping[str, Any]
+) -> Callable[[Any], Any]:
+    """The worker's job function: calls the function with each job. Arguments as in :class:`Found`."""
+    named = load_function(place, name, key="reward")
+    function = named if made_with is None else named(**made_with)
     convention: Prepare = _attribute(prepare)
 
     def work(job: Any) -> Any:
         arguments, reply = convention(job)
-        return reply(function(**arguments))
+        return reply(function(**{**arguments, **further}))
 
     return work
+
+
+def _made(factory: Callable[..., Any], arguments: Mapping[str, Any], spec: str) -> Any:
+    """What a factory returns: callable, or anything at all where it has no parameters and may be no factory."""
+    try:
+        made = factory(**arguments)
+    except Exception as error:
+        if not parameters_of(factory):  # then it is no factory, and every call of it will tell
+            return None
+        where = (user_traceback(error) or "").splitlines()
+        raise RecipeError([f"reward.arguments: {spec!r} raised {describe(error)}", *where]) from error
+    if parameters_of(factory) and not callable(made):
+        named = ", ".join(parameters_of(factory))
+        raise RecipeError(
+            f"{KEY}: {spec!r} takes nothing of a completion ({named}) and returned a {type(made).__name__}; allowed: a "
+            "function of completions, or one that returns such a function"
+        )
+    return made
 
 
 def split_spec(spec: str, *, key: str, default_name: str | None = None) -> tuple[str, str]:
@@ -139,10 +217,11 @@ def load_function(place: str, name: str, *, key: str) -> Callable[..., Any]:
     if place.endswith(".py") and not Path(place).is_file():
         raise RecipeError(f"{key}: {place!r} does not exist; allowed: path/to/file.py:name or package.module:name")
     try:
-        module = _load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+        module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
     except Exception as error:
         where = (user_traceback(error) or "").splitlines()
-        raise RecipeError([f"{key}: {place!r} cannot be imported: {describe(error)}", *where]) from error
+        cure = "; allowed: package.module:name for a file of a package" if RELATIVE in str(error) else ""
+        raise RecipeError([f"{key}: {place!r} cannot be imported: {describe(error)}{cure}", *where]) from error
     function = getattr(module, name, None)
     if not callable(function):
         names = [each for each, value in vars(module).items() if inspect.isfunction(value)]
@@ -152,7 +231,32 @@ def load_function(place: str, name: str, *, key: str) -> Callable[..., Any]:
     return function
 
 
+def _load_module(name: str) -> Any:
+    _also_search(Path.cwd())  # as `python -m` does; `lyceum` is a script, which searches its own folder
+    return importlib.import_module(name)
+
+
+def _also_search(folder: Path) -> None:
+    """Let modules of this folder be imported; last, so that they do not shadow a library."""
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+
+
 def _load_file(path: Path) -> Any:
+    try:
+        return _load_alone(path)
+    except ImportError as error:
+        if RELATIVE not in str(error) or not (path.parent / "__init__.py").is_file():
+            raise
+    # It imports `.utils`: a module of a package, whose name the folders with an __init__.py make.
+    names, folder = [path.stem], path.parent
+    while (folder / "__init__.py").is_file():
+        names, folder = [folder.name, *names], folder.parent
+    _also_search(folder)
+    return importlib.import_module(".".join(names))
+
+
+def _load_alone(path: Path) -> Any:
     # Registered under a unique name: two files named reward.py must not be one module, and dataclasses and
     # functools look a function's module up by its name.
     name = f"lyceum_user_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
@@ -163,8 +267,7 @@ def _load_file(path: Path) -> Any:
         raise ImportError("not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))  # it may import files beside it; last, so that they do not shadow a library
+    _also_search(path.parent)  # it may import files beside it
     try:
         spec.loader.exec_module(module)
     except BaseException:
@@ -180,25 +283,21 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 def accepted(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The keywords that the function accepts: all where it has ``**kwargs``."""
-    parameters = _parameters(function)
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+    if takes_any(function):
         return dict(given)
-    return {name: value for name, value in given.items() if name in parameters}
+    return {name: value for name, value in given.items() if name in parameters_of(function)}
 
 
-def check_parameters(function: Callable[..., Any], given: Mapping[str, Any], *, spec: str, key: str) -> None:
+def check_parameters(found: Found, given: Mapping[str, Any]) -> None:
     """Raise RecipeError where the function requires a keyword that it will not get."""
-    for name, parameter in _parameters(function).items():
+    key, spec, given = KEY, found.spec, {**given, **found.further}
+    for name, parameter in parameters_of(found.function).items():
         if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             continue
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise RecipeError(f"{key}: {spec!r} takes {name!r} by position only; allowed: parameters with names")
         if parameter.default is parameter.empty and name not in given:
             raise RecipeError(f"{key}: {spec!r} asks for {name!r}{nearest(name, given)}; allowed: {', '.join(given)}")
-
-
-def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(function).parameters
 
 
 def _attribute(dotted: str) -> Any:
@@ -219,6 +318,22 @@ def failed(error: Exception, function: str, task: Task, given: Mapping[str, Any]
     row = f"task {task.id}: {function}({keywords})"
     row = row if len(row) <= MAX_ROW else f"{row[: MAX_ROW - 3]}..."
     return Grade.ungraded(f"{name}{': ' if name else ''}{describe(error)}", "\n".join(filter(None, (row, where))))
+
+
+def one_each(result: Any, count: int) -> list[Any]:
+    """What a function of several completions returned, an entry per completion.
+
+    Raises:
+        TypeError: it returned one thing for all of them.
+        ValueError: more or fewer.
+    """
+    if isinstance(result, str | bytes | Mapping) or not isinstance(result, Iterable):
+        what = "None" if result is None else f"{result!r:.100}, a {type(result).__name__}"
+        raise TypeError(f"got {what}, for {count} completions; allowed: a list with one number or None for each")
+    rewards = list(result)
+    if len(rewards) != count:
+        raise ValueError(f"{len(rewards)} rewards for {count} completions; allowed: one for each")
+    return rewards
 
 
 def abstained(what: str) -> Grade:

@@ -280,7 +280,7 @@ def _checked(grade: Grade) -> Grade:
     except (TypeError, ValueError) as error:
         return Grade.ungraded(describe(error))
     if not math.isfinite(outcome):
-        return Grade.ungraded(f"the outcome is {outcome}")
+        return Grade.ungraded(f"the outcome is {outcome}; allowed: a finite number, or None to abstain")
     return grade if outcome is grade.outcome else replace(grade, outcome=outcome)
 
 

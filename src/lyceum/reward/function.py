@@ -1,4 +1,4 @@
-"""A user's own reward: one Python function of one trajectory."""
+"""A user's own reward: one Python function of one trajectory, or one that was written for TRL or verl."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, GradingContext, Message, Task, TaskSource
+from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.reward._code import CodePart, abstained, accepted, check_parameters, failed
-from lyceum.utils.messages import text_parts
+from lyceum.reward._conventions import convention_of
+from lyceum.reward.trl import Trl
+from lyceum.reward.verl import Verl
+from lyceum.utils.messages import prompt_text
 from lyceum.utils.numbers import real
 
 PREPARE = "lyceum.reward.function:prepare"
@@ -23,6 +26,9 @@ class Function(CodePart):
     ``completion``, ``prompt`` (text), ``messages``, ``answer``, ``columns``, ``completion_ids``, ``finish`` ("stop" or
     "length"), ``id``, and every column of the task by its own name. A dict's other numbers are recorded as parts; its
     ``correct``, or a returned bool, says whether the answer is right.
+
+    A function with parameters ``completions`` or ``prompts`` is called as reward kind ``trl`` does, one with
+    ``solution_str`` or ``solution_strs`` as ``verl``.
     """
 
     kind: Literal["function"] = "function"
@@ -30,9 +36,14 @@ class Function(CodePart):
     """``path/to/file.py:name`` or ``package.module:name``."""
 
     def build(self, source: TaskSource) -> Grader:
-        function, call = self.caller(self.function, PREPARE, key="reward.function")
         example = keywords(source[0], None)
-        check_parameters(function, example, spec=self.function, key="reward.function")
+        found = self.found(self.function, example, columns=source[0].columns)
+        function = found.function
+        convention = convention_of(function)
+        if convention != "function":
+            return self._as(Trl if convention == "trl" else Verl).build(source)
+        check_parameters(found, example)
+        call = self.caller(found, PREPARE)
 
         async def one(task: Task, leaf: Node) -> Grade:
             given = accepted(function, keywords(task, leaf))
@@ -49,6 +60,10 @@ class Function(CodePart):
             return list(await asyncio.gather(*(one(task, leaf) for leaf in leaves)))
 
         return grade
+
+    def _as(self, kind: type[Trl | Verl]) -> Trl | Verl:
+        shared = {name: getattr(self, name) for name in CodePart.model_fields}
+        return kind.model_validate({**shared, "kind": kind.model_fields["kind"].default, "function": self.function})
 
     def _grade(self, reply: Mapping[str, Any]) -> Grade:
         reward = reply["reward"]
@@ -73,11 +88,6 @@ def keywords(task: Task, leaf: Node | None) -> dict[str, Any]:
     }
 
 
-def prompt_text(messages: Sequence[Message]) -> str:
-    """The text of a prompt's messages, each part below the one before it, roles left out."""
-    return "\n\n".join(text for message in messages for text in text_parts(message["content"]))
-
-
 def prepare(job: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], Any]]:
     """The call of one trajectory; its reply is {reward, correct, parts}."""
     if "task" in job:
@@ -90,7 +100,9 @@ def reply(result: Any) -> dict[str, Any]:
         return {"reward": None}
     if isinstance(result, Mapping):
         if "reward" not in result:
-            raise TypeError(f"a dict without 'reward', with {', '.join(map(str, result))}; allowed: one with it")
+            raise TypeError(
+                f"a dict without 'reward', with {', '.join(map(str, result)) or 'nothing'}; allowed: one with it"
+            )
         inner = reply(result["reward"])
         parts = {
             str(name): real(value, f"part {name!r}")

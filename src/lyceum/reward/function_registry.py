@@ -7,10 +7,11 @@ a run that used one, pass it in again.
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from lyceum.reward._conventions import convention_of
 
 PLACE = __name__
 """Module part of the name of a function registered here."""
@@ -24,7 +25,7 @@ SYNC = 0
 def reward_settings(reward: Any) -> Any:
     """A reward as a recipe writes it: functions become parts, alone or in a list; everything else stays.
 
-    A function of ``completions`` is called as TRL does, one of ``solution_str`` as verl does, any other one with the
+    A function is called as its parameters say (``reward/_conventions.py``): as TRL does, as verl does, or with the
     keywords of reward kind ``function`` that it names.
     """
     taken: set[str] = set()
@@ -36,9 +37,7 @@ def reward_settings(reward: Any) -> Any:
 def _part(part: Any, taken: set[str]) -> Any:
     if not callable(part) or hasattr(part, "model_fields"):
         return part
-    parameters = inspect.signature(part).parameters
-    kind = "trl" if "completions" in parameters else "verl" if "solution_str" in parameters else "function"
-    return {"kind": kind, "function": f"{PLACE}:{_keep(part, taken)}", "processes": SYNC}
+    return {"kind": convention_of(part), "function": f"{PLACE}:{_keep(part, taken)}", "processes": SYNC}
 
 
 def _keep(function: Callable[..., Any], taken: set[str]) -> str:

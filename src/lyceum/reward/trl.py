@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -12,14 +12,23 @@ from pydantic import Field, field_validator, model_validator
 
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
-from lyceum.reward._code import CodePart, accepted, check_parameters, failed
-from lyceum.reward.function import prompt_text
+from lyceum.core.user_files import describe
+from lyceum.reward._code import CodePart, Found, accepted, check_parameters, failed, one_each
+from lyceum.reward._conventions import parameters_of
+from lyceum.utils.errors import RunError
+from lyceum.utils.messages import prompt_text
 from lyceum.utils.numbers import real
 
 PREPARE = "lyceum.reward.trl:prepare"
 
 OFFERED = ("trainer_state", "log_extra", "log_metric")
 """Keywords that TRL passes beside the columns."""
+
+ANSWER = ("solution", "ground_truth")
+"""Names of the reference answer in datasets that TRL's and open-r1's functions are written for."""
+
+INDEXED_TEXT, INDEXED_EMPTY = "string indices must be integers", "string index out of range"
+"""What Python says of ``"text"["content"]`` and of ``""[0]``."""
 
 _RESERVED = ("prompt", "completion", "prompts", "completions", "completion_ids")
 
@@ -31,6 +40,7 @@ class Trl(CodePart):
     completion's sum, and a completion for which all return None is ungraded. Each call has the completions of one task
     (TRL's have those of a whole batch). ``trainer_state`` has ``global_step``, the newest policy version among the
     tokens, and ``max_steps``; values passed to ``log_extra`` and ``log_metric`` are kept with the trajectory.
+    Parameters ``solution`` and ``ground_truth`` are the reference answer where no column has that name.
     """
 
     kind: Literal["trl"] = "trl"
@@ -39,7 +49,8 @@ class Trl(CodePart):
     function_weights: tuple[float, ...] | None = None
     """Weight of each function in their sum (TRL's ``reward_weights``); null gives each weight 1."""
     conversational: bool | None = None
-    """Whether prompts and completions are lists of messages, and not texts; null follows the dataset, as TRL does."""
+    """Whether prompts and completions are lists of messages, and not texts; null follows the dataset, as TRL does, and
+    passes messages to a function that fails on texts as one that reads ``completion[0]["content"]`` does."""
     max_steps: int = Field(0, ge=0)
     """``trainer_state.max_steps``: steps of the run, for functions that use its progress; 0 if not used."""
 
@@ -55,39 +66,30 @@ class Trl(CodePart):
                 f"function_weights: got {len(self.function_weights)}, but function names {len(self.function)}; "
                 f"allowed: {len(self.function)}, or null"
             )
+        if self.arguments and len(self.function) > 1:
+            raise ValueError(
+                f"arguments: got {', '.join(self.arguments)}, but function names {len(self.function)}; allowed: with "
+                "one function; of several, each a part of its own"
+            )
         return self
 
     def build(self, source: TaskSource) -> Grader:
-        callers = [self.caller(spec, PREPARE, key="reward.function") for spec in self.function]
         names = function_names(self.function)
         weights = self.function_weights or (1.0,) * len(names)
         chat = source.conversational if self.conversational is None else self.conversational
-        given = {**arguments(source[0], (), chat=chat), **dict.fromkeys(OFFERED)}
-        for spec, (function, _) in zip(self.function, callers, strict=True):
-            check_parameters(function, given, spec=spec, key="reward.function")
-
-        async def ask(number: int, task: Task, leaves: Sequence[Node]) -> list[float | None]:
-            function, call = callers[number]
-            job = {
-                "arguments": accepted(function, arguments(task, leaves, chat=chat)),
-                "extras": list(accepted(function, dict.fromkeys(OFFERED))),
-                "count": len(leaves),
-                "global_step": max((version for leaf in leaves for version in leaf.version), default=0),
-                "max_steps": self.max_steps,
-            }
-            answer = await call(job)
-            _keep_log(leaves, answer)
-            return answer["rewards"]
+        # None until it has answered: a function that reads messages, with a dataset of texts.
+        form = chat if chat or self.conversational is not None else None
+        functions = [_Called(self.called(spec, source[0], chat=chat), self, form) for spec in self.function]
 
         async def grade(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
-            asked = (ask(number, task, leaves) for number in range(len(names)))
+            asked = (function.rewards(task, leaves) for function in functions)
             columns = await asyncio.gather(*asked, return_exceptions=True)
             for number, (name, column) in enumerate(zip(names, columns, strict=True)):
                 if isinstance(column, TimeoutError):
                     reason = f"{name}: no result within {self.timeout_seconds:g} seconds"
                     return [Grade.ungraded(reason)] * len(leaves)
                 if isinstance(column, Exception):
-                    given = accepted(callers[number][0], arguments(task, leaves, chat=chat))
+                    given = functions[number].keywords(task, leaves, chat=bool(functions[number].as_messages))
                     return [failed(column, self.function[number], task, given, name=name)] * len(leaves)
                 if isinstance(column, BaseException):
                     raise column
@@ -96,12 +98,57 @@ class Trl(CodePart):
 
         return grade
 
+    def called(self, spec: str, example: Task, *, chat: bool) -> Found:
+        given = {**arguments(example, (), chat=chat), **dict.fromkeys(OFFERED)}
+        found = self.found(spec, given, columns=example.columns)
+        check_parameters(found, {**given, **asked_answers(found.function, example, 0)})
+        return found
+
     def _add_up(self, rewards: Mapping[str, float | None], weights: Sequence[float]) -> Grade:
         given = {name: reward for name, reward in rewards.items() if reward is not None}
         if not given:
             return Grade.ungraded(f"{', '.join(rewards)} gave None: none grades this")
         total = sum(w * r for w, r in zip(weights, rewards.values(), strict=True) if r is not None)
         return Grade(total, self.correctness(total, None), parts=given)
+
+
+class _Called:
+    """One of the functions, and whether it is given messages; None until it has answered with texts or messages."""
+
+    def __init__(self, found: Found, settings: Trl, as_messages: bool | None) -> None:
+        self.function, self.call = found.function, settings.caller(found, PREPARE)
+        self.max_steps, self.as_messages = settings.max_steps, as_messages
+
+    def keywords(self, task: Task, leaves: Sequence[Node], *, chat: bool) -> dict[str, Any]:
+        lists = arguments(task, leaves, chat=chat)
+        return accepted(self.function, {**lists, **asked_answers(self.function, task, len(leaves))})
+
+    async def rewards(self, task: Task, leaves: Sequence[Node]) -> list[float | None]:
+        async def ask(given: dict[str, Any]) -> dict[str, Any]:
+            job = {
+                "arguments": given,
+                "extras": list(accepted(self.function, dict.fromkeys(OFFERED))),
+                "count": len(leaves),
+                "global_step": max((version for leaf in leaves for version in leaf.version), default=0),
+                "max_steps": self.max_steps,
+            }
+            return await self.call(job)
+
+        reads_tokens = "completion_ids" in parameters_of(self.function)
+        if reads_tokens and any(leaf.completion_ids is None for leaf in leaves):
+            raise RunError("it reads completion_ids, but only texts are known here; try: lyceum grade with --model")
+        given = self.keywords(task, leaves, chat=bool(self.as_messages))
+        try:
+            answer = await ask(given)
+        except Exception as error:
+            if self.as_messages is not None or not await reads_messages(ask, given, error):
+                raise
+            answer = await ask(self.keywords(task, leaves, chat=True))
+            self.as_messages = True
+        if self.as_messages is None and any(leaf.completion for leaf in leaves):
+            self.as_messages = False
+        _keep_log(leaves, answer)
+        return answer["rewards"]
 
 
 def function_names(specs: Sequence[str]) -> list[str]:
@@ -123,6 +170,32 @@ def arguments(task: Task, leaves: Sequence[Node], *, chat: bool) -> dict[str, An
     }
 
 
+def asked_answers(function: Callable[..., Any], task: Task, count: int) -> dict[str, list[Any]]:
+    """The reference answer under the names that reward functions have for it, where the tasks have no such column."""
+    named = parameters_of(function)
+    return (
+        {}
+        if task.answer is None
+        else {name: [task.answer] * count for name in ANSWER if name in named and name not in task.columns}
+    )
+
+
+async def reads_messages(
+    ask: Callable[[dict[str, Any]], Awaitable[Any]], given: Mapping[str, Any], error: Exception
+) -> bool:
+    """Whether a call with texts failed since the function reads each completion as a list of messages.
+
+    ``text[0]["content"]`` raises a TypeError, but an IndexError where the text is empty: then a call without empty
+    texts tells, since such an IndexError alone may be anything.
+    """
+    if INDEXED_EMPTY in describe(error) and not all(given.get("completions", ())):
+        try:
+            await ask({**given, "completions": [text or " " for text in given["completions"]]})
+        except Exception as further:
+            error = further
+    return INDEXED_TEXT in describe(error)
+
+
 def prepare(job: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], Any]]:
     """The call of one task's completions; its reply is {rewards, extra, metrics}."""
     extra: dict[str, list[Any]] = {}
@@ -141,9 +214,8 @@ def prepare(job: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], Any]]:
     }
 
     def reply(result: Any) -> dict[str, Any]:
-        numbers = [math.nan if reward is None else real(reward, "a reward") for reward in result]
-        if len(numbers) != job["count"]:
-            raise ValueError(f"{len(numbers)} rewards for {job['count']} completions; allowed: one for each")
+        rewards = one_each(result, job["count"])
+        numbers = [math.nan if reward is None else real(reward, "a reward") for reward in rewards]
         # TRL treats None and nan alike: it turns None into nan and sums with nansum.
         rewards = [None if math.isnan(number) else number for number in numbers]
         return {"rewards": rewards, "extra": extra, "metrics": metrics}

@@ -7,15 +7,13 @@ import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import Field
-
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
-from lyceum.reward._code import CodePart, abstained, accepted, check_parameters, failed
-from lyceum.utils.errors import RecipeError
+from lyceum.reward._code import CodePart, Found, abstained, accepted, check_parameters, failed, one_each
+from lyceum.reward._conventions import parameters_of
 from lyceum.utils.numbers import real
 
-PREPARE = "lyceum.reward.verl:prepare"
+PREPARE, PREPARE_BATCH = "lyceum.reward.verl:prepare", "lyceum.reward.verl:prepare_batch"
 
 
 class Verl(CodePart):
@@ -23,43 +21,60 @@ class Verl(CodePart):
 
     The arguments are verl's columns where a task has them (``data_source``, ``reward_model.ground_truth``,
     ``extra_info``), and else the task's provenance, its answer and an empty dict. A dict's other numbers are recorded
-    as parts; ``acc`` says whether the answer is correct, as in verl's own validation.
+    as parts; ``acc`` says whether the answer is correct, as in verl's own validation. A function of ``data_sources``,
+    ``solution_strs``, ``ground_truths`` and ``extra_infos`` (verl's reward manager ``batch``) is called with the
+    completions of one task, and returns a list. ``arguments`` are verl's ``reward_kwargs``, and replace any of these.
     """
 
     kind: Literal["verl"] = "verl"
     function: str
     """``path/to/file.py:name`` or ``package.module:name``; a file alone means its ``compute_score``."""
-    kwargs: dict[str, Any] = Field(default_factory=dict)
-    """Further keywords of every call (verl's ``reward_kwargs``)."""
 
     def build(self, source: TaskSource) -> Grader:
-        function, call = self.caller(self.function, PREPARE, key="reward.function", default_name="compute_score")
-
-        given = {**arguments(source[0], None), **self.kwargs}
-        check_parameters(function, given, spec=self.function, key="reward.function")
-        if unread := sorted(set(self.kwargs) - set(accepted(function, self.kwargs))):
-            raise RecipeError(
-                f"reward.kwargs: got {', '.join(unread)}, which {self.function!r} does not take; allowed: its "
-                "parameters"
-            )
+        example = source[0]
+        given = arguments(example, None)
+        found = self.found(self.function, given, columns=example.columns, default_name="compute_score")
+        function = found.function
+        if "solution_strs" in parameters_of(function):
+            return self._batched(found, example)
+        check_parameters(found, given)
+        call = self.caller(found, PREPARE)
 
         async def one(task: Task, leaf: Node) -> Grade:
-            given = {**accepted(function, arguments(task, leaf)), **self.kwargs}
+            given = accepted(function, arguments(task, leaf))
             try:
-                answer = await call(given)
+                return self._grade(await call(given))
             except TimeoutError:
                 return Grade.ungraded(f"no result within {self.timeout_seconds:g} seconds")
             except Exception as error:
                 return failed(error, self.function, task, given)
-            if answer["reward"] is None:
-                return abstained(self.function)
-            correct = self.correctness(answer["reward"], answer["correct"])
-            return Grade(answer["reward"], correct, parts=answer["parts"])
 
         async def grade(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
             return list(await asyncio.gather(*(one(task, leaf) for leaf in leaves)))
 
         return grade
+
+    def _batched(self, found: Found, example: Task) -> Grader:
+        check_parameters(found, batch(example, []))
+        call = self.caller(found, PREPARE_BATCH)
+
+        async def grade(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
+            given = accepted(found.function, batch(task, leaves))
+            try:
+                answers = await call({"arguments": given, "count": len(leaves)})
+                return [self._grade(answer) for answer in answers]
+            except TimeoutError:
+                return [Grade.ungraded(f"no result within {self.timeout_seconds:g} seconds")] * len(leaves)
+            except Exception as error:
+                return [failed(error, self.function, task, given)] * len(leaves)
+
+        return grade
+
+    def _grade(self, answer: Mapping[str, Any]) -> Grade:
+        if answer["reward"] is None:
+            return abstained(self.function)
+        correct = self.correctness(answer["reward"], answer["correct"])
+        return Grade(answer["reward"], correct, parts=answer["parts"])
 
 
 def arguments(task: Task, leaf: Node | None) -> dict[str, Any]:
@@ -75,6 +90,22 @@ def arguments(task: Task, leaf: Node | None) -> dict[str, Any]:
     }
 
 
+def batch(task: Task, leaves: Sequence[Node]) -> dict[str, Any]:
+    """The same, as lists with one entry per completion, in the plural."""
+    rows = [arguments(task, leaf) for leaf in leaves]
+    plural = {name: "extra_infos" if name == "extra_info" else f"{name}s" for name in arguments(task, None)}
+    return {plural[name]: [row[name] for row in rows] for name in plural}
+
+
+def prepare_batch(job: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+    """The call of one task's completions; its reply is a list of :func:`reply`."""
+
+    def replies(result: Any) -> list[dict[str, Any]]:
+        return [reply(each) for each in one_each(result, job["count"])]
+
+    return job["arguments"], replies
+
+
 def prepare(job: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], Any]]:
     """The call of one trajectory; its reply is {reward, correct, parts}."""
     return job, reply
@@ -86,7 +117,9 @@ def reply(result: Any) -> dict[str, Any]:
     if not isinstance(result, Mapping):
         return {"reward": real(result, "the score"), "correct": None, "parts": {}}
     if "score" not in result:
-        raise TypeError(f"a dict without 'score', with {', '.join(map(str, result))}; allowed: one with it")
+        raise TypeError(
+            f"a dict without 'score', with {', '.join(map(str, result)) or 'nothing'}; allowed: one with it"
+        )
     parts: dict[str, float] = {}
     for name, value in result.items():
         # verl logs everything that a function returns beside the score, text too: here only numbers are parts.

@@ -23,6 +23,7 @@ from lyceum.stages.models import engine_of
 from lyceum.utils.errors import Interrupted, NothingGraded, NothingLearnt
 from lyceum.utils.lazy_imports import torch
 from lyceum.utils.progress import Progress
+from lyceum.utils.tracebacks import frames
 
 GO_ON = "to go on all the same: the same command with --resume and max_steps_without_signal=0"
 
@@ -177,9 +178,13 @@ class Session:
             if reason in known or len(known) >= MAX_REASONS:
                 continue
             self.said.add(reason)
+            lines = details.get(reason, "").splitlines()
             if reason in details:
+                # One line of a function may fail in other words on every row: its traceback is shown once.
+                if frames(details[reason]) in map(frames, self.counts.failures.values()):
+                    lines = lines[:1]
                 self.counts.failures[reason] = details[reason]
-            self.progress.say("\n  ".join([f"not graded: {reason}", *details.get(reason, "").splitlines()]))
+            self.progress.say("\n  ".join([f"not graded: {reason}", *lines]))
 
     def count_signal(self, something: bool) -> None:
         """Count whether a sampling step had a learning signal; called after :meth:`count`."""

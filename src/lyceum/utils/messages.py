@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lyceum.utils.errors import RecipeError
@@ -21,6 +21,11 @@ def text_parts(content: Any) -> list[str]:
 def text_of(content: Any) -> str:
     """A message's content as one text, its parts concatenated, as templates that support parts print it."""
     return "".join(text_parts(content))
+
+
+def prompt_text(messages: Sequence[Mapping[str, Any]]) -> str:
+    """The text of a prompt's messages, each part below the one before it, roles left out."""
+    return "\n\n".join(text for message in messages for text in text_parts(message["content"]))
 
 
 def _text(part: Any) -> str:

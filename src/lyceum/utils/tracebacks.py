@@ -5,10 +5,12 @@ Only the standard library: a verifier's process imports it before anything else.
 
 from __future__ import annotations
 
+import importlib
 import traceback
 from pathlib import Path
 
 _PACKAGE = str(Path(__file__).parents[1])
+_IMPORTING = ("<frozen importlib", importlib.__file__)
 _LONGEST_LINE = 300
 _MOST_LINES = 40
 
@@ -22,7 +24,8 @@ def user_traceback(error: BaseException) -> str | None:
     seen: traceback.TracebackException | None = whole
     while seen is not None:
         first = next((i for i, frame in enumerate(seen.stack) if not _is_callers(frame.filename)), len(seen.stack))
-        seen.stack = traceback.StackSummary.from_list(seen.stack[first:])
+        own = [frame for frame in seen.stack[first:] if not frame.filename.startswith(_IMPORTING)]
+        seen.stack = traceback.StackSummary.from_list(own)
         seen = seen.__cause__ or seen.__context__
     if not whole.stack and not isinstance(error, SyntaxError):  # which names its file and line itself
         return None
@@ -33,4 +36,9 @@ def user_traceback(error: BaseException) -> str | None:
 
 
 def _is_callers(filename: str) -> bool:
-    return filename.startswith((_PACKAGE, "<frozen importlib"))
+    return filename.startswith((_PACKAGE, *_IMPORTING))
+
+
+def frames(details: str) -> tuple[str, ...]:
+    """The lines of a text with a traceback that name a file and a line: where it was raised, whatever the values."""
+    return tuple(line.strip() for line in details.splitlines() if line.startswith('  File "'))
