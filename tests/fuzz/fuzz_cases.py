@@ -389,6 +389,17 @@ _MODELS = ("model", "notes.txt", "nowhere", "base", "scratch", "runs/done/model"
 _REWARDS = (
     *("reward.py:score", "reward.py:broken", "reward.py:odd", "number", "math", "[exact, format]", "task", "exact"),
     *("{kind: trl, function: reward.py:score}", "reward.py:not_a_function", "nowhere.py:score"),
+    *(
+        "reward.py:as_trl",
+        "reward.py:get_longest",
+        "reward:as_trl",
+        "{function: reward.py:get_longest, arguments: [1]}",
+    ),
+    *(
+        f"{{function: reward.py:{name}, arguments: {{{word}}}}}"
+        for name in ("get_longest", "as_trl", "later")
+        for word in ("most: 0", "most: x", "most: .nan", "completions: 3", "1: 2", "most: {a: [null]}")
+    ),
     *("drm", "{kind: drm, coherence: null, unanswered: 0}", "[reward.py:later, {kind: drm, weight: 0}]"),
     *(
         f"[reward.py:later, {{kind: drm, weight: 0, unanswered: 0, extract: {{after: '0'}}, coherence: {scorer}}}]"

@@ -35,6 +35,17 @@ async def later(completion, **columns):  # in the run's own process: no other ha
     return score(completion, None)
 
 
+async def as_trl(completions, solution, **columns):
+    return [completion[0]["content"].count("1") for completion in completions]
+
+
+def get_longest(most: int = 3):
+    def longest(completion_ids, **columns):
+        return [float(len(ids) > most) for ids in completion_ids][: most or None]
+
+    return longest
+
+
 not_a_function = 3
 """
 

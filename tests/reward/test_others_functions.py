@@ -184,6 +184,11 @@ def test_from_python_an_object_that_a_factory_made_is_called_as_trl_does():
     assert [grade.outcome for grade in found] == [-1.0, 0.0]
 
 
+def test_arguments_are_plain_values_since_they_go_to_another_process():
+    with pytest.raises(RecipeError, match=r"Object of type object is not JSON serializable; allowed: numbers, texts"):
+        load_recipe("grpo", [("reward", {"function": "a.py:f", "arguments": {"x": object()}})])
+
+
 def test_a_function_that_fails_on_every_row_shows_its_traceback_once(tmp_path, capsys):
     rows = [{**ROW, "completion": "72"}, {**ROW, "answer": "#### 73", "completion": "72"}]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -11,13 +11,14 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import json
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from lyceum.core.settings import RewardSettings
 from lyceum.core.types import Grade, Task
@@ -74,6 +75,18 @@ class CodePart(RewardSettings):
     with live objects and without a time limit."""
     correct_at: float | None = None
     """Minimum reward of a correct answer; null where only the function's own verdict counts."""
+
+    @field_validator("arguments")
+    @classmethod
+    def _go_to_another_process(cls, arguments: dict[str, Any]) -> dict[str, Any]:
+        try:
+            json.dumps(arguments)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{error}; allowed: numbers, texts, booleans, null, lists and mappings of these; what has others is "
+                "made in Python and passed in as the reward"
+            ) from None
+        return arguments
 
     def code(self) -> tuple[str, ...]:
         named: str | tuple[str, ...] = getattr(self, "function", ())
