@@ -4,17 +4,19 @@ Each is named as on the command line (``reward=FILE.py:NAME`` or a mapping), rea
 dataset, and run in its process.
 """
 
+import asyncio
 import json
 import sys
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from fake_task import NO_MODEL
 from leaves import grades, leaf
 
 from lyceum.cli.outcome import main
 from lyceum.recipe.schema import load_recipe
-from lyceum.reward.base import allow_code
+from lyceum.reward.base import allow_code, combine
 from lyceum.reward.function_registry import reward_settings
 from lyceum.utils.errors import RecipeError
 
@@ -35,6 +37,8 @@ def _beside_the_functions(tmp_path, monkeypatch):
     (tmp_path / "gsm8k.jsonl").write_text(json.dumps(ROW) + "\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in ("trl_style", "verl_style", "open_style", "open_style.rewards", "open_style.tags"):
+        monkeypatch.delitem(sys.modules, name, raising=False)  # of another test's folder
 
 
 def graded(words, *texts, processes=0):
@@ -126,6 +130,18 @@ def test_empty_texts_alone_do_not_say_what_a_function_reads():
     [grade] = graded(["reward=faults.py:first_character"], "")
     assert "string index out of range" in (grade.reason or "")
     assert [grade.outcome for grade in graded(["reward=faults.py:first_character"], "7", "8")] == [1, 0]
+
+
+def test_tasks_that_are_graded_at_once_find_out_at_once_that_a_function_reads_messages():
+    recipe = load_recipe("grpo", ["tasks=gsm8k.jsonl", "tasks.heldout_share=0", "reward=trl_style.py:waits"])
+    source = cast(Any, recipe.tasks.build("train", 0))
+    with allow_code():
+        grader = combine(recipe.reward, source)
+
+    async def both():
+        return await asyncio.gather(*(grader(source[0], [leaf("72")], NO_MODEL) for _ in range(2)))
+
+    assert [grade.outcome for [grade] in asyncio.run(both())] == [1.0, 1.0]
 
 
 @pytest.mark.parametrize(

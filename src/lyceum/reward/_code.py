@@ -266,7 +266,11 @@ def _load_file(path: Path) -> Any:
     while (folder / "__init__.py").is_file():
         names, folder = [folder.name, *names], folder.parent
     _also_search(folder)
-    return importlib.import_module(".".join(names))
+    name = ".".join(names)
+    module = importlib.import_module(name)
+    if Path(module.__file__ or "").resolve() != path:
+        raise ImportError(f"{name} is another file, {module.__file__}")
+    return module
 
 
 def _load_alone(path: Path) -> Any:

@@ -137,11 +137,12 @@ class _Called:
         reads_tokens = "completion_ids" in parameters_of(self.function)
         if reads_tokens and any(leaf.completion_ids is None for leaf in leaves):
             raise RunError("it reads completion_ids, but only texts are known here; try: lyceum grade with --model")
-        given = self.keywords(task, leaves, chat=bool(self.as_messages))
+        form = self.as_messages  # another task's call may decide it while this one runs
+        given = self.keywords(task, leaves, chat=bool(form))
         try:
             answer = await ask(given)
         except Exception as error:
-            if self.as_messages is not None or not await reads_messages(ask, given, error):
+            if form is not None or not await reads_messages(ask, given, error):
                 raise
             answer = await ask(self.keywords(task, leaves, chat=True))
             self.as_messages = True
@@ -172,12 +173,8 @@ def arguments(task: Task, leaves: Sequence[Node], *, chat: bool) -> dict[str, An
 
 def asked_answers(function: Callable[..., Any], task: Task, count: int) -> dict[str, list[Any]]:
     """The reference answer under the names that reward functions have for it, where the tasks have no such column."""
-    named = parameters_of(function)
-    return (
-        {}
-        if task.answer is None
-        else {name: [task.answer] * count for name in ANSWER if name in named and name not in task.columns}
-    )
+    asked = (name for name in ANSWER if name in parameters_of(function) and name not in task.columns)
+    return {} if task.answer is None else {name: [task.answer] * count for name in asked}
 
 
 async def reads_messages(
