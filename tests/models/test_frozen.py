@@ -1,14 +1,24 @@
-"""The slow average of a policy, and log-probabilities under a frozen model."""
+"""The slow average of a policy, an averaged reference, and log-probabilities under a frozen model."""
 
 import pytest
 import torch
 from tiny_models import CONFIGS, plain_model, policy_like
+from transformers import AutoModelForCausalLM
 
 from lyceum.core.types import Scored
-from lyceum.models.frozen import AverageSettings, FrozenAdapters, SlowAverage
-from lyceum.models.load import LoraSettings, ModelSettings, _with_adapters
+from lyceum.models.frozen import (
+    AverageSettings,
+    FrozenAdapters,
+    ReferenceSettings,
+    SlowAverage,
+    Soup,
+    check_reference,
+    freeze,
+)
+from lyceum.models.load import LoraSettings, ModelSettings, _with_adapters, load_policy, save_policy
 from lyceum.models.packed_paths import path_logprobs
 from lyceum.models.policy import Policy
+from lyceum.utils.errors import RecipeError
 
 
 def set_all(policy, value):
@@ -90,3 +100,38 @@ def test_paths_that_share_a_prefix_are_as_likely_as_transformers_says(name, toke
         logits = model(torch.tensor([path.tokens])).logits[0].float().log_softmax(-1)
         expected = [logits[at - 1, path.tokens[at]].item() for at in range(path.start, path.stop)]
         assert of_path == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("adapters", [False, True])
+def test_an_averaged_reference_is_the_weighted_mean_of_all_models(tmp_path, adapters):
+    # The policy is 2 everywhere, the other model 6: (3 * 2 + 1 * 6) / 4 = 3, half of the policy's norm away from it.
+    other = scratch(6.0)
+    save_policy(other, tmp_path / "other")
+    policy = scratch(2.0, LoraSettings(rank=2) if adapters else None)
+    settings = ReferenceSettings(average=({"path": "policy", "share": 3}, {"path": str(tmp_path / "other")}))
+    (reference,) = freeze(policy, frozenset({"reference"}), None, settings).values()
+    assert isinstance(reference, Soup)
+    assert {float(p.unique()) for p in reference.policy.module.parameters()} == {3.0}
+    assert reference.distance == pytest.approx(0.5)
+    state = reference.state()
+    again = freeze(other, frozenset({"reference"}), None, ReferenceSettings(average=("policy",)))["reference"]
+    again.load_state(state)
+    assert {float(p.unique()) for p in again.policy.module.parameters()} == {3.0}
+    assert again.distance == pytest.approx(0.5), "a resumed run says the same"
+
+
+def scratch(value, lora=None):
+    policy = load_policy(ModelSettings(path="scratch"))
+    set_all(policy, value)
+    return policy if lora is None else Policy(_with_adapters(policy.module, ModelSettings(lora=lora)), policy.tokenizer)
+
+
+def test_a_model_of_another_shape_is_refused_before_anything_loads(tmp_path):
+    model = ModelSettings(path="scratch")
+    policy = load_policy(model)
+    config = type(policy.causal.config)(**{**policy.causal.config.to_dict(), "intermediate_size": 32})
+    save_policy(Policy(AutoModelForCausalLM.from_config(config), policy.tokenizer), tmp_path / "narrow")
+    with pytest.raises(RecipeError, match=r"reference.average.1: .*mlp.* has shape .*, the model's .*; allowed"):
+        check_reference(ReferenceSettings(average=("base", str(tmp_path / "narrow"))), model, policy.tokenizer)
+    with pytest.raises(RecipeError, match=r"reference.average.0.path: got './nothing'"):
+        check_reference(ReferenceSettings(average=("./nothing",)), model, policy.tokenizer)

@@ -481,6 +481,11 @@ PROOFS: dict[str, Proof] = {
         ["guidance/rubric-scaffold/shown/mean", "reward/part/rubric"],
         {"guidance=[]": "generation", "reward=task": "grades"},
     ),
+    "salsa": Proof(
+        ["reference/distance", "kl/reference"],
+        {"stages.ppo.reference=null": "credit", "stages.own.start=current": "weights"},
+        stages(1, 1, 2),
+    ),
     "salt": Proof(["credit/steps_shared"], {"credit=group": "forest"}),
     "sapo": Proof(
         ["replay/groups", "replay/files"],

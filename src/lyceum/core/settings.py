@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         Traces,
         ValueModel,
     )
-    from lyceum.models.frozen import AverageSettings, TeacherSettings
+    from lyceum.models.frozen import AverageSettings, ReferenceSettings, TeacherSettings
     from lyceum.models.policy import Policy
     from lyceum.stages.session import Session
 
@@ -343,6 +343,7 @@ class LearnerSettings(Component, slot="learner"):
         needs: frozenset[str],
         teacher: TeacherSettings | None = None,
         average: AverageSettings | None = None,
+        reference: ReferenceSettings | None = None,
     ) -> Learner: ...
 
 
@@ -482,8 +483,8 @@ class ReplaySettings(Component, slot="buffer"):
         """
 
 
-Left = Literal["value", "trees"]
-"""What a stage may leave for later ones: a value model; the trees that it was trained on."""
+Left = Literal["value", "trees", "model"]
+"""What a stage may leave for later ones: a value model; the trees that it was trained on; its model."""
 
 
 @dataclass(frozen=True)
@@ -512,6 +513,7 @@ class Composition:
     objective: ObjectiveSettings | None = None
     teacher: TeacherSettings | None = None
     average: AverageSettings | None = None
+    reference: ReferenceSettings | None = None
     replay: ReplaySettings | None = None
     engine: EngineSettings | None = None
     roles: Roles | None = None
@@ -610,6 +612,12 @@ class StageSettings(Component, slot="stages"):
             )
         if stage.average is not None and not readers:
             lines.append(f"average: got decay {stage.average.decay:g}, but nothing here reads it; allowed: none")
+        kept = [name for name, left in stage.before.items() if "model" in left]
+        for place, one in enumerate(stage.reference.average if stage.reference is not None else ()):
+            if one.from_stage is not None and one.from_stage not in kept:
+                known = ", ".join(kept) or "none, as no stage before this one leaves its model (keep_stages)"
+                got = f"{quoted(one.from_stage)}{nearest(one.from_stage, kept)}"
+                lines.append(f"reference.average.{place}.from_stage: got {got}; allowed: {known}")
         return lines
 
     @property

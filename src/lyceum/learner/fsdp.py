@@ -37,7 +37,14 @@ from lyceum.learner._link import process_count as process_count
 from lyceum.learner._link import process_number as process_number
 from lyceum.learner._processes import end_with_starter, started
 from lyceum.learner.local import AUTHORS, LocalConfig, LocalLearner, Sums, clip_gradients
-from lyceum.models.frozen import AverageSettings, FrozenCopy, FrozenModel, TeacherSettings, freeze
+from lyceum.models.frozen import (
+    AverageSettings,
+    FrozenCopy,
+    FrozenModel,
+    ReferenceSettings,
+    TeacherSettings,
+    freeze,
+)
 from lyceum.models.policy import Policy
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
@@ -67,6 +74,11 @@ class FsdpConfig(LocalConfig):
                 f"rollout.sampling.constraint: got {stage.rollout.sampling.constraint.kind!r}, which learner.kind "
                 "'fsdp' does not repeat; allowed: none, or learner.kind=local"
             )
+        if stage.reference is not None:
+            lines.append(
+                "reference: got an average of models, which learner.kind 'fsdp' does not make; allowed: none, or "
+                "learner.kind=local"
+            )
         if stage.average is not None:
             lines.append(
                 "average: got one, which learner.kind 'fsdp' does not keep; allowed: none, or learner.kind=local"
@@ -87,6 +99,7 @@ class FsdpConfig(LocalConfig):
         needs: frozenset[str],
         teacher: TeacherSettings | None = None,
         average: AverageSettings | None = None,
+        reference: ReferenceSettings | None = None,
     ) -> FsdpLearner:
         to_all = link()
         number = next(_numbers)
@@ -193,7 +206,12 @@ class FsdpLearner(LocalLearner):
         self._forest: Forest | None = None
         self._graph: dict[str, Tensor] = {}
 
-    def _freeze(self, names: frozenset[FrozenName], teacher: TeacherSettings | None) -> dict[FrozenName, FrozenModel]:
+    def _freeze(
+        self,
+        names: frozenset[FrozenName],
+        teacher: TeacherSettings | None,
+        reference: ReferenceSettings | None = None,
+    ) -> dict[FrozenName, FrozenModel]:
         """Frozen models, and every weight shared out: adapters are kept as shares, a copy is made of whole weights."""
         shares: frozenset[FrozenName] = names & {"reference"} if self.policy.adapters else frozenset()
         if shares and any(p.requires_grad for p in self.policy.output.parameters()):

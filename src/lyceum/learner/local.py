@@ -26,7 +26,16 @@ from lyceum.learner._forward import (
     row_outputs,
     send_back,
 )
-from lyceum.models.frozen import AverageSettings, FrozenModel, SlowAverage, TeacherSettings, copy_values, freeze
+from lyceum.models.frozen import (
+    AverageSettings,
+    FrozenModel,
+    ReferenceSettings,
+    SlowAverage,
+    Soup,
+    TeacherSettings,
+    copy_values,
+    freeze,
+)
 from lyceum.models.packed_paths import path_logprobs
 from lyceum.models.policy import Policy
 from lyceum.models.weights import largest_weight
@@ -104,8 +113,17 @@ class LocalConfig(LearnerSettings):
         needs: frozenset[str],
         teacher: TeacherSettings | None = None,
         average: AverageSettings | None = None,
+        reference: ReferenceSettings | None = None,
     ) -> LocalLearner:
-        return LocalLearner(policy, self, total_steps=total_steps, needs=needs, teacher=teacher, average=average)
+        return LocalLearner(
+            policy,
+            self,
+            total_steps=total_steps,
+            needs=needs,
+            teacher=teacher,
+            average=average,
+            reference=reference,
+        )
 
 
 def learning_rate(update: int, config: LocalConfig, total_steps: int) -> float:
@@ -134,6 +152,7 @@ class LocalLearner:
             drift of each step is measured.
         teacher: the frozen model to learn from, where there is one.
         average: how its slow average follows the policy, where there is one.
+        reference: the models whose average the reference is; None: it is the policy as it is now.
     """
 
     def __init__(
@@ -145,13 +164,14 @@ class LocalLearner:
         needs: frozenset[str],
         teacher: TeacherSettings | None = None,
         average: AverageSettings | None = None,
+        reference: ReferenceSettings | None = None,
     ) -> None:
         self.policy, self.config, self.total_steps = policy, config, total_steps
         self.measures_drift = "drift" in needs
         self.value_head = self._make_value_head() if needs & {"value", "old_value"} else None
         names: tuple[FrozenName, ...] = get_args(FrozenName)
         asked: frozenset[FrozenName] = frozenset(n for n in names if needs & {n, f"{n}_logprob"})
-        self.frozen = self._freeze(asked, teacher)
+        self.frozen = self._freeze(asked, teacher, reference)
         self.average: SlowAverage | None = None
         if "average" in asked:
             if average is None:
@@ -194,8 +214,13 @@ class LocalLearner:
         nn.init.zeros_(head.bias)
         return head
 
-    def _freeze(self, names: frozenset[FrozenName], teacher: TeacherSettings | None) -> dict[FrozenName, FrozenModel]:
-        return freeze(self.policy, names, teacher)
+    def _freeze(
+        self,
+        names: frozenset[FrozenName],
+        teacher: TeacherSettings | None,
+        reference: ReferenceSettings | None = None,
+    ) -> dict[FrozenName, FrozenModel]:
+        return freeze(self.policy, names, teacher, reference)
 
     # Before credit -------------------------------------------------------------------------------------------------
 
@@ -289,6 +314,8 @@ class LocalLearner:
         metrics = total.means()
         if self.average is not None:
             metrics |= self.average.observe()
+        if isinstance(soup := self.frozen.get("reference"), Soup):
+            metrics["reference/distance"] = soup.distance
         metrics["lr"] = self.optimizer.param_groups[0]["lr"]
         metrics["seconds/train"] = time.perf_counter() - started
         return metrics

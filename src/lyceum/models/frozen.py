@@ -1,17 +1,27 @@
-"""Models that no gradient changes: the reference (the policy as the stage began), a teacher, a slow average."""
+"""Models that no gradient changes: the reference (the policy as the stage began, or an average of several models), a
+teacher, a slow average."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from pydantic import Field, model_validator
 
 from lyceum.core.component import PathText, Settings
 from lyceum.core.types import FrozenName, State
-from lyceum.models.load import ModelSettings, check_weights, errors_name, load_policy, read_tokenizer
+from lyceum.models.load import (
+    ModelSettings,
+    check_weights,
+    errors_name,
+    load_policy,
+    merged,
+    read_tokenizer,
+    weight_shapes,
+)
 from lyceum.models.policy import Policy
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
@@ -38,6 +48,59 @@ class TeacherSettings(Settings):
     def model(self, device: str) -> ModelSettings:
         """The same as settings of a model to load."""
         return ModelSettings(**self.model_dump(), device="cuda" if device == "cuda" else "cpu")
+
+
+class AveragedModel(Settings):
+    """One of the models whose weights are averaged."""
+
+    path: PathText | None = None
+    """``policy`` (the model that enters the stage), ``base``, a folder such as ``runs/NAME/model``, a hub name."""
+    from_stage: str | None = Field(default=None, max_length=60)
+    """Name of an earlier stage of the run: the model that it left."""
+    share: float = Field(default=1.0, gt=0, le=1e6)
+    """Weight in the average, relative to the others' (no unit)."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare_path(cls, value: Any) -> Any:
+        return {"path": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _one_model(self) -> AveragedModel:
+        if (self.path is None) == (self.from_stage is None):
+            what = "neither" if self.path is None else "both"
+            raise ValueError(f"path and from_stage: got {what}; allowed: one of them")
+        return self
+
+    @property
+    def file(self) -> str | None:
+        """Its path, where it is neither the policy nor left by a stage."""
+        return None if self.path == POLICY else self.path
+
+
+POLICY = "policy"
+
+
+class ReferenceSettings(Settings):
+    """A reference that is the average of several models' weights (a model soup)."""
+
+    average: tuple[AveragedModel, ...] = Field(min_length=1, max_length=16)
+    """The models: paths, or ``{from_stage: NAME}``, each with a ``share``; all with the policy's tokenizer and
+    configuration."""
+
+    def of_run(self, stages: Path) -> ReferenceSettings:
+        """The same, with paths instead of names of stages.
+
+        Args:
+            stages: the run's folder of what its stages left.
+        """
+
+        def found(one: AveragedModel) -> AveragedModel:
+            if one.from_stage is None:
+                return one
+            return AveragedModel(path=str(stages / one.from_stage / "model"), share=one.share)
+
+        return ReferenceSettings(average=tuple(map(found, self.average)))
 
 
 class AverageSettings(Settings):
@@ -184,17 +247,88 @@ class SlowAverage:
         self.frozen.load_state(state["weights"])
 
 
+class Soup(FrozenCopy):
+    """A reference whose weights are the average of several models'."""
+
+    def __init__(self, policy: Policy, settings: ReferenceSettings) -> None:
+        module = merged(policy.module) if policy.adapters else copy.deepcopy(policy.module)
+        super().__init__(Policy(module, policy.tokenizer), saved=True)
+        total = sum(one.share for one in settings.average)
+        own = dict(module.named_parameters())
+        mean = {name: torch.zeros_like(weight, dtype=torch.float32) for name, weight in own.items()}
+        for place, one in enumerate(settings.average):
+            weights = own if one.file is None else self._read(place, one.file, policy, own)
+            for name, weight in mean.items():
+                weight.add_(weights[name].detach().float(), alpha=one.share / total)
+        copy_values([mean[name] for name in own], list(own.values()))
+        self.distance = distance(list(own.values()), list(_merged_parameters(policy)))
+        """How far it is from the policy as the stage began, relative to the norm of the policy's weights."""
+
+    def state(self) -> State | None:
+        return {"weights": super().state(), "distance": self.distance}
+
+    def load_state(self, state: State) -> None:
+        super().load_state(state["weights"])
+        self.distance = float(state["distance"])
+
+    @staticmethod
+    def _read(place: int, path: str, policy: Policy, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        key = f"reference.average.{place}"
+        with errors_name(key):
+            settings = TeacherSettings(path=path).model(policy.device.type)
+            weights = dict(load_policy(settings, tokenizer=policy.tokenizer).module.named_parameters())
+        _same_shapes(key, path, _shapes(weights), _shapes(own))
+        return weights
+
+
+def distance(a: Sequence[Tensor], b: Sequence[Tensor]) -> float:
+    """Norm of the difference of two models' weights, relative to that of the second one's."""
+    with torch.no_grad():
+        apart = sum(float((one.float() - other.float()).square().sum()) for one, other in zip(a, b, strict=True))
+        return (apart / sum(float(other.float().square().sum()) for other in b)) ** 0.5
+
+
+def _merged_parameters(policy: Policy) -> Iterator[nn.Parameter]:
+    return merged(policy.module).parameters() if policy.adapters else policy.module.parameters()
+
+
+Shapes = Mapping[str, Sequence[int]]
+"""Shape of each weight, by name."""
+
+
+def _shapes(weights: Mapping[str, Tensor]) -> Shapes:
+    return {name: tuple(weight.shape) for name, weight in weights.items()}
+
+
+def _same_shapes(key: str, path: str, its_own: Shapes, policys: Shapes) -> None:
+    """Raise RecipeError where a model's weights cannot be averaged with the policy's."""
+    if its_own == policys:
+        return
+    name = min(its_own.items() ^ policys.items())[0]
+    found, wanted = (shapes.get(name, "none") for shapes in (its_own, policys))
+    raise RecipeError(
+        f"{key}: got {quoted(path)}, whose weight {quoted(name)} has shape {found}, the model's {wanted}; allowed: a "
+        "model with the same configuration, such as another fine-tuning of it"
+    )
+
+
 def freeze(
-    policy: Policy, names: frozenset[FrozenName], teacher: TeacherSettings | None
+    policy: Policy,
+    names: frozenset[FrozenName],
+    teacher: TeacherSettings | None,
+    reference: ReferenceSettings | None = None,
 ) -> dict[FrozenName, FrozenModel]:
-    """The reference, which is the policy as it is now, and the teacher, where they are among these names.
+    """The reference, which is the policy as it is now or an average of models, and the teacher, where they are among
+    these names.
 
     Raises:
         ValueError: a teacher is needed and there are no settings of one.
-        RecipeError: the teacher cannot be loaded.
+        RecipeError: a model cannot be loaded.
     """
     models: dict[FrozenName, FrozenModel] = {}
-    if "reference" in names and policy.adapters:
+    if "reference" in names and reference is not None:
+        models["reference"] = Soup(policy, reference)
+    elif "reference" in names and policy.adapters:
         models["reference"] = FrozenAdapters(policy)
     elif "reference" in names:
         models["reference"] = FrozenCopy(Policy(copy.deepcopy(policy.module), policy.tokenizer), saved=True)
@@ -227,11 +361,36 @@ def check_teacher(teacher: TeacherSettings, tokenizer: transformers.PreTrainedTo
     with errors_name("teacher"):
         its_own = read_tokenizer(settings).get_vocab()
         check_weights(settings)
-    policys = tokenizer.get_vocab()
+    _same_tokens("teacher.path", teacher.path, its_own, tokenizer.get_vocab())
+
+
+def check_reference(
+    reference: ReferenceSettings, model: ModelSettings, tokenizer: transformers.PreTrainedTokenizerBase
+) -> None:
+    """Refuse a model that cannot be loaded, or not averaged with the policy, before a model is loaded.
+
+    Args:
+        model: the policy's.
+    Raises:
+        RecipeError: as above.
+    """
+    for place, one in enumerate(reference.average):
+        if one.file is None:
+            continue
+        key, settings = f"reference.average.{place}", TeacherSettings(path=one.file).model("cpu")
+        with errors_name(key):
+            vocabulary = read_tokenizer(settings).get_vocab()
+            check_weights(settings)
+            shapes = weight_shapes(settings)
+        _same_tokens(key, one.file, vocabulary, tokenizer.get_vocab())
+        _same_shapes(key, one.file, shapes, weight_shapes(model))
+
+
+def _same_tokens(key: str, path: str, its_own: Mapping[str, int], policys: Mapping[str, int]) -> None:
     if its_own != policys:
         token = min((its_own.items() ^ policys.items()), key=lambda item: (item[1], item[0]))[0]
         raise RecipeError(
-            f"teacher.path: got {quoted(teacher.path)}, whose vocabulary is not the model's: {len(its_own)} tokens and "
+            f"{key}: got {quoted(path)}, whose vocabulary is not the model's: {len(its_own)} tokens and "
             f"{len(policys)}, token {quoted(token)} is {its_own.get(token)} and {policys.get(token)}; "
             "allowed: a model with the same tokenizer"
         )

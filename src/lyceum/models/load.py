@@ -133,6 +133,23 @@ def check_weights(settings: ModelSettings) -> None:
         _checkpoint(settings).check(transformers.AutoModelForCausalLM)
 
 
+def weight_shapes(settings: ModelSettings) -> dict[str, tuple[int, ...]]:
+    """Shape of each weight of the model that the configuration describes, by name; no weight is read.
+
+    Raises:
+        RecipeError: the configuration cannot be used.
+    """
+    if settings.path == SCRATCH:
+        from lyceum.models.scratch import build_scratch
+
+        module: nn.Module = build_scratch(seed=settings.seed)[0]
+    else:
+        config = read_config(settings)
+        with user_file("model.path", f"{settings.path} cannot be built", "fix its config.json"), torch.device("meta"):
+            module = transformers.AutoModelForCausalLM.from_config(config, trust_remote_code=settings.trust_remote_code)
+    return {name: tuple(weight.shape) for name, weight in module.named_parameters()}
+
+
 @contextmanager
 def errors_name(key: str) -> Iterator[None]:
     """Errors inside name another key than ``model``: that of the settings from which the model's were made."""

@@ -334,6 +334,7 @@ def parse(raw: Mapping[str, Any]) -> Recipe:
         composition = replace(stage.composition(recipe.reward), before=before)
         written = frozenset[Left]({"trees"} if recipe.trees_every and composition.rollout is not None else ())
         kind = "" if composition.value is None else composition.value.kind
+        written |= frozenset[Left]({"model"} if recipe.keep_stages else ())
         left: dict[Left, str] = {what: kind if what == "value" else "" for what in stage.leaves | written}
         before = before | {stage.name: left}
         lines += [where + line for line in stage.check(composition)]

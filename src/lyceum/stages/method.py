@@ -33,3 +33,8 @@ class Method:
         """All that the learner is built for, frozen models among it."""
         frozen = frozenset(name for reduction in self.objective.reductions for name in reduction.models)
         return self.columns | self.objective.needs | self.credit.measures | frozen
+
+    def reads_reference(self, stage: Online | Offline) -> bool:
+        """Whether something of the stage reads the reference."""
+        names = self.needs.union(*(part.of_models for part in stage.composition().components()))
+        return bool(names & {"reference", "reference_logprob"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lyceum.core.roles import Roles
@@ -22,10 +23,24 @@ def models_of(roles: Roles, policy: Policy) -> list[Policy]:
     return [policy, *copies]
 
 
-def learner_of(stage: Online, policies: Sequence[Policy], needs: frozenset[str], total_steps: int) -> Learner:
-    """What trains the stage's models, for so many steps."""
+def learner_of(
+    stage: Online, policies: Sequence[Policy], needs: frozenset[str], total_steps: int, stages: Path
+) -> Learner:
+    """What trains the stage's models, for so many steps.
+
+    Args:
+        stages: the run's folder of what its stages left.
+    """
+    reference = None if stage.reference is None else stage.reference.of_run(stages)
     learners = [
-        stage.learner.build(policy, total_steps=total_steps, needs=needs, teacher=stage.teacher, average=stage.average)
+        stage.learner.build(
+            policy,
+            total_steps=total_steps,
+            needs=needs,
+            teacher=stage.teacher,
+            average=stage.average,
+            reference=reference,
+        )
         for policy in policies
     ]
     return learners[0] if len(learners) == 1 else Learners(dict(zip(stage.roles.models, learners, strict=True)))

@@ -30,7 +30,7 @@ from lyceum.core.settings import (
 )
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Credited, Sampling, Task, TaskSource
-from lyceum.models.frozen import TeacherSettings
+from lyceum.models.frozen import ReferenceSettings, TeacherSettings
 from lyceum.models.policy import Policy
 from lyceum.objective.base import Terms
 from lyceum.stages._metrics import mean_solved, rollout_metrics
@@ -46,7 +46,7 @@ from lyceum.utils.lazy_imports import torch
 class Offline(StageSettings):
     """Passes over trajectories that do not change: preference optimisation, or policy gradients on recorded samples.
 
-    The reference, where the objective reads one, is the policy that enters the stage.
+    The reference, where the objective reads one, is the policy that enters the stage, or what ``reference`` says.
     """
 
     kind: Literal["offline"] = "offline"
@@ -80,6 +80,9 @@ class Offline(StageSettings):
     """From outcomes to advantages."""
     objective: Annotated[ObjectiveSettings, slot("objective", "dpo")] = of_kind("dpo")
     """The loss."""
+    reference: ReferenceSettings | None = None
+    """The reference of KL penalties and preference losses: ``{average: [...]}`` of several models' weights, such as
+    ``policy`` and ``{from_stage: NAME}``; null: the policy that enters the stage."""
     teacher: TeacherSettings | None = None
     """Frozen model to learn from, for objectives and credits that read one: its path, or path and dtype."""
     learner: Annotated[LearnerSettings, slot("learner", "local")] = of_kind("local")
@@ -157,7 +160,11 @@ class OfflineRun:
         self.objective, self.credit, self.columns = method.objective, method.credit, method.columns
         needs = method.needs.union(*(part.of_models for part in settings.reward or ()))
         self.learner = settings.learner.build(
-            session.policy, total_steps=settings.steps, needs=needs, teacher=settings.teacher
+            session.policy,
+            total_steps=settings.steps,
+            needs=needs,
+            teacher=settings.teacher,
+            reference=None if settings.reference is None else settings.reference.of_run(session.run.stages),
         )
         constraint = settings.sampling.constraint
         self.constraint = None if constraint is None else constraint.build(session.policy)

@@ -29,7 +29,7 @@ from lyceum.core.settings import (
 )
 from lyceum.core.tree import Tree
 from lyceum.core.types import Credited, Learner, ReplayedGroup, ReplaySource, Stateful, StepMetrics
-from lyceum.models.frozen import AverageSettings, TeacherSettings
+from lyceum.models.frozen import AverageSettings, ReferenceSettings, TeacherSettings
 from lyceum.stages._epochs import last_step, note
 from lyceum.stages._metrics import has_gradient, mean_abs_advantage, mean_solved, role_metrics, rollout_metrics
 from lyceum.stages._oversampling import Oversample, Oversampling
@@ -125,6 +125,9 @@ class Online(StageSettings):
     """From outcomes to advantages."""
     objective: Annotated[ObjectiveSettings, slot("objective", "ppo-clip")] = of_kind("ppo-clip")
     """The loss."""
+    reference: ReferenceSettings | None = None
+    """The reference of KL penalties and preference losses: ``{average: [...]}`` of several models' weights, such as
+    ``policy`` and ``{from_stage: NAME}``; null: the policy that enters the stage."""
     teacher: TeacherSettings | None = None
     """Frozen model to learn from, for objectives and credits that read one: its path, or path and dtype."""
     average: AverageSettings | None = None
@@ -221,7 +224,7 @@ class OnlineRun:
         policies, names = models_of(settings.roles, session.policy), settings.roles.models
         session.beside = dict(zip(names[1:], policies[1:], strict=True))
         needs = method.needs.union(*(part.of_models for part in settings.reward or ()))
-        self.learner = learner_of(settings, policies, needs, self.steps)
+        self.learner = learner_of(settings, policies, needs, self.steps, session.run.stages)
         constraint = settings.sampling.constraint
         self.constraint = None if constraint is None else constraint.build(session.policy)
         self.sampler = Sampler(

@@ -21,7 +21,7 @@ from lyceum.run.folder import Run
 from lyceum.stages._counts import LEARNS_NOTHING, MAX_NOTHING_GRADED, Counts, needed, to_grade
 from lyceum.stages.models import engine_of
 from lyceum.utils.errors import Interrupted, NothingGraded, NothingLearnt
-from lyceum.utils.lazy_imports import torch
+from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.progress import Progress
 from lyceum.utils.tracebacks import frames
 
@@ -67,6 +67,9 @@ class Session:
     """Whether the user was told that nothing is being learnt."""
     max_steps_without_signal: int = 0
     """Steps without any learning signal, from the first, after which the run stops; 0: it never does for that."""
+
+    began: Sequence[Tensor] | None = None
+    """The trained weights with which the run began, where a stage starts from them."""
 
     def __post_init__(self) -> None:
         self._saved_at = time.monotonic()

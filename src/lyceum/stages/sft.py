@@ -20,6 +20,7 @@ from lyceum.core.settings import (
 from lyceum.core.tree import Tree
 from lyceum.core.types import Task, TaskSource, Trace
 from lyceum.models.demonstrations import demonstrated
+from lyceum.models.frozen import copy_values
 from lyceum.stages._epochs import last_step, note
 from lyceum.stages.session import Session
 from lyceum.utils.errors import RecipeError
@@ -38,6 +39,9 @@ class SupervisedStage(StageSettings):
     fewer of them. Null: as many passes as its steps take."""
     tasks_per_step: int = Field(default=64, ge=1)
     """Demonstrations per step."""
+    start: Literal["current", "run"] = "current"
+    """The model that it trains: the one that the stage before left, or the one that the run began with, so that several
+    stages fine-tune it independently of each other."""
     max_completion_tokens: int = Field(default=2048, ge=1)
     """Maximum tokens per demonstration; longer ones are truncated."""
     tasks: Annotated[TasksSettings, slot("tasks")] | None = None
@@ -85,6 +89,8 @@ class SupervisedRun:
         self.steps = last_step(settings.steps, settings.epochs, tasks, settings.tasks_per_step)
         self.note = note(settings.steps, settings.epochs, tasks, settings.tasks_per_step)
         self.draws = None if settings.epochs is None else settings.epochs * tasks
+        if settings.start == "run" and session.began is not None:
+            copy_values(session.began, [p for p in session.policy.module.parameters() if p.requires_grad])
         self.learner = settings.learner.build(session.policy, total_steps=self.steps, needs=frozenset())
         self.engine = session.build_engine(settings.engine)
         self.curriculum = settings.curriculum.build(self.source, seed=session.stage_seed, policy=session.policy)

@@ -112,7 +112,7 @@ class Replay:
         """The policy and a learner with the weights that the step began with."""
         policy = load_policy(self.model)
         needs = Method.of(self.own).needs | Method.of(self.other).needs
-        learner = learner_of(self.own, models_of(self.own.roles, policy), needs, self.own.steps)
+        learner = learner_of(self.own, models_of(self.own.roles, policy), needs, self.own.steps, self.run / "stages")
         if self.state is not None:
             learner.load_weights(self.state["learner"])
         return policy, learner

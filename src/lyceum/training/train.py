@@ -13,7 +13,7 @@ from lyceum.core.settings import EngineSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import LeftOut, StageRun, TaskSource
 from lyceum.evaluation.held_out import EvaluationResult, Evaluator, first_tasks
-from lyceum.models.frozen import check_teacher
+from lyceum.models.frozen import check_reference, check_teacher
 from lyceum.models.limits import context_of
 from lyceum.models.load import load_policy, load_tokenizer, save_policy
 from lyceum.models.prompts import check_prompts, say_left_out
@@ -21,7 +21,11 @@ from lyceum.recipe.schema import Recipe, parse
 from lyceum.reward.base import Combined, allow_code, combine
 from lyceum.run.folder import INITIAL, KEPT, Run
 from lyceum.run.outputs import check_output, input_paths
+from lyceum.stages.method import Method
+from lyceum.stages.offline import Offline
+from lyceum.stages.online import Online
 from lyceum.stages.session import Session
+from lyceum.stages.sft import SupervisedStage
 from lyceum.utils.aio import run_async
 from lyceum.utils.atomic_files import atomic_write
 from lyceum.utils.errors import Interrupted, RecipeError
@@ -178,6 +182,13 @@ def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:
     for stage in recipe.stages:
         if (teacher := stage.composition().teacher) is not None:
             check_teacher(teacher, tokenizer)
+        if (reference := stage.composition().reference) is not None:
+            check_reference(reference, recipe.model, tokenizer)
+            if isinstance(stage, (Online, Offline)) and not Method.of(stage).reads_reference(stage):
+                raise RecipeError(
+                    f"stages.{stage.name}.reference: got an average, but nothing here reads a reference; allowed: "
+                    "none, or a loss, credit or reward that does (objective.kl.coefficient, objective.kind=dpo)"
+                )
     limit = context_of(recipe.model, tokenizer)
     check_recorded(recipe, tokenizer, limit)
     fitting = check_prompts("tasks", source, tokenizer, limit)
@@ -210,6 +221,9 @@ async def _train(
 ) -> None:
     with run.timed("load"):
         policy = load_policy((recipe if given is None else given.recipe).model)
+    began = None
+    if any(isinstance(stage, SupervisedStage) and stage.start == "run" for stage in recipe.stages):
+        began = [p.detach().clone() for p in policy.module.parameters() if p.requires_grad]
     evaluator: Evaluator | None = None
     if recipe.evaluate.n:
         with allow_code():
@@ -240,6 +254,7 @@ async def _train(
             names=[stage.name for stage in recipe.stages],
             left_out=source.left_out,
             save_best=recipe.evaluate.save_best,
+            began=began,
         )
         if "recipe" not in run.summary():
             await _evaluate_before(recipe, session)
