@@ -528,6 +528,14 @@ PROOFS: dict[str, Proof] = {
         ["rollout/turns/calls", "reward/part/format"],
         {"rollout.environment={kind: calculator, modulus: 100}": "generation"},
     ),
+    "step-apo": Proof(
+        ["pairs", "pairs/later_steps", "dpo/gap", "dpo/gap < 1"],
+        {
+            "stages.0.objective.advantage=0": "weights",
+            tuple(f"stages.0.objective.{key}" for key in ("of=trajectories", "between=null", "advantage=0")): "weights",
+        },
+        [*stages(2, 1), "stages.0.data.tasks=8", "stages.1.data.tasks=8"],
+    ),
     "tig": Proof([LEARNS], {"credit=reinforce": "credit"}, needs=SMOLLM2),
     "time-r1": Proof(
         ["reward/part/distance/distance", "reward/part/distance/alpha < 0.1", "reward/part/format"],

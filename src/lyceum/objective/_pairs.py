@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
-from jaxtyping import Float, Int
-from pydantic import Field
+from jaxtyping import Bool, Float, Int
+from pydantic import Field, model_validator
 
 from lyceum.core import keys
 from lyceum.core.forest import Forest
 from lyceum.core.settings import Composition, ObjectiveSettings
 from lyceum.core.types import Batch, Credited, FrozenName, Metrics, Reduction, StepPlan
+from lyceum.objective._siblings import sibling_pairs
 from lyceum.objective.base import BaseObjective, clean, measured, refuse_value_target
 from lyceum.utils.lazy_imports import Tensor, torch
 
@@ -36,6 +38,23 @@ class Pairs(ObjectiveSettings):
         return refuse_value_target(self.kind, stage) + company
 
 
+class StepPairs(Pairs):
+    """Pairs of whole trajectories, or of steps: siblings where a tree branches."""
+
+    of: Literal["trajectories", "siblings"] = "trajectories"
+    """What a pair is: two trajectories of a prompt by their outcomes, or two nodes below one node of the tree by the
+    mean outcome of the trajectories through each; of these only the nodes' own tokens are trained."""
+    between: float | None = Field(None, ge=-1e6, le=1e6)
+    """An outcome that lies strictly between the values of two siblings, such as 0.5 where a correct answer is 1; null:
+    any two."""
+
+    @model_validator(mode="after")
+    def _between_where_read(self) -> StepPairs:
+        if self.between is not None and self.of != "siblings":
+            raise ValueError(f"between: got {self.between:g} with of '{self.of}'; allowed: null, or of 'siblings'")
+        return self
+
+
 @dataclass(frozen=True)
 class Couples:
     """The pairs of a batch.
@@ -43,11 +62,13 @@ class Couples:
     Attributes:
         chosen, rejected: row of each.
         weight: in the loss.
+        gap: difference of the values of a pair of siblings, in the reward's unit; of trajectories 1.
     """
 
     chosen: Int[Tensor, " P"]
     rejected: Int[Tensor, " P"]
     weight: Float[Tensor, " P"]
+    gap: Float[Tensor, " P"]
 
     @classmethod
     def of(cls, batch: Batch, kind: str) -> Couples:
@@ -59,7 +80,7 @@ class Couples:
             rows.new_zeros(n_pairs).index_put((pair[own],), rows[own]) for own in (batch.label > 0, batch.label < 0)
         )
         of_row = batch.weight.sum(1)
-        return cls(chosen, rejected, of_row[chosen] + of_row[rejected])
+        return cls(chosen, rejected, of_row[chosen] + of_row[rejected], batch.label[chosen])
 
     def of_rows(self, x: Float[Tensor, " R"]) -> tuple[Float[Tensor, " P"], Float[Tensor, " P"]]:
         """A number of each row, as that of the chosen and of the rejected one."""
@@ -81,8 +102,14 @@ class PairPlan(BaseObjective):
         super().__init__("sequence", columns=columns, needs=needs, reductions=reductions, skips=True)
         self.settings = settings
 
+    @property
+    def of_steps(self) -> bool:
+        return isinstance(self.settings, StepPairs) and self.settings.of == "siblings"
+
     def plan(self, forest: Forest, credited: Credited, updates: Sequence[Int[Tensor, " r"]]) -> StepPlan:
         mask = forest.trainable(forest.rows(), self.origins)
+        if isinstance(self.settings, StepPairs) and self.of_steps:
+            return self.plan_steps(self.settings, forest, mask, updates)
         written = mask.any(1).tolist()
         outcomes = {row: outcome for row, outcome in enumerate(forest.reward.tolist()) if written[row]}
         of = [*zip(forest.group.tolist(), keys.prompts(forest), strict=True)]
@@ -94,6 +121,22 @@ class PairPlan(BaseObjective):
         trained = label != 0
         weight = self.weights(mask & trained[:, None], updates)
         return StepPlan(weight, trained, couple, label, counts={"pairs": len(pairs)})
+
+    def plan_steps(
+        self, settings: StepPairs, forest: Forest, mask: Bool[Tensor, "R L"], updates: Sequence[Int[Tensor, " r"]]
+    ) -> StepPlan:
+        """Pairs of siblings: their own tokens alone have weight, and labels are the gap between their values."""
+        pairs = sibling_pairs(forest, mask, margin=settings.margin, between=settings.between, most=settings.pairs)
+        couple, label = torch.arange(forest.n_rows), torch.zeros(forest.n_rows)
+        own = torch.zeros_like(mask)
+        for pair in pairs:
+            couple[pair.rejected[0]] = pair.chosen[0]
+            for (row, start, end), sign in ((pair.chosen, 1), (pair.rejected, -1)):
+                label[row] = sign * pair.gap
+                own[row, start:end] = True
+        later = sum(bool(mask[row, :start].any()) for row, start, _ in (pair.chosen for pair in pairs))
+        weight = self.weights(mask & own, updates)
+        return StepPlan(weight, label != 0, couple, label, counts={"pairs": len(pairs), "pairs/later_steps": later})
 
 
 class PairObjective(PairPlan):
@@ -112,9 +155,14 @@ class PairObjective(PairPlan):
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Metrics]:
         batch = clean(batch)
+        if self.of_steps:
+            batch = clean(replace(batch, mask=batch.mask & (batch.weight != 0)))
         couples = Couples.of(batch, self.settings.kind)
         loss, margin = self.loss(batch, couples)
-        return (couples.weight.to(loss) * loss).sum(), pair_metrics(self.settings.kind, batch, couples, margin)
+        metrics = pair_metrics(self.settings.kind, batch, couples, margin)
+        if self.of_steps:
+            metrics[f"{self.settings.kind}/gap"] = (couples.gap.sum(), torch.tensor(float(len(couples.gap))))
+        return (couples.weight.to(loss) * loss).sum(), metrics
 
 
 def pair_metrics(kind: str, batch: Batch, couples: Couples, margin: Float[Tensor, " P"]) -> Metrics:

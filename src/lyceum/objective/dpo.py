@@ -9,7 +9,7 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 
 from lyceum.core.types import Batch, Objective
-from lyceum.objective._pairs import Couples, PairObjective, Pairs, log_ratio
+from lyceum.objective._pairs import Couples, PairObjective, StepPairs, log_ratio
 from lyceum.utils.lazy_imports import F, Tensor
 
 PairLossName = Literal[
@@ -30,7 +30,7 @@ PairLossName = Literal[
 SMOOTHED = ("robust", "exo_pair")
 
 
-class DPO(Pairs):
+class DPO(StepPairs):
     """Preference pairs of a step's own graded trajectories, by their log-ratios to the reference; advantages are not
     read.
 
@@ -46,6 +46,19 @@ class DPO(Pairs):
     """Strength of the implicit KL penalty against the reference (no unit)."""
     label_smoothing: float = Field(0.0, ge=0, lt=0.5)
     """Share of pairs whose order is taken to be wrong (no unit); ``robust`` and ``exo_pair`` read it."""
+
+    advantage: float = Field(0.0, ge=0, le=1e6)
+    """Weight of the difference of two siblings' advantages, by which their margin has to be larger (alpha of Step-APO,
+    per unit of the reward)."""
+
+    @model_validator(mode="after")
+    def _advantage_where_read(self) -> DPO:
+        if self.advantage and (self.of != "siblings" or self.loss != "sigmoid"):
+            raise ValueError(
+                f"advantage: got {self.advantage:g} with of '{self.of}' and loss '{self.loss}'; allowed: 0, or of "
+                "'siblings' and loss 'sigmoid'"
+            )
+        return self
 
     @model_validator(mode="after")
     def _smoothing_where_read(self) -> DPO:
@@ -66,8 +79,25 @@ class DPO(Pairs):
         if self.loss in ("ipo", "sigmoid_norm"):
             n_chosen, n_rejected = couples.of_rows(batch.mask.sum(1).clamp(min=1).to(chosen))
             chosen, rejected = chosen / n_chosen, rejected / n_rejected
+        margin = self.beta * (chosen - rejected)
+        if self.advantage:
+            return advantage_loss(margin, couples.gap, self.advantage), margin
         loss = preference_loss(chosen, rejected, self.loss, beta=self.beta, label_smoothing=self.label_smoothing)
-        return loss, self.beta * (chosen - rejected)
+        return loss, margin
+
+
+def advantage_loss(margin: Float[Tensor, " P"], gap: Float[Tensor, " P"], alpha: float) -> Float[Tensor, " P"]:
+    """DPO's loss of two steps, the better of which has to be ahead by more the more it is worth.
+
+        -log sigmoid(beta (s_w - s_l) - alpha (A_w - A_l))
+
+    Args:
+        margin: beta (s_w - s_l), with gradient.
+        gap: A_w - A_l, in the reward's unit.
+    Source:
+        Step-APO: Wang et al., arXiv:2409.08642; the loss ``sigmoid_a`` of the authors' ``dpo/trainer.py``.
+    """
+    return -F.logsigmoid(margin - alpha * gap.to(margin))
 
 
 def preference_loss(

@@ -8,14 +8,14 @@ from jaxtyping import Float
 from pydantic import Field
 
 from lyceum.core.types import Batch, Objective
-from lyceum.objective._pairs import Couples, PairObjective, Pairs
+from lyceum.objective._pairs import Couples, PairObjective, StepPairs
 from lyceum.utils.lazy_imports import F, Tensor, torch
 
 LIKELIEST = -1e-6
 """Nats per token. The odds of a likelihood of exactly 1 are infinite, and so is their gradient."""
 
 
-class ORPO(Pairs):
+class ORPO(StepPairs):
     """Preference pairs of a step's own graded trajectories, by the odds of each one; advantages are not read.
 
     Every trajectory is in at most one pair: the best of a prompt with the worst, the second best with the second worst,
