@@ -254,6 +254,11 @@ PROOFS: dict[str, Proof] = {
         ["level/1/correct", "level/6/correct"], {"stages.0.curriculum=uniform": "draw"}, stages(1, 1, 2)
     ),
     "epo": Proof(["epo/outside"], {"objective.penalty=0": "weights"}),
+    "expert-iteration": Proof(
+        ["traces/found"],
+        {"start=current": "weights", "traces.per_task=1": "weights"},
+        ["steps=2", "rounds=2", "tasks_per_round=4"],
+    ),
     "expo": Proof(
         ["guidance/self-explanation/groups/guided", "imitated/rows"],
         {"stages.policy.guidance=[]": "generation", "stages.policy.objective.imitation=0": "weights"},
