@@ -352,6 +352,11 @@ PROOFS: dict[str, Proof] = {
         ["reward/part/length-cosine", "reward/part/format", LEARNS],
         {"reward.1.max_tokens=1000000": "grades", "reward=task": "grades"},
     ),
+    "over-optimisation": Proof(
+        ["dpo/top_mass", "dpo/top_mass < 1", "dpo/top_entropy"],
+        {"objective.loss=ipo": "weights"},
+        [*BRIEF, "data.tasks=8"],
+    ),
     "p3o": Proof(
         ["pairs", "p3o/difference"],
         {"objective.clip=separate": "weights", "credit.kl_in_reward.coefficient=0": "credit"},
