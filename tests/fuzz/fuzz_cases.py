@@ -621,7 +621,11 @@ def recorded_cases(draw: st.DrawFn) -> Case:
             where = draw(st.sampled_from(("stages.0.data", "stages.0.replay", "stages.1.curriculum")))
             words = [f"{where}.{draw(st.sampled_from(keys))}={draw(odd_text)}"]
     offline = {"kind": "offline", "data": {"kind": "recorded", "path": path}, "ratio": "step"}
-    offline["objective"] = draw(st.sampled_from(("dpo", "mpo", "ppo-clip", "gspo")))
+    of_steps = {"kind": "dpo", "of": "siblings", "advantage": 1}
+    offline["objective"] = draw(st.sampled_from(("dpo", of_steps, "mpo", "ppo-clip", "gspo")))
+    if draw(st.booleans()):
+        other = draw(st.sampled_from(("model", "base", "nowhere", "data.jsonl")) | odd_text)
+        offline["reference"] = {"average": ["policy", other]}
     online = {"kind": "online", "curriculum": {"kind": "middling", "path": path, "low": 0}}
     shared = {"kind": "online", "replay": {"kind": "shared", "runs": [path, "nobody"]}}
     stages = draw(st.sampled_from(([offline, online], [shared])))
