@@ -20,6 +20,7 @@ from lyceum.models.policy import Policy
 from lyceum.recipe.schema import Overrides, read_override
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import peft, transformers
+from lyceum.utils.numbers import to_json
 
 PAIR = "allowed: a pair (model, tokenizer) of a transformers.PreTrainedModel and its tokenizer"
 
@@ -121,7 +122,7 @@ def _digest(folder: Path) -> str:
         if file.name in ("config.json", "generation_config.json", "tokenizer_config.json"):
             described = json.loads(file.read_bytes())
             told = {key: value for key, value in described.items() if key not in OF_LOADING}
-            digest.update(json.dumps(told, sort_keys=True).encode())
+            digest.update(to_json(dict(sorted(told.items()))).encode())
             continue
         with file.open("rb") as content:
             while chunk := content.read(1 << 24):

@@ -80,7 +80,7 @@ class CodePart(RewardSettings):
     @classmethod
     def _go_to_another_process(cls, arguments: dict[str, Any]) -> dict[str, Any]:
         try:
-            json.dumps(arguments)
+            json.dumps(arguments, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"{error}; allowed: numbers, texts, booleans, null, lists and mappings of these; what has others is "
