@@ -9,8 +9,7 @@ from typing import Any
 from lyceum.core.component import require_keys
 from lyceum.core.tree import Tree
 from lyceum.core.types import Task, TaskSource
-from lyceum.curriculum.base import epoch_order, require_same_tasks, success
-from lyceum.utils.errors import RecipeError
+from lyceum.curriculum.base import require_same_tasks, require_tasks, success, task_index
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,7 @@ class TestedRounds:
     """
 
     def __init__(self, source: TaskSource, *, pool: int, tests: int, seed: int) -> None:
-        if not len(source):
-            raise RecipeError("tasks: got an empty source; allowed: at least one task")
+        require_tasks(source)
         self.source, self.pool, self.tests, self.seed = source, pool, tests, seed
         self.position = self.round = 0
         self.untested = pool
@@ -51,8 +49,7 @@ class TestedRounds:
 
     def index_at(self, position: int) -> int:
         """The task at a position of the source's endless order."""
-        epoch, place = divmod(position, len(self.source))
-        return int(epoch_order(self.seed, epoch, len(self.source))[place])
+        return task_index(self.seed, position, len(self.source))
 
     def begin(self, tested: list[Tested]) -> None:
         """All of the round's tests that could be graded, in the order in which they were observed; at least one."""

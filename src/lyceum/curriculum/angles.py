@@ -15,10 +15,9 @@ from lyceum.core.component import BatchTokens, require_keys
 from lyceum.core.settings import CurriculumSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Task, TaskSource
-from lyceum.curriculum.base import epoch_order, require_same_tasks, success, without_replacement
+from lyceum.curriculum.base import epoch_order, require_same_tasks, require_tasks, success, without_replacement
 from lyceum.models.packed_paths import packed
 from lyceum.models.policy import Policy
-from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.numbers import mean
 
@@ -69,8 +68,7 @@ class AnglesCurriculum:
     """Its state: the order of the tasks, the Gaussian's mean, and how many draws there were."""
 
     def __init__(self, settings: Angles, source: TaskSource, policy: Policy, *, seed: int) -> None:
-        if not len(source):
-            raise RecipeError("tasks: got an empty source; allowed: at least one task")
+        require_tasks(source)
         self.settings, self.source, self.policy, self.seed = settings, source, policy, seed
         self.order: list[int] = []
         self.mean = 0.0

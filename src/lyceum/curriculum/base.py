@@ -40,6 +40,18 @@ def epoch_order(seed: int, epoch: int, size: int) -> np.ndarray:
     return np.random.default_rng([seed, epoch]).permutation(size)
 
 
+def task_index(seed: int, position: int, size: int) -> int:
+    """The task at a position of a source's endless order, in which each epoch has its own."""
+    epoch, place = divmod(position, size)
+    return int(epoch_order(seed, epoch, size)[place])
+
+
+def require_tasks(source: TaskSource) -> None:
+    """Raise RecipeError where there is nothing to draw from."""
+    if not len(source):
+        raise RecipeError("tasks: got an empty source; allowed: at least one task")
+
+
 def category_of(task: Task, by: str) -> str:
     """The task's category as text: a column's value, or the task's origin for ``provenance``.
 
@@ -105,8 +117,7 @@ class TasksByCategory:
     """
 
     def __init__(self, source: TaskSource, *, by: str, seed: int) -> None:
-        if not len(source):
-            raise RecipeError("tasks: got an empty source; allowed: at least one task")
+        require_tasks(source)
         self.source, self.by, self.seed = source, by, seed
         self.position = 0
         self.waiting: dict[str, deque[int]] = {name: deque() for name in categories_of(source, by)}
@@ -118,8 +129,7 @@ class TasksByCategory:
     def take(self, category: str) -> Task:
         queue = self.waiting[category]
         while not queue:
-            epoch, place = divmod(self.position, len(self.source))
-            index = int(epoch_order(self.seed, epoch, len(self.source))[place])
+            index = task_index(self.seed, self.position, len(self.source))
             self.position += 1
             # A category that was not among the first tasks is never requested, and its tasks are skipped.
             other = self.waiting.get(category_of(self.source[index], self.by))

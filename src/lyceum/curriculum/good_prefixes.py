@@ -17,9 +17,8 @@ from lyceum.core.step_ends import step_ends
 from lyceum.core.steps import Steps
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Task, TaskSource
-from lyceum.curriculum.base import epoch_order, require_same_tasks
+from lyceum.curriculum.base import require_same_tasks, require_tasks, task_index
 from lyceum.models.policy import Policy
-from lyceum.utils.errors import RecipeError
 from lyceum.utils.seeds import counter_seed
 
 State = tuple[int, list[int]]
@@ -69,8 +68,7 @@ class GoodPrefixesCurriculum:
     """Its state: its position in the source, how many tests the round still has, and the tasks waiting for training."""
 
     def __init__(self, settings: GoodPrefixes, source: TaskSource, policy: Policy, *, seed: int) -> None:
-        if not len(source):
-            raise RecipeError("tasks: got an empty source; allowed: at least one task")
+        require_tasks(source)
         self.settings, self.source, self.policy, self.seed = settings, source, policy, seed
         self.position = self.round = 0
         self.untested = settings.pool
@@ -92,8 +90,7 @@ class GoodPrefixesCurriculum:
         return [self._test() for _ in range(n)]
 
     def _test(self) -> Task:
-        epoch, place = divmod(self.position, len(self.source))
-        index = int(epoch_order(self.seed, epoch, len(self.source))[place])
+        index = task_index(self.seed, self.position, len(self.source))
         self.position += 1
         task = self.source[index]
         self._testing[task.id] = index

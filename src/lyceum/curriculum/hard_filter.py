@@ -11,9 +11,8 @@ from lyceum.core.component import require_keys
 from lyceum.core.settings import CurriculumSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Task, TaskSource
-from lyceum.curriculum.base import epoch_order, require_same_tasks, success
+from lyceum.curriculum.base import epoch_order, require_same_tasks, require_tasks, success
 from lyceum.models.policy import Policy
-from lyceum.utils.errors import RecipeError
 
 
 class HardFilter(CurriculumSettings):
@@ -39,8 +38,7 @@ class HardFilterCurriculum:
     """Its state: the round's tasks, its position in them, and which of them were found easy."""
 
     def __init__(self, settings: HardFilter, source: TaskSource, *, seed: int) -> None:
-        if not len(source):
-            raise RecipeError("tasks: got an empty source; allowed: at least one task")
+        require_tasks(source)
         self.settings, self.source, self.seed = settings, source, seed
         self.round = self.position = self.joined = 0
         self.active: list[int] = []

@@ -13,7 +13,7 @@ from lyceum.core.component import PathText, require_keys
 from lyceum.core.settings import Composition, CurriculumSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Curriculum, Task, TaskSource
-from lyceum.curriculum.base import epoch_order, success
+from lyceum.curriculum.base import success, task_index
 from lyceum.models.policy import Policy
 from lyceum.utils.errors import RecipeError, RunError
 from lyceum.utils.numbers import mean
@@ -108,8 +108,7 @@ class MiddlingCurriculum:
     def draw(self, n: int) -> list[Task]:
         size, first = len(self.tasks), self.position
         self.position += n
-        places = [divmod(k, size) for k in range(first, self.position)]
-        return [self.tasks[int(epoch_order(self.seed, epoch, size)[place])] for epoch, place in places]
+        return [self.tasks[task_index(self.seed, k, size)] for k in range(first, self.position)]
 
     def observe(self, trees: Sequence[Tree]) -> None:
         """Outcomes are not used."""

@@ -13,7 +13,7 @@ from lyceum.core.component import require_keys
 from lyceum.core.settings import CurriculumSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Message, Task, TaskSource
-from lyceum.curriculum.base import LOOKED_AT, epoch_order, require_same_tasks, without_replacement
+from lyceum.curriculum.base import LOOKED_AT, require_same_tasks, require_tasks, task_index, without_replacement
 from lyceum.models.policy import Policy
 from lyceum.utils.errors import RecipeError, RunError
 from lyceum.utils.numbers import mean
@@ -68,8 +68,7 @@ class PhasesCurriculum:
     """Its state: steps done, its position in the source, and the mean reward of each task that may return."""
 
     def __init__(self, settings: Phases, source: TaskSource, *, seed: int) -> None:
-        if not len(source):
-            raise RecipeError("tasks: got an empty source; allowed: at least one task")
+        require_tasks(source)
         self.settings, self.source, self.seed = settings, source, seed
         self.steps = self.position = self.draws = 0
         self.seen: dict[str, tuple[int, int, float]] = {}
@@ -99,8 +98,7 @@ class PhasesCurriculum:
 
     def _next(self) -> Task:
         for _ in range(2 * len(self.source)):
-            epoch, place = divmod(self.position, len(self.source))
-            index = int(epoch_order(self.seed, epoch, len(self.source))[place])
+            index = task_index(self.seed, self.position, len(self.source))
             self.position += 1
             task = self.source[index]
             if self.settings.phase_of(task) == self.phase:

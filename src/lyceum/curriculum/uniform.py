@@ -9,9 +9,8 @@ from lyceum.core.component import require_keys
 from lyceum.core.settings import CurriculumSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Curriculum, Task, TaskSource
-from lyceum.curriculum.base import epoch_order, require_same_tasks
+from lyceum.curriculum.base import require_same_tasks, require_tasks, task_index
 from lyceum.models.policy import Policy
-from lyceum.utils.errors import RecipeError
 
 
 class Uniform(CurriculumSettings):
@@ -27,20 +26,15 @@ class UniformCurriculum:
     """Draw number k of a run is a function of (seed, k), so that its whole state is its position."""
 
     def __init__(self, source: TaskSource, *, seed: int) -> None:
-        if len(source) == 0:
-            raise RecipeError("tasks: got an empty source; allowed: at least one task")
+        require_tasks(source)
         self.source = source
         self.seed = seed
         self.position = 0
 
     def draw(self, n: int) -> list[Task]:
-        drawn = [self.source[self._index(k)] for k in range(self.position, self.position + n)]
+        first, size = self.position, len(self.source)
         self.position += n
-        return drawn
-
-    def _index(self, position: int) -> int:
-        epoch, place = divmod(position, len(self.source))
-        return int(epoch_order(self.seed, epoch, len(self.source))[place])
+        return [self.source[task_index(self.seed, k, size)] for k in range(first, self.position)]
 
     def observe(self, trees: Sequence[Tree]) -> None:
         """Outcomes are not used."""
