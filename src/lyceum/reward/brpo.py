@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 from pydantic import Field
 
 from lyceum.core.settings import Composition, RewardSettings
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Grade, GradingContext, Message, State, Task, TaskSource
+from lyceum.core.types import Grade, GradingContext, Message, Task, TaskSource
 from lyceum.core.user_files import describe
-from lyceum.reward.base import BaseGrader
-from lyceum.scorer.judging import Asker, JudgeModel, Question
+from lyceum.reward._judging import JudgingGrader
+from lyceum.scorer.judging import JudgeModel, Question
 from lyceum.utils.aio import gather
 
 PRINCIPLES = (
     "First write the principles by which answers to this question should be judged, then criticise each answer by "
     "them. The better answer follows them more closely. Length, confidence and order earn nothing."
 )
+FIRST = {"A": True, "B": False}
+"""Whether a verdict is for the answer shown first."""
 
 
 class Brpo(RewardSettings):
@@ -54,11 +56,12 @@ class Brpo(RewardSettings):
         return BrpoGrader(self)
 
 
-class BrpoGrader(BaseGrader):
+class BrpoGrader(JudgingGrader):
     """Counts its verdicts over a step."""
 
     def __init__(self, settings: Brpo) -> None:
-        self.settings, self.asker = settings, Asker(settings.judge)
+        super().__init__(settings.judge)
+        self.settings = settings
         self.pairs: list[int] = []
         self.firsts: list[bool] = []
         self.measured: dict[str, float] = {}
@@ -97,9 +100,9 @@ class BrpoGrader(BaseGrader):
             pair = (reference, leaf) if reference_first else (leaf, reference)
             texts = [each.completion for each in pair]
             question = Question(messages, texts, self.settings.principles, "better", "A or B")
-            votes = await self.asker.verdicts(question, context, ("brpo", int(reference_first), *key))
-            firsts = [vote.upper() == "A" for vote in votes if vote.upper() in ("A", "B")]
-            self.asker.count(0, len(votes) - len(firsts))
+            firsts = await self.asker.verdicts(
+                question, context, ("brpo", int(reference_first), *key), lambda vote: FIRST.get(vote.upper())
+            )
             if not firsts:
                 return None
             self.firsts += firsts
@@ -118,10 +121,4 @@ class BrpoGrader(BaseGrader):
     def metrics(self) -> dict[str, float]:
         """Comparisons with a verdict, ties, how often the reference lost, how often the answer shown first won (half of
         the time, where the judge has no preference for a place); and the judge's own."""
-        return self.measured | self.asker.metrics()
-
-    def state_dict(self) -> State:
-        return self.asker.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.asker.load_state_dict(state)
+        return self.measured | super().metrics()

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 from pydantic import Field
 
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, GradingContext, State, Task, TaskSource
+from lyceum.core.types import Grade, GradingContext, Task, TaskSource
 from lyceum.core.user_files import describe
-from lyceum.reward.base import BaseGrader
-from lyceum.scorer.judging import Asker, JudgeModel, Question
+from lyceum.reward._judging import JudgingGrader
+from lyceum.scorer.judging import JudgeModel, Question
 from lyceum.utils.aio import gather
 from lyceum.utils.numbers import mean
 
@@ -54,9 +54,10 @@ class JudgeReward(RewardSettings):
         return JudgeGrader(self)
 
 
-class JudgeGrader(BaseGrader):
+class JudgeGrader(JudgingGrader):
     def __init__(self, settings: JudgeReward) -> None:
-        self.settings, self.asker = settings, Asker(settings.judge)
+        super().__init__(settings.judge)
+        self.settings = settings
 
     async def __call__(self, task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
         size = self.settings.together
@@ -70,24 +71,18 @@ class JudgeGrader(BaseGrader):
         values = f"the points of each answer in order, from 0 to {of.most_points}, with commas between them"
         question = Question(task.messages, texts, of.principles, "scores", values)
         try:
-            votes = await self.asker.verdicts(question, context, ("judge", *(leaf.address for leaf in leaves)))
+            found = await self.asker.verdicts(
+                question,
+                context,
+                ("judge", *(leaf.address for leaf in leaves)),
+                lambda vote: points_of(vote, len(leaves), of.most_points),
+            )
         except Exception as error:
             return [Grade.ungraded(describe(error))] * len(leaves)
-        found = [points for vote in votes if (points := points_of(vote, len(leaves), of.most_points)) is not None]
-        self.asker.count(0, len(votes) - len(found))
         if not found:
             return [Grade.ungraded("no reply of the judge ends in points")] * len(leaves)
         means = [mean(points) for points in zip(*found, strict=True)]
         return [Grade(points / of.most_points, parts={"points": points, "votes": len(found)}) for points in means]
-
-    def metrics(self) -> dict[str, float]:
-        return self.asker.metrics()
-
-    def state_dict(self) -> State:
-        return self.asker.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.asker.load_state_dict(state)
 
 
 def points_of(text: str, answers: int, most: int) -> list[float] | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -12,10 +12,11 @@ from lyceum.core.component import Settings
 from lyceum.core.rubric import Criterion, dimension_of, has_rule, is_met, rubric_of
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, GradingContext, State, Task, TaskSource
+from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.core.user_files import describe
-from lyceum.reward.base import BaseGrader, each
-from lyceum.scorer.judging import Asker, JudgeModel, Question, numbers_of
+from lyceum.reward._judging import JudgingGrader
+from lyceum.reward.base import each
+from lyceum.scorer.judging import JudgeModel, Question, numbers_of
 from lyceum.utils.aio import gather
 from lyceum.utils.errors import RecipeError
 
@@ -105,11 +106,12 @@ class Rubric(RewardSettings):
         return Grade(score, parts=parts | ({"vetoed": float(any(vetoes))} if vetoes else {}))
 
 
-class JudgedRubric(BaseGrader):
+class JudgedRubric(JudgingGrader):
     """Rules first, then one question per completion for the rest."""
 
     def __init__(self, settings: Rubric, judge: JudgeModel) -> None:
-        self.settings, self.asker = settings, Asker(judge)
+        super().__init__(judge)
+        self.settings = settings
 
     async def __call__(self, task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
         return await gather([self.grade_one(task, leaf, context) for leaf in leaves])
@@ -134,21 +136,11 @@ class JudgedRubric(BaseGrader):
         listed = "\n".join(f"{number}. {criterion}" for number, criterion in enumerate(criteria, 1))
         values = "the numbers of the criteria that it meets, such as 1, 3, or none"
         question = Question(task.messages, [leaf.completion], listed, "met", values)
-        votes = await self.asker.verdicts(question, context, ("rubric", leaf.address))
-        found = [numbers for vote in votes if (numbers := numbers_of(vote, len(criteria))) is not None]
-        self.asker.count(0, len(votes) - len(found))
+        key = ("rubric", leaf.address)
+        found = await self.asker.verdicts(question, context, key, lambda vote: numbers_of(vote, len(criteria)))
         if not found:
             return None
         return [2 * sum(number in vote for vote in found) > len(found) for number in range(1, len(criteria) + 1)]
-
-    def metrics(self) -> dict[str, float]:
-        return self.asker.metrics()
-
-    def state_dict(self) -> State:
-        return self.asker.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.asker.load_state_dict(state)
 
 
 def rubric_score(points: Sequence[float], met: Sequence[bool]) -> float:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 from pydantic import Field, model_validator
 
@@ -20,6 +20,8 @@ from lyceum.scorer.base import question_of
 from lyceum.scorer.models import ScorerModel, causal_model
 from lyceum.utils.aio import gather
 from lyceum.utils.seeds import SeedKey
+
+Verdict = TypeVar("Verdict")
 
 LONGEST_LINE = 1000
 """Maximum characters of a reply's last line: a verdict is short."""
@@ -172,17 +174,27 @@ class Asker:
         request = Request(policy.render(messages), seeds, sampling, order=tuple(seeds[:1]))
         return [policy.decode(each.tokens) for each in await engine.extend(request)]
 
-    async def verdicts(self, question: Question, context: GradingContext, key: tuple[SeedKey, ...]) -> list[str]:
-        """What each vote says after the label, where its last line says anything."""
+    async def verdicts(
+        self,
+        question: Question,
+        context: GradingContext,
+        key: tuple[SeedKey, ...],
+        read: Callable[[str], Verdict | None],
+    ) -> list[Verdict]:
+        """What each vote says after the label of its last line, as ``read`` has it; votes that cannot be read are only
+        counted.
+
+        Args:
+            key: as of :meth:`ask`.
+            read: the verdict in such a text; None where it is anything else.
+        """
         replies = await self.ask(question.messages(self.settings.form), context, key)
         if self.settings.form == "turns":
             replies = [f"{question.label}:{reply}" for reply in replies]
-        found = [text for reply in replies if (text := said(reply, question.label)) is not None]
-        self.count(len(replies), len(replies) - len(found))
+        texts = [text for reply in replies if (text := said(reply, question.label)) is not None]
+        found = [verdict for text in texts if (verdict := read(text)) is not None]
+        self.asked, self.unread = self.asked + len(replies), self.unread + len(replies) - len(found)
         return found
-
-    def count(self, asked: int, unread: int) -> None:
-        self.asked, self.unread = self.asked + asked, self.unread + unread
 
     @cached_property
     def _frozen(self) -> tuple[Policy, Engine]:
