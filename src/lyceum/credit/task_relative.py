@@ -21,7 +21,7 @@ class TaskRelative(CreditWithKL):
 
         A_i = (r_i - mean_role) / (std_role + eps)
 
-    Source: Absolute Zero, arXiv:2505.03335, section 3.3.5 (equation 8): between one baseline for all and one per
+    Source: Absolute Zero, arXiv:2505.03335 (task-relative REINFORCE++): between one baseline for all and one per
     question, one for each pair of kind of task and role. Tasks of one source are of one kind.
     """
 

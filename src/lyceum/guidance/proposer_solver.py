@@ -1,6 +1,6 @@
 """A proposer writes tasks and a solver answers them: the proposer earns what the solver can learn from its task.
 
-Source: Absolute Zero, arXiv:2505.03335, section 3: learnability (equation 4) and the penalty of format (equation 6).
+Source: Absolute Zero, arXiv:2505.03335, section 3: learnability and the penalty of format.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ProposerSolver(GuidanceSettings):
     """Proposals per drawn task; each is answered as often as the rollout samples."""
     earns: Literal["learnability", "difficulty"] = "learnability"
     """What a proposal earns, where m is the solver's accuracy on it: ``learnability`` 1 - m, but 0 at m = 0 and at
-    m = 1 (Absolute Zero, equation 4); ``difficulty`` 1 - m (Search Self-play, arXiv:2510.18821)."""
+    m = 1 (Absolute Zero); ``difficulty`` 1 - m (Search Self-play, arXiv:2510.18821)."""
     rejected: float = Field(default=-1.0, ge=-100, le=100)
     """What a rejected proposal earns."""
 

@@ -96,7 +96,7 @@ def prospect_loss(
         score: s, nats, with gradient.
         kl: z_0, nats: what gains and losses are relative to; 0 is APO-zero's loss.
     Source:
-        Ethayarajh et al., arXiv:2402.01306, equation 7, without its constants; arXiv:2408.06266; TRL's KTOTrainer.
+        Ethayarajh et al., arXiv:2402.01306, without its constants; arXiv:2408.06266; TRL's KTOTrainer.
     """
     gain = beta * (score - kl)
     return torch.where(desirable, -gain, gain).sigmoid()
