@@ -30,7 +30,7 @@ from lyceum.runtime.in_process import InProcess
 from lyceum.tasks.rows import written_row
 from lyceum.utils.aio import run_async
 from lyceum.utils.atomic_files import atomic_lines, atomic_write
-from lyceum.utils.documents import DATA, DocumentError, read_json
+from lyceum.utils.documents import DATA, DocumentError, is_json_with, read_json
 from lyceum.utils.errors import NothingGraded, RecipeError, RunError, nearest
 from lyceum.utils.garbage_collection import only_new
 from lyceum.utils.numbers import plain, to_json
@@ -436,20 +436,14 @@ def _kept(folder: Path, requests: Mapping[str, Mapping[str, Any]], rows: Path | 
         found[label] = there
     ours = {f"{label}{SAMPLES}" for label in found} | {RESULT, PLOT, PAGE} | ({rows.name} if rows else set())
     others = sorted(file.name for file in folder.iterdir() if file.name not in ours)
-    if others or (any(folder.iterdir()) and not found and not _is_result(folder / RESULT)):
+    if others or (
+        any(folder.iterdir()) and not found and not is_json_with(folder / RESULT, {"pass_at", "against", "undetected"})
+    ):
         raise RecipeError(
             f"output: {str(folder)!r} holds other files{f' ({others[0]})' if others else ''}; allowed: a new or empty "
             "folder, or one that the same command wrote"
         )
     return found
-
-
-def _is_result(file: Path) -> bool:
-    try:
-        found = read_json(file.read_bytes(), limits=DATA)
-    except (DocumentError, OSError):
-        return False
-    return isinstance(found, dict) and {"pass_at", "against", "undetected"} <= found.keys()
 
 
 def _check_unsolved(path: Path | str, inputs: Mapping[str, str | Path]) -> Path:

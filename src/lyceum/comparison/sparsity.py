@@ -25,7 +25,7 @@ from lyceum.models.load import BASE, local_path
 from lyceum.models.weights import check_folder, weight_files
 from lyceum.run.outputs import check_output
 from lyceum.utils.atomic_files import atomic_write
-from lyceum.utils.documents import DATA, DocumentError, read_json
+from lyceum.utils.documents import is_json_with
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.numbers import to_json
@@ -184,7 +184,7 @@ class SparsityPlan:
         """Raise RecipeError for a file that cannot be written, is read here, or holds anything but a comparison."""
         models = {"base": self.base, "model": self.model} | ({} if self.other is None else {"other": self.other})
         file = check_output("output", local_path(str(output)), inputs={key: of.folder for key, of in models.items()})
-        if file.exists() and file.stat().st_size and not _is_ours(file):
+        if file.exists() and file.stat().st_size and not is_json_with(file, {"overall", "kinds", "tensors", "atol"}):
             raise RecipeError(
                 f"output: {file} is there and was not written by lyceum sparsity; allowed: a new file, or its own"
             )
@@ -326,14 +326,6 @@ def _share(updates: Sequence[TensorUpdate]) -> Share:
         close_bfloat16=sum(update.close_bfloat16 for update in updates) / max(1, elements),
         rank=sum(ranks) / len(ranks) if ranks else None,
     )
-
-
-def _is_ours(file: Path) -> bool:
-    try:
-        found = read_json(file.read_bytes(), limits=DATA)
-    except (DocumentError, OSError):
-        return False
-    return isinstance(found, dict) and {"overall", "kinds", "tensors", "atol"} <= found.keys()
 
 
 def _overlap(masks: Sequence[int], elements: int) -> Overlap | None:

@@ -35,7 +35,7 @@ from lyceum.run.outputs import check_output, input_paths
 from lyceum.run.reader import read_recipe
 from lyceum.utils.aio import run_async
 from lyceum.utils.atomic_files import atomic_write
-from lyceum.utils.documents import DATA, DocumentError, read_json
+from lyceum.utils.documents import is_json_with
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.garbage_collection import only_new
 from lyceum.utils.html import share, shares, table
@@ -185,7 +185,7 @@ class Measurement:
     def check_output(self, output: Path | str) -> None:
         """Raise RecipeError for a file that cannot be written, is read here, or holds anything but an evaluation."""
         file = check_output("output", output, inputs=input_paths(self.recipe))
-        if file.exists() and file.stat().st_size and not _is_evaluation(file):
+        if file.exists() and file.stat().st_size and not is_json_with(file, {"tasks_from", "sampling", "overall"}):
             raise RecipeError(
                 f"output: {file} is there and was not written by lyceum eval; allowed: a new file, or an evaluation's"
             )
@@ -264,14 +264,6 @@ def _only_tasks(tasks: Any, placed: Sequence[tuple[str, Any]]) -> Any:
                 raise RecipeError(f"tasks: got {value!r} as a key, and {tasks!r} before it; allowed: one of them")
             tasks = value
     return tasks
-
-
-def _is_evaluation(file: Path) -> bool:
-    try:
-        found = read_json(file.read_bytes(), limits=DATA)
-    except (DocumentError, OSError):
-        return False
-    return isinstance(found, dict) and {"tasks_from", "sampling", "overall"} <= found.keys()
 
 
 def by_level(result: EvaluationResult) -> dict[str, dict[str, Any]]:

@@ -11,8 +11,10 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Set
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import yaml
@@ -99,6 +101,15 @@ def read_json(text: str | bytes, *, limits: Limits = DOCUMENT, finite: bool = Tr
     if re.search(r"\\u[dD][89a-fA-F]", text) or not is_unicode(text):
         _check_unicode(value)
     return value
+
+
+def is_json_with(file: Path, keys: Set[str]) -> bool:
+    """Whether a file is a JSON object with these keys among its own: a result that may be written anew."""
+    try:
+        found = read_json(file.read_bytes(), limits=DATA)
+    except (DocumentError, OSError):
+        return False
+    return isinstance(found, dict) and keys <= found.keys()
 
 
 @cache
