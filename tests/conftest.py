@@ -5,9 +5,9 @@ Properties are tried on the same examples every time, so that a change fails for
 ``HYPOTHESIS_PROFILE=explore pytest``.
 """
 
-import gc
 import os
 import signal
+from contextlib import ExitStack
 
 import array_checks
 import torch
@@ -26,5 +26,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_collection_finish(session):
     """Keeps the garbage collector from what is loaded: each of a thousand runs would walk it all (``only_new``)."""
-    gc.collect()
-    gc.freeze()
+    from lyceum.utils.garbage_collection import only_new  # after what checks lyceum's modules as they are imported
+
+    frozen = ExitStack()
+    frozen.enter_context(only_new())
+    session.config.add_cleanup(frozen.close)

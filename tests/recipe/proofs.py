@@ -101,7 +101,7 @@ PROOFS: dict[str, Proof] = {
     "adaptive-dapo": Proof(
         ["oversample/surplus", "groups_dropped"],
         {"stages.1.collect.oversample=null": "draw"},
-        WRITES_PROGRAMS + stages(17, 2)[2:],
+        WRITES_PROGRAMS + stages(17, 2, tasks=2)[2:],
     ),
     "adcl": Proof(
         [
@@ -396,7 +396,7 @@ PROOFS: dict[str, Proof] = {
     "programs": Proof(
         ["reward/part/code/passed", LEARNS],
         {"reward={kind: code, score: share}": "grades"},
-        WRITES_PROGRAMS + stages(17, 2)[2:],
+        WRITES_PROGRAMS + stages(17, 2, tasks=2)[2:],
     ),
     "propa": Proof(
         ["traces/distilled", "value/updates"],

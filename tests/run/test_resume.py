@@ -18,7 +18,7 @@ from resume_runs import SCENARIOS, run
 from lyceum.run import checkpoint
 
 SEED = 20240607
-KILLS_AT_RANDOM_TIMES, KILLS_IN_CHECKPOINTS = 6, 3
+KILLS_AT_RANDOM_TIMES, KILLS_IN_CHECKPOINTS = 3, 2
 """Per scenario."""
 
 

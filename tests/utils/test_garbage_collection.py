@@ -3,11 +3,13 @@ import weakref
 
 import pytest
 
+from lyceum.utils import garbage_collection
 from lyceum.utils.garbage_collection import only_new
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_kept_from_it():
+def nothing_is_kept_from_it(monkeypatch):
+    monkeypatch.setattr(garbage_collection, "_inside", False)  # the tests' own
     gc.unfreeze()
     yield
     gc.freeze()

@@ -6,6 +6,9 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_inside = False
+"""Whether such a context is open: to count what is frozen walks through it all."""
+
 
 @contextmanager
 def only_new() -> Iterator[None]:
@@ -15,12 +18,15 @@ def only_new() -> Iterator[None]:
     transformers loaded (400,000 objects) that takes some tenths of a second each time, as long as a step of a small
     model. Within another such context it does nothing.
     """
-    if gc.get_freeze_count():
+    global _inside
+    if _inside or gc.get_freeze_count():
         yield
         return
     gc.collect()  # existing garbage would otherwise stay until the end
     gc.freeze()
+    _inside = True
     try:
         yield
     finally:
+        _inside = False
         gc.unfreeze()

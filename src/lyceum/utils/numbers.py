@@ -80,8 +80,11 @@ def plain(value: Any, *, other: Callable[[Any], Any] | None = None) -> Any:
     Raises:
         TypeError: something else, and no ``other``.
     """
-    if value is None or isinstance(value, str):
+    kind = type(value)  # the usual ones first: a step's record has hundreds of thousands
+    if value is None or kind is bool or isinstance(value, str) or (kind is int and -(2**63) <= value < 2**64):
         return value
+    if kind is float:
+        return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {key if isinstance(key, str) else str(key): plain(item, other=other) for key, item in value.items()}
     if isinstance(value, list | tuple):
