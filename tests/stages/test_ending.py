@@ -2,7 +2,7 @@ import pytest
 from pydantic import ValidationError
 
 from lyceum.recipe.schema import load_recipe
-from lyceum.stages._stopping import Ending, Until
+from lyceum.stages._stopping import Ending, Until, UntilHeldOut
 from lyceum.utils.errors import RecipeError
 
 
@@ -10,7 +10,7 @@ def seen(settings, *shares):
     ending = Ending(settings)
     ends = []
     for share in shares:
-        ending.observe(share)
+        ending.observe({"correct/mean": share, "heldout/overall": 1.0})
         ends.append(ending.reached)
     return ends
 
@@ -35,10 +35,18 @@ def test_without_a_rule_nothing_ends_early():
 
 def test_a_resumed_stage_remembers_its_windows():
     first, second = (Ending(Until(solved=0.8, window=2)) for _ in range(2))
-    first.observe(0.9)
+    first.observe({"correct/mean": 0.9})
     second.load_state_dict(first.state_dict())
-    second.observe(0.9)
+    second.observe({"correct/mean": 0.9})
     assert second.reached
+
+
+def test_held_out_accuracy_is_of_the_steps_that_evaluate():
+    ending = Ending(UntilHeldOut(least_rise=0.1, window=1))
+    for metrics in ({"heldout/overall": 0.5}, {"correct/mean": 0.0}, {"heldout/overall": 0.5625}):
+        assert not ending.reached
+        ending.observe(metrics)
+    assert ending.why == "held-out accuracy (mean of 1) rose by 0.0625 (until.least_rise=0.1)"
 
 
 def test_a_rule_that_can_never_end_a_stage_is_refused():

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -14,6 +14,7 @@ from lyceum.core.types import Grade, Grader, TaskSource
 from lyceum.recipe.schema import load_recipe, parse
 from lyceum.reward.base import each
 from lyceum.run.trees import read_trees
+from lyceum.training import train as training
 from lyceum.training.train import train
 from lyceum.utils.errors import Interrupted, RecipeError, RunError
 
@@ -134,6 +135,52 @@ def test_stopped_while_it_samples_it_goes_on_after_the_last_part(tmp_path, whole
     assert lines_of(run) == lines_of(whole)
     same = [load_file(each / "model" / "model.safetensors") for each in (run, whole)]
     assert all(torch.equal(same[0][name], same[1][name]) for name in same[1])
+
+
+PLATEAU = {"solved": 0.9, "least_rise": 0.5, "window": 1}
+EVALUATED: dict[str, Any] = {"evaluate": {"n": 1, "samples": 1, "greedy": False, "every": 1}}
+
+
+@pytest.fixture(scope="module")
+def at_plateau(tmp_path_factory) -> Path:
+    """Nothing is solved: the second evaluation ends the offline stage, of which there would be four steps."""
+    return train(recipe(tmp_path_factory.mktemp("plateau"), OFFLINE | {"until": PLATEAU}, ONLINE, **EVALUATED))
+
+
+def test_a_plateau_of_held_out_accuracy_ends_it_and_the_next_stage_begins(at_plateau):
+    assert [line["stage"] for line in lines_of(at_plateau)] == ["offline", "offline", "online"]
+    ended = json.loads((at_plateau / "summary.json").read_text())["ended"]
+    why = "held-out accuracy (mean of 1) rose by 0.0000 (until.least_rise=0.5)"
+    assert ended == {"offline": {"steps": 2, "why": why}, "online": {"steps": 1, "why": "its steps are done"}}
+    assert why in (at_plateau / "report.html").read_text()
+
+
+def test_a_run_that_is_stopped_before_an_early_end_and_killed_after_it_resumes_to_the_same(
+    tmp_path, at_plateau, monkeypatch
+):
+    wanted = recipe(tmp_path, OFFLINE | {"until": PLATEAU}, ONLINE, **EVALUATED)
+    lines, asked = tmp_path / "run" / "metrics.jsonl", iter([True])
+    with pytest.raises(Interrupted):  # after the first of its two steps
+        train(wanted, interrupted=lambda: lines.exists() and bool(lines.read_text()) and next(asked, False))
+    with monkeypatch.context() as patch:
+        # It has ended, which its last checkpoint knows, and the next stage has none.
+        patch.setattr(training, "save_policy", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            train(wanted, resume=True)
+    run = train(wanted, resume=True)
+    assert lines_of(run) == lines_of(at_plateau)
+    same = [load_file(each / "model" / "model.safetensors") for each in (run, at_plateau)]
+    assert all(torch.equal(same[0][name], same[1][name]) for name in same[1])
+
+
+def test_an_early_end_by_evaluations_that_there_are_not_is_refused():
+    assert "until.accuracy: got 'held-out', but nothing is evaluated" in refused(OFFLINE | {"until": PLATEAU})
+    assert "until.accuracy: got 'training'" in refused(OFFLINE | {"until": PLATEAU | {"accuracy": "training"}})
+    # The second evaluation, on which a rise could be too small, would be after 4 of 4 steps.
+    seldom = {"evaluate": EVALUATED["evaluate"] | {"every": 2}}
+    assert "allowed: a window of at most 1" in refused(OFFLINE | {"until": PLATEAU | {"window": 2}}, **seldom)
+    rise = OFFLINE | {"until": {"least_rise": 0.5, "window": 1}}
+    assert "an evaluation every 2, so it never ends earlier; allowed: more steps" in refused(rise, **seldom)
 
 
 def refused(*stages, **keys) -> str:

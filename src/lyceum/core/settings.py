@@ -495,6 +495,7 @@ class Composition:
         steps: number of steps of the stage.
         max_tokens: maximum tokens that the stage may sample; None for no limit.
         max_tokens_per_task: maximum tokens sampled per task and step; None for no limit.
+        evaluated_every: steps between evaluations during training; 0 for none.
         before: the run's stages before this one, by name: what each leaves, and the kind of a value model.
         roles: the stage's models and roles; None in a stage that has none.
     """
@@ -502,6 +503,7 @@ class Composition:
     steps: int | None = None
     max_tokens: int | None = None
     max_tokens_per_task: int | None = None
+    evaluated_every: int = 0
     before: Mapping[str, Mapping[Left, str]] = field(default_factory=dict)
     data: DataSettings | None = None
     curriculum: CurriculumSettings | None = None

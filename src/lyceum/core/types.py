@@ -1268,6 +1268,11 @@ class StageRun(Stateful, Protocol):
     @property
     def settings(self) -> StageSettings: ...
 
+    @property
+    def ended_by(self) -> str:
+        """Why it ended before its steps were done, as a clause; empty if they are."""
+        ...
+
     async def run(self) -> None:
         """Run the remaining steps, with :meth:`Session.pause` after each."""
         ...

@@ -331,7 +331,8 @@ def parse(raw: Mapping[str, Any]) -> Recipe:
     before: dict[str, dict[Left, str]] = {}
     for place, stage in enumerate(recipe.stages):
         where = f"stages.{place}." if len(recipe.stages) > 1 else ""
-        composition = replace(stage.composition(recipe.reward), before=before)
+        every = recipe.evaluate.every if recipe.evaluate.n else 0
+        composition = replace(stage.composition(recipe.reward), before=before, evaluated_every=every)
         written = frozenset[Left]({"trees"} if recipe.trees_every and composition.rollout is not None else ())
         kind = "" if composition.value is None else composition.value.kind
         written |= frozenset[Left]({"model"} if recipe.keep_stages else ())

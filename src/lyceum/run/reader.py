@@ -69,6 +69,11 @@ class _Best(_Written):
     overall: _Figure
 
 
+class _Ended(_Written):
+    steps: int
+    why: str
+
+
 class _Summary(_Written):
     finished: bool = False
     best: _Best | None = None
@@ -79,6 +84,7 @@ class _Summary(_Written):
     seed: int | None = None
     title: str | None = None
     steps: int | None = None
+    ended: dict[str, _Ended] | None = None
     tokens_sampled: int | None = None
     tokens_trained: int | None = None
     trajectories: int | None = None

@@ -163,6 +163,13 @@ class Sampler:
         return self.all_drawn or (limit is not None and self.sampled >= limit)
 
     @property
+    def spent_by(self) -> str:
+        """What ended the stage where something is spent, as a clause; else empty."""
+        if self.all_drawn:
+            return "its epochs are over"
+        return f"{self.sampled} tokens are sampled (max_tokens={self.settings.max_tokens})" if self.spent else ""
+
+    @property
     def all_drawn(self) -> bool:
         """Whether the epochs are over."""
         return self.draws == 0

@@ -1,10 +1,10 @@
-"""Early stopping of an online stage: its target accuracy is reached, or accuracy no longer rises."""
+"""Early stopping of a stage: its target accuracy is reached, or accuracy no longer rises."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -13,14 +13,16 @@ from lyceum.core.settings import Composition
 
 
 class Until(Component):
-    """Ends a stage by its training accuracy; ``steps`` stays the maximum."""
+    """Ends a stage by its accuracy; ``steps`` stays the maximum."""
 
+    accuracy: Literal["training", "held-out"] = "training"
+    """Accuracy of what each step sampled, or of the evaluations during training (``evaluate.every``)."""
     solved: float | None = Field(None, gt=0, le=1)
-    """Training accuracy, averaged over a window, at which the stage ends (0 to 1)."""
+    """Accuracy, averaged over a window, at which the stage ends (0 to 1)."""
     least_rise: float | None = Field(None, ge=0, lt=1)
     """Minimum rise of a window's mean accuracy over the window before; the stage ends below it (0 to 1)."""
     window: int = Field(5, ge=1)
-    """Window length (steps)."""
+    """Window length (steps, or evaluations)."""
 
     @model_validator(mode="after")
     def _something_ends_it(self) -> Until:
@@ -30,38 +32,73 @@ class Until(Component):
             )
         return self
 
+    @property
+    def held_out(self) -> bool:
+        return self.accuracy == "held-out"
+
+    def in_words(self) -> str:
+        ends = [] if self.solved is None else [f"reaches {self.solved:g}"]
+        ends += [] if self.least_rise is None else [f"rises by less than {self.least_rise:g}"]
+        return f"ends early if {self.accuracy} accuracy (mean of {self.window}) {' or '.join(ends)}"
+
     def check(self, stage: Composition) -> list[str]:
         """A line if the stage ends before the rule can first apply."""
-        needed = self.window if self.solved is not None else 2 * self.window
+        every = stage.evaluated_every if self.held_out else 1
+        if not every:
+            return [
+                "until.accuracy: got 'held-out', but nothing is evaluated during training; allowed: evaluate.every and "
+                "evaluate.n of 1 or more"
+            ]
+        needed = every * (self.window if self.solved is not None else 2 * self.window)
         if stage.steps is None or needed < stage.steps:
             return []
+        evaluated = f", an evaluation every {every}" if self.held_out else ""
+        longest = (stage.steps - 1) // (needed // self.window)
         return [
-            f"until.window: got {self.window}, but the stage has {stage.steps} steps, so it never ends earlier; "
-            f"allowed: a window of less than {stage.steps // (needed // self.window)} steps, or no until"
+            f"until.window: got {self.window}, but the stage has {stage.steps} steps{evaluated}, so it never ends "
+            f"earlier; allowed: {f'a window of at most {longest}' if longest else 'more steps'}, or no until"
         ]
 
 
+class UntilHeldOut(Until):
+    """Ends a stage that does not sample in each step by its held-out accuracy; ``steps`` stays the maximum."""
+
+    accuracy: Literal["held-out"] = "held-out"  # pyright: ignore[reportIncompatibleVariableOverride] - frozen
+    """Accuracy of the evaluations during training (``evaluate.every``)."""
+
+
 class Ending:
-    """The last steps' accuracies, as many as the rule needs."""
+    """The last accuracies, as many as the rule needs."""
 
     def __init__(self, settings: Until | None) -> None:
         self.settings = settings
         self.solved: list[float] = []
 
-    def observe(self, solved: float | None) -> None:
-        """A step's accuracy; None if no grader gives verdicts."""
-        if self.settings is not None and solved is not None:
+    def observe(self, metrics: Mapping[str, Any]) -> None:
+        """A step's metrics; without the accuracy where no grader gives verdicts, or nothing was evaluated."""
+        if self.settings is None:
+            return
+        solved = metrics.get("heldout/overall" if self.settings.held_out else "correct/mean")
+        if solved is not None:
             self.solved = [*self.solved, solved][-2 * self.settings.window :]
 
     @property
     def reached(self) -> bool:
+        return bool(self.why)
+
+    @property
+    def why(self) -> str:
+        """Why the stage ends, as a clause; empty if it goes on."""
         of = self.settings
         if of is None or len(self.solved) < of.window:
-            return False
-        now, before = self.solved[-of.window :], self.solved[: -of.window]
-        if of.solved is not None and fmean(now) >= of.solved:
-            return True
-        return of.least_rise is not None and len(before) == of.window and fmean(now) - fmean(before) < of.least_rise
+            return ""
+        now, before = fmean(self.solved[-of.window :]), self.solved[: -of.window]
+        mean = f"{of.accuracy} accuracy (mean of {of.window})"
+        if of.solved is not None and now >= of.solved:
+            return f"{mean} is {now:.4f} (until.solved={of.solved:g})"
+        if of.least_rise is not None and len(before) == of.window and now - fmean(before) < of.least_rise:
+            return f"{mean} rose by {now - fmean(before):.4f} (until.least_rise={of.least_rise:g})"
+        return ""
 
     def state_dict(self) -> dict[str, Any]:
         return {"solved": list(self.solved)}

@@ -35,6 +35,7 @@ from lyceum.models.policy import Policy
 from lyceum.objective.base import Terms
 from lyceum.stages._metrics import mean_solved, rollout_metrics
 from lyceum.stages._sampling import Sampler
+from lyceum.stages._stopping import Ending, UntilHeldOut
 from lyceum.stages.method import Method
 from lyceum.stages.online import Kept
 from lyceum.stages.session import Session
@@ -57,6 +58,8 @@ class Offline(StageSettings):
     epochs: int | None = Field(default=None, ge=1)
     """Passes over the data after which the stage ends, each in another order; null: as many as its steps take. The last
     step of a pass may have fewer groups."""
+    until: UntilHeldOut | None = None
+    """Early stopping: when held-out accuracy reaches a target, or no longer rises."""
     tasks_per_step: int = Field(default=32, ge=1)
     """Groups per step, each whole."""
     max_tokens: Tokens | None = None
@@ -110,7 +113,8 @@ class Offline(StageSettings):
 
     def in_words(self) -> list[str]:
         passes = "" if self.epochs is None else f", at most {self.epochs} epochs"
-        return [f"{self.steps} steps of {self.tasks_per_step} tasks{passes}", f"data {self.data.kind}"]
+        ends = [] if self.until is None else [self.until.in_words()]
+        return [f"{self.steps} steps of {self.tasks_per_step} tasks{passes}", *ends, f"data {self.data.kind}"]
 
     def check(self, stage: Composition) -> list[str]:
         lines = super().check(stage)
@@ -170,6 +174,7 @@ class OfflineRun:
         self.constraint = None if constraint is None else constraint.build(session.policy)
         self.sampler = Sampler(settings, session, score_under=self.learner.score_under)
         self.engine = self.sampler.engine
+        self.ending = Ending(settings.until)
         self.home = session.folder(settings.name)
         self.entered = copy.deepcopy(self.sampler.state_dict())
         """State of the sampler before it has sampled."""
@@ -320,7 +325,11 @@ class OfflineRun:
 
     @property
     def over(self) -> bool:
-        return self.step >= self.last
+        return self.step >= self.last or self.ending.reached
+
+    @property
+    def ended_by(self) -> str:
+        return self.ending.why or ("its epochs are over" if self.last < self.steps else "")
 
     def batch(self) -> tuple[list[Tree], list[float]]:
         """The step's groups: the next ones of its pass, whose order follows from the stage's seed and its number."""
@@ -363,7 +372,7 @@ class OfflineRun:
             or metrics.get("pairs", 0) > 0
             or (counts.lowest_reward != counts.highest_reward and bool((credited.advantage != 0).any()))
         )
-        await session.finish_step(self, metrics, expected_steps=self.last)
+        self.ending.observe(await session.finish_step(self, metrics, expected_steps=self.last))
         session.run.rollouts(step, trees, credited.advantage, session.policy.decode, always=self.over)
 
     def state_dict(self) -> dict[str, Any]:
@@ -374,6 +383,7 @@ class OfflineRun:
             "objective": self.objective.state_dict(),
             "learner": self.learner.state_dict(),
             "sampler": self.sampler.state_dict() if self.step else self.entered,
+            "ending": self.ending.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -385,4 +395,5 @@ class OfflineRun:
         self.learner.load_state_dict(state["learner"])
         self.sampler.load_state_dict(state["sampler"])
         self.entered = copy.deepcopy(state["sampler"])
+        self.ending.load_state_dict(state["ending"])
         self.engine.version = self.session.first_step + self.step

@@ -31,7 +31,7 @@ from lyceum.core.tree import Tree
 from lyceum.core.types import Credited, Learner, ReplayedGroup, ReplaySource, Stateful, StepMetrics
 from lyceum.models.frozen import AverageSettings, ReferenceSettings, TeacherSettings
 from lyceum.stages._epochs import last_step, note
-from lyceum.stages._metrics import has_gradient, mean_abs_advantage, mean_solved, role_metrics, rollout_metrics
+from lyceum.stages._metrics import has_gradient, mean_abs_advantage, role_metrics, rollout_metrics
 from lyceum.stages._oversampling import Oversample, Oversampling
 from lyceum.stages._sampling import Sampler
 from lyceum.stages._stopping import Ending, Until
@@ -104,7 +104,7 @@ class Online(StageSettings):
     max_tokens_per_task: Tokens | None = None
     """Maximum sampled tokens per task and step, over all its rollouts."""
     until: Until | None = None
-    """Early stopping: when accuracy reaches a target, or no longer rises."""
+    """Early stopping: when training or held-out accuracy reaches a target, or no longer rises."""
     roles: Roles = Roles()
     """The models that are trained and the roles that they play; by default one model plays all."""
     curriculum: Annotated[CurriculumSettings, slot("curriculum", "uniform")] = of_kind("uniform")
@@ -143,7 +143,8 @@ class Online(StageSettings):
 
     def in_words(self) -> list[str]:
         passes = "" if self.epochs is None else f", at most {self.epochs} epochs"
-        return [f"{self.steps} steps of {self.tasks_per_step} tasks{passes}"]
+        ends = [] if self.until is None else [self.until.in_words()]
+        return [f"{self.steps} steps of {self.tasks_per_step} tasks{passes}", *ends]
 
     def check(self, stage: Composition) -> list[str]:
         lines = super().check(stage)
@@ -267,7 +268,11 @@ class OnlineRun:
 
     @property
     def over(self) -> bool:
-        return self.step >= self.steps or self.sampler.spent or self.ending.reached
+        return self.step >= self.steps or bool(self.ended_by)
+
+    @property
+    def ended_by(self) -> str:
+        return self.ending.why or self.sampler.spent_by
 
     def recorded(self) -> list[ReplayedGroup]:
         """The recorded groups that the step trains again."""
@@ -341,7 +346,6 @@ class OnlineRun:
         if self.replay is not None:
             self.replay.observe(self.step, trees, [self.sampler.curriculum.weight(tree) for tree in trees])
         self.sampler.observe([*trees, *dropped])
-        self.ending.observe(mean_solved([*trees, *dropped]))
 
     async def record(
         self,
@@ -361,7 +365,8 @@ class OnlineRun:
         if self.replay is not None:
             metrics |= {f"replay/{name}": value for name, value in self.replay.metrics().items()}
         session.count_signal(self.has_signal(forest, credited) or any(also.updated for also in self.between))
-        await session.finish_step(self, metrics, expected_steps=self.sampler.expected_steps(self.step))
+        expected = self.sampler.expected_steps(self.step)
+        self.ending.observe(await session.finish_step(self, metrics, expected_steps=expected))
         advantage = None if credited is None else credited.advantage
         trained = [*trees, *(group.tree for group in recorded)]
         session.run.rollouts(step, trained, advantage, session.policy.decode, always=self.over)

@@ -131,10 +131,14 @@ class RewardModelRun:
         self.model = cast(TrainableValue, self.sampler.value)
 
     async def run(self) -> None:
-        while self.step < self.steps and not self.sampler.spent:
+        while self.step < self.steps and not self.ended_by:
             await self.round()
             self.session.pause(self.step, self.steps, self.state_dict)
         self.model.save(self.session.folder(self.settings.name) / "value")
+
+    @property
+    def ended_by(self) -> str:
+        return self.sampler.spent_by
 
     async def round(self) -> None:
         """Sample and grade, fit the model to most of the tasks, measure it on the others."""

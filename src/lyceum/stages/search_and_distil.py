@@ -34,6 +34,7 @@ from lyceum.core.types import Example, Learner, Task, Trace, Traces, TrainableVa
 from lyceum.models.demonstrations import demonstrated
 from lyceum.stages._metrics import rollout_metrics
 from lyceum.stages._sampling import Sampler
+from lyceum.stages._stopping import Ending, UntilHeldOut
 from lyceum.stages.session import Session
 from lyceum.utils.aio import gather
 from lyceum.utils.lazy_imports import torch
@@ -53,6 +54,8 @@ class SearchAndDistil(StageSettings):
     """Optimiser steps on traces, divided evenly among the rounds; those of a round without traces are skipped."""
     rounds: int = Field(default=3, ge=1)
     """Number of rounds of search and distillation."""
+    until: UntilHeldOut | None = None
+    """Early stopping: when held-out accuracy reaches a target, or no longer rises."""
     tasks_per_round: int = Field(default=128, ge=1)
     """Tasks searched per round."""
     traces_per_step: int = Field(default=32, ge=1)
@@ -103,7 +106,8 @@ class SearchAndDistil(StageSettings):
 
     def in_words(self) -> list[str]:
         distilled = f"{self.steps} steps of {self.traces_per_step} traces" if self.traces else "no fine-tuning"
-        return [f"{self.rounds} rounds of {self.tasks_per_round} tasks", distilled]
+        ends = [] if self.until is None else [self.until.in_words()]
+        return [f"{self.rounds} rounds of {self.tasks_per_round} tasks", distilled, *ends]
 
     def check(self, stage: Composition) -> list[str]:
         lines = super().check(stage)
@@ -151,6 +155,7 @@ class SearchAndDistilRun:
         self.learner = self._new_learner()
         self.sampler = Sampler(settings, session)
         self.engine = self.sampler.engine
+        self.ending = Ending(settings.until)
         if settings.traces is not None:
             settings.traces.check_policy(session.policy)
         self.trace: Traces | None = None if settings.traces is None else settings.traces.build()
@@ -165,7 +170,7 @@ class SearchAndDistilRun:
         return self.settings.learner.build(self.session.policy, total_steps=steps, needs=frozenset())
 
     async def run(self) -> None:
-        while self.step < self.steps and not (self.step == self.begin and self.sampler.spent):
+        while self.step < self.steps and not self.ended_by:
             if self.step == self.begin:
                 await self.search()
             if self.traces:
@@ -180,6 +185,10 @@ class SearchAndDistilRun:
         if self.settings.value is not None and self.settings.value.trainable:
             folder = self.session.folder(self.settings.name)
             cast(TrainableValue, self.sampler.value).save(folder / "value")
+
+    @property
+    def ended_by(self) -> str:
+        return self.ending.why or (self.sampler.spent_by if self.step == self.begin else "")
 
     async def search(self) -> None:
         """Grow a round's trees, make traces of them, and fit the value model to them."""
@@ -262,7 +271,8 @@ class SearchAndDistilRun:
         trees, of_round = self._found or ([], {})
         self._found = None
         session.digest(step, trees, metrics)
-        await session.finish_step(self, {**of_round, **metrics}, expected_steps=self.sampler.expected_steps(self.step))
+        expected = self.sampler.expected_steps(self.step)
+        self.ending.observe(await session.finish_step(self, {**of_round, **metrics}, expected_steps=expected))
         if trees:
             session.run.rollouts(step, trees, None, session.policy.decode, always=True)
             session.trees(self.step, trees, always=True)
@@ -291,6 +301,7 @@ class SearchAndDistilRun:
             "sampler": self.sampler.state_dict(),
             "first": self.first,
             "traces": [trace.state_dict() for trace in self.traces],
+            "ending": self.ending.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -299,4 +310,5 @@ class SearchAndDistilRun:
         self.learner.load_state_dict(state["learner"])
         self.sampler.load_state_dict(state["sampler"])
         self.traces = [Trace.from_state(trace) for trace in state["traces"]]
+        self.ending.load_state_dict(state["ending"])
         self.engine.version = state["version"]

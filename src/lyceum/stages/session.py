@@ -12,7 +12,7 @@ from typing import Any
 from lyceum.core.forest import Forest, build_forest
 from lyceum.core.settings import EngineSettings, RewardSettings
 from lyceum.core.tree import Tree
-from lyceum.core.types import Credited, Engine, Learner, LeftOut, Objective, StageRun, TaskSource
+from lyceum.core.types import Credited, Engine, Learner, LeftOut, Objective, StageRun, StepMetrics, TaskSource
 from lyceum.evaluation.held_out import MAX_REASONS, Evaluator, details_ungraded, reasons_ungraded
 from lyceum.models.load import save_policy
 from lyceum.models.policy import Policy
@@ -219,8 +219,10 @@ class Session:
             objective.observe(metrics)
         return metrics | {"tokens_per_second": metrics["tokens_trained"] / (time.perf_counter() - started)}
 
-    async def finish_step(self, of: StageRun, metrics: dict[str, Any], *, expected_steps: int | None = None) -> None:
-        """Evaluate if due, then record and show the step that a stage has just done.
+    async def finish_step(
+        self, of: StageRun, metrics: dict[str, Any], *, expected_steps: int | None = None
+    ) -> StepMetrics:
+        """Evaluate if due, then record and show the step that a stage has just done; returns all its metrics.
 
         Args:
             metrics: of the step; the run's cost so far is added to them.
@@ -238,6 +240,7 @@ class Session:
         if expected_steps is not None:
             self.progress.total = self.first_step + expected_steps
         self.progress.step(step, metrics)
+        return metrics
 
     def counter(self, phase: str, total: int) -> Callable[[Tree], None]:
         """Show a phase's progress: returns a function to call with each finished tree."""

@@ -22,6 +22,7 @@ from lyceum.core.types import Task, TaskSource, Trace
 from lyceum.models.demonstrations import demonstrated
 from lyceum.models.frozen import copy_values
 from lyceum.stages._epochs import last_step, note
+from lyceum.stages._stopping import Ending, UntilHeldOut
 from lyceum.stages.session import Session
 from lyceum.utils.errors import RecipeError
 
@@ -37,6 +38,8 @@ class SupervisedStage(StageSettings):
     epochs: int | None = Field(default=None, ge=1, le=10**6)
     """Passes over the demonstrations after which the stage ends, even before its steps are done. The last step may have
     fewer of them. Null: as many passes as its steps take."""
+    until: UntilHeldOut | None = None
+    """Early stopping: when held-out accuracy reaches a target, or no longer rises."""
     tasks_per_step: int = Field(default=64, ge=1)
     """Demonstrations per step."""
     start: Literal["current", "run"] = "current"
@@ -57,12 +60,14 @@ class SupervisedStage(StageSettings):
 
     def in_words(self) -> list[str]:
         passes = "" if self.epochs is None else f", at most {self.epochs} epochs"
-        return [f"{self.steps} steps of {self.tasks_per_step} tasks{passes}"]
+        ends = [] if self.until is None else [self.until.in_words()]
+        return [f"{self.steps} steps of {self.tasks_per_step} tasks{passes}", *ends]
 
     def check(self, stage: Composition) -> list[str]:
+        lines = [] if self.until is None else self.until.check(stage)
         if self.objective.kind == "sft":
-            return []
-        return [f"objective.kind: got '{self.objective.kind}', but stage 'sft' has no advantages; allowed: sft"]
+            return lines
+        return [*lines, f"objective.kind: got '{self.objective.kind}', but stage 'sft' has no advantages; allowed: sft"]
 
     def check_tasks(self, source: TaskSource) -> None:
         """Raise RecipeError if the tasks have no demonstrations."""
@@ -94,12 +99,13 @@ class SupervisedRun:
         self.learner = settings.learner.build(session.policy, total_steps=self.steps, needs=frozenset())
         self.engine = session.build_engine(settings.engine)
         self.curriculum = settings.curriculum.build(self.source, seed=session.stage_seed, policy=session.policy)
+        self.ending = Ending(settings.until)
 
     async def run(self) -> None:
         session = self.session
         if self.note and not self.step:
             session.progress.say(self.note)
-        while self.step < self.steps:
+        while self.step < self.steps and not self.ending.reached:
             size = self.settings.tasks_per_step
             left = size if self.draws is None else self.draws - self.step * size
             trees = self.demonstrations(self.curriculum.draw(min(size, left)))
@@ -107,9 +113,14 @@ class SupervisedRun:
             self.step += 1
             await self.engine.load(self.learner.weights(), version=session.first_step + self.step)
             session.digest(session.first_step + self.step, trees, metrics)
-            await session.finish_step(self, metrics, expected_steps=None if self.draws is None else self.steps)
+            expected = None if self.draws is None else self.steps
+            self.ending.observe(await session.finish_step(self, metrics, expected_steps=expected))
             session.pause(self.step, self.steps, self.state_dict)
         self.learner.require_learnt()
+
+    @property
+    def ended_by(self) -> str:
+        return self.ending.why or ("its epochs are over" if self.steps < self.settings.steps else "")
 
     def demonstrations(self, tasks: list[Task]) -> list[Tree]:
         """One trajectory for each task: its prompt, and the demonstration written by a teacher."""
@@ -122,13 +133,15 @@ class SupervisedRun:
             "step": self.step,
             "learner": self.learner.state_dict(),
             "curriculum": self.curriculum.state_dict(),
+            "ending": self.ending.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        require_keys("stage", given=state, needed=("step", "learner", "curriculum"))
+        require_keys("stage", given=state, needed=("step", "learner", "curriculum", "ending"))
         self.step = state["step"]
         self.learner.load_state_dict(state["learner"])
         self.curriculum.load_state_dict(state["curriculum"])
+        self.ending.load_state_dict(state["ending"])
         self.engine.version = self.session.first_step + self.step
 
 

@@ -21,6 +21,7 @@ from lyceum.recipe.schema import Recipe, parse
 from lyceum.reward.base import Combined, allow_code, combine
 from lyceum.run.folder import INITIAL, KEPT, Run
 from lyceum.run.outputs import check_output, input_paths
+from lyceum.stages._stopping import Until
 from lyceum.stages.method import Method
 from lyceum.stages.offline import Offline
 from lyceum.stages.online import Online
@@ -178,6 +179,11 @@ def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:
                 part.check_tasks(source)
     for stage in recipe.stages:
         stage.check_tasks(source)
+        if not evaluated and any(isinstance(part, Until) and part.held_out for part in stage.components()):
+            raise RecipeError(
+                f"stages.{stage.name}.until.accuracy: got 'held-out', but the tasks have no answers to compare with; "
+                "allowed: evaluate.tasks, or no until"
+            )
     tokenizer = load_tokenizer(recipe.model)
     for stage in recipe.stages:
         if (teacher := stage.composition().teacher) is not None:
@@ -287,6 +293,7 @@ async def _stages(recipe: Recipe, session: Session, state: dict[str, Any] | None
             # What the stages before have left is not computed again, and this one's first step can be replayed.
             session.save(0, stage.state_dict)
         await stage.run()
+        _note_ending(session, stage)
         session.first_step += stage.step
         # A stage may end before its steps are done.
         session.progress.total = session.first_step + sum(later.steps for later in recipe.stages[session.stage + 1 :])
@@ -297,6 +304,16 @@ async def _stages(recipe: Recipe, session: Session, state: dict[str, Any] | None
             with session.run.timed("save"):
                 save_policy(session.policy, session.folder(settings.name) / "model")
         session.stage += 1
+
+
+def _note_ending(session: Session, stage: StageRun) -> None:
+    """Write to the summary how many steps a stage had, and tell the user why it ended before its steps were done."""
+    name, why = stage.settings.name, stage.ended_by
+    known = session.run.summary().get("ended", {})
+    session.run.summary({"ended": known | {name: {"steps": stage.step, "why": why or "its steps are done"}}})
+    if why and stage.step < stage.settings.steps:
+        of = f"stage {name}" if len(session.names) > 1 else "training"
+        session.progress.say(f"{of} ends after {stage.step} of {stage.settings.steps} steps: {why}")
 
 
 def _evaluator(recipe: Recipe, source: TaskSource, grader: Combined) -> Evaluator:
