@@ -12,6 +12,7 @@ from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Grade, Grader, ReplayedGroup, Task, TaskSource
 from lyceum.recipe.schema import load_recipe, parse
 from lyceum.reward.base import each
+from lyceum.run.digests import read_digests
 from lyceum.run.trees import read_trees
 from lyceum.training.replay import Replay
 from lyceum.training.train import train
@@ -109,6 +110,7 @@ FOUR = [group(number, 0.0, 1.0) for number in range(4)]
     [
         ({"every": 2}, [0, 2, 0, 2]),
         ({"after": 2}, [0, 0, 2, 2]),
+        ({"warm_up": 2}, [0, 0, 2, 2]),
         ({"least": 5}, [0, 0, 2, 2]),
         ({"share": 9}, [0, 4, 8, 9]),
         ({"share": 9, "once": True}, [0, 4, 4, 4]),
@@ -185,12 +187,38 @@ def test_a_step_with_recorded_groups_can_be_replayed_by_the_command(tmp_path):
     assert torch.equal(found.own.credited.advantage, found.other.credited.advantage)
 
 
+PPO = {"credit": {"kind": "gae"}, "objective": {"kind": "ppo-clip", "value_coefficient": 0.5}}
+
+
+def test_a_warm_up_stores_what_the_policy_that_enters_samples_and_trains_nothing(tmp_path):
+    of_learner = {"objective": {"kind": "oreo"}, "kind": "offline", "name": "before", "steps": 1, "tasks_per_step": 1}
+    offline = ONLINE | of_learner | {"data": {"kind": "sampled", "tasks": 1}}
+    online = ONLINE | PPO | {"steps": 3, "value_head": "current", "replay": {"kind": "own", "warm_up": 2}}
+    keys = RUN | {"output": str(tmp_path), "name": "run", "stages": [offline, online], "digests": True}
+    run = train(parse(keys))
+    assert column(run, "replay/warm_up") == [None, 4, 4, 0]
+    assert column(run, "replay/groups") == [None, 0, 0, 2]
+    assert column(run, "value_loss")[1:3] == [None, None]
+    weights = [of["weights"] for of in read_digests(run).values()]
+    assert weights[0] == weights[1] == weights[2] != weights[3]
+
+
+def test_a_value_head_of_the_stage_before_it_is_needed():
+    with pytest.raises(RecipeError, match=r"stages\.1\.value_head: .* stage 'online' before this one leaves none"):
+        parse(RUN | {"stages": [ONLINE, ONLINE | PPO | {"value_head": "current"}]})
+    with pytest.raises(RecipeError, match=r"value_head: .* there is no stage before this one"):
+        parse(RUN | {"stages": [ONLINE | PPO | {"value_head": "current"}]})
+
+
 @pytest.mark.parametrize(
     ("keys", "why"),
     [
         (["replay={kind: own, instead: true}", "tasks_per_step=1"], r"replay\.instead: got true, but a step has one"),
         (["replay={kind: own, share: 0}"], r"replay\.share: got 0"),
         (["replay={kind: shared}"], r"replay\.runs: missing"),
+        (["replay={kind: own, warm_up: 5}", "steps=5"], r"replay\.warm_up: got 5, but the stage has 5 steps"),
+        (["replay={kind: own, warm_up: 1, priority: advantage}"], r"replay\.warm_up: got 1 with priority 'advantage'"),
+        (["value_head=current"], r"value_head: got 'current', but objective\.kind 'ppo-clip' trains no value head"),
         (["replay=buffer"], r"replay\.kind: got 'buffer'; allowed: own, shared"),
         (
             ["replay={kind: shared, runs: [x]}", "rollout.sampling.constraint={kind: regex, pattern: a}"],

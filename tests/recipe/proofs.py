@@ -589,6 +589,14 @@ PROOFS: dict[str, Proof] = {
     ),
     "w-reinforce": Proof([LEARNS], {"stages.0.reward=[task]": "grades"}),
     "warm-start": Proof(["nll"], {"objective.aggregate=sequence": "weights"}),
+    "wsrl": Proof(
+        ["replay/warm_up", "replay/groups", "oreo/error", "value_loss"],
+        {"stages.online.replay.warm_up=0": "credit", "stages.online.value_head=new": "credit"},
+        [
+            *stages(1, 2, tasks=2),
+            *("stages.offline.data.tasks=2", "stages.online.replay.warm_up=1", "rollout.samples=2", "tasks.levels=[2]"),
+        ],
+    ),
     "writing-zero": Proof(
         ["reward/brpo/pairs/compared", "reward/part/brpo/reference", LEARNS],
         {"stages.1.reward.1.orders=both": "generation"},

@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from pydantic import Field
+
 from lyceum.buffer._index import Index
 from lyceum.buffer.base import DrawnSettings, drawn, metrics_of, read
 from lyceum.core.component import require_keys
+from lyceum.core.settings import Composition
 from lyceum.core.tree import Tree
 from lyceum.core.types import ReplayedGroup
 from lyceum.utils.atomic_files import atomic_write
@@ -20,6 +23,29 @@ class Own(DrawnSettings):
     stores: ClassVar[bool] = True
 
     kind: Literal["own"] = "own"
+    warm_up: int = Field(default=0, ge=0)
+    """Steps at the beginning of the stage that train nothing: what the policy that enters samples is only stored
+    (WSRL, arXiv:2412.07762)."""
+
+    def warms_up(self, done: int) -> bool:
+        return done < self.warm_up
+
+    def due(self, done: int) -> bool:
+        return not self.warms_up(done) and super().due(done)
+
+    def check(self, stage: Composition) -> list[str]:
+        lines = super().check(stage)
+        if stage.steps is not None and self.warm_up >= stage.steps:
+            lines.append(
+                f"replay.warm_up: got {self.warm_up}, but the stage has {stage.steps} steps, so that none trains; "
+                "allowed: fewer than its steps"
+            )
+        if self.warm_up and self.priority == "advantage":
+            lines.append(
+                f"replay.warm_up: got {self.warm_up} with priority 'advantage', which groups that were never trained "
+                "do not have; allowed: 0, or another priority"
+            )
+        return lines
 
     def build(self, run: Path, *, seed: int, stage: int, first_step: int) -> OwnReplay:
         return OwnReplay(self, run, seed=seed, stage=stage, first_step=first_step)
@@ -37,6 +63,8 @@ class OwnReplay:
         self.index = Index()
         self.last: list[ReplayedGroup] = []
         """What the current step drew."""
+        self.warmed_up = 0
+        """Groups that the current step stored in the warm-up."""
 
     def draw(self, done: int, number: int) -> list[ReplayedGroup]:
         from lyceum.run.stage_trees import replay_file  # here: imports pyarrow
@@ -61,6 +89,7 @@ class OwnReplay:
         from lyceum.run.stage_trees import replay_file  # here: imports pyarrow
         from lyceum.run.trees import Heading, StepTrees, write_trees
 
+        self.warmed_up = 0
         kept = [(tree, weight) for tree, weight in zip(trees, weights, strict=True) if self.settings.keeps(tree)]
         if not kept:
             return
@@ -71,9 +100,11 @@ class OwnReplay:
         atomic_write(file, write_trees(StepTrees(heading, [tree for tree, _ in kept], [weight for _, weight in kept])))
         priority = [self.settings.priority_of(tree) for tree, _ in kept]
         self.index.add(step, priority, rows=range(len(kept)), most=self.settings.most)
+        self.warmed_up = len(kept) if self.settings.warms_up(done - 1) else 0
 
     def metrics(self) -> dict[str, float]:
-        return metrics_of(self.last, len(self.index))
+        found = metrics_of(self.last, len(self.index))
+        return found | {"warm_up": self.warmed_up} if self.settings.warm_up else found
 
     def state_dict(self) -> dict[str, Any]:
         return {"index": self.index.state_dict()}

@@ -160,6 +160,11 @@ class ObjectiveSettings(Component, slot="objective"):
     reads_teacher: ClassVar[bool] = False
     """Whether it learns from the stage's teacher."""
 
+    @property
+    def trains_value(self) -> bool:
+        """Whether it trains a value head."""
+        return False
+
     def imitates(self, forest: Forest) -> bool:
         """Whether it learns from some of a step's rows whatever the rewards are."""
         return False
@@ -460,6 +465,10 @@ class ReplaySettings(Component, slot="buffer"):
     """What importance ratios of recorded tokens are relative to: the log-probabilities under which they were sampled,
     or those at the start of the step."""
 
+    def warms_up(self, done: int) -> bool:
+        """Whether the step after ``done`` steps of the stage trains nothing: what it samples is only stored."""
+        return False
+
     def number(self, tasks_per_step: int) -> int:
         """Recorded groups per step."""
         wanted = max(1, round(self.share * tasks_per_step))
@@ -483,8 +492,9 @@ class ReplaySettings(Component, slot="buffer"):
         """
 
 
-Left = Literal["value", "trees", "model"]
-"""What a stage may leave for later ones: a value model; the trees that it was trained on; its model."""
+Left = Literal["value", "trees", "model", "value-head"]
+"""What a stage may leave for later ones: a value model; the trees that it was trained on; its model; for the next one
+alone, its value head."""
 
 
 @dataclass(frozen=True)

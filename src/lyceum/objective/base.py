@@ -57,6 +57,10 @@ class Terms(Aggregation):
     importance: ImportanceCorrection = ImportanceCorrection()
     """Correction for an engine whose probabilities differ from the learner's."""
 
+    @property
+    def trains_value(self) -> bool:
+        return self.value_coefficient != 0
+
     def corrected(self, batch: Batch) -> Bool[Tensor, "R L"]:
         """The tokens that ``importance`` corrects: those that the engine drew."""
         return batch.mask & (batch.origin == int(Origin.POLICY))

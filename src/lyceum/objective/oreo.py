@@ -28,6 +28,10 @@ class OREO(ObjectiveSettings):
     value_weight: float = Field(1.0, ge=0)
     """Weight of the value head's error (no unit)."""
 
+    @property
+    def trains_value(self) -> bool:
+        return True
+
     def build(self) -> Objective:
         return SoftBellman(self)
 

@@ -98,7 +98,8 @@ class Offline(StageSettings):
 
     @property
     def leaves(self) -> frozenset[Left]:
-        return frozenset[Left](() if self.data.given else {"trees"})
+        trees = frozenset[Left](() if self.data.given else {"trees"})
+        return trees | frozenset[Left]({"value-head"} if self.objective.trains_value else ())
 
     def composition(self, reward: tuple[RewardSettings, ...] = ()) -> Composition:
         whole = super().composition(reward)

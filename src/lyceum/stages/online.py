@@ -121,6 +121,8 @@ class Online(StageSettings):
     """Which groups are trained on."""
     replay: Annotated[ReplaySettings, slot("buffer")] | None = None
     """Recorded groups that are trained beside the sampled ones; none by default."""
+    value_head: Literal["new", "current"] = "new"
+    """The value head that it begins with, where the loss trains one: a new one, or that which the stage before left."""
     credit: Annotated[CreditSettings, slot("credit", "group")] = of_kind("group")
     """From outcomes to advantages."""
     objective: Annotated[ObjectiveSettings, slot("objective", "ppo-clip")] = of_kind("ppo-clip")
@@ -139,7 +141,9 @@ class Online(StageSettings):
 
     @property
     def leaves(self) -> frozenset[Left]:
-        return frozenset[Left]({"trees"} if self.replay is not None and self.replay.stores else ())
+        trees = self.replay is not None and self.replay.stores
+        head = self.objective.trains_value and len(self.roles.models) == 1
+        return frozenset[Left]({"trees"} if trees else ()) | frozenset[Left]({"value-head"} if head else ())
 
     def in_words(self) -> list[str]:
         passes = "" if self.epochs is None else f", at most {self.epochs} epochs"
@@ -156,7 +160,22 @@ class Online(StageSettings):
             lines.append(f"teacher: got {quoted(self.teacher.path)}, which neither of {kinds} reads; allowed: none")
         if self.replay is not None and self.replay.instead and self.tasks_per_step == 1:
             lines.append("replay.instead: got true, but a step has one group (tasks_per_step); allowed: 2 or more")
+        if self.value_head == "current":
+            lines += self._check_value_head(stage)
         return lines + self._check_roles(stage)
+
+    def _check_value_head(self, stage: Composition) -> list[str]:
+        """A line where no value head is there to begin with, or none is trained."""
+        if not self.objective.trains_value or len(self.roles.models) > 1:
+            return [
+                f"value_head: got 'current', but objective.kind '{self.objective.kind}' trains no value head of one "
+                "model; allowed: new, or credit 'gae' with objective.value_coefficient"
+            ]
+        before = list(stage.before.items())[-1:]
+        if any("value-head" in left for _, left in before):
+            return []
+        why = f"stage {before[0][0]!r} before this one leaves none" if before else "there is no stage before this one"
+        return [f"value_head: got 'current', but {why}; allowed: new, or a stage before it that trains a value head"]
 
     def _check_roles(self, stage: Composition) -> list[str]:
         """Lines that say why roles do not go with the rest of the stage."""
@@ -226,6 +245,8 @@ class OnlineRun:
         session.beside = dict(zip(names[1:], policies[1:], strict=True))
         needs = method.needs.union(*(part.of_models for part in settings.reward or ()))
         self.learner = learner_of(settings, policies, needs, self.steps, session.run.stages)
+        if session.handed_on is not None:  # else a checkpoint has the value head
+            self.learner.load_weights(session.handed_on)
         constraint = settings.sampling.constraint
         self.constraint = None if constraint is None else constraint.build(session.policy)
         self.sampler = Sampler(
@@ -280,6 +301,10 @@ class OnlineRun:
             return []
         return self.replay.draw(self.step, self.settings.replay.number(self.settings.tasks_per_step))
 
+    def warms_up(self, done: int) -> bool:
+        """Whether the step after so many steps trains nothing, and only stores what it samples."""
+        return self.settings.replay is not None and self.settings.replay.warms_up(done)
+
     async def collect(self, recorded: Sequence[ReplayedGroup] = ()) -> tuple[list[Tree], list[Tree]]:
         """The trees sampled for the step, and those that were sampled and dropped."""
         collect, size = self.settings.collect, self.settings.tasks_per_step
@@ -314,7 +339,7 @@ class OnlineRun:
         return with_ages(forest, together)
 
     def learn(self, forest: Forest) -> tuple[Credited | None, dict[str, Any]]:
-        if not forest.n_rows:
+        if not forest.n_rows or self.warms_up(self.step):
             return None, {}
         replays = AGE in forest.columns
         with self.session.training(self.learner):
@@ -364,7 +389,8 @@ class OnlineRun:
         metrics |= role_metrics([*trees, *dropped], self.settings.roles.swaps(self.step - 1))
         if self.replay is not None:
             metrics |= {f"replay/{name}": value for name, value in self.replay.metrics().items()}
-        session.count_signal(self.has_signal(forest, credited) or any(also.updated for also in self.between))
+        if not self.warms_up(self.step - 1):
+            session.count_signal(self.has_signal(forest, credited) or any(also.updated for also in self.between))
         expected = self.sampler.expected_steps(self.step)
         self.ending.observe(await session.finish_step(self, metrics, expected_steps=expected))
         advantage = None if credited is None else credited.advantage

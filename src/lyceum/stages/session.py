@@ -68,6 +68,8 @@ class Session:
     max_steps_without_signal: int = 0
     """Steps without any learning signal, from the first, after which the run stops; 0: it never does for that."""
 
+    handed_on: dict[str, Any] | None = None
+    """The trained weights of the stage before, a value head's the last, where the running one begins with that."""
     began: Sequence[Tensor] | None = None
     """The trained weights with which the run began, where a stage starts from them."""
 

@@ -284,6 +284,7 @@ async def _stages(recipe: Recipe, session: Session, state: dict[str, Any] | None
         session.progress.stage = settings.name if len(recipe.stages) > 1 else ""
         session.beside = {}
         stage = settings.build(session)
+        session.handed_on = None
         if state is not None:
             stage.load_state_dict(state["of_stage"])
             state = None
@@ -304,6 +305,10 @@ async def _stages(recipe: Recipe, session: Session, state: dict[str, Any] | None
             with session.run.timed("save"):
                 save_policy(session.policy, session.folder(settings.name) / "model")
         session.stage += 1
+        following = recipe.stages[session.stage]
+        if isinstance(following, Online) and following.value_head == "current":
+            weights = stage.learner.state_dict()["parameters"]
+            session.handed_on = {"parameters": weights, "reference": None, "average": None}
 
 
 def _note_ending(session: Session, stage: StageRun) -> None:
