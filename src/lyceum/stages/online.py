@@ -277,7 +277,7 @@ class OnlineRun:
             trees, dropped = await self.collect(recorded)
             forest = self.flatten(trees, recorded)
             credited, metrics = self.learn(forest)
-            for also in self.between:
+            for also in () if self.warms_up(self.step) else self.between:
                 metrics = await also([*trees, *dropped], metrics)
             self.step += 1
             await self.engine.load(self.learner.weights(), version=session.first_step + self.step)
@@ -364,7 +364,8 @@ class OnlineRun:
         """Give the step's results to curriculum and guidance, and to the replay what was sampled."""
         of_tree = mean_abs_advantage(forest, credited, len(trees) + len(recorded))
         for tree, advantage in zip(trees, of_tree, strict=False):  # the recorded ones are the last
-            tree.mean_abs_advantage = advantage
+            # That of a group that is only stored is unknown.
+            tree.mean_abs_advantage = None if self.warms_up(self.step - 1) else advantage
         for tree in dropped:
             # That of a surplus group is unknown, not 0.
             tree.mean_abs_advantage = None if self.settings.collect.keeps(tree) else 0.0
