@@ -12,29 +12,78 @@ The file also holds the rewards of the other comparisons, as TRL calls them; lyc
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-ARMS: dict[str, tuple[str, list[str]]] = {
-    "verifier": ("drm", ["stages.0.reward=[task]", "stages.0.credit=group"]),
-    "verifier + drm": ("drm", []),
+TASKS = "chain-compare"
+LENGTH = 30
+"""Updates of every arm's policy."""
+COVERED = (
+    "stages.0.reward.1.relevance={scorer: {kind: lexical, measure: coverage, answer: 0, shortest: 2, longest: 2}, "
+    "weight: 0.5}"
+)
+"""DRM's relevance as the share of the question's operations that the reasoning takes up."""
+SAID = "stages.0.reward=[task, {kind: model, cut: step, step: {by: marker, markers: ['='], tokens: 16}}]"
+"""A trained model's score of each step; their mean is the part ``model/process``."""
+ADDED = "stages.0.credit={kind: by-part, parts: {task: 1, model/process: 1}}"
+"""The advantage of that mean is added to the verifier's, as DRM's score is."""
+
+
+def filtered(by: str) -> tuple[str, ...]:
+    """PROF: of twice the samples those stay whose verdict and steps agree; the part is used for nothing else."""
+    keep = f"stages.0.guidance=[{{kind: consistency-filter, samples: 16, keep: 8, by: {by}}}]"
+    return keep, "stages.0.rollout.samples=16", "stages.0.credit=group"
+
+
+@dataclass(frozen=True)
+class Arm:
+    recipe: str
+    keys: tuple[str, ...] = ()
+    judge: str | None = None
+    """Of ``JUDGES``: the trained model that scores steps."""
+
+
+ARMS = {
+    "verifier": Arm("grpo"),
+    "drm": Arm("drm", (COVERED,)),
+    "prof": Arm("drm", (COVERED, *filtered("drm"))),
+    "implicit": Arm("grpo", (SAID, ADDED), "implicit"),
+    "process-model": Arm("grpo", (SAID, ADDED), "process"),
+    "prof-by-process-model": Arm("grpo", (SAID, *filtered("model/process")), "process"),
+    "drm-as-shipped": Arm("drm"),
 }
-"""Name -> recipe, and keys of it that make the arm. Arms differ in reward and credit alone."""
+"""Arms differ in what judges the steps, and in how that is used, alone."""
+JUDGES = {
+    "implicit": ("implicit-prm", "stages.implicit.steps=3", "{kind: implicit, beta: 0.05, path: %s}"),
+    "process": ("prof", "stages.steps.steps=3", "{kind: model, path: %s}"),
+}
+"""Name -> recipe whose first stage trains the model, once for each seed; its rounds; the value model it then is."""
+LABELS = "chain"
+"""Tasks that the judges learn from: the same chains, whose verdict is of the result. No rule of steps is asked."""
+FIRST = "verifier"
+"""What the others are measured against."""
+KEPT = ("tokens_sampled", "accuracy", "every_step_right", "wrong_step_if_correct")
 DEFINITIONS = {
     "recipe": "an arm: see ARMS; base is the model before training",
-    "tasks": "of the recipe; 'held_out' of them are sampled after training, 'samples' times each",
+    "tasks": "trained and measured on; 'held_out' of them are sampled after training, 'samples' times each",
     "seeds": "of tasks, weights' updates and samples; each trains once",
-    "tokens_sampled": "in training, per seed; mean, low, high as below",
+    "tokens_sampled": "in training, a reward model's too, per seed; mean, low, high as below",
     "accuracy": "share of the held-out samples that the verifier calls correct",
     "every_step_right": "share of the held-out samples whose every step, and the answer, hold by the tasks' rule",
     "wrong_step_if_correct": "share of the correct held-out samples that rest on a step that does not hold",
+    "accuracy_gain, every_step_right_gain": f"minus {FIRST}'s, paired by seed",
     "mean, low, high": "over seeds, with Student's 95 % interval; with one seed over tasks, by bootstrap",
+    "by_seed": "accuracy and every_step_right of each seed",
 }
 SECONDS = "seconds"
 
@@ -77,50 +126,109 @@ def main() -> None:
 
     parser = common.arguments(__doc__ or "")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--steps", type=int, help="of training (the recipes')")
+    parser.add_argument("--first-seed", type=int, default=0, help="of the seeds; settings were tried with seed 100")
     parser.add_argument("--held-out", type=int, default=200, help="tasks sampled after training")
     parser.add_argument("--arms", default=",".join(ARMS), help="names of ARMS, with commas")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time; each gets its share of the threads")
+    parser.add_argument("--fresh", action="store_true", help="forget the runs of an earlier call")
     options = parser.parse_args()
     if options.quick:
-        options.seeds, options.steps, options.held_out = 1, options.steps or 10, 60
-    import torch
-
-    torch.set_num_threads(options.threads)
-    steps = [f"steps={options.steps}"] if options.steps else []
-    rows = [row("base", [measured("base", "chain-compare", seed=0, n=options.held_out) | {"tokens_sampled": [0.0]}])]
-    for arm in options.arms.split(","):
-        recipe, keys = ARMS[arm]
-        found = []
-        for seed in range(options.seeds):
-            common.say(f"{arm}: seed {seed}")
-            found.append(trained(recipe, [*keys, *steps], seed, options))
-        rows.append(row(arm, found))
-    shown = ("tokens_sampled", "accuracy", "every_step_right", "wrong_step_if_correct")
+        options.seeds, options.held_out = 1, 60
+    arms = options.arms.split(",")
+    here = common.CACHE / ("rewards-quick" if options.quick else "rewards")
+    if options.fresh:
+        shutil.rmtree(here, ignore_errors=True)
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    length = 4 if options.quick else LENGTH
+    threads = max(1, options.threads // options.jobs)
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
+        judges = {(name, seed) for seed in seeds for name in JUDGES if any(ARMS[arm].judge == name for arm in arms)}
+        for done in [pool.submit(judge, *each, here, threads) for each in sorted(judges)]:
+            done.result()
+        runs = {
+            pool.submit(trained, arm, seed, here, length, options.held_out, threads): (arm, seed)
+            for seed in seeds
+            for arm in arms
+        }
+        for run in as_completed(runs):
+            arm, seed = runs[run]
+            found[arm, seed] = run.result()
+            shares = {name: round(fmean(found[arm, seed][name]), 3) for name in KEPT[1:]}
+            common.say(f"{arm}, seed {seed} ({len(found)}/{len(runs)}): {shares}")
+    base = measured("base", TASKS, seed=0, n=options.held_out) | {"tokens_sampled": [0.0]}
+    of_arms = {arm: [found[arm, seed] for seed in seeds] for arm in arms}
+    rows = [row("base", [base], None), *(row(arm, runs, of_arms.get(FIRST)) for arm, runs in of_arms.items())]
+    shown = (*KEPT, "accuracy_gain", "every_step_right_gain")
     common.table(
         "mean [low, high]",
         ["recipe", *shown],
-        [[of["recipe"], *("{mean:.4g} [{low:.4g}, {high:.4g}]".format(**of[name]) for name in shown)] for of in rows],
+        [
+            [of["recipe"], *("{mean:.4g} [{low:.4g}, {high:.4g}]".format(**of[n]) if n in of else "" for n in shown)]
+            for of in rows
+        ],
     )
-    result = {"definitions": DEFINITIONS, "machine": common.machine(), "arms": ARMS, "rows": rows}
+    result = {
+        "definitions": DEFINITIONS,
+        "machine": common.machine(),
+        "length": length,
+        "judges": JUDGES,
+        "arms": {name: asdict(arm) for name, arm in ARMS.items()},
+        "rows": rows,
+    }
     common.write(result, options.out)
 
 
-def trained(recipe: str, keys: Sequence[str], seed: int, options: Any) -> dict[str, Any]:
-    """Train an arm with a seed; what its model then does on held-out tasks, and what it cost."""
-    import json
+def judge(name: str, seed: int, here: Path, threads: int) -> tuple[Path, int]:
+    """The folder of a model that scores steps, trained unless it is there, and the tokens sampled for it."""
+    recipe, rounds, _ = JUDGES[name]
+    run = one_run(recipe, [f"tasks={LABELS}", rounds], here / f"judge-{name}-seed{seed}", seed, threads, stages=1)
+    return run / "value", json.loads((run / "summary.json").read_text("utf-8"))["tokens_sampled"]
 
-    from lyceum.recipe.schema import load_recipe
+
+def trained(name: str, seed: int, here: Path, length: int, held_out: int, threads: int) -> dict[str, Any]:
+    """Train an arm with a seed, unless it is done; what its model then does on held-out tasks, and what it cost."""
+    known = here / f"{name}-seed{seed}" / "held_out.json"
+    if known.is_file():
+        return json.loads(known.read_text("utf-8"))
+    began, arm = time.perf_counter(), ARMS[name]
+    keys, before = [f"tasks={TASKS}", f"stages.0.steps={length}", *arm.keys], 0
+    if arm.judge is not None:
+        path, before = judge(arm.judge, seed, here, threads)
+        keys.append(f"stages.0.value={JUDGES[arm.judge][2] % path}")
+    run = one_run(arm.recipe, keys, known.parent, seed, threads)
+    summary = json.loads((run / "summary.json").read_text("utf-8"))
+    # The held-out tasks are those of seed 0 in every run: seeds differ in training alone.
+    found = measured(str(run / "model"), TASKS, seed=0, n=held_out)
+    found["tokens_sampled"] = [float(before + summary["tokens_sampled"])]
+    found[SECONDS] = time.perf_counter() - began
+    known.write_text(json.dumps(found), "utf-8")
+    return found
+
+
+def one_run(recipe: str, keys: Sequence[str], folder: Path, seed: int, threads: int, stages: int | None = None) -> Path:
+    """Train unless the run is finished; one that was stopped goes on from its checkpoint.
+
+    Args:
+        stages: of the recipe, the first ones that are run.
+    """
+    import torch
+
+    from lyceum.comparison.run import is_finished
+    from lyceum.recipe.schema import load_recipe, parse
     from lyceum.training.train import train
+    from lyceum.utils.progress import using
 
-    began = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
-        usual = [f"seed={seed}", "evaluate.n=0", "track=[]", "checkpoint_every=0", f"output={folder}"]
-        loaded = load_recipe(recipe, [*usual, *keys])
-        run = train(loaded)
-        summary = json.loads((run / "summary.json").read_text())
-        # The held-out tasks are those of seed 0 in every run: seeds differ in training alone.
-        found = measured(str(run / "model"), loaded.tasks.kind, seed=0, n=options.held_out)
-    return found | {"tokens_sampled": [float(summary["tokens_sampled"])], SECONDS: time.perf_counter() - began}
+    torch.set_num_threads(threads)
+    usual = [f"seed={seed}", "evaluate.n=0", "track=[]", "checkpoint_every=10", "rollouts_every=50"]
+    loaded = load_recipe(recipe, [*usual, f"output={folder.parent}", f"name={folder.name}", *keys])
+    if stages is not None:
+        raw = loaded.resolved()
+        loaded = parse(raw | {"stages": raw["stages"][:stages]})
+    if not is_finished(loaded):
+        with using("silent"):
+            train(loaded, resume="auto")
+    return folder
 
 
 def measured(model: str, tasks: str, *, seed: int, n: int, samples: int = 8) -> dict[str, Any]:
@@ -130,7 +238,7 @@ def measured(model: str, tasks: str, *, seed: int, n: int, samples: int = 8) -> 
 
     source = kinds("tasks")[tasks]().build("heldout", seed)  # pyright: ignore[reportAttributeAccessIssue]
     found = lyceum.evaluate(
-        model, tasks, n=n, samples=samples, k=(1,), greedy=False, seed=seed, max_completion_tokens=80, progress="off"
+        model, tasks, n=n, samples=samples, k=(1,), greedy=False, seed=seed, max_completion_tokens=80, progress="silent"
     )
     of_tasks: dict[str, list[float]] = {"accuracy": [], "every_step_right": [], "wrong_step_if_correct": []}
     correct = resting = 0
@@ -149,16 +257,23 @@ def every_step_right(source: Any, task: Any, completion: str) -> bool:
     return bool(steps) and all(step.reward == 1 for step in steps)
 
 
-def row(arm: str, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """An arm's runs as means with intervals."""
-    names = ("tokens_sampled", "accuracy", "every_step_right", "wrong_step_if_correct")
-    of_runs = {name: [fmean(run[name]) for run in runs] if len(runs) > 1 else runs[0][name] for name in names}
+def row(arm: str, runs: Sequence[dict[str, Any]], first: Sequence[dict[str, Any]] | None) -> dict[str, Any]:
+    """An arm's runs as means with intervals, and the differences to another arm's runs, seed by seed."""
+    several = len(runs) > 1
+    of_runs = {name: [fmean(run[name]) for run in runs] for name in KEPT}
     seconds = [run[SECONDS] for run in runs if SECONDS in run]
+    gains = {}
+    if first is not None and several and arm != FIRST:
+        for name in ("accuracy", "every_step_right"):
+            lead = [own - fmean(other[name]) for own, other in zip(of_runs[name], first, strict=True)]
+            gains[f"{name}_gain"] = interval(lead, of_seeds=True)
     return {
         "recipe": arm,
         "tasks": runs[0]["tasks"],
         "seeds": len(runs),
-        **{name: interval(values, of_seeds=len(runs) > 1) for name, values in of_runs.items()},
+        **{name: interval(of_runs[name] if several else runs[0][name], of_seeds=several) for name in KEPT},
+        **gains,
+        "by_seed": {name: [round(value, 4) for value in of_runs[name]] for name in ("accuracy", "every_step_right")},
         "seconds_per_seed": round(fmean(seconds), 1) if seconds else 0.0,
     }
 

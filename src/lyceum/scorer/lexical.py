@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from lyceum.core.settings import ScorerSettings
 from lyceum.core.types import Scorer, TaskSource
@@ -19,9 +19,12 @@ MOST_CHARACTERS = 20_000
 
 
 class LexicalScorer(ScorerSettings):
-    """Cosine of the texts' character n-grams, weighted by how rare each is in the tasks' prompts (tf-idf)."""
+    """What the texts' character n-grams have in common, weighted by how rare each is in the tasks' prompts."""
 
     kind: Literal["lexical"] = "lexical"
+    measure: Literal["cosine", "coverage"] = "cosine"
+    """``cosine``: of the two texts' weights (tf-idf). ``coverage``: the share of the question's pieces that the
+    reasoning has, each as often, so that a reasoning that leaves something out scores less, and a longer one no less."""
     shortest: int = Field(1, ge=1, le=8)
     """Characters of the shortest pieces that are compared."""
     longest: int = Field(3, ge=1, le=8)
@@ -31,7 +34,16 @@ class LexicalScorer(ScorerSettings):
     question: float = 1.0
     """Weight of the reasoning's alignment with the question."""
     answer: float = 1.0
-    """Weight of the answer's alignment with the reasoning."""
+    """Weight of the answer's alignment with the reasoning; 0 with ``coverage``."""
+
+    @model_validator(mode="after")
+    def _answers_cover_nothing(self) -> LexicalScorer:
+        if self.measure == "coverage" and self.answer:
+            raise ValueError(
+                f"answer: got {self.answer:g} with measure 'coverage', which would reward a reasoning no longer than "
+                "its answer; allowed: 0"
+            )
+        return self
 
     def build(self, source: TaskSource) -> Scorer:
         return PairScorer(Shared(self, source), self.question, self.answer)
@@ -63,15 +75,24 @@ class Shared:
 
         w = (1 + log count) (1 + log((1 + prompts) / (1 + prompts with it)))
         """
-        every = 1 + self.n_prompts
-        weight = {
-            piece: (1 + math.log(count)) * (1 + math.log(every / (1 + self.prompts_with[piece])))
-            for piece, count in Counter(self.pieces(text)).items()
-        }
+        counts = Counter(self.pieces(text))
+        weight = {piece: (1 + math.log(count)) * self.rarity(piece) for piece, count in counts.items()}
         length = math.hypot(*weight.values()) or 1.0
         return {piece: value / length for piece, value in weight.items()}
 
+    def rarity(self, piece: str) -> float:
+        return 1 + math.log((1 + self.n_prompts) / (1 + self.prompts_with[piece]))
+
+    def coverage(self, asked: str, said: str) -> float:
+        """sum_p w_p min(n_p, m_p) / sum_p w_p n_p over the pieces p of the first text, n_p times in it and m_p times in
+        the second; w_p is the rarity. 1 where the first has none."""
+        counts, found = Counter(self.pieces(asked)), Counter(self.pieces(said))
+        whole = sum(self.rarity(piece) * n for piece, n in counts.items())
+        return sum(self.rarity(piece) * min(n, found[piece]) for piece, n in counts.items()) / whole if whole else 1.0
+
     def __call__(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        if self.settings.measure == "coverage":
+            return [self.coverage(a, b) for a, b in pairs]
         # Each text once: a group's trajectories share their question.
         vectors = {text: self.vector(text) for text in dict.fromkeys(text for pair in pairs for text in pair)}
         return [sum(w * vectors[b].get(piece, 0.0) for piece, w in vectors[a].items()) for a, b in pairs]
