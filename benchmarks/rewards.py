@@ -64,8 +64,8 @@ ARMS = {
 }
 """Arms differ in what judges the steps, and in how that is used, alone."""
 JUDGES = {
-    "implicit": ("implicit-prm", "stages.implicit.steps=3", "{kind: implicit, beta: 0.05, path: %s}"),
-    "process": ("prof", "stages.steps.steps=3", "{kind: model, path: %s}"),
+    "implicit": ("implicit-prm", "stages.implicit.steps=6", "{kind: implicit, beta: 0.05, path: %s}"),
+    "process": ("prof", "stages.steps.steps=6", "{kind: model, path: %s}"),
 }
 """Name -> recipe whose first stage trains the model, once for each seed; its rounds; the value model it then is."""
 LABELS = "chain"

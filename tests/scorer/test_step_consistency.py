@@ -1,7 +1,7 @@
 import pytest
 from reasonings import TASK, reasoned
 
-from lyceum.scorer.lexical import LexicalScorer
+from lyceum.scorer.lexical import LexicalScorer, Shared
 from lyceum.scorer.step_consistency import StepConsistency, steps_of
 from lyceum.tasks.base import Source as Empty
 from lyceum.tasks.chain import Chain
@@ -69,3 +69,21 @@ def test_a_reasoning_about_another_question_is_less_relevant():
     assert own.parts["question"] > other.parts["question"]
     follows, does_not = scores(scorer, "37+8=45-2=43#43", "37+8=45-2=43#99")
     assert follows.parts["answer"] > does_not.parts["answer"]
+
+
+def test_coverage_is_the_share_of_the_questions_pieces_that_the_reasoning_has():
+    # 37 7+ +8 8- -2 2= of 37+8-2=. All but 8- are in the first; the second lacks -2 and 2= too; more text adds nothing.
+    scorer = LexicalScorer(measure="coverage", answer=0, shortest=2, longest=2).build(Source())
+    found = scores(scorer, "37+8=45-2=43#43", "37+8=45#45", "37+8=45-2=43+5=48+5=53#53")
+    assert [grade.outcome for grade in found] == [pytest.approx(5 / 6), 0.5, pytest.approx(5 / 6)]
+    assert found[0].parts == {"question": pytest.approx(5 / 6)}
+
+
+def test_coverage_counts_a_piece_as_often_as_it_is_asked():
+    of = Shared(LexicalScorer(measure="coverage", answer=0, shortest=2, longest=2), Source())
+    assert of([("1+1+1", "1+1"), ("1+1", "1+1+1"), ("", "1+1")]) == [0.5, 1, 1]  # 1+ and +1, twice each
+
+
+def test_coverage_of_a_reasoning_by_its_answer_is_refused():
+    with pytest.raises(ValueError, match="answer: got 1 with measure 'coverage'"):
+        LexicalScorer(measure="coverage")
