@@ -28,11 +28,8 @@ from typing import Any
 TASKS = "chain-compare"
 LENGTH = 30
 """Updates of every arm's policy."""
-COVERED = (
-    "stages.0.reward.1.relevance={scorer: {kind: lexical, measure: coverage, answer: 0, shortest: 2, longest: 2}, "
-    "weight: 0.5}"
-)
-"""DRM's relevance as the share of the question's operations that the reasoning takes up."""
+WHOLE = "stages.0.reward.1.relevance={scorer: {kind: lexical, measure: in-order, answer: 0}, weight: 0.5}"
+"""DRM's relevance as the share of the question that the reasoning takes up in its order."""
 SAID = "stages.0.reward=[task, {kind: model, cut: step, step: {by: marker, markers: ['='], tokens: 16}}]"
 """A trained model's score of each step; their mean is the part ``model/process``."""
 ADDED = "stages.0.credit={kind: by-part, parts: {task: 1, model/process: 1}}"
@@ -55,8 +52,8 @@ class Arm:
 
 ARMS = {
     "verifier": Arm("grpo"),
-    "drm": Arm("drm", (COVERED,)),
-    "prof": Arm("drm", (COVERED, *filtered("drm"))),
+    "drm": Arm("drm", (WHOLE,)),
+    "prof": Arm("drm", (WHOLE, *filtered("drm"))),
     "implicit": Arm("grpo", (SAID, ADDED), "implicit"),
     "process-model": Arm("grpo", (SAID, ADDED), "process"),
     "prof-by-process-model": Arm("grpo", (SAID, *filtered("model/process")), "process"),

@@ -1,7 +1,11 @@
+from itertools import product
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from reasonings import TASK, reasoned
 
-from lyceum.scorer.lexical import LexicalScorer, Shared
+from lyceum.scorer.lexical import LexicalScorer, in_order
 from lyceum.scorer.step_consistency import StepConsistency, steps_of
 from lyceum.tasks.base import Source as Empty
 from lyceum.tasks.chain import Chain
@@ -71,19 +75,22 @@ def test_a_reasoning_about_another_question_is_less_relevant():
     assert follows.parts["answer"] > does_not.parts["answer"]
 
 
-def test_coverage_is_the_share_of_the_questions_pieces_that_the_reasoning_has():
-    # 37 7+ +8 8- -2 2= of 37+8-2=. All but 8- are in the first; the second lacks -2 and 2= too; more text adds nothing.
-    scorer = LexicalScorer(measure="coverage", answer=0, shortest=2, longest=2).build(Source())
-    found = scores(scorer, "37+8=45-2=43#43", "37+8=45#45", "37+8=45-2=43+5=48+5=53#53")
-    assert [grade.outcome for grade in found] == [pytest.approx(5 / 6), 0.5, pytest.approx(5 / 6)]
-    assert found[0].parts == {"question": pytest.approx(5 / 6)}
+def test_in_order_is_the_share_of_the_question_that_the_reasoning_has_in_its_order():
+    # 37+8-2= has 7 characters. The second reasoning has 37+8=, the third 37-2= or 37+8=; more text adds nothing.
+    scorer = LexicalScorer(measure="in-order", answer=0).build(SOURCE)
+    found = scores(scorer, "37+8=45-2=43#43", "37+8=45#45", "37-2=35+8=43#43", "37+8=45-2=43+5=48#48")
+    assert [grade.parts for grade in found] == [{"question": pytest.approx(n / 7)} for n in (7, 5, 5, 7)]
 
 
-def test_coverage_counts_a_piece_as_often_as_it_is_asked():
-    of = Shared(LexicalScorer(measure="coverage", answer=0, shortest=2, longest=2), Source())
-    assert of([("1+1+1", "1+1"), ("1+1", "1+1+1"), ("", "1+1")]) == [0.5, 1, 1]  # 1+ and +1, twice each
+@given(st.text("01+", max_size=12), st.text("01+", max_size=12))
+def test_in_order_counts_the_longest_common_subsequence(asked, said):
+    length = [[0] * (len(said) + 1) for _ in range(len(asked) + 1)]
+    for i, j in product(range(len(asked)), range(len(said))):
+        longer = max(length[i][j + 1], length[i + 1][j])
+        length[i + 1][j + 1] = length[i][j] + 1 if asked[i] == said[j] else longer
+    assert in_order(asked, said) == pytest.approx(length[-1][-1] / len(asked) if asked else 1)
 
 
-def test_coverage_of_a_reasoning_by_its_answer_is_refused():
-    with pytest.raises(ValueError, match="answer: got 1 with measure 'coverage'"):
-        LexicalScorer(measure="coverage")
+def test_an_answer_in_order_would_reward_a_short_reasoning_and_is_refused():
+    with pytest.raises(ValueError, match="answer: got 1 with measure 'in-order'"):
+        LexicalScorer(measure="in-order")

@@ -19,12 +19,13 @@ MOST_CHARACTERS = 20_000
 
 
 class LexicalScorer(ScorerSettings):
-    """What the texts' character n-grams have in common, weighted by how rare each is in the tasks' prompts."""
+    """What the texts have in common: character n-grams, or characters in their order."""
 
     kind: Literal["lexical"] = "lexical"
-    measure: Literal["cosine", "coverage"] = "cosine"
-    """``cosine``: of the two texts' weights (tf-idf). ``coverage``: the share of the question's pieces that the
-    reasoning has, each as often, so that a reasoning that leaves something out scores less, and a longer one no less."""
+    measure: Literal["cosine", "in-order"] = "cosine"
+    """``cosine``: of the n-grams, weighted by how rare each is in the tasks' prompts (tf-idf). ``in-order``: the share of
+    the question's characters that the reasoning has in their order: less where something is left out or its order is
+    changed, no less where there is more."""
     shortest: int = Field(1, ge=1, le=8)
     """Characters of the shortest pieces that are compared."""
     longest: int = Field(3, ge=1, le=8)
@@ -34,13 +35,13 @@ class LexicalScorer(ScorerSettings):
     question: float = 1.0
     """Weight of the reasoning's alignment with the question."""
     answer: float = 1.0
-    """Weight of the answer's alignment with the reasoning; 0 with ``coverage``."""
+    """Weight of the answer's alignment with the reasoning; 0 with ``in-order``."""
 
     @model_validator(mode="after")
-    def _answers_cover_nothing(self) -> LexicalScorer:
-        if self.measure == "coverage" and self.answer:
+    def _an_answer_is_shorter(self) -> LexicalScorer:
+        if self.measure == "in-order" and self.answer:
             raise ValueError(
-                f"answer: got {self.answer:g} with measure 'coverage', which would reward a reasoning no longer than "
+                f"answer: got {self.answer:g} with measure 'in-order', which would reward a reasoning no longer than "
                 "its answer; allowed: 0"
             )
         return self
@@ -75,24 +76,34 @@ class Shared:
 
         w = (1 + log count) (1 + log((1 + prompts) / (1 + prompts with it)))
         """
-        counts = Counter(self.pieces(text))
-        weight = {piece: (1 + math.log(count)) * self.rarity(piece) for piece, count in counts.items()}
+        every = 1 + self.n_prompts
+        weight = {
+            piece: (1 + math.log(count)) * (1 + math.log(every / (1 + self.prompts_with[piece])))
+            for piece, count in Counter(self.pieces(text)).items()
+        }
         length = math.hypot(*weight.values()) or 1.0
         return {piece: value / length for piece, value in weight.items()}
 
-    def rarity(self, piece: str) -> float:
-        return 1 + math.log((1 + self.n_prompts) / (1 + self.prompts_with[piece]))
-
-    def coverage(self, asked: str, said: str) -> float:
-        """sum_p w_p min(n_p, m_p) / sum_p w_p n_p over the pieces p of the first text, n_p times in it and m_p times in
-        the second; w_p is the rarity. 1 where the first has none."""
-        counts, found = Counter(self.pieces(asked)), Counter(self.pieces(said))
-        whole = sum(self.rarity(piece) * n for piece, n in counts.items())
-        return sum(self.rarity(piece) * min(n, found[piece]) for piece, n in counts.items()) / whole if whole else 1.0
-
     def __call__(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        if self.settings.measure == "coverage":
-            return [self.coverage(a, b) for a, b in pairs]
+        if self.settings.measure == "in-order":
+            return [in_order(a[:MOST_CHARACTERS], b[:MOST_CHARACTERS]) for a, b in pairs]
         # Each text once: a group's trajectories share their question.
         vectors = {text: self.vector(text) for text in dict.fromkeys(text for pair in pairs for text in pair)}
         return [sum(w * vectors[b].get(piece, 0.0) for piece, w in vectors[a].items()) for a, b in pairs]
+
+
+def in_order(asked: str, said: str) -> float:
+    """Length of the longest common subsequence of two texts, by the length of the first; 1 where that is empty.
+
+    Source:
+        ROUGE-L's recall, Lin 2004 ("ROUGE: A Package for Automatic Evaluation of Summaries"), of characters; a bit of a
+        number for each of the first text's (Hyyro 2004, "Bit-parallel LCS-length computation revisited").
+    """
+    places: dict[str, int] = {}
+    for place, character in enumerate(asked):
+        places[character] = places.get(character, 0) | 1 << place
+    every = unmatched = (1 << len(asked)) - 1
+    for character in said:
+        met = unmatched & places.get(character, 0)
+        unmatched = (unmatched + met | unmatched - met) & every
+    return 1 - unmatched.bit_count() / len(asked) if asked else 1.0
