@@ -28,8 +28,9 @@ from typing import Any
 TASKS = "chain-compare"
 LENGTH = 30
 """Updates of every arm's policy."""
-WHOLE = "stages.0.reward.1.relevance={scorer: {kind: lexical, measure: in-order, answer: 0}, weight: 0.5}"
-"""DRM's relevance as the share of the question that the reasoning takes up in its order."""
+WHOLE = "stages.0.reward.1.relevance={scorer: {kind: lexical, measure: in-order, answer: 0}, weight: 2}"
+"""DRM's relevance as the share of the question that the reasoning takes up in its order. It weighs more than coherence,
+whose small differences between right steps are standardised within the group too: what is left out decides first."""
 SAID = "stages.0.reward=[task, {kind: model, cut: step, step: {by: marker, markers: ['='], tokens: 16}}]"
 """A trained model's score of each step; their mean is the part ``model/process``."""
 ADDED = "stages.0.credit={kind: by-part, parts: {task: 1, model/process: 1}}"

@@ -23,7 +23,7 @@ class LexicalScorer(ScorerSettings):
 
     kind: Literal["lexical"] = "lexical"
     measure: Literal["cosine", "in-order"] = "cosine"
-    """``cosine``: of the n-grams, weighted by how rare each is in the tasks' prompts (tf-idf). ``in-order``: the share of
+    """``cosine``: of the n-grams, weighted by their rarity in the tasks' prompts (tf-idf). ``in-order``: the share of
     the question's characters that the reasoning has in their order: less where something is left out or its order is
     changed, no less where there is more."""
     shortest: int = Field(1, ge=1, le=8)
