@@ -28,12 +28,16 @@ from typing import Any
 TASKS = "chain-compare"
 LENGTH = 30
 """Updates of every arm's policy."""
-WHOLE = "stages.0.reward.1.relevance={scorer: {kind: lexical, measure: in-order, answer: 0}, weight: 2}"
-"""DRM's relevance as the share of the question that the reasoning takes up in its order. It weighs more than coherence,
-whose small differences between right steps are standardised within the group too: what is left out decides first."""
+WHOLE = (
+    "stages.0.reward.1.normalise=none",
+    "stages.0.reward.1.confidence.weight=0.1",
+    "stages.0.reward.1.relevance={scorer: {kind: lexical, measure: in-order, answer: 0}, weight: 2}",
+)
+"""DRM's relevance as what question and reasoning have in order, and each dimension in its own unit: standardised within
+the group, small differences between right steps count as much as a step left out."""
 SAID = "stages.0.reward=[task, {kind: model, cut: step, step: {by: marker, markers: ['='], tokens: 16}}]"
 """A trained model's score of each step; their mean is the part ``model/process``."""
-ADDED = "stages.0.credit={kind: by-part, parts: {task: 1, model/process: 1}}"
+ADDED = "stages.0.credit={kind: by-part, parts: {task: 1, model/process: 0.25}}"
 """The advantage of that mean is added to the verifier's, as DRM's score is."""
 
 
@@ -53,8 +57,8 @@ class Arm:
 
 ARMS = {
     "verifier": Arm("grpo"),
-    "drm": Arm("drm", (WHOLE,)),
-    "prof": Arm("drm", (WHOLE, *filtered("drm"))),
+    "drm": Arm("drm", WHOLE),
+    "prof": Arm("drm", (*WHOLE, *filtered("drm"))),
     "implicit": Arm("grpo", (SAID, ADDED), "implicit"),
     "process-model": Arm("grpo", (SAID, ADDED), "process"),
     "prof-by-process-model": Arm("grpo", (SAID, *filtered("model/process")), "process"),

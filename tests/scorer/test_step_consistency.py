@@ -75,20 +75,23 @@ def test_a_reasoning_about_another_question_is_less_relevant():
     assert follows.parts["answer"] > does_not.parts["answer"]
 
 
-def test_in_order_is_the_share_of_the_question_that_the_reasoning_has_in_its_order():
-    # 37+8-2= has 7 characters. The second reasoning has 37+8=, the third 37-2= or 37+8=; more text adds nothing.
+def test_in_order_falls_where_the_reasoning_leaves_out_repeats_or_moves():
+    # All 7 characters of 37+8-2= are in 37+8=45-2=43 (12) in order: 2 * 7 / 19. Without -2= 5 of 7 are in 7 characters;
+    # moved, 5 in 12; with one more operation 7 in 17.
     scorer = LexicalScorer(measure="in-order", answer=0).build(SOURCE)
-    found = scores(scorer, "37+8=45-2=43#43", "37+8=45#45", "37-2=35+8=43#43", "37+8=45-2=43+5=48#48")
-    assert [grade.parts for grade in found] == [{"question": pytest.approx(n / 7)} for n in (7, 5, 5, 7)]
+    found = scores(scorer, "37+8=45-2=43#43", "37+8=45#45", "37-2=35+8=43#43", "37+8=45-2=43-2=41#41")
+    expected = [14 / 19, 10 / 14, 10 / 19, 14 / 24]
+    assert [grade.parts["question"] for grade in found] == [pytest.approx(x) for x in expected]
+    assert expected[0] == max(expected)
 
 
 @given(st.text("01+", max_size=12), st.text("01+", max_size=12))
-def test_in_order_counts_the_longest_common_subsequence(asked, said):
-    length = [[0] * (len(said) + 1) for _ in range(len(asked) + 1)]
-    for i, j in product(range(len(asked)), range(len(said))):
+def test_in_order_counts_the_longest_common_subsequence(a, b):
+    length = [[0] * (len(b) + 1) for _ in range(len(a) + 1)]
+    for i, j in product(range(len(a)), range(len(b))):
         longer = max(length[i][j + 1], length[i + 1][j])
-        length[i + 1][j + 1] = length[i][j] + 1 if asked[i] == said[j] else longer
-    assert in_order(asked, said) == pytest.approx(length[-1][-1] / len(asked) if asked else 1)
+        length[i + 1][j + 1] = length[i][j] + 1 if a[i] == b[j] else longer
+    assert in_order(a, b) == pytest.approx(2 * length[-1][-1] / len(a + b) if a + b else 1)
 
 
 def test_an_answer_in_order_would_reward_a_short_reasoning_and_is_refused():

@@ -23,9 +23,8 @@ class LexicalScorer(ScorerSettings):
 
     kind: Literal["lexical"] = "lexical"
     measure: Literal["cosine", "in-order"] = "cosine"
-    """``cosine``: of the n-grams, weighted by their rarity in the tasks' prompts (tf-idf). ``in-order``: the share of
-    the question's characters that the reasoning has in their order: less where something is left out or its order is
-    changed, no less where there is more."""
+    """``cosine``: of the n-grams, weighted by their rarity in the tasks' prompts (tf-idf). ``in-order``: how much of
+    question and reasoning is the same in the same order, less where something is left out, repeated or moved."""
     shortest: int = Field(1, ge=1, le=8)
     """Characters of the shortest pieces that are compared."""
     longest: int = Field(3, ge=1, le=8)
@@ -92,18 +91,20 @@ class Shared:
         return [sum(w * vectors[b].get(piece, 0.0) for piece, w in vectors[a].items()) for a, b in pairs]
 
 
-def in_order(asked: str, said: str) -> float:
-    """Length of the longest common subsequence of two texts, by the length of the first; 1 where that is empty.
+def in_order(a: str, b: str) -> float:
+    """Twice the length of the longest common subsequence by the sum of both texts' lengths, 0 to 1; 1 of empty ones.
 
     Source:
-        ROUGE-L's recall, Lin 2004 ("ROUGE: A Package for Automatic Evaluation of Summaries"), of characters; a bit of a
-        number for each of the first text's (Hyyro 2004, "Bit-parallel LCS-length computation revisited").
+        ROUGE-L with equal weights of recall and precision, Lin 2004 ("ROUGE: A Package for Automatic Evaluation of
+        Summaries"), of characters. One bit of a number for each of the first text's, as in Hyyro 2004 ("Bit-parallel
+        LCS-length computation revisited").
     """
     places: dict[str, int] = {}
-    for place, character in enumerate(asked):
+    for place, character in enumerate(a):
         places[character] = places.get(character, 0) | 1 << place
-    every = unmatched = (1 << len(asked)) - 1
-    for character in said:
+    every = unmatched = (1 << len(a)) - 1
+    for character in b:
         met = unmatched & places.get(character, 0)
         unmatched = (unmatched + met | unmatched - met) & every
-    return 1 - unmatched.bit_count() / len(asked) if asked else 1.0
+    length = len(a) - unmatched.bit_count()
+    return 2 * length / (len(a) + len(b)) if a or b else 1.0
