@@ -66,10 +66,12 @@ ARMS = {
 }
 """Arms differ in what judges the steps, and in how that is used, alone."""
 JUDGES = {
-    "implicit": ("implicit-prm", "stages.implicit.steps=6", "{kind: implicit, beta: 0.05, path: %s}"),
-    "process": ("prof", "stages.steps.steps=6", "{kind: model, path: %s}"),
+    "implicit": ("implicit-prm", "{kind: implicit, beta: 0.05, path: %s}"),
+    "process": ("prof", "{kind: model, path: %s}"),
 }
-"""Name -> recipe whose first stage trains the model, once for each seed; its rounds; the value model it then is."""
+"""Name -> recipe whose first stage trains the model, once for each seed; the value model that it then is."""
+ROUNDS = 6
+"""Of 64 tasks, that a judge learns from."""
 LABELS = "chain"
 """Tasks that the judges learn from: the same chains, whose verdict is of the result. No rule of steps is asked."""
 FIRST = "verifier"
@@ -141,15 +143,15 @@ def main() -> None:
     if options.fresh:
         shutil.rmtree(here, ignore_errors=True)
     seeds = range(options.first_seed, options.first_seed + options.seeds)
-    length = 4 if options.quick else LENGTH
+    length, rounds = (4, 1) if options.quick else (LENGTH, ROUNDS)
     threads = max(1, options.threads // options.jobs)
     found: dict[tuple[str, int], dict[str, Any]] = {}
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
         judges = {(name, seed) for seed in seeds for name in JUDGES if any(ARMS[arm].judge == name for arm in arms)}
-        for done in [pool.submit(judge, *each, here, threads) for each in sorted(judges)]:
+        for done in [pool.submit(judge, *each, here, rounds, threads) for each in sorted(judges)]:
             done.result()
         runs = {
-            pool.submit(trained, arm, seed, here, length, options.held_out, threads): (arm, seed)
+            pool.submit(trained, arm, seed, here, length, rounds, options.held_out, threads): (arm, seed)
             for seed in seeds
             for arm in arms
         }
@@ -174,6 +176,7 @@ def main() -> None:
         "definitions": DEFINITIONS,
         "machine": common.machine(),
         "length": length,
+        "rounds": rounds,
         "judges": JUDGES,
         "arms": {name: asdict(arm) for name, arm in ARMS.items()},
         "rows": rows,
@@ -181,24 +184,24 @@ def main() -> None:
     common.write(result, options.out)
 
 
-def judge(name: str, seed: int, here: Path, threads: int) -> tuple[Path, int]:
+def judge(name: str, seed: int, here: Path, rounds: int, threads: int) -> tuple[Path, int]:
     """The folder of a model that scores steps, trained unless it is there, and the tokens sampled for it."""
-    recipe, rounds, _ = JUDGES[name]
-    run = one_run(recipe, [f"tasks={LABELS}", rounds], here / f"judge-{name}-seed{seed}", seed, threads, stages=1)
+    keys = [f"tasks={LABELS}", f"stages.0.steps={rounds}"]
+    run = one_run(JUDGES[name][0], keys, here / f"judge-{name}-seed{seed}", seed, threads, stages=1)
     return run / "value", json.loads((run / "summary.json").read_text("utf-8"))["tokens_sampled"]
 
 
-def trained(name: str, seed: int, here: Path, length: int, held_out: int, threads: int) -> dict[str, Any]:
+def trained(name: str, seed: int, here: Path, length: int, rounds: int, held_out: int, threads: int) -> dict[str, Any]:
     """Train an arm with a seed, unless it is done; what its model then does on held-out tasks, and what it cost."""
-    known = here / f"{name}-seed{seed}" / "held_out.json"
-    if known.is_file():
-        return json.loads(known.read_text("utf-8"))
     began, arm = time.perf_counter(), ARMS[name]
     keys, before = [f"tasks={TASKS}", f"stages.0.steps={length}", *arm.keys], 0
     if arm.judge is not None:
-        path, before = judge(arm.judge, seed, here, threads)
-        keys.append(f"stages.0.value={JUDGES[arm.judge][2] % path}")
-    run = one_run(arm.recipe, keys, known.parent, seed, threads)
+        path, before = judge(arm.judge, seed, here, rounds, threads)
+        keys.append(f"stages.0.value={JUDGES[arm.judge][1] % path}")
+    run = one_run(arm.recipe, keys, here / f"{name}-seed{seed}", seed, threads)
+    known = run / "held_out.json"
+    if known.is_file() and len((found := json.loads(known.read_text("utf-8")))["accuracy"]) == held_out:
+        return found
     summary = json.loads((run / "summary.json").read_text("utf-8"))
     # The held-out tasks are those of seed 0 in every run: seeds differ in training alone.
     found = measured(str(run / "model"), TASKS, seed=0, n=held_out)
@@ -213,10 +216,12 @@ def one_run(recipe: str, keys: Sequence[str], folder: Path, seed: int, threads: 
 
     Args:
         stages: of the recipe, the first ones that are run.
+    Raises:
+        RecipeError: the folder holds a run of other settings.
     """
     import torch
 
-    from lyceum.comparison.run import is_finished
+    from lyceum.comparison.run import is_finished, refuse_other_runs
     from lyceum.recipe.schema import load_recipe, parse
     from lyceum.training.train import train
     from lyceum.utils.progress import using
@@ -227,6 +232,7 @@ def one_run(recipe: str, keys: Sequence[str], folder: Path, seed: int, threads: 
     if stages is not None:
         raw = loaded.resolved()
         loaded = parse(raw | {"stages": raw["stages"][:stages]})
+    refuse_other_runs([loaded])
     if not is_finished(loaded):
         with using("silent"):
             train(loaded, resume="auto")
