@@ -1,6 +1,7 @@
 """Curriculum and guidance: every recipe of the two rooms on the same ladder, and what guides give on a real cliff.
 
     python benchmarks/curriculum.py --out curriculum.json [--quick] [--suites cliff ladder elsewhere] [--jobs 2]
+    python benchmarks/curriculum.py --suites sparse plain --out curriculum_sparse.json --jobs 1 --threads 1
 
 Each suite is a ``lyceum compare`` on equal terms: same model, tasks, seeds and sampled tokens. Runs stay in
 ``.cache/curriculum`` and are not run again; ``--fresh`` begins anew.
@@ -15,6 +16,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import curriculum_sparse
 from common import CACHE, arguments, cores, machine, say, smollm2, table, write
 from suites import BINS, Suite, first_folder, run_suite, show
 
@@ -30,6 +32,9 @@ DEFINITIONS = {
     "groups/with_gradient": f"groups whose rewards differ, in {BINS} equal parts of the run, mean over seeds",
     "completion_tokens": "mean length in training, over the same parts",
     "seconds": "of a run, on its share of the cores, evaluations included; mean over seeds",
+    "knows": "sparse and plain only: what an arm is told beforehand",
+    "mix": "sparse only: held-out pass@1 weighted as the levels are in training, and minus the first's, paired by seed",
+    "carry_over": "sparse only: held-out pass@1 of each kind before and after 20 steps on some kinds alone, one seed",
 }
 
 
@@ -93,6 +98,7 @@ def suites(args: Any) -> list[Suite]:
             LADDER_ARMS[:3] if quick else LADDER_ARMS,
         ),
     ]
+    found += curriculum_sparse.suites(args)
     return [suite for suite in found if suite.name in args.suites]
 
 
@@ -111,7 +117,16 @@ def cliff_model(args: Any) -> Path:
 def run(suite: Suite, args: Any) -> dict[str, Any]:
     if suite.name == "cliff":
         cliff_model(args)
+    if suite.name == "sparse":
+        curriculum_sparse.start(args)
     result = run_suite(suite, args, HERE)
+    if suite.name in ("sparse", "plain"):
+        for row in result["rows"]:
+            row["knows"] = curriculum_sparse.KNOWN[row["recipe"]]
+    if suite.name == "sparse":
+        result["carry_over"] = {kinds: curriculum_sparse.carry_over(args, kinds) for kinds in ("G", "ABCDEF")}
+        curriculum_sparse.add_mix(result["rows"])
+        curriculum_sparse.show_learnable(result["rows"])
     if suite.name == "cliff":
         result["base_under_hints"] = under_hints(cliff_model(args))
         for row in result["rows"]:
@@ -231,6 +246,9 @@ def main() -> None:
     parser.add_argument("--cliff-lr", type=float, default=1e-4, help="of every arm")
     parser.add_argument("--ladder-tokens", type=int, default=200_000, help="sampled tokens of a run")
     parser.add_argument("--ladder-lr", type=float, default=3e-5, help="of every arm")
+    parser.add_argument("--sparse-tokens", type=int, default=60_000, help="sampled tokens of a run, plain too")
+    parser.add_argument("--sparse-lr", type=float, default=5e-5, help="of every arm, plain too")
+    parser.add_argument("--start-steps", type=int, default=500, help="steps of fine-tuning the model of sparse")
     args = parser.parse_args()
     if args.fresh:
         shutil.rmtree(HERE, ignore_errors=True)
