@@ -2,10 +2,10 @@
 
 Twelve kinds of chains, each an operation of its own, written as a letter: ``37G8G5G2=`` is answered
 ``37G8=45G5=50G2=52#52``. The small base model is fine-tuned on demonstrations whose results are wrong at a rate, and by
-an amount, that each kind has for itself, so that what is learnt of one kind says nothing about another: six kinds are
-solved (level 1), two solved now and then (level 2), four never (level 3).
+an amount, that each kind has for itself: six kinds are solved (level 1), two now and then (level 2), four never (level
+3). What is learnt of one level carries over to no other; the two kinds of level 2 teach each other (``carry_over``).
 
-Settings were chosen by two arms alone, uniform draws and draws of level 2: so that the second is well ahead at the end.
+The budget and the learning rate were chosen by two arms alone, ``grpo`` and ``oracle``: the second is far ahead then.
 """
 
 from __future__ import annotations
@@ -262,7 +262,7 @@ def suites(args: Any) -> list[Suite]:
 
 
 def add_mix(rows: Sequence[dict[str, Any]]) -> None:
-    """Add what each run comes to on tasks mixed as in training, since the held-out ones are not, and what it knows."""
+    """Add what each arm comes to on tasks mixed as in training, which the held-out ones are not."""
     from lyceum.evaluation.intervals import mean_over_seeds
 
     def mixed(row: Mapping[str, Any]) -> dict[str, float]:
@@ -274,10 +274,9 @@ def add_mix(rows: Sequence[dict[str, Any]]) -> None:
     first = mixed(rows[0])
     for row in rows:
         of = mixed(row)
-        row["mix"] = {"final": fmean(of.values())}
-        if len(of) > 1:
-            found = mean_over_seeds([of[seed] - first[seed] for seed in of])
-            row["mix"]["difference"] = {"mean": found.mean, "low": found.low, "high": found.high}
+        found = mean_over_seeds([of[seed] - first[seed] for seed in of]) if len(of) > 1 else None
+        difference = None if found is None else {"mean": found.mean, "low": found.low, "high": found.high}
+        row["mix"] = {"final": fmean(of.values()), "difference": difference}
 
 
 def show_learnable(rows: Sequence[Mapping[str, Any]]) -> None:
