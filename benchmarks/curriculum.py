@@ -247,7 +247,7 @@ def main() -> None:
     parser.add_argument("--ladder-tokens", type=int, default=200_000, help="sampled tokens of a run")
     parser.add_argument("--ladder-lr", type=float, default=3e-5, help="of every arm")
     parser.add_argument("--sparse-tokens", type=int, default=60_000, help="sampled tokens of a run, plain too")
-    parser.add_argument("--sparse-lr", type=float, default=5e-5, help="of every arm, plain too")
+    parser.add_argument("--sparse-lr", type=float, default=3e-5, help="of every arm, plain too")
     parser.add_argument("--start-steps", type=int, default=500, help="steps of fine-tuning the model of sparse")
     args = parser.parse_args()
     if args.fresh:
