@@ -28,13 +28,12 @@ from typing import Any
 TASKS = "chain-compare"
 LENGTH = 30
 """Updates of every arm's policy."""
-WHOLE = (
-    "stages.0.reward.1.normalise=none",
-    "stages.0.reward.1.confidence.weight=0.1",
-    "stages.0.reward.1.relevance={scorer: {kind: lexical, measure: in-order, answer: 0}, weight: 2}",
+STANDARDISED = (
+    "stages.0.reward.1.normalise=group",
+    "stages.0.reward.1.confidence.weight=0.5",
+    "stages.0.reward.1.relevance={scorer: {kind: lexical}, weight: 0.5}",
 )
-"""DRM's relevance as what question and reasoning have in order, and each dimension in its own unit: standardised within
-the group, small differences between right steps count as much as a step left out."""
+"""DRM with relevance as shared pieces of text, and each dimension standardised within the group."""
 SAID = "stages.0.reward=[task, {kind: model, cut: step, step: {by: marker, markers: ['='], tokens: 16}}]"
 """A trained model's score of each step; their mean is the part ``model/process``."""
 ADDED = "stages.0.credit={kind: by-part, parts: {task: 1, model/process: 0.25}}"
@@ -57,12 +56,12 @@ class Arm:
 
 ARMS = {
     "verifier": Arm("grpo"),
-    "drm": Arm("drm", WHOLE),
-    "prof": Arm("drm", (*WHOLE, *filtered("drm"))),
+    "drm": Arm("drm"),
+    "prof": Arm("drm", filtered("drm")),
     "implicit": Arm("grpo", (SAID, ADDED), "implicit"),
     "process-model": Arm("grpo", (SAID, ADDED), "process"),
     "prof-by-process-model": Arm("grpo", (SAID, *filtered("model/process")), "process"),
-    "drm-as-shipped": Arm("drm"),
+    "drm-standardised": Arm("drm", STANDARDISED),
 }
 """Arms differ in what judges the steps, and in how that is used, alone."""
 JUDGES = {
