@@ -208,7 +208,7 @@ def evaluated(run: Path) -> dict[str, float]:
             folder = shutil.copytree(run / name, Path(alone) / "model")
             command = [sys.executable, "-m", "lyceum", "eval", str(folder), "--tasks", "chain", "--n", "16", "--k", "1"]
             said = subprocess.run([*command, "--json"], capture_output=True, check=True)
-            found[name] = json.loads(said.stdout)["pass@k"]["1"]["mean"]
+            found[name] = json.loads(said.stdout)["overall"]["mean"]
     return found
 
 
@@ -277,7 +277,7 @@ def killed_and_compared(folder: Path, recipe: str, keys: tuple[str, ...], rng: R
 
     whole = run("whole")
     whole.to_its_end()
-    expected, steps = left(whole), whole.steps()
+    expected, steps, alone = left(whole), whole.steps(), evaluated(whole.path)
     stages = [line["stage"] for line in steps]
     plan = places(steps, rng, number)
     runs: list[dict[str, Any]] = []
@@ -302,7 +302,7 @@ def killed_and_compared(folder: Path, recipe: str, keys: tuple[str, ...], rng: R
         "steps": len(steps),
         "compared": len(expected),
         "stages": {name: stages.count(name) for name in dict.fromkeys(stages)},
-        "evaluated_alone": evaluated(whole.path),
+        "evaluated_alone": alone,
         "runs": runs,
     }
 
