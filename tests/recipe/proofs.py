@@ -193,6 +193,17 @@ PROOFS: dict[str, Proof] = {
         {"curriculum.temperature=1e6": "draw", "curriculum.allocate=false": "draw"},
         ["steps=3", "tasks_per_step=4", "curriculum.pool=8"],
     ),
+    "curr-reft": Proof(
+        [LEARNS, "reward/part/text-overlap", "traces/found"],
+        {
+            "stages.choice.curriculum=uniform": "draw",
+            "stages.open.reward=[task]": "grades",
+            "stages.self-improvement.traces.per_task=null": "weights",
+        },
+        [*stages(1, 1, 1, 1, 1, tasks=2), "stages.5.steps=1", "stages.5.tasks_per_round=3"],
+        # A letter is never given before some hundred steps of fine-tuning.
+        idle=["reward/part/choice"],
+    ),
     "dapo": Proof(
         ["groups_dropped"],
         {"collect.keep=all": "draw", "reward=task": "grades"},
