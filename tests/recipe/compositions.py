@@ -69,6 +69,7 @@ SMALL: dict[str, dict[str, dict[str, Any]]] = {
         "overlong": {"max_tokens": 8, "buffer_tokens": 4},
         "drm": {"coherence": {"scorer": {"kind": "step-consistency", "tasks": 50, "updates": 5}}, "unanswered": 0},
         "consistency-bonus": {"extract": {"after": "="}},
+        "curiosity": {"step": STEP},
         "distance": {"lenient": {"hard_from": 2, "end": 0.1, "steps": 1}},
         "information-gain": {"baseline": "policy", "close": "#"},
     },
@@ -86,6 +87,7 @@ PARTS = (
     "text-overlap",
     "distance",
     "information-gain",
+    "curiosity",
 )
 """Parts of a reward that need no function, program or model of the user's."""
 

@@ -183,6 +183,14 @@ PROOFS: dict[str, Proof] = {
         {"stages.1.guidance.0.helpful_from=1": "generation"},
         [*JUDGES, "stages.0.steps=24"],
     ),
+    "cos-m-o-s": Proof(
+        ["reward/part/curiosity", "pairs/later_steps", "rollout/value-mcts/iterations"],
+        {
+            "stages.first-round.reward.0.target=50": "grades",
+            "stages.first-round.objective.of=trajectories": "weights",
+        },
+        [*stages(1, 1, 1, tasks=2), "stages.first-round.data.tasks=2", "stages.second-round.data.tasks=2"],
+    ),
     "cure": Proof(
         ["rollout/critical_tokens/resampled", "groups_dropped"],
         {f"stages.0.rollout={FLAT}": "draw"},
