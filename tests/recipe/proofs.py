@@ -427,6 +427,17 @@ PROOFS: dict[str, Proof] = {
         {"stages.1.curriculum.returning=0": "draw"},
         [*stages(1, 2), "stages.1.curriculum.every_steps=1"],
     ),
+    "reasoning-sql": Proof(
+        [
+            "reward/part/sql/schema_linking",
+            *(f"reward/part/{name}" for name in ("format", "feedback/points", "feedback/asked")),
+            LEARNS,
+        ],
+        {"stages.1.reward.0.schema_linking=0": "grades", "stages.1.reward.2.weight=0": "grades"},
+        [*stages(1, 2, tasks=2), "model={beside}/model"],
+        # Fine-tuned once for all of the runs, and not long enough for a query that SQLite takes.
+        beside=[*stages(36, 1, tasks=16), "stages.0.learner.warmup_steps=1", "stages.1.tasks_per_step=1"],
+    ),
     "reinforce-plus-plus": Proof(
         ["kl/reference", LEARNS],
         {"credit.kl_in_reward.coefficient=0": "credit", "credit.baseline=group": "credit"},
