@@ -254,6 +254,16 @@ PROOFS: dict[str, Proof] = {
         {"stages.policy.guidance.0.share=0": "generation", "stages.policy.credit.kl_in_reward.coefficient=0": "credit"},
         stages(1, 2),
     ),
+    "drive": Proof(
+        ["curriculum/easy/found", "curriculum/round", LEARNS],
+        {"stages.2.curriculum=uniform": "draw", "stages.2.rollout.samples=8": "generation"},
+        [
+            *stages(1, 1, 3),
+            *("stages.2.rollout.samples=16", "stages.2.curriculum.pool=4", "stages.2.curriculum.least=2"),
+            "model={beside}/model",
+        ],
+        beside=[*stages(32, 1, 1), "stages.0.tasks_per_step=16", "stages.0.learner.warmup_steps=1"],
+    ),
     "drm": Proof(
         [f"credit/drm/{name}" for name in ("size", "counted")] + ["reward/part/drm/coherence/least"],
         {"credit={kind: by-part, parts: {task: 1}}": "credit", "stages.0.reward.1.coherence.weight=0": "grades"},
