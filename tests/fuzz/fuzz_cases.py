@@ -416,6 +416,10 @@ _REWARDS = (
         "{kind: code, tests: note, sandbox: landlock}",
         "{kind: code, tests: nowhere}",
         "{kind: code-efficiency, reference: note}",
+        "{kind: code-lines, reference: note}",
+        "{kind: code-lines, reference: completion, tests: note, separator: ';'}",
+        "[exact, {kind: feedback, endpoint: 1}]",
+        "[exact, {kind: feedback, judge: {endpoint: {url: 'http://127.0.0.1:9/v1', model: m, retries: 1}}}]",
     ),
 )
 

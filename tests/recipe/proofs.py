@@ -256,7 +256,7 @@ PROOFS: dict[str, Proof] = {
     ),
     "drive": Proof(
         ["curriculum/easy/found", "curriculum/round", LEARNS],
-        {"stages.2.curriculum=uniform": "draw", "stages.2.rollout.samples=8": "generation"},
+        {"stages.2.curriculum=uniform": "draw"},
         [
             *stages(1, 1, 3),
             *("stages.2.rollout.samples=16", "stages.2.curriculum.pool=4", "stages.2.curriculum.least=2"),
@@ -413,6 +413,12 @@ PROOFS: dict[str, Proof] = {
         ["value/updates", "value/pairs/accuracy", "credit/tokens_with_process_reward", "groups_dropped"],
         {"value.online=false": "grades", "credit.process_coefficient=0": "credit"},
         ["steps=3", "tasks_per_step=4"],
+    ),
+    "prlcoder": Proof(
+        ["value/updates", "reward/part/code-lines/mutated", "reward/part/clip-delta/refined < 0", LEARNS],
+        {"stages.policy.credit.process_coefficient=0": "credit"},
+        [*stages(1, 1, 2, tasks=2), "stages.lines.tasks_per_step=4", "model={beside}/model"],
+        beside=[*stages(20, 1, 1, tasks=2), "stages.0.tasks_per_step=16", "stages.0.learner.warmup_steps=1"],
     ),
     "prof": Proof(
         [

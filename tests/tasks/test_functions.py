@@ -8,6 +8,7 @@ from lyceum.tasks.functions import (
     Functions,
     expression,
     make_task,
+    statements,
     value,
     words_of,
 )
@@ -20,6 +21,14 @@ def test_a_task_in_words_its_tests_and_its_reference() -> None:
     assert expression([("times", 3), ("add", 2)], slow=True) == "(x+x+x)+2"
     # (0+3)*2, (1+3)*2, (7+3)*2, (-4+3)*2
     assert task.columns["tests"] == [f"assert f({x}) == {y}" for x, y in zip(INPUTS, (6, 8, 20, -2), strict=True)]
+
+
+def test_a_task_in_statements() -> None:
+    task = make_task("t", [("add", 3), ("times", 2)], "statements")
+    assert (task.columns["head"], task.columns["reference"]) == ("def f(x): ", "x=x+3;x=x*2;return x")
+    assert statements([("add", 3), ("times", 2)], [True, False]) == "x=3+x;x=x*2;return x"
+    shown = FunctionDemonstrations(functions=Functions(form="statements"), wrong=0, slow=0).build("train", 0)
+    assert all(shown[index].columns["demonstration"] == shown[index].columns["reference"] for index in range(20))
 
 
 def test_expressions_compute_what_the_words_say_and_noise_never_does() -> None:

@@ -1,6 +1,7 @@
 """Small Python functions to write from words, judged by tests that run them (reward ``code``).
 
-``add 3, times 2:`` is answered ``(x+3)*2``, what ``f(x)`` returns. The level is the number of operations. Kind
+``add 3, times 2:`` is answered ``(x+3)*2``, what ``f(x)`` returns, or in statements, ``x=x+3;x=x*2;return x``. The
+level is the number of operations. Kind
 ``function-demonstrations`` shows completions to imitate, with errors, and with programs that compute more than they
 need, so that reinforcement learning has correctness and efficiency left to teach.
 """
@@ -24,6 +25,8 @@ INPUTS = (0, 1, 7, -4)
 """What the tests call a function with. A function of one factor and one summand is known by two of them."""
 LARGEST = 9
 HEAD = "def f(x): return "
+STATEMENTS_HEAD = "def f(x): "
+Form = Literal["expression", "statements"]
 Operation = tuple[Literal["add", "times"], int]
 
 
@@ -33,6 +36,8 @@ class Functions(TasksSettings):
     kind: Literal["functions"] = "functions"
     levels: tuple[int, ...] = (1, 2, 3)
     """Numbers of operations; tasks cycle through them."""
+    form: Form = "expression"
+    """How a program is written: as one expression, or as a statement for each operation, with semicolons between."""
     size: int = Field(default=100_000, ge=1)
     """Tasks in each split."""
 
@@ -61,7 +66,9 @@ class FunctionSource(Source):
         levels = self.settings.levels
         id = f"{self.settings.kind}/{self.split}/{self.seed}/{index}"
         level = levels[index % len(levels)]
-        return draw(id, self.split, lambda rng: make_task(id, operations(rng, level)), problem=words_of)
+        return draw(
+            id, self.split, lambda rng: make_task(id, operations(rng, level), self.settings.form), problem=words_of
+        )
 
     def grader(self) -> Grader:
         return Code().build(self)
@@ -76,7 +83,8 @@ class FunctionDemonstrations(TasksSettings):
     wrong: float = Field(default=0.2, ge=0, le=1)
     """Probability that an operation's number is one too large: the function is then never correct."""
     slow: float = Field(default=0.5, ge=0, le=1)
-    """Probability that a program that begins with a multiplication adds its argument to itself instead."""
+    """Probability that a program that begins with a multiplication adds its argument to itself instead; in statements,
+    that one has its operands the other way round."""
 
     def build(self, split: Split, seed: int) -> FunctionDemonstrationSource:
         return FunctionDemonstrationSource(self, split, seed)
@@ -93,9 +101,12 @@ class FunctionDemonstrationSource(FunctionSource):
         task = super().__getitem__(index)
         rng = random.Random(f"{task.id}/demonstration")
         written = [(what, n + (rng.random() < self.noise.wrong)) for what, n in task.columns["operations"]]
-        return replace(
-            task, columns={**task.columns, "demonstration": expression(written, rng.random() < self.noise.slow)}
-        )
+        if self.settings.form == "statements":
+            turned = [rng.random() < self.noise.slow for _ in written]
+            text = statements(written, turned)
+        else:
+            text = expression(written, rng.random() < self.noise.slow)
+        return replace(task, columns={**task.columns, "demonstration": text})
 
 
 def operations(rng: random.Random, level: int) -> list[Operation]:
@@ -105,13 +116,13 @@ def operations(rng: random.Random, level: int) -> list[Operation]:
     ]
 
 
-def make_task(id: str, steps: Sequence[Operation]) -> Task:
+def make_task(id: str, steps: Sequence[Operation], form: Form = "expression") -> Task:
     columns = {
         "level": len(steps),
         "operations": [list(step) for step in steps],
         "tests": [f"assert f({x}) == {value(steps, x)}" for x in INPUTS],
-        "head": HEAD,
-        "reference": expression(steps),
+        "head": HEAD if form == "expression" else STATEMENTS_HEAD,
+        "reference": expression(steps) if form == "expression" else statements(steps, [False] * len(steps)),
     }
     content = f"{', '.join(f'{what} {n}' for what, n in steps)}:"
     return Task(id, ({"role": "user", "content": content},), None, columns, provenance="functions")
@@ -139,3 +150,13 @@ def expression(steps: Sequence[Operation], slow: bool = False) -> str:
         else:
             text = f"{text}*{n}"
     return text
+
+
+def statements(steps: Sequence[Operation], turned: Sequence[bool]) -> str:
+    """``x=x+3;x=x*2;return x``, or, where a statement is turned, ``x=3+x``."""
+    signs = {"add": "+", "times": "*"}
+    written = [
+        f"x={n}{signs[what]}x" if other else f"x=x{signs[what]}{n}"
+        for (what, n), other in zip(steps, turned, strict=True)
+    ]
+    return ";".join([*written, "return x"])
