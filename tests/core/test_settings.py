@@ -1,12 +1,14 @@
 """What the slots promise each other: every component derives from its slot's class, and checks reach what is held."""
 
+import subprocess
+import sys
 from typing import Literal
 
 import pytest
 
 from lyceum.core import component
 from lyceum.core import settings as slots
-from lyceum.core.component import Component, kinds
+from lyceum.core.component import Component, find, kinds
 from lyceum.core.settings import Composition, EngineSettings
 from lyceum.core.steps import Steps
 from lyceum.recipe.schema import load_recipe
@@ -26,6 +28,21 @@ SLOTS = {
 @pytest.mark.parametrize("slot", SLOTS)
 def test_every_component_derives_from_its_rooms_class(slot):
     assert all(issubclass(settings, SLOTS[slot]) for settings in kinds(slot).values())
+
+
+@pytest.mark.parametrize("slot", SLOTS)
+def test_every_component_is_found_by_its_kind(slot):
+    assert all(find(slot, kind) is settings for kind, settings in kinds(slot).items())
+    assert [find(slot, kind) for kind in ("no-such-kind", "", "../base", "a.b", "GROUP", "_growth")] == [None] * 6
+
+
+def test_a_recipe_imports_the_components_that_it_names_and_not_their_neighbours():
+    code = (
+        "import sys; from lyceum.recipe.schema import load_recipe; load_recipe('grpo', ['credit=leave-one-out']);"
+        "print(*[name in sys.modules for name in ('lyceum.credit.leave_one_out', 'lyceum.credit.gae', 'torch')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False", "False"]
 
 
 def test_a_plug_in_that_does_not_is_refused_by_name(monkeypatch):

@@ -1,13 +1,15 @@
 """Components: settings with a ``kind``, found by name, checked before anything heavy is loaded.
 
 A component is one file in a slot's package: a frozen pydantic model (its settings) whose ``build`` makes the thing.
-Dropping the file into the package is all it takes to be found: a slot's modules are imported on the first look-up.
+Dropping the file into the package is all it takes to be found: under its file's name, or where its kind is another,
+when all of its slot's modules are imported.
 """
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import pkgutil
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import islice
@@ -71,6 +73,9 @@ def _is_path(value: str) -> str:
 
 PathText = Annotated[str, AfterValidator(_is_path)]
 """A file, a folder, or a name that may be one; short enough for any file system."""
+
+KIND = re.compile(r"[a-z][a-z0-9-]*")
+"""The form of the kinds that are built in."""
 
 _registry: dict[str, dict[str, type[Component]]] = {}
 
@@ -230,6 +235,22 @@ def _import_all(slot: str) -> None:
         importlib.import_module(module.name)
 
 
+def find(slot: str, kind: str) -> type[Component] | None:
+    """The component of a kind; None where there is none.
+
+    Imports the module that the kind is named after, and all of the slot's where it is another: all take half a second
+    longer than the few that a recipe names.
+    """
+    if kind in (known := _registry.get(slot, {})):
+        return known[kind]
+    if not KIND.fullmatch(kind):
+        return None
+    module = f"lyceum.{slot}.{kind.replace('-', '_')}"
+    if importlib.util.find_spec(module) is not None:
+        importlib.import_module(module)
+    return _registry.get(slot, {}).get(kind) or kinds(slot).get(kind)
+
+
 class SlotSchema:
     """Validates ``{"kind": ..., settings}``, a bare kind, or a built component.
 
@@ -252,9 +273,10 @@ class SlotSchema:
             raise PydanticCustomError(
                 "slot", "got {got}; allowed: a kind, or a mapping with a kind", {"got": quoted(value)}
             )
-        allowed = kinds(self.slot)
         kind = value.get("kind", self.usual)
-        if not isinstance(kind, str) or kind not in allowed:
+        found = find(self.slot, kind) if isinstance(kind, str) else None
+        if found is None:
+            allowed = kinds(self.slot)
             # In a tuple, since pydantic cannot print a text that is not Unicode.
             raise PydanticCustomError(
                 "kind",
@@ -265,13 +287,13 @@ class SlotSchema:
                     "now": _kind_now(kind, allowed),
                 },
             )
-        _require_base(allowed[kind], base)
+        _require_base(found, base)
         try:
-            return allowed[kind].model_validate({**value, "kind": kind})
+            return found.model_validate({**value, "kind": kind})
         except ValidationError as error:
             # pydantic does not nest errors raised by validators: carry them, explain() unfolds them with their keys.
             details = error.errors(include_url=False)
-            raise PydanticCustomError("inside", "invalid", {"inside": details, "of": allowed[kind]}) from None
+            raise PydanticCustomError("inside", "invalid", {"inside": details, "of": found}) from None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         dump = core_schema.plain_serializer_function_ser_schema(lambda c: c.model_dump(mode="json"))

@@ -24,6 +24,7 @@ from lyceum.core.component import (
     Settings,
     SlotSchema,
     explain,
+    find,
     kinds,
     of_kind,
     slot,
@@ -80,12 +81,12 @@ def tasks_from_text(value: Any) -> Any:
         return {"kind": "mixture", "parts": [{"tasks": tasks_from_text(part)} for part in value]}
     if not isinstance(value, str):
         return value
-    known = kinds("tasks")
     kind, colon, rest = value.partition(":")
-    if value in known:
+    known = find("tasks", kind)
+    if known is not None and not colon:
         return {"kind": value}
-    if colon and kind in known:
-        needed = next((name for name, field in known[kind].model_fields.items() if field.is_required()), None)
+    if known is not None:
+        needed = next((name for name, field in known.model_fields.items() if field.is_required()), None)
         return {"kind": value} if needed is None else {"kind": kind, needed: rest}
     # Not Path.exists(), which raises an error on a name that is too long.
     looks_like_data = (
@@ -97,7 +98,7 @@ def tasks_from_text(value: Any) -> Any:
 def data_from_text(value: Any) -> Any:
     """An offline stage's data as one may type them: a kind (``sampled``), or a file of pairs, labels or graded logs.
     Anything else is returned unchanged."""
-    if isinstance(value, str) and value not in kinds("data"):
+    if isinstance(value, str) and find("data", value) is None:
         return {"kind": "file", "path": value}
     return value
 
@@ -485,9 +486,14 @@ def _numbered(stages: Sequence[Any], place: str) -> str:
 
 
 def _stage_keys(stage: Any) -> set[str]:
-    kind = stage.get("kind", USUAL_STAGE) if isinstance(stage, dict) else None
-    settings = kinds("stages").get(kind) if isinstance(kind, str) else None
+    settings = _settings_of(stage)
     return set() if settings is None else set(settings.model_fields) - {"kind"}
+
+
+def _settings_of(stage: Any) -> type[Component] | None:
+    """The settings class of a stage that is given as a mapping; None where it is none, or of no known kind."""
+    kind = stage.get("kind", USUAL_STAGE) if isinstance(stage, dict) else None
+    return find("stages", kind) if isinstance(kind, str) else None
 
 
 def _deeper(name: str, settings: Iterable[BaseModel]) -> str | None:
@@ -507,13 +513,16 @@ def _deeper(name: str, settings: Iterable[BaseModel]) -> str | None:
 
 def _takes(stage: Any, name: str, below: Sequence[str]) -> bool:
     """Whether the component that a stage has in a slot takes a key; True where the stage's key is no slot."""
-    field = kinds("stages")[stage.get("kind", USUAL_STAGE)].model_fields[name]
+    settings = _settings_of(stage)
+    if settings is None:
+        return True
+    field = settings.model_fields[name]
     slots = [place for place in field.metadata if isinstance(place, SlotSchema)]
     if not below or not slots:
         return True
     given = stage.get(name, field.default)
     kind = given.get("kind", slots[0].usual) if isinstance(given, Mapping) else given
-    component = kinds(slots[0].slot).get(kind) if isinstance(kind, str) else None
+    component = find(slots[0].slot, kind) if isinstance(kind, str) else None
     return component is None or below[0] in component.model_fields
 
 
