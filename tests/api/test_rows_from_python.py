@@ -140,6 +140,22 @@ def test_rows_train_as_their_file_does_and_are_kept_with_the_run(tmp_path: Path)
     assert len(list((again.path / "tasks").iterdir())) == 1
 
 
+def test_a_search_and_a_comparison_take_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    told: dict[str, Any] = {"strategies": "best-of-n", "sizes": (1,), "n": 1, "progress": "silent"}
+    told["max_completion_tokens"] = 8
+    first = lyceum.search(tasks=iter(ROWS), output=tmp_path / "search", **told)
+    again = lyceum.search(tasks=ROWS, output=tmp_path / "search", **told)  # the same rows: nothing is searched anew
+    assert first["results"] == again["results"]
+    assert [file.parent for file in tmp_path.glob("**/rows-*.jsonl")] == [tmp_path / "rows"]
+
+    monkeypatch.setattr(lyceum.api, "run_plan", lambda planned, **_: planned)
+    with pytest.raises(RecipeError, match="did you mean"):
+        lyceum.compare(["grpo"], tasks=ROWS, output=str(tmp_path / "refused"), objectiv=1)
+    assert not (tmp_path / "refused").exists()
+    planned: Any = lyceum.compare(["grpo"], tasks=ROWS, output=str(tmp_path / "runs"), seeds=1)
+    assert {Path(recipe.tasks.path).parent for recipe in planned.recipes} == {tmp_path / "runs/rows"}
+
+
 def test_a_run_on_rows_resumes_with_the_same_rows_alone(tmp_path: Path):
     graded: list[str] = []
 

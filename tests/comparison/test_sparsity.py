@@ -96,7 +96,9 @@ def test_a_model_and_itself_by_the_command(tmp_path, capsys, monkeypatch):
     assert found["overall"]["equal"] == 1
     assert found["overall"]["rank"] == 0
     assert main(["sparsity", "base", "base", "--no-rank", "--output", "w.json"]) == 0
-    assert "do not compare these columns with shares in bfloat16" in " ".join(capsys.readouterr().out.split())
+    shown = capsys.readouterr().out
+    assert "do not compare these columns with shares in bfloat16" in " ".join(shown.split())
+    assert "\n*.post_attention_layernorm " in shown  # whole, in 80 columns
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,20 @@ def grade(file, reward, *keys, **more):
     return lines
 
 
+def test_the_answer_of_gsm8k_stands_after_its_mark():
+    told = {"question": "48 and half of 48?", "answer": "48/2 = <<48/2=24>>24\n48+24 = <<48+24=72>>72\n#### 72"}
+    write(
+        "gsm8k.jsonl",
+        {**told, "completion": "so it is 72"},
+        {**told, "completion": "24"},
+        {**told, "completion": "7", "answer": ["x #### 8", "#### 7"]},
+        {**told, "completion": "72", "answer": "72"},
+    )
+    lines = grade("gsm8k.jsonl", "number", "columns.prompt=question", "columns.answer_after=####")
+    assert [line["score"] for line in lines] == [1.0, 0.0, 1.0, None]
+    assert lines[3]["reason"] == "column 'answer' has nothing after '####'"
+
+
 def test_every_row_gets_its_line_in_order_whatever_it_holds(capsys):
     write("rows.jsonl", GOOD, *(row for row, _ in BAD), "", {**GOOD, "completion": "3"})
     assert main(["grade", "rows.jsonl", "--reward", "exact", "--json"]) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -151,6 +152,23 @@ def test_tasks_are_what_one_types(typed, tasks):
 def test_typed_tasks_take_further_keys():
     recipe = load_recipe("grpo", ["tasks=reasoning-gym:chain_sum", "tasks.size=50", "evaluate.tasks=chain"])
     assert (recipe.tasks.dataset, recipe.tasks.size, recipe.evaluate.tasks.kind) == ("chain_sum", 50, "chain")
+
+
+def test_a_file_named_for_evaluation_is_used_whole(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        Path(f"{name}.jsonl").write_text("".join(f'{{"prompt": "{name}{i}", "answer": "1"}}\n' for i in range(30)))
+    keys = ["tasks=a.jsonl", "evaluate.tasks=b.jsonl"]
+
+    def evaluated(*keys):
+        return len(load_recipe("grpo", keys).evaluate.tasks.build("heldout", 0))
+
+    assert evaluated(*keys) == 30
+    assert evaluated("tasks=a.jsonl", "evaluate.tasks=[b.jsonl]") == 30
+    assert 0 < evaluated(*keys, "evaluate.tasks.heldout_share=0.5") < 30
+    assert evaluated("tasks=b.jsonl", "evaluate.tasks=b.jsonl") < 30  # the others are trained on
+    # A recipe that is written out means the same.
+    assert parse(load_recipe("grpo", keys).resolved()) == load_recipe("grpo", keys)
 
 
 def test_numbers_as_people_write_them():

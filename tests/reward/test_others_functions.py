@@ -89,6 +89,7 @@ LONG = "trl_style.py:get_overlong"
         (["reward={function: verl_style.py:of_gsm8k, arguments: {method: flexible, score: 2}}"], [2, 2, 0]),
         (["reward=verl_style.py:judged"], [1, 1, 0]),
         (["reward={function: verl_style.py:by_source, arguments: {data_source: openai/gsm8k}}"], [1, 1, 1]),
+        (["reward=verl_style.py:named_otherwise"], [1, 1, 0]),
         (["reward=verl_style.py:batched", "reward.arguments.bonus=0.5"], [1.5, 1.5, 0.5]),
         ([f"reward={OPEN}:tag_count"], [1, 0, 0]),
         (["reward=open_style.rewards:tag_count"], [1, 0, 0]),

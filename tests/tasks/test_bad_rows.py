@@ -7,8 +7,12 @@ from typing import Any
 import pytest
 
 from lyceum.core.types import LeftOut, Task
+from lyceum.models.load import load_tokenizer
+from lyceum.recipe.schema import load_recipe
+from lyceum.stages.sft import SupervisedStage
 from lyceum.tasks.dataset import Dataset
 from lyceum.tasks.mixture import Mixture
+from lyceum.training.train import check
 from lyceum.utils.errors import RecipeError
 
 GOOD = [{"prompt": f"{i}+1=", "answer": str(i + 1)} for i in range(8)]
@@ -118,3 +122,17 @@ def test_a_mixtures_parts_leave_out_their_own(tmp_path: Path):
     fitting = mixture.fitted(OneTokenPerCharacter(11))
     assert len(fitting) == 17
     assert (fitting.left_out.dropped, fitting.left_out.cut) == (1, 1)
+
+
+def test_a_fine_tuning_stages_own_tasks_are_fitted_too(tmp_path: Path):
+    long = {"prompt": "1+" * 3000, "completion": "1"}
+    path = written(tmp_path, long, *({**row, "completion": row["answer"]} for row in GOOD))
+    stage = {"kind": "dataset", "path": path, "heldout_share": 0}
+    with pytest.raises(RecipeError, match=r"stages\.sft\.tasks"):
+        check(load_recipe("sft", [("stages.0.tasks", stage), "evaluate.n=0"]))
+    dropping = load_recipe("sft", [("stages.0.tasks", {**stage, "bad_rows": "drop"}), "evaluate.n=0"])
+    check(dropping)
+    tokenizer = load_tokenizer(dropping.model)
+    [fitted] = [stage.fitting(0, tokenizer, 2048) for stage in dropping.stages if isinstance(stage, SupervisedStage)]
+    assert fitted is not None
+    assert prompts(fitted) == [row["prompt"] for row in GOOD]

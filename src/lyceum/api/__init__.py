@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lyceum.api.loaded import as_policy, is_loaded, model_as_folder
-from lyceum.api.rows import Rows, are_rows, folder_for_rows, load_from_python, rows_as_file
+from lyceum.api.rows import Rows, folder_for_rows, load_from_python, rows_as_file, rows_kept
 from lyceum.api.trained import Trained
 from lyceum.comparison import run as comparing
 from lyceum.comparison.boundary import Boundary
@@ -240,7 +240,8 @@ def search(
         value: value model that ranks trajectories and steps: a kind of the slot ``value``, a trained model's folder,
             or None.
         tokens: token budgets per task at which strategies are compared; by default some that all of them reach.
-        output: a folder for search.json, search.png and every answer; the same call resumes where it was stopped.
+        output: a folder for search.json, search.png and every answer; the same call resumes where it was stopped. Rows
+            that are passed as ``tasks`` are then kept beside it, in ``rows``.
         keys: as for :func:`evaluate`; also ``NAME.KEY`` of a strategy, ``step.KEY`` of all strategies with steps, and
             ``value.KEY``.
     Returns:
@@ -251,21 +252,28 @@ def search(
     """
     given = [*overrides, *_overrides(keys, None, None, None if reward is None else reward_settings(reward), None)]
     loaded = as_policy(model, given)
-    planned = Plan.of(
-        model if loaded is None else "base",
-        tasks,
-        given,
-        strategies=[strategies] if isinstance(strategies, str) else strategies,
-        sizes=sizes,
-        value=value,
-        tokens=tokens,
-        n=n,
-        seed=seed,
-        output=output,
-        loaded=loaded,
-    )
-    with _displayed(progress), Interrupts() as interrupts:
-        return planned.run(interrupts.interrupted)
+
+    def planned(tasks: Any, output: Path | str | None = None) -> Plan:
+        return Plan.of(
+            model if loaded is None else "base",
+            tasks,
+            given,
+            strategies=[strategies] if isinstance(strategies, str) else strategies,
+            sizes=sizes,
+            value=value,
+            tokens=tokens,
+            n=n,
+            seed=seed,
+            output=output,
+            loaded=loaded,
+        )
+
+    if output is not None:
+        tasks = rows_kept("tasks", tasks, Path(output).expanduser().parent, planned)
+    with rows_as_file("tasks", tasks) as tasks:
+        plan = planned(tasks, output)
+        with _displayed(progress), Interrupts() as interrupts:
+            return plan.run(interrupts.interrupted)
 
 
 def compare(
@@ -291,19 +299,21 @@ def compare(
         tokens: sampled tokens per run; None trains each for its recipe's steps.
         each: label -> keys for that recipe only.
         name: NAME of the folder ``output/compare-NAME``.
+        tasks: as for :func:`train`; rows are written to ``output/rows``, where every run reads them.
         keys: keys for every recipe.
     Raises:
         RecipeError: invalid settings; nothing was run.
         Interrupted: stopped by Ctrl-C; the same call continues.
     """
-    if are_rows(tasks):
-        raise RecipeError("tasks: got rows; allowed: a file, which every run of a comparison reads")
     if is_loaded(model):
         raise RecipeError("model: got a model in memory; allowed: a folder, which every run of a comparison reads")
     own = {label: [*_overrides(dict(values), None, None, None, None)] for label, values in (each or {}).items()}
-    shared = [*overrides, *_overrides(keys, model, tasks, reward, None)]
-    planned = comparing.plan(recipes, shared, own, seeds=seeds, tokens=tokens, name=name, output=output)
-    return run_plan(planned, progress=progress)
+
+    def planned(tasks: Any) -> comparing.Plan:
+        shared = [*overrides, *_overrides(keys, model, tasks, reward, None)]
+        return comparing.plan(recipes, shared, own, seeds=seeds, tokens=tokens, name=name, output=output)
+
+    return run_plan(planned(rows_kept("tasks", tasks, Path(output), planned)), progress=progress)
 
 
 def run_plan(

@@ -6,6 +6,7 @@ import datetime
 import json
 import math
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -85,6 +86,22 @@ def rows_as_file(key: str, value: Any) -> Iterator[Any]:
         return
     with TemporaryDirectory(prefix="lyceum-") as folder:
         yield str(Path(folder) / Files(Path(folder)).write(key, value))
+
+
+def rows_kept(key: str, value: Any, output: Path, check: Callable[[str], object]) -> Any:
+    """The path of a file with the rows in ``output/rows``, named after what it holds: the same rows are the same file,
+    which a later call finds again. A value that is not rows as it is.
+
+    Args:
+        check: raises RecipeError where the file cannot be used, before anything is written to ``output``.
+    """
+    if not are_rows(_one_split(key, value)):
+        return value
+    with TemporaryDirectory(prefix="lyceum-") as folder:
+        written = Path(folder) / Files(Path(folder)).write(key, value)
+        check(str(written))
+        (output / "rows").mkdir(parents=True, exist_ok=True)
+        return shutil.copy(written, str(output / "rows"))
 
 
 @contextmanager

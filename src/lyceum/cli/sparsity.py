@@ -27,15 +27,16 @@ def command(
 
 
 def table(found: Sparsity) -> Table:
-    """Shares that training left unchanged, by kind of tensor; numbers of layers are ``*``."""
+    """Shares that training left unchanged, by kind of tensor; numbers of layers are ``*``. Fits into 80 columns."""
     from rich.table import Table
 
-    rows = Table(title=f"weights of {found.model} that are unchanged from {found.base}, %", title_justify="left")
+    title = f"weights of {found.model} that are unchanged from {found.base}, %"
+    rows = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     rows.add_column("tensors", overflow="fold")
-    for head in ("number", "elements", "in bfloat16", f"within {found.atol:g}", "equal", "rank, %"):
+    for head in ("number", "elements", "in\nbfloat16", f"within\n{found.atol:g}", "equal", "rank,\n%"):
         rows.add_column(head, justify="right")
     for kind, share in found.kinds.items():
-        rows.add_row(kind.removeprefix("model.").removesuffix(".weight"), *cells(share))
+        rows.add_row(kind.removeprefix("model.").removeprefix("layers.").removesuffix(".weight"), *cells(share))
     rows.add_section()
     rows.add_row("all", *cells(found.overall), style="bold")
     return rows

@@ -146,9 +146,10 @@ def plan(recipe: Recipe, *, resume: bool, threads: int) -> list[Any]:
     for stage in recipe.stages:
         row("stage", stage_line(stage))
     greedy = " and greedily" if evaluation.greedy else ""
+    of = "held-out tasks" if evaluation.tasks is None else f"held-out tasks of {brief(evaluation.tasks)}"
     row(
         "evaluation",
-        f"{evaluation.n} held-out tasks, {evaluation.samples} samples each{greedy}" if evaluation.n else "none",
+        f"{evaluation.n} {of}, {evaluation.samples} samples each{greedy}" if evaluation.n else "none",
     )
     row("output", f"{Path(recipe.output) / recipe.name}{' (resumed)' if resume else ''}")
     row("threads", in_words(threads))

@@ -404,6 +404,14 @@ class TasksSettings(Component, slot="tasks"):
     def check_paths(self) -> None:
         """Raise RecipeError for a file that does not exist, before anything is imported that reads one."""
 
+    def paths(self) -> frozenset[str]:
+        """Files and hub names that training tasks are read from."""
+        return frozenset()
+
+    def whole(self) -> TasksSettings:
+        """The same tasks for evaluation alone: all rows of a file, unless the settings say which are held out."""
+        return self
+
     @abstractmethod
     def build(self, split: Split, seed: int) -> TaskSource: ...
 

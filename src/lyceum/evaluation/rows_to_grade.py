@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from pydantic import Field
+
 from lyceum.core.component import Settings
 from lyceum.core.types import Message, Task
 from lyceum.core.user_files import describe
+from lyceum.reward.extract import after_last
 from lyceum.tasks.prompt import fault_of, plain_messages
 from lyceum.tasks.rows import kind_of
 from lyceum.utils.documents import DocumentError, Limits, read_json
@@ -38,6 +41,9 @@ class Columns(Settings):
     """The completion: a text."""
     answer: str = "answer"
     """The reference answer: a text, a number, or a list of these."""
+    answer_after: str | None = Field(None, min_length=1)
+    """Mark before the answer in its column, as ``tasks.answer_after``: the answer is the text after the last one
+    (``####`` for GSM8K)."""
     id: str = "id"
     """The task's id, a text or a number; by default the row's number."""
     group: str = "group"
@@ -185,11 +191,13 @@ def _completion(number: int, cells: Any, size: int, columns: Columns, name: str)
     id, text, group = cells.get(columns.id), cells.get(columns.completion), cells.get(columns.group)
     prompt, answer, tokens = cells.get(columns.prompt), cells.get(columns.answer), cells.get(columns.tokens)
     named = f"{name}/{number}" if id is None else str(id)
-    task = Task(named, _messages(prompt), answer, _further(cells, columns), name)
+    marked = answer if columns.answer_after is None or not _is_answer(answer) else _after(answer, columns.answer_after)
+    task = Task(named, _messages(prompt), marked, _further(cells, columns), name)
     faults = [
         _fault(columns.completion, text, isinstance(text, str), "a text"),
         _fault(columns.prompt, prompt, prompt is None or isinstance(prompt, str) or not fault_of(prompt), "a prompt"),
         _fault(columns.answer, answer, answer is None or _is_answer(answer), "a text, a number, or a list of these"),
+        None if marked is not None or answer is None else _unmarked(columns),
         _fault(columns.id, id, id is None or (isinstance(id, str | int) and not isinstance(id, bool)), "a text"),
         _fault(columns.tokens, tokens, tokens is None or _is_count(tokens), f"a count up to {MOST_TOKENS}"),
     ]
@@ -229,6 +237,18 @@ def _faulty(number: int, name: str, fault: str, about: Mapping[str, Any] | None 
 
 def _fault(column: str, value: Any, fits: bool, allowed: str) -> str | None:
     return None if fits else f"column {quoted(column)} holds {kind_of(value)}; allowed: {allowed}"
+
+
+def _after(answer: Any, mark: str) -> Any:
+    """What follows the mark, of each answer; None where one has none."""
+    if not isinstance(answer, list):
+        return after_last(str(answer), mark)
+    found = [after_last(str(one), mark) for one in answer]
+    return None if None in found else found
+
+
+def _unmarked(columns: Columns) -> str:
+    return f"column {quoted(columns.answer)} has nothing after {quoted(str(columns.answer_after))}"
 
 
 def _messages(prompt: Any) -> tuple[Message, ...]:

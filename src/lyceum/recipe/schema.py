@@ -107,7 +107,8 @@ class Evaluation(Settings):
     """How accuracy is measured: on held-out tasks, before, during and after training."""
 
     tasks: Annotated[TasksSettings, slot("tasks")] | None = None
-    """Tasks to evaluate on; by default the held-out split of the recipe's own."""
+    """Tasks to evaluate on; by default the held-out split of the recipe's own. All rows of a file that is not trained
+    on, unless ``heldout_share``, ``heldout_split`` or ``heldout_path`` say which."""
     n: int = Field(default=200, ge=0)
     """Number of held-out tasks; 0 evaluates nothing."""
     samples: int = Field(default=8, ge=1, le=MOST_SAMPLES)
@@ -351,7 +352,15 @@ def parse(raw: Mapping[str, Any]) -> Recipe:
         lines += check_evaluation_engine(recipe)
     if lines:
         raise RecipeError(list(dict.fromkeys(lines)))
-    return with_possible_k(recipe)
+    return with_whole_files(with_possible_k(recipe))
+
+
+def with_whole_files(recipe: Recipe) -> Recipe:
+    """The recipe with all rows of a file that is named for evaluation alone, unless it says which are held out."""
+    tasks = recipe.evaluate.tasks
+    if tasks is None or tasks.paths() & recipe.tasks.paths():
+        return recipe
+    return recipe.model_copy(update={"evaluate": recipe.evaluate.model_copy(update={"tasks": tasks.whole()})})
 
 
 def with_possible_k(recipe: Recipe) -> Recipe:

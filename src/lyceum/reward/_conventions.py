@@ -11,6 +11,8 @@ Convention = Literal["function", "trl", "verl"]
 OWN = frozenset({"task", "completion", "prompt", "messages", "answer", "columns", "completion_ids", "finish", "id"})
 TRL = frozenset({"prompts", "completions"})
 VERL = frozenset({"solution_str", "solution_strs", "ground_truth", "ground_truths"})
+VERL_TEXTS = ("model_output", "predict_str")
+"""Other names of the completion in verl's own ``reward_score``, beside ``ground_truth``."""
 
 
 def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
@@ -34,7 +36,9 @@ def convention_of(function: Callable[..., Any]) -> Convention:
     names = set(parameters_of(function))
     if names & TRL or ("completion_ids" in names and takes_any(function) and not names & OWN - {"completion_ids"}):
         return "trl"
-    return "verl" if names & {"solution_str", "solution_strs"} else "function"
+    if names & {"solution_str", "solution_strs"} or ("ground_truth" in names and names & {*VERL_TEXTS}):
+        return "verl"
+    return "function"
 
 
 def is_factory(function: Callable[..., Any], columns: Collection[str]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.reward._code import CodePart, Found, abstained, accepted, check_parameters, failed, one_each
-from lyceum.reward._conventions import parameters_of
+from lyceum.reward._conventions import VERL_TEXTS, parameters_of
 from lyceum.utils.numbers import real
 
 PREPARE, PREPARE_BATCH = "lyceum.reward.verl:prepare", "lyceum.reward.verl:prepare_batch"
@@ -23,7 +23,8 @@ class Verl(CodePart):
     ``extra_info``), and else the task's provenance, its answer and an empty dict. A dict's other numbers are recorded
     as parts; ``acc`` says whether the answer is correct, as in verl's own validation. A function of ``data_sources``,
     ``solution_strs``, ``ground_truths`` and ``extra_infos`` (verl's reward manager ``batch``) is called with the
-    completions of one task, and returns a list. ``arguments`` are verl's ``reward_kwargs``, and replace any of these.
+    completions of one task, and returns a list. ``model_output`` and ``predict_str``, as some of verl's own call the
+    completion, are the completion too. ``arguments`` are verl's ``reward_kwargs``, and replace any of these.
     """
 
     kind: Literal["verl"] = "verl"
@@ -37,11 +38,12 @@ class Verl(CodePart):
         function = found.function
         if "solution_strs" in parameters_of(function):
             return self._batched(found, example)
-        check_parameters(found, given)
+        text = [name for name in VERL_TEXTS if name in parameters_of(function)]
+        check_parameters(found, {**given, **dict.fromkeys(text, "")})
         call = self.caller(found, PREPARE)
 
         async def one(task: Task, leaf: Node) -> Grade:
-            given = accepted(function, arguments(task, leaf))
+            given = accepted(function, {**arguments(task, leaf), **dict.fromkeys(text, leaf.completion)})
             try:
                 return self._grade(await call(given))
             except TimeoutError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -21,10 +21,14 @@ from lyceum.core.tree import Tree
 from lyceum.core.types import Task, TaskSource, Trace
 from lyceum.models.demonstrations import demonstrated
 from lyceum.models.frozen import copy_values
+from lyceum.models.prompts import check_prompts
 from lyceum.stages._epochs import last_step, note
 from lyceum.stages._stopping import Ending, UntilHeldOut
 from lyceum.stages.session import Session
 from lyceum.utils.errors import RecipeError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 class SupervisedStage(StageSettings):
@@ -78,6 +82,16 @@ class SupervisedStage(StageSettings):
         """The stage's tasks, of the run's seed."""
         return of_recipe if self.tasks is None else self.tasks.build("train", seed)
 
+    def fitting(self, seed: int, tokenizer: PreTrainedTokenizerBase, limit: int) -> TaskSource | None:
+        """The stage's own tasks whose prompts fit the context; None where it has none of its own.
+
+        Raises:
+            RecipeError: a prompt does not fit, and the tasks do not say that such rows are left out or cut.
+        """
+        if self.tasks is None:
+            return None
+        return check_prompts(f"stages.{self.name}.tasks", self.tasks.build("train", seed), tokenizer, limit)
+
     def build(self, session: Session) -> SupervisedRun:
         return SupervisedRun(self, session)
 
@@ -89,7 +103,10 @@ class SupervisedRun:
         self.settings, self.session = settings, session
         self.step = 0
         self.objective = settings.objective.build()
-        self.source = settings.source(session.source, session.seed)
+        tokenizer = session.policy.tokenizer
+        limit = min(session.policy.context_length, int(tokenizer.model_max_length))
+        own = settings.fitting(session.seed, tokenizer, limit)
+        self.source = session.source if own is None else own
         tasks = len(self.source)
         self.steps = last_step(settings.steps, settings.epochs, tasks, settings.tasks_per_step)
         self.note = note(settings.steps, settings.epochs, tasks, settings.tasks_per_step)

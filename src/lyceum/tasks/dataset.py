@@ -158,6 +158,13 @@ class Dataset(TasksSettings):
         if self.heldout_path is not None:
             check_there(self.heldout_path, "tasks.heldout_path")
 
+    def paths(self) -> frozenset[str]:
+        return frozenset({self.path})
+
+    def whole(self) -> Dataset:
+        chosen = self.model_fields_set & {"heldout_path", "heldout_split", "heldout_share"}
+        return self if chosen else self.model_copy(update={"heldout_path": self.path})
+
     def build(self, split: Split, seed: int) -> DatasetSource:
         """``seed`` is not used: rows are in the dataset's order, and the split is by checksum of the problem."""
         read, other = _read(self, "path"), self._other_rows()

@@ -57,6 +57,13 @@ class Mixture(TasksSettings):
         for part in self.parts:
             part.tasks.check_paths()
 
+    def paths(self) -> frozenset[str]:
+        return frozenset().union(*(part.tasks.paths() for part in self.parts))
+
+    def whole(self) -> Mixture:
+        parts = tuple(part.model_copy(update={"tasks": part.tasks.whole()}) for part in self.parts)
+        return self.model_copy(update={"parts": parts})
+
     def build(self, split: Split, seed: int) -> MixtureSource:
         sources = [part.tasks.build(split, seed) for part in self.parts]
         for number, source in enumerate(sources):

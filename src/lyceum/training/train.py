@@ -197,6 +197,7 @@ def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:
                 )
     limit = context_of(recipe.model, tokenizer)
     check_recorded(recipe, tokenizer, limit)
+    check_stages_tasks(recipe, tokenizer, limit)
     fitting = check_prompts("tasks", source, tokenizer, limit)
     return fitting, check_prompts("evaluate.tasks", held_out, tokenizer, limit) if evaluated else fitting
 
@@ -215,6 +216,13 @@ def check_recorded(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, limit: in
             of.data.check_files(tokenizer, limit)
         if of.replay is not None:
             of.replay.check_files(tokenizer)
+
+
+def check_stages_tasks(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, limit: int) -> None:
+    """Raise RecipeError where the prompts of a stage's own tasks do not fit; say which rows are left out."""
+    for stage in recipe.stages:
+        if isinstance(stage, SupervisedStage) and (own := stage.fitting(recipe.seed, tokenizer, limit)) is not None:
+            say_left_out(f"stages.{stage.name}.tasks", own)
 
 
 async def _train(

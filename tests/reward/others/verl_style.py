@@ -22,3 +22,7 @@ def by_source(data_source, solution_str, ground_truth, extra_info=None):
 def batched(data_sources, solution_strs, ground_truths, extra_infos, bonus=0.0):
     """As verl's reward manager ``batch`` calls."""
     return [{"score": bonus + (gold in text)} for text, gold in zip(solution_strs, ground_truths, strict=True)]
+
+
+def named_otherwise(model_output: str, ground_truth: str, timeout_score: float = 0) -> bool:
+    return ground_truth in model_output
