@@ -26,6 +26,8 @@ FENCE = re.compile(r"^(?P<mark> *(?:```+|~~~+)) *(?P<language>[\w-]*)(?P<about>[
 TITLE = re.compile(r'title="([^"]+)"')
 NOT_RUN = re.compile(r"<!-- not run: (.+?) -->")
 
+IN_CELL = re.compile(r"(refused: )?`(lyceum [^`]+)`")
+
 SMALLEST = (
     *("steps=1", "tasks_per_step=4", "rollout.samples=4"),
     *("evaluate.n=2", "evaluate.k=[1]", "evaluate.samples=2", "evaluate.every=0", "evaluate.greedy=false", "track=[]"),
@@ -107,6 +109,18 @@ def commands_of(block: Block) -> list[Command]:
         elif found and line.strip():
             found[-1].expected.append(line.strip())
     return found
+
+
+def commands_in_tables(page: Path) -> Iterator[tuple[Command, bool]]:
+    """The ``lyceum`` commands in cells of a page's tables, and whether each is to be refused.
+
+    Those of a cell that says "(not in the test)", or which test runs them, are left out.
+    """
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        for cell in line.split(" | ") if line.startswith("| ") else []:
+            if "(not in the test)" not in cell and "(tested by" not in cell:
+                for refused, command in IN_CELL.findall(cell):
+                    yield Command(number, shlex.split(command)[1:]), bool(refused)
 
 
 def shortened(words: list[str]) -> list[str]:

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from blocks import Block, blocks_of, check, commands_of, shortened, smallest
+from blocks import Block, blocks_of, check, commands_in_tables, commands_of, shortened, smallest
 
 import lyceum
 from lyceum.cli.outcome import main
@@ -55,6 +55,42 @@ def in_short(monkeypatch):
 
     monkeypatch.setattr(api, "train", train_in_short)
     monkeypatch.setattr(api, "evaluate", lambda *given, **keys: evaluate(*given, **{**keys, "n": 2}))
+
+
+SIDE = ROOT / "docs/side-by-side.md"
+
+
+@pytest.fixture
+def files_of_side(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    for block in RUNS[SIDE]:
+        (tmp_path / str(block.title)).write_text(block.text, encoding="utf-8")
+
+
+@pytest.mark.usefixtures("files_of_side")
+def test_commands_in_tables_are_valid_or_refused_as_they_say(capsys):
+    # The key that cures it, or the name that was meant.
+    told = {
+        "model=models/mine": "models/mine",
+        "num_generations=8": "rollout.samples",
+        "objective.clip_hihg=0.3": "clip_high",
+    }
+    for command, refused in commands_in_tables(SIDE):
+        if refused:
+            assert main(command.words) == 2, command
+            error = capsys.readouterr().err
+            assert told.get(command.words[-1], "pip install trackio") in error
+        else:
+            check(command.words)
+
+
+@pytest.mark.engines  # 25 commands, each with the smallest settings: two minutes on a busy machine
+@pytest.mark.usefixtures("files_of_side")
+@pytest.mark.parametrize("number", range(sum(not refused for _, refused in commands_in_tables(SIDE))))
+def test_commands_in_tables_run(number):
+    command = [command for command, refused in commands_in_tables(SIDE) if not refused][number]
+    run(command, f"{SIDE.name}:{command.line}")
 
 
 def run(command, where):
