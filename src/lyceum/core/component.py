@@ -224,15 +224,10 @@ class Component(Settings):
 
 def kinds(slot: str) -> dict[str, type[Component]]:
     """Every component of a slot by kind, sorted. Imports the slot's modules the first time."""
-    _import_all(slot)
-    return dict(sorted(_registry.get(slot, {}).items()))
-
-
-@cache
-def _import_all(slot: str) -> None:
     package = importlib.import_module(f"lyceum.{slot}")
     for module in pkgutil.iter_modules(package.__path__, f"lyceum.{slot}."):
         importlib.import_module(module.name)
+    return dict(sorted(_registry.get(slot, {}).items()))
 
 
 def find(slot: str, kind: str) -> type[Component] | None:
