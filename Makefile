@@ -5,11 +5,11 @@ BIN := $(VENV)/bin
 VLLM := .venv-vllm
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help install demo test test-engines check docs compositions fuzz smollm2 minilm bench clean
+.PHONY: help install demo test suite test-engines check docs compositions fuzz smollm2 minilm bench clean
 help:
 	@echo "make demo      install, then train the small model for a minute and show what it learnt"
 	@echo "make test      install, then check types and style and run the tests"
-	@echo "make check     the same without the tests"
+	@echo "make check     the same without the tests; make suite: the tests alone"
 	@echo "make test-engines   install vLLM's CPU build into $(VLLM), test the engine that uses it, and more processes"
 	@echo "make fuzz MINUTES=60   odd recipes, commands, datasets, models and runs, for as long as you like"
 	@echo "make docs      install MkDocs, and build these pages into site/index.html"
@@ -23,17 +23,11 @@ $(BIN)/python:
 		{ echo "lyceum needs Python 3.11 or newer; name one with make PYTHON=python3.11 ..."; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e .
-	@touch $@
-
-$(VENV)/.installed-test: $(VENV)/.installed
-	$(PIP) -e '.[test]'
-	@touch $@
-
-$(VENV)/.installed-docs: $(VENV)/.installed
-	$(PIP) -e '.[docs]'
-	@touch $@
+# Compiled on all cores when all is there: pip compiles on one. Some packages hold files for another Python, which fail.
+$(VENV)/.installed $(VENV)/.installed-test $(VENV)/.installed-docs: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --no-compile -e '.$(patsubst .installed-%,[%],$(filter-out .installed,$(@F)))'
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
+	@touch $(VENV)/.installed $@
 
 install: $(VENV)/.installed
 
@@ -46,7 +40,11 @@ check: $(VENV)/.installed-test
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	@$(BIN)/lint-imports --no-logo --no-cache || { echo "an import points upwards: see [tool.importlinter] in pyproject.toml"; exit 1; }
 
-test: check
+# Types and style are checked on one core while the tests run.
+test: $(VENV)/.installed-test
+	@$(MAKE) --no-print-directory --jobs=2 check suite
+
+suite: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # NO_MKDOCS_2_WARNING: no advertisement of another program.
