@@ -71,13 +71,15 @@ PROOFS: dict[str, Proof] = {
     "absolute-zero": Proof(
         ["guidance/proposer-solver/proposals/solved_between"],
         {"guidance.0.rejected=0": "grades"},  # others: tests/stages/test_models_and_roles.py
-        ["stages.0.steps=40", "stages.1.steps=2", "stages.1.tasks_per_step=4", "checkpoint_every=20"],
+        [*stages(1, 2), "model={beside}/model"],
+        beside=["stages.0.steps=40", "stages.1.steps=1", "stages.1.tasks_per_step=1", "checkpoint_every=100"],
     ),
     "acecode": Proof(
         [f"reward/part/code-efficiency/{bound}" for bound in ("efficiency", "efficiency < 1")],
         # reward.passes=1 leaves out the cost alone, but of 29 correct programs here one is dearer than the reference.
         {"reward={kind: code}": "grades"},
-        [*WRITES_PROGRAMS, "stages.0.steps=26", "stages.1.steps=2", "stages.1.tasks_per_step=8"],
+        ["stages.0.steps=1", "stages.1.steps=2", "stages.1.tasks_per_step=8", "model={beside}/model"],
+        beside=[*WRITES_PROGRAMS, "stages.0.steps=26", "stages.1.steps=1", "stages.1.tasks_per_step=1"],
     ),
     "acereason": Proof(
         ["groups/with_gradient"],
@@ -181,7 +183,8 @@ PROOFS: dict[str, Proof] = {
     "critique-rl": Proof(
         ["guidance/critique/refined/all", "guidance/critique/right/share", "guidance/critique/right/share < 1"],
         {"stages.1.guidance.0.helpful_from=1": "generation"},
-        [*JUDGES, "stages.0.steps=24"],
+        [*stages(1, 2), "model={beside}/model"],
+        beside=[*JUDGES, "stages.0.steps=24", "stages.1.steps=1", "stages.1.tasks_per_step=1"],
     ),
     "cos-m-o-s": Proof(
         ["reward/part/curiosity", "pairs/later_steps", "rollout/value-mcts/iterations"],
@@ -426,7 +429,7 @@ PROOFS: dict[str, Proof] = {
             *(f"guidance/consistency-filter/{name}" for name in ("dropped/correct", "dropped/wrong", "lead/wrong")),
         ],
         {"stages.policy.guidance=[]": "generation", "stages.steps.value.lr=1e-30": "grades"},
-        ["stages.0.steps=1", "stages.0.tasks_per_step=8", "stages.1.steps=2", "stages.1.tasks_per_step=4"],
+        stages(1, 2),
     ),
     "programs": Proof(
         ["reward/part/code/passed", LEARNS],
@@ -436,7 +439,7 @@ PROOFS: dict[str, Proof] = {
     "propa": Proof(
         ["traces/distilled", "value/updates"],
         {"stages.0.credit=group": "forest"},
-        ["steps=2", "tasks_per_step=2", "tasks_per_round=4"],
+        ["steps=1", "rounds=1", "tasks_per_step=2", "tasks_per_round=4"],
     ),
     "qwenlong-l1": Proof(
         ["curriculum/returned/tasks", "curriculum/phase > 1"],
@@ -531,7 +534,8 @@ PROOFS: dict[str, Proof] = {
     "rubric-anchors": Proof(
         ["reward/part/rubric/vetoed", "reward/part/rubric/vetoed < 1", "reward/rubric/judge/asked"],
         {"stages.1.reward.1.saturation=0": "grades", "stages.1.reward.1.criteria=[]": "generation"},
-        JUDGES,
+        [*stages(1, 2), "model={beside}/model"],
+        beside=[*JUDGES, "stages.1.steps=1", "stages.1.tasks_per_step=1"],
     ),
     "ruscarl": Proof(
         ["guidance/rubric-scaffold/shown/mean", "reward/part/rubric"],
