@@ -26,7 +26,7 @@ $(BIN)/python:
 # Compiled on all cores when all is there: pip compiles on one. Some packages hold files for another Python, which fail.
 $(VENV)/.installed $(VENV)/.installed-test $(VENV)/.installed-docs: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) --no-compile -e '.$(patsubst .installed-%,[%],$(filter-out .installed,$(@F)))'
-	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
+	@$(BIN)/python -W ignore -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $(VENV)/.installed $@
 
 install: $(VENV)/.installed
