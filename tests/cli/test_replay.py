@@ -226,6 +226,26 @@ def test_a_reference_that_a_later_stage_has_not_kept_is_refused(runs):
         Replay.of(runs / "stages", 5, ["objective.kl.coefficient=0.1"])
 
 
+def as_if(run: Path, folder: Path, **keys) -> Path:
+    """The run, as if its stage had had these keys too."""
+    folder.mkdir()
+    for file in run.iterdir():
+        (folder / file.name).symlink_to(file)
+    recipe = yaml.safe_load((run / "recipe.yaml").read_text())
+    for name, value in keys.items():
+        recipe["stages"][0][name] = value if name == "replay" else recipe["stages"][0][name] | value
+    (folder / "recipe.yaml").unlink()
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    return folder
+
+
+def test_a_step_that_only_stored_what_it_sampled_has_no_update_to_compare_with(runs, tmp_path):
+    run = as_if(runs / "terms", tmp_path / "warm", replay={"kind": "own", "warm_up": 2})
+    with pytest.raises(RecipeError, match=r"got 1, which trained nothing: .*\(replay.warm_up\); allowed: 3, 4"):
+        Replay.of(run, 1, [])
+    assert Replay.of(run, 3, []).recorded.heading.step == 3
+
+
 def test_a_run_without_trees_and_damaged_ones(runs, capsys, tmp_path):
     run = tmp_path / "cut"
     for name in ("recipe.yaml", "summary.json", "checkpoints", "trees"):

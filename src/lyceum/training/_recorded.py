@@ -45,8 +45,11 @@ def find_recorded(run: Path, step: int, recipe: Recipe) -> tuple[StepTrees, Path
 
 def _why_not(of: Heading, saved: Mapping[int, Path], recipe: Recipe) -> str | None:
     """Why a step cannot be replayed; None where it can."""
-    if of.stage >= len(recipe.stages) or not isinstance(recipe.stages[of.stage], Online):
+    stage = recipe.stages[of.stage] if of.stage < len(recipe.stages) else None
+    if not isinstance(stage, Online):
         return "which fine-tuned on what its search found, without credit"
+    if stage.replay is not None and stage.replay.warms_up(of.step - of.first_step - 1):
+        return "which trained nothing: what it sampled was only stored (replay.warm_up)"
     if of.step == 1:
         return None  # from the initial model
     if of.step - 1 not in saved:
