@@ -132,11 +132,11 @@ def _verdict(correct: bool | None) -> str:
     return {True: "correct", False: "incorrect", None: "no verdict"}[correct]
 
 
-def cost_lines(summary: Mapping[str, Any], *, planned: int) -> list[str]:
+def cost_lines(summary: Mapping[str, Any], *, planned: Mapping[str, int]) -> list[str]:
     """Steps, tokens, time by phase, and problems during the run.
 
     Args:
-        planned: number of steps in the recipe.
+        planned: steps of each stage in the recipe, by its name.
     """
     seconds = {phase: float(spent) for phase, spent in (summary.get("seconds") or {}).items()}
     phases = ", ".join(f"{phase} {spent:.1f}" for phase, spent in sorted(seconds.items(), key=lambda item: -item[1]))
@@ -144,8 +144,11 @@ def cost_lines(summary: Mapping[str, Any], *, planned: int) -> list[str]:
         f"cost    {summary.get('steps')} steps, {count(summary.get('tokens_sampled'))} tokens sampled, "
         f"{count(summary.get('tokens_trained'))} trained, {clock(sum(seconds.values()))} ({phases} s)"
     ]
-    if summary.get("steps", planned) < planned:
-        lines.append(f"note    {planned} steps were planned; a stage ended early, by its max_tokens, epochs or until")
+    for name, steps in planned.items():
+        ended = (summary.get("ended") or {}).get(name)
+        if ended is not None and ended["steps"] < steps:
+            of = f"stage {name}" if len(planned) > 1 else "training"
+            lines.append(f"note    {of} ended after {ended['steps']} of {steps} steps: {ended['why']}")
     if summary.get("skipped_steps"):
         lines.append(f"note    {summary['skipped_steps']} updates were skipped: loss or gradient not finite")
     cut = summary.get("truncated", 0) / max(1, summary.get("trajectories", 0))

@@ -223,7 +223,7 @@ def close(output: Output, run: Any, recipe: Recipe) -> None:
     chosen = side_by_side(run.examples)
     if chosen is not None:
         output.show("", chosen)
-    output.show("", *cost_lines(summary, planned=sum(stage.steps for stage in recipe.stages)), "")
+    output.show("", *cost_lines(summary, planned={stage.name: stage.steps for stage in recipe.stages}), "")
     quoted, value = shlex.quote(str(run.path)), run.path / "value"
     output.show(
         f"report  {run.report}",
