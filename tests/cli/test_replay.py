@@ -246,6 +246,13 @@ def test_a_step_that_only_stored_what_it_sampled_has_no_update_to_compare_with(r
     assert Replay.of(run, 3, []).recorded.heading.step == 3
 
 
+def test_unfinished_completions_are_in_no_file(runs, tmp_path):
+    run = as_if(runs / "terms", tmp_path / "partial", rollout={"tokens_per_step": 2})
+    assert Replay.of(run, 3, ["credit.lam=1"]).recorded.heading.step == 3
+    with pytest.raises(RecipeError, match=r"credit.kind: got 'egae', which also trains completions that the step left"):
+        Replay.of(run, 3, ["credit=egae"])
+
+
 def test_a_run_without_trees_and_damaged_ones(runs, capsys, tmp_path):
     run = tmp_path / "cut"
     for name in ("recipe.yaml", "summary.json", "checkpoints", "trees"):

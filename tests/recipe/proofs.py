@@ -596,6 +596,11 @@ PROOFS: dict[str, Proof] = {
         },
         [*stages(2, 1), "stages.0.data.tasks=8", "stages.1.data.tasks=8"],
     ),
+    "t-ppo": Proof(
+        ["under_way/trees", "credit/unfinished/trained", "credit/unfinished/held_back", "credit/tokens/value"],
+        {"credit={kind: gae, gamma: 1.0, lam: 0.95}": "forest", "credit.held_back=0": "credit"},
+        ["steps=2", "tasks_per_step=6"],
+    ),
     "tig": Proof([LEARNS], {"credit=reinforce": "credit"}, needs=SMOLLM2),
     "time-r1": Proof(
         ["reward/part/distance/distance", "reward/part/distance/alpha < 0.1", "reward/part/format"],

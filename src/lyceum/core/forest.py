@@ -7,9 +7,10 @@ trajectory out again for code that works on rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from math import isnan, nan
 from typing import Any, ClassVar
 
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from lyceum.core._token_trie import NO_VERSION, ROOT, TokenTrie
 from lyceum.core.spans import Decode, TokenEnds, earned_at, token_span
-from lyceum.core.tree import Tree
+from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Constraint, Grade, JudgedStep, Origin
 from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.numbers import LARGE
@@ -64,7 +65,8 @@ class Forest:
         leaf: last token of each row. Two rows that drew the same tokens have the same leaf and stay separate rows.
         group: which rows are compared with each other: those of one tree, of one role in it, and of one prompt where
             prompts are marked (``Node.key``).
-        reward: outcome of each row, in the verifier's unit; float64 where a square would overflow float32.
+        reward: outcome of each row, in the verifier's unit; float64 where a square would overflow float32; nan where
+            the trajectory goes on in the next step, or is a demonstration.
         correct: 1 correct, 0 incorrect, nan where no grader says.
         parts: the named summands of each row's reward before weighting (``Grade.parts``); nan where one abstained.
         weight: multiplies each row's advantages (a curriculum's).
@@ -263,9 +265,10 @@ def build_forest(
     temperature: float = 1.0,
     constraint: Constraint | None = None,
     graded: bool = True,
+    unfinished: bool = False,
     steps: bool = True,
 ) -> Forest:
-    """Lay finished trees flat. Rows are the trees' graded trajectories, in order; ungraded ones are left out.
+    """Lay trees flat. Rows are the trees' graded trajectories, in order; ungraded ones are left out.
 
     Args:
         trees: in the order the curriculum drew them.
@@ -273,6 +276,7 @@ def build_forest(
         weights: what the curriculum multiplies each tree's advantages by; 1 when None.
         temperature, constraint: that the trees were sampled at, and under.
         graded: False for demonstrations, which are not graded: every trajectory is a row, its reward nan.
+        unfinished: trajectories that go on in the next step are rows too, their reward nan.
         steps: False leaves judged steps out, where nothing reads them.
     Returns:
         A forest on the CPU.
@@ -299,8 +303,8 @@ def build_forest(
     for t, tree in enumerate(trees):
         end_of: dict[int, int] = {}
         compared: dict[tuple[str, str | None], int] = {}
-        of_tree = tree.graded_with_outcome() if graded else ((leaf, Grade(None), nan) for leaf in tree.trajectories)
-        for trajectory, grade, outcome in of_tree:
+        of_tree = tree.graded_with_outcome() if graded else _without_grade(tree.trajectories)
+        for trajectory, grade, outcome in chain(of_tree, _without_grade(tree.unfinished) if unfinished else ()):
             path = trajectory.path()
             place, above, length = Forest.ROOT, Forest.ROOT, 0
             for node in path:
@@ -356,6 +360,11 @@ def build_forest(
             for name in dict.fromkeys(name for of in parts for name in of)
         },
     )
+
+
+def _without_grade(leaves: Sequence[Node]) -> Iterator[tuple[Node, Grade, float]]:
+    for leaf in leaves:
+        yield leaf, Grade(None), nan
 
 
 def _marks(steps: Sequence[JudgedStep], ends: Sequence[int], prompt: int) -> dict[int, float]:

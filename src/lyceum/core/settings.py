@@ -149,6 +149,8 @@ class CreditSettings(Component, slot="credit"):
     """Whether it may read judged steps; where it does not, they are not looked up in the tokens."""
     reads_parts: ClassVar[bool] = False
     """Whether it compares the reward's parts, so that there is something to learn where all outcomes are equal."""
+    reads_unfinished: ClassVar[bool] = False
+    """Whether it also credits trajectories that go on in the next step, so that they are trained as far as they are."""
 
     @abstractmethod
     def build(self) -> Credit: ...

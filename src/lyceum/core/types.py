@@ -976,7 +976,8 @@ class Credited:
 
     Attributes:
         advantage: of each row's tokens, without unit.
-        value_target: target of the value head before each token, in the reward's unit; None without one.
+        value_target: target of the value head before each token, in the reward's unit; nan on tokens that it does not
+            learn from; None without one.
         metrics: what it compared and how often, logged as ``credit/NAME``.
         columns: what else the objective is to know of each token, by name, computed over the whole step:
             ``Batch.columns``.

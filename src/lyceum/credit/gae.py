@@ -69,6 +69,7 @@ def generalised_advantage(
     *,
     gamma: float,
     lam: float,
+    end_value: Float[Tensor, " R"] | None = None,
 ) -> Float[Tensor, "R L"]:
     """Each token's advantage, from the rewards and values of the tokens after it.
 
@@ -83,6 +84,7 @@ def generalised_advantage(
         mask: tokens that the policy wrote; entries elsewhere are not read.
         gamma: discount per token.
         lam: base of the exponential weights.
+        end_value: V after each row's last token, where a row is unfinished; None: 0 for all.
     Returns:
         Advantage in the reward's unit, 0 outside the mask. Value targets are advantage + value.
     Source:
@@ -90,7 +92,7 @@ def generalised_advantage(
     """
     advantage = torch.zeros_like(reward)
     after = reward.new_zeros(len(reward))
-    value_after = reward.new_zeros(len(reward))
+    value_after = reward.new_zeros(len(reward)) if end_value is None else end_value
     for t in reversed(range(reward.shape[1])):
         here = mask[:, t]
         delta = reward[:, t] + gamma * value_after - value[:, t]

@@ -230,8 +230,9 @@ def terms_beside(terms: Terms, batch: Batch, metrics: Metrics) -> Float[Tensor, 
     if terms.value_coefficient:
         value = _given(batch.value, "value", "value_coefficient")
         target = _given(batch.value_target, "value_target", "value_coefficient")
-        error = value_loss(value, target, batch.old_value, terms.value_clip)
-        metrics["value_loss"] = measured(error, batch.mask)
+        known = ~target.isnan()
+        error = value_loss(value, target.nan_to_num(), batch.old_value, terms.value_clip) * known
+        metrics["value_loss"] = measured(error, batch.mask & known)
         loss = loss + terms.value_coefficient * error
     return loss
 

@@ -326,17 +326,25 @@ class OnlineRun:
         return kept, [*dropped, *surplus]
 
     def flatten(self, trees: Sequence[Tree], recorded: Sequence[ReplayedGroup] = ()) -> Forest:
-        weights = [self.sampler.curriculum.weight(tree) for tree in trees]
-        together = [*trees, *(group.tree for group in recorded)]
+        weight, under_way = self.sampler.curriculum.weight, self.trained_under_way
+        weights = [*map(weight, trees), *(group.weight for group in recorded), *map(weight, under_way)]
+        # Trees under way are the last: their rows are in no file of the step, which they are not finished in.
+        together = [*trees, *(group.tree for group in recorded), *under_way]
         forest = build_forest(
             together,
             decode=self.session.policy.decode,
-            weights=[*weights, *(group.weight for group in recorded)],
+            weights=weights,
             temperature=self.settings.sampling.temperature or 1.0,
             constraint=self.constraint,
+            unfinished=bool(under_way),
             steps=self.settings.credit.reads_steps,
         )
         return with_ages(forest, together)
+
+    @property
+    def trained_under_way(self) -> list[Tree]:
+        """The step's unfinished trees, where they are trained as far as they are."""
+        return self.sampler.unfinished if self.settings.credit.reads_unfinished else []
 
     def learn(self, forest: Forest) -> tuple[Credited | None, dict[str, Any]]:
         if not forest.n_rows or self.warms_up(self.step):
@@ -362,8 +370,8 @@ class OnlineRun:
         credited: Credited | None,
     ) -> None:
         """Give the step's results to curriculum and guidance, and to the replay what was sampled."""
-        of_tree = mean_abs_advantage(forest, credited, len(trees) + len(recorded))
-        for tree, advantage in zip(trees, of_tree, strict=False):  # the recorded ones are the last
+        of_tree = mean_abs_advantage(forest, credited, len(trees) + len(recorded) + len(self.trained_under_way))
+        for tree, advantage in zip(trees, of_tree, strict=False):  # those not sampled and finished in this step follow
             # That of a group that is only stored is unknown.
             tree.mean_abs_advantage = None if self.warms_up(self.step - 1) else advantage
         for tree in dropped:
@@ -394,8 +402,8 @@ class OnlineRun:
             session.count_signal(self.has_signal(forest, credited) or any(also.updated for also in self.between))
         expected = self.sampler.expected_steps(self.step)
         self.ending.observe(await session.finish_step(self, metrics, expected_steps=expected))
-        advantage = None if credited is None else credited.advantage
         trained = [*trees, *(group.tree for group in recorded)]
+        advantage = None if credited is None else credited.advantage[: sum(len(tree.graded) for tree in trained)]
         session.run.rollouts(step, trained, advantage, session.policy.decode, always=self.over)
         session.trees(self.step, trained, dropped, forest=forest)
 

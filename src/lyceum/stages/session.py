@@ -138,7 +138,8 @@ class Session:
         weights = [1.0] * len(trees)
         if forest is not None:
             for tree, weight in zip(forest.tree[forest.leaf].tolist(), forest.weight.tolist(), strict=True):
-                weights[tree] = weight
+                if tree < len(weights):  # the others are unfinished
+                    weights[tree] = weight
         heading = Heading(self.first_step + done, self.stage, self.first_step)
         self.run.trees(StepTrees(heading, trees, weights, dropped))
 

@@ -80,6 +80,12 @@ class Replay:
         recorded, began = find_recorded(run, step, recipe)
         of = recorded.heading
         stage, changed_stage = cast(Online, recipe.stages[of.stage]), cast(Online, other.stages[of.stage])
+        if stage.rollout.spans_steps and (stage.credit.reads_unfinished or changed_stage.credit.reads_unfinished):
+            given = next(each.credit.kind for each in (stage, changed_stage) if each.credit.reads_unfinished)
+            raise RecipeError(
+                f"credit.kind: got {given!r}, which also trains completions that the step left unfinished, and the run "
+                "writes none of them; allowed: a run without rollout.tokens_per_step, or one with another credit"
+            )
         if of.first_step and "reference_logprob" in Method.of(changed_stage).needs - Method.of(stage).needs:
             raise RecipeError(
                 f"objective: got one that needs the policy as stage {of.stage + 1} began as a reference, which the run "
