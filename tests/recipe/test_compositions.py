@@ -14,7 +14,7 @@ from compositions import SMALL, random_recipe, tried
 from lyceum.recipe.schema import parse
 from lyceum.training.train import train
 
-NUMBER, CHUNK = 48, 6
+NUMBER, CHUNK = 56, 7
 
 
 @functools.cache

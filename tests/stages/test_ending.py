@@ -2,7 +2,7 @@ import pytest
 from pydantic import ValidationError
 
 from lyceum.recipe.schema import load_recipe
-from lyceum.stages._stopping import Ending, Until, UntilHeldOut
+from lyceum.stages.stopping import Ending, Until, UntilHeldOut
 from lyceum.utils.errors import RecipeError
 
 

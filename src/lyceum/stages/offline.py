@@ -35,10 +35,10 @@ from lyceum.models.policy import Policy
 from lyceum.objective.base import Terms
 from lyceum.stages._metrics import mean_solved, rollout_metrics
 from lyceum.stages._sampling import Sampler
-from lyceum.stages._stopping import Ending, UntilHeldOut
 from lyceum.stages.method import Method
 from lyceum.stages.online import Kept
 from lyceum.stages.session import Session
+from lyceum.stages.stopping import Ending, UntilHeldOut
 from lyceum.utils.atomic_files import atomic_write
 from lyceum.utils.errors import Interrupted, RecipeError, RunError
 from lyceum.utils.lazy_imports import torch

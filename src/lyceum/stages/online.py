@@ -34,10 +34,10 @@ from lyceum.stages._epochs import last_step, note
 from lyceum.stages._metrics import has_gradient, mean_abs_advantage, role_metrics, rollout_metrics
 from lyceum.stages._oversampling import Oversample, Oversampling
 from lyceum.stages._sampling import Sampler
-from lyceum.stages._stopping import Ending, Until
 from lyceum.stages.method import Method
 from lyceum.stages.models import learner_of, models_of
 from lyceum.stages.session import Session
+from lyceum.stages.stopping import Ending, Until
 from lyceum.utils.terminal import quoted
 
 

@@ -34,8 +34,8 @@ from lyceum.core.types import Example, Learner, Task, Trace, Traces, TrainableVa
 from lyceum.models.demonstrations import demonstrated
 from lyceum.stages._metrics import rollout_metrics
 from lyceum.stages._sampling import Sampler
-from lyceum.stages._stopping import Ending, UntilHeldOut
 from lyceum.stages.session import Session
+from lyceum.stages.stopping import Ending, UntilHeldOut
 from lyceum.utils.aio import gather
 from lyceum.utils.lazy_imports import torch
 from lyceum.value.targets import Targets, examples_of

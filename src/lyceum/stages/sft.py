@@ -23,8 +23,8 @@ from lyceum.models.demonstrations import demonstrated
 from lyceum.models.frozen import copy_values
 from lyceum.models.prompts import check_prompts
 from lyceum.stages._epochs import last_step, note
-from lyceum.stages._stopping import Ending, UntilHeldOut
 from lyceum.stages.session import Session
+from lyceum.stages.stopping import Ending, UntilHeldOut
 from lyceum.utils.errors import RecipeError
 
 if TYPE_CHECKING:

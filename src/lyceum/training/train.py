@@ -21,12 +21,12 @@ from lyceum.recipe.schema import Recipe, parse
 from lyceum.reward.base import Combined, allow_code, combine
 from lyceum.run.folder import INITIAL, KEPT, Run
 from lyceum.run.outputs import check_output, input_paths
-from lyceum.stages._stopping import Until
 from lyceum.stages.method import Method
 from lyceum.stages.offline import Offline
 from lyceum.stages.online import Online
 from lyceum.stages.session import Session
 from lyceum.stages.sft import SupervisedStage
+from lyceum.stages.stopping import Until
 from lyceum.utils.aio import run_async
 from lyceum.utils.atomic_files import atomic_write
 from lyceum.utils.errors import Interrupted, RecipeError
