@@ -82,3 +82,6 @@ def test_bad_input_is_refused():
     [line] = DatasetReset().check(Composition(rollout=ValueMCTS()))
     assert line.startswith("rollout.kind: got 'value-mcts'")
     assert not DatasetReset().check(Composition(rollout=Flat()))
+    digits = {"kind": "regex", "pattern": "[0-9]*"}
+    [line] = DatasetReset().check(Composition(rollout=Flat.model_validate({"sampling": {"constraint": digits}})))
+    assert line.startswith("rollout.sampling.constraint: got 'regex'")

@@ -46,12 +46,20 @@ class DatasetReset(GuidanceSettings):
     """Probability that a rollout begins in the demonstration (no unit); 0 is plain sampling from the prompt."""
 
     def check(self, stage: Composition) -> list[str]:
-        if stage.rollout is None or stage.trajectories is not None:
+        if stage.rollout is None:
             return []
-        return [
-            f"rollout.kind: got {stage.rollout.kind!r} with guidance 'dataset-reset', which says where each trajectory "
-            "begins; allowed: a rollout with a number of samples or trajectories"
-        ]
+        lines: list[str] = []
+        if stage.trajectories is None:
+            lines.append(
+                f"rollout.kind: got {stage.rollout.kind!r} with guidance 'dataset-reset', which says where each "
+                "trajectory begins; allowed: a rollout with a number of samples or trajectories"
+            )
+        if (constraint := stage.rollout.sampling.constraint) is not None:
+            lines.append(
+                f"rollout.sampling.constraint: got {constraint.kind!r} with guidance 'dataset-reset', "
+                "whose rollouts begin in demonstrations, which it may not allow; allowed: no constraint"
+            )
+        return lines
 
     def check_tasks(self, source: TaskSource) -> None:
         needed_demonstration(source[0], "guidance 'dataset-reset'")
