@@ -74,7 +74,7 @@ def others(command):
     return [int(pid) for pid, args in lines if command in args and "python" in args and int(pid) != os.getpid()]
 
 
-@pytest.mark.slow
+@pytest.mark.engines
 def test_a_killed_run_of_two_processes_leaves_none_and_goes_on_to_the_same_bits(tmp_path):
     keys = ["learner.kind=fsdp", "learner.lr=1e-3", "steps=2", "tasks_per_step=4", "evaluate.n=0", "track=[]"]
     keys += ["rollout.samples=4", "rollout.sampling.max_completion_tokens=48", "checkpoint_every=1"]

@@ -104,14 +104,14 @@ def found() -> list[dict[str, list]]:
     return [json.loads(text) for text in in_two_processes(TASKS, ("1",), ("-1",))]
 
 
-@pytest.mark.slow
+@pytest.mark.engines
 def test_every_datasets_tasks_are_the_same_in_every_process_and_order(found):
     forwards, backwards = found
     assert len(forwards) > 100
     assert {name for name in forwards if forwards[name] != backwards[name]} == set()
 
 
-@pytest.mark.slow
+@pytest.mark.engines
 def test_a_datasets_own_answers_are_right_where_it_has_them(found):
     wrong = {name for tasks_of in found for name, tasks in tasks_of.items() if not all(right for _, right in tasks)}
     without = {name for name, tasks in found[0].items() if any(task["answer"] is None for task, _ in tasks)}
@@ -122,7 +122,7 @@ def test_what_is_said_of_a_dataset_is_said_of_one_that_there_is():
     assert {*NO_OWN_ANSWER, *TAKE_ANYTHING} < set(config_fields())
 
 
-@pytest.mark.slow
+@pytest.mark.engines
 def test_the_same_command_trains_the_same_weights(tmp_path: Path):
     tests = str(Path(__file__).parents[1])
     first, second = in_two_processes(WEIGHTS, (str(tmp_path / "1"), tests), (str(tmp_path / "2"), tests))
