@@ -40,12 +40,12 @@ check: $(VENV)/.installed-test
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	@$(BIN)/lint-imports --no-logo --no-cache || { echo "an import points upwards: see [tool.importlinter] in pyproject.toml"; exit 1; }
 
-# Types and style are checked beside the tests. Three of them on two cores: some wait, for processes and limits.
+# Types and style are checked beside the tests.
 test: $(VENV)/.installed-test
 	@$(MAKE) --no-print-directory --jobs=2 check suite
 
 suite: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # NO_MKDOCS_2_WARNING: no advertisement of another program.
 docs: $(VENV)/.installed-docs
@@ -63,7 +63,7 @@ $(VLLM)/.installed: pyproject.toml constraints-vllm.txt
 
 test-engines: $(VLLM)/.installed $(VENV)/.installed-test
 	$(VLLM)/bin/python -m pytest tests/engine/test_vllm.py
-	$(BIN)/python -m pytest -m engines tests/learner tests/docs tests/tasks
+	$(BIN)/python -m pytest -m engines tests/learner tests/docs tests/tasks tests/recipe
 
 compositions: $(VENV)/.installed-test
 	$(BIN)/python tests/recipe/compositions.py --number $(or $(NUMBER),1000) --seed $(or $(SEED),0)

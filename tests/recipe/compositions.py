@@ -190,7 +190,7 @@ def random_recipe(rng: Random) -> dict[str, Any]:
     if objective["kind"] == "hapo":
         credit = stage["credit"] = {"kind": "hapo"}
     settings = kinds("objective")[objective["kind"]].model_fields
-    if credit["kind"] == "gae" and "value_coefficient" in settings:
+    if credit["kind"] in ("gae", "egae") and "value_coefficient" in settings:
         objective["value_coefficient"] = 0.5
     if objective["kind"] == "gkd":
         stage["teacher"] = {"path": "scratch"}

@@ -6,10 +6,11 @@ What a recipe has to show is its line in ``proofs.py``.
 import contextlib
 import json
 import shutil
+from itertools import islice
 from pathlib import Path
 
 import pytest
-from proofs import DIFFERS, PROOFS
+from proofs import DIFFERS, PROOFS, Proof
 
 from lyceum.recipe.files import recipe_names
 from lyceum.recipe.schema import load_recipe
@@ -17,6 +18,7 @@ from lyceum.run.digests import first_difference, read_digests
 from lyceum.training.train import train
 from lyceum.utils.errors import Interrupted
 
+Off = str | tuple[str, ...]
 USUAL = ["evaluate.n=0", "track=[]", "digests=true", "checkpoint_every=1"]
 
 
@@ -85,24 +87,42 @@ def outcome(run: Path, after: int) -> dict:
     }
 
 
-@pytest.mark.parametrize("name", recipe_names())
-def test_its_mechanism_acts_and_killed_it_ends_in_the_same_bits(name, tmp_path):
+def prepared(name: str, folder: Path) -> Proof:
+    """What the recipe has to show; runs what goes before it."""
     assert name in PROOFS, f"{name}: tests/recipe/proofs.py has no line that says what shows that its mechanism acted"
     proof = PROOFS[name]
     if proof.needs is not None and not Path(proof.needs).exists():
         pytest.skip(f"there is no {proof.needs}")
     if proof.beside is not None:
-        train(load_recipe(name, [*USUAL, *proof.beside, f"output={tmp_path / 'beside'}"]))
+        train(load_recipe(name, [*USUAL, *proof.beside, f"output={folder / 'beside'}"]))
+    return proof
+
+
+def assert_differs(name: str, run: Path, folder: Path, off: Off, part: str) -> None:
+    assert first_part_that_differs(name, run, folder, (off,) if isinstance(off, str) else off) == part, off
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_its_mechanism_acts_and_killed_it_ends_in_the_same_bits(name, tmp_path):
+    proof = prepared(name, tmp_path)
     run, left = whole(name, tmp_path)
     lines = metrics(run)
     idle = [metric for metric in (*proof.acted, *proof.idle) if not acted(metric, lines)]
     assert idle == list(proof.idle), f"never acted in {lines}; a metric of `idle` that acts now goes to `acted`"
-    for number, (off, part) in enumerate(proof.off.items()):
-        keys = (off,) if isinstance(off, str) else off
-        assert first_part_that_differs(name, run, tmp_path / str(number), keys) == part, off
+    for off, part in islice(proof.off.items(), 1):
+        assert_differs(name, run, tmp_path / "off", off, part)
     checkpoint = max(int(file.name.removeprefix("step-")) for file in (left / "checkpoints").glob("step-*"))
     shutil.rmtree(left / "digests")
     assert outcome(trained(name, left.parent, resume=True), checkpoint) == outcome(run, checkpoint)
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("name", [name for name, proof in PROOFS.items() if len(proof.off) > 1])
+def test_it_differs_without_each_other_part_of_its_mechanism(name, tmp_path):
+    proof = prepared(name, tmp_path)
+    run = trained(name, tmp_path / "whole")
+    for number, (off, part) in enumerate(islice(proof.off.items(), 1, None)):
+        assert_differs(name, run, tmp_path / str(number), off, part)
 
 
 def test_every_line_is_of_a_recipe():
