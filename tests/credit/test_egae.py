@@ -5,7 +5,7 @@ from lyceum.core.forest import build_forest
 from lyceum.core.settings import Composition
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Batch, Continuation, Grade, Origin, Task
-from lyceum.credit.egae import EGAE, window
+from lyceum.credit.egae import EGAE, newest_tokens, window
 from lyceum.objective.ppo_clip import PPOClip
 
 
@@ -54,7 +54,7 @@ def trained(steps, *, finished, held_back):
     """Numbers of the completion's tokens that the step that drew the last of them trains."""
     forest = forest_of([steps, 1.0 if finished else None])
     mask = forest.trainable(forest.rows())
-    chosen = window(forest, forest.rows(), mask, torch.tensor([not finished]), held_back)
+    chosen = window(newest_tokens(forest, forest.rows(), mask), mask, torch.tensor([not finished]), held_back)
     return chosen[0, 1:].nonzero().flatten().tolist()
 
 

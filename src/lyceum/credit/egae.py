@@ -69,14 +69,15 @@ class EGAECredit(BaseCredit):
         last_value = (value * last_token(mask)).sum(1)
         end_value = torch.where(unfinished, last_value, 0)
         raw = generalised_advantage(reward, value, mask, gamma=settings.gamma, lam=settings.lam, end_value=end_value)
-        trained = window(forest, rows, mask, unfinished, settings.held_back)
+        newest = newest_tokens(forest, rows, mask)
+        trained = window(newest, mask, unfinished, settings.held_back)
         advantage = whiten(raw, trained) if settings.whiten else raw.masked_fill(~trained, 0)
         returns = generalised_advantage(reward, value, mask, gamma=settings.gamma, lam=1.0) + value
         target = in_float32(returns, forest, "a value target").masked_fill(unfinished[:, None], torch.nan)
         counts = {
             "unfinished/rows": unfinished,
             "unfinished/trained": trained & unfinished[:, None],
-            "unfinished/held_back": mask & ~trained & unfinished[:, None] & _newest(forest, rows, mask),
+            "unfinished/held_back": mask & ~trained & unfinished[:, None] & newest,
             "tokens/policy": trained,
             "tokens/value": mask & ~unfinished[:, None],
         }
@@ -85,14 +86,17 @@ class EGAECredit(BaseCredit):
 
 
 def window(
-    forest: Forest, rows: Rows, mask: Bool[Tensor, "R L"], unfinished: Bool[Tensor, " R"], held_back: int
+    newest: Bool[Tensor, "R L"], mask: Bool[Tensor, "R L"], unfinished: Bool[Tensor, " R"], held_back: int
 ) -> Bool[Tensor, "R L"]:
     """The tokens that the policy trains in this step: those that each row was continued by last, but that an unfinished
     row's last ``held_back`` wait for the next step, and those of the step before are trained now.
 
     Every token of a trajectory is in the window of exactly one step.
+
+    Args:
+        newest: of :func:`newest_tokens`.
+        mask: the policy's tokens.
     """
-    newest = _newest(forest, rows, mask)
     end = mask.sum(1, keepdim=True)
     number = mask.cumsum(1) - 1  # of each of the policy's tokens in its row
     start = end - newest.sum(1, keepdim=True)
@@ -100,7 +104,7 @@ def window(
     return mask & (number >= start - held_back) & (number < end - held)
 
 
-def _newest(forest: Forest, rows: Rows, mask: Bool[Tensor, "R L"]) -> Bool[Tensor, "R L"]:
+def newest_tokens(forest: Forest, rows: Rows, mask: Bool[Tensor, "R L"]) -> Bool[Tensor, "R L"]:
     """Tokens drawn under the weights that each row's last token was drawn under."""
     version = rows.gather(forest.version)
     return mask & (version == (version * last_token(mask)).sum(1, keepdim=True))

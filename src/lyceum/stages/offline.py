@@ -38,7 +38,7 @@ from lyceum.stages._sampling import Sampler
 from lyceum.stages.method import Method
 from lyceum.stages.online import Kept
 from lyceum.stages.session import Session
-from lyceum.stages.stopping import Ending, UntilHeldOut
+from lyceum.stages.stopping import Ending, UntilHeldOut, ends_in_words
 from lyceum.utils.atomic_files import atomic_write
 from lyceum.utils.errors import Interrupted, RecipeError, RunError
 from lyceum.utils.lazy_imports import torch
@@ -114,8 +114,11 @@ class Offline(StageSettings):
 
     def in_words(self) -> list[str]:
         passes = "" if self.epochs is None else f", at most {self.epochs} epochs"
-        ends = [] if self.until is None else [self.until.in_words()]
-        return [f"{self.steps} steps of {self.tasks_per_step} tasks{passes}", *ends, f"data {self.data.kind}"]
+        return [
+            f"{self.steps} steps of {self.tasks_per_step} tasks{passes}",
+            *ends_in_words(self.until),
+            f"data {self.data.kind}",
+        ]
 
     def check(self, stage: Composition) -> list[str]:
         lines = super().check(stage)

@@ -37,7 +37,7 @@ from lyceum.stages._sampling import Sampler
 from lyceum.stages.method import Method
 from lyceum.stages.models import learner_of, models_of
 from lyceum.stages.session import Session
-from lyceum.stages.stopping import Ending, Until
+from lyceum.stages.stopping import Ending, Until, ends_in_words
 from lyceum.utils.terminal import quoted
 
 
@@ -147,8 +147,7 @@ class Online(StageSettings):
 
     def in_words(self) -> list[str]:
         passes = "" if self.epochs is None else f", at most {self.epochs} epochs"
-        ends = [] if self.until is None else [self.until.in_words()]
-        return [f"{self.steps} steps of {self.tasks_per_step} tasks{passes}", *ends]
+        return [f"{self.steps} steps of {self.tasks_per_step} tasks{passes}", *ends_in_words(self.until)]
 
     def check(self, stage: Composition) -> list[str]:
         lines = super().check(stage)

@@ -35,7 +35,7 @@ from lyceum.models.demonstrations import demonstrated
 from lyceum.stages._metrics import rollout_metrics
 from lyceum.stages._sampling import Sampler
 from lyceum.stages.session import Session
-from lyceum.stages.stopping import Ending, UntilHeldOut
+from lyceum.stages.stopping import Ending, UntilHeldOut, ends_in_words
 from lyceum.utils.aio import gather
 from lyceum.utils.lazy_imports import torch
 from lyceum.value.targets import Targets, examples_of
@@ -106,8 +106,7 @@ class SearchAndDistil(StageSettings):
 
     def in_words(self) -> list[str]:
         distilled = f"{self.steps} steps of {self.traces_per_step} traces" if self.traces else "no fine-tuning"
-        ends = [] if self.until is None else [self.until.in_words()]
-        return [f"{self.rounds} rounds of {self.tasks_per_round} tasks", distilled, *ends]
+        return [f"{self.rounds} rounds of {self.tasks_per_round} tasks", distilled, *ends_in_words(self.until)]
 
     def check(self, stage: Composition) -> list[str]:
         lines = super().check(stage)

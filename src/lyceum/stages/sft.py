@@ -24,7 +24,7 @@ from lyceum.models.frozen import copy_values
 from lyceum.models.prompts import check_prompts
 from lyceum.stages._epochs import last_step, note
 from lyceum.stages.session import Session
-from lyceum.stages.stopping import Ending, UntilHeldOut
+from lyceum.stages.stopping import Ending, UntilHeldOut, ends_in_words
 from lyceum.utils.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -64,8 +64,7 @@ class SupervisedStage(StageSettings):
 
     def in_words(self) -> list[str]:
         passes = "" if self.epochs is None else f", at most {self.epochs} epochs"
-        ends = [] if self.until is None else [self.until.in_words()]
-        return [f"{self.steps} steps of {self.tasks_per_step} tasks{passes}", *ends]
+        return [f"{self.steps} steps of {self.tasks_per_step} tasks{passes}", *ends_in_words(self.until)]
 
     def check(self, stage: Composition) -> list[str]:
         lines = [] if self.until is None else self.until.check(stage)

@@ -36,11 +36,6 @@ class Until(Component):
     def held_out(self) -> bool:
         return self.accuracy == "held-out"
 
-    def in_words(self) -> str:
-        ends = [] if self.solved is None else [f"reaches {self.solved:g}"]
-        ends += [] if self.least_rise is None else [f"rises by less than {self.least_rise:g}"]
-        return f"ends early if {self.accuracy} accuracy (mean of {self.window}) {' or '.join(ends)}"
-
     def check(self, stage: Composition) -> list[str]:
         """A line if the stage ends before the rule can first apply."""
         every = stage.evaluated_every if self.held_out else 1
@@ -65,6 +60,15 @@ class UntilHeldOut(Until):
 
     accuracy: Literal["held-out"] = "held-out"  # pyright: ignore[reportIncompatibleVariableOverride] - frozen
     """Accuracy of the evaluations during training (``evaluate.every``)."""
+
+
+def ends_in_words(until: Until | None) -> list[str]:
+    """What a stage's plan says of the rule, in a line; none without one."""
+    if until is None:
+        return []
+    ends = [] if until.solved is None else [f"reaches {until.solved:g}"]
+    ends += [] if until.least_rise is None else [f"rises by less than {until.least_rise:g}"]
+    return [f"ends early if {until.accuracy} accuracy (mean of {until.window}) {' or '.join(ends)}"]
 
 
 class Ending:
