@@ -6,6 +6,7 @@ python tests/recipe/compositions.py --number 2000 --seed 7
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -17,10 +18,12 @@ from lyceum.core.component import kinds
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Task, TaskSource
+from lyceum.models.scratch import build_scratch
 from lyceum.recipe.schema import parse
 from lyceum.reward.base import each
 from lyceum.training.train import train
 from lyceum.utils.errors import NothingGraded, RecipeError
+from lyceum.utils.garbage_collection import only_new
 
 SHORT = {"max_completion_tokens": 8}
 STEP = {"tokens": 3}
@@ -112,16 +115,32 @@ class Digits(RewardSettings):
         return Grade(share, leaf.completion[:1].isdigit(), answered=True)
 
 
+MOST_REFUSED = 0.15
+
 ROLES = ("critique", "pioneer-observer", "proposer-solver")
 """Guides whose roles go through a task together: alone, with plain samples."""
 
 
-def random_recipe(rng: Random) -> dict[str, Any]:
-    """A recipe of one online stage; its components are drawn independently of each other."""
+def prepare(folder: Path) -> Path:
+    """Make what the recipes read: a model so small that most of two steps is not its own, and a run with trees."""
+    model, tokenizer = build_scratch(width=32, layers=2, heads=2, feed_forward=64)
+    model.save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    stage = {"kind": "online", "steps": 1, "tasks_per_step": 6, "rollout": FLAT}
+    usual = {"model": str(folder / "model"), "tasks": "chain-teachers", "reward": "test-composed", "evaluate": {"n": 0}}
+    train(parse(usual | {"stages": [stage], "trees_every": 1, "name": "earlier", "output": str(folder)}))
+    return folder
+
+
+def random_recipe(rng: Random, folder: Path = Path("prepared")) -> dict[str, Any]:
+    """A recipe of one online stage that reads from a folder that was prepared; its components are drawn independently
+    of each other."""
+    model = str(folder / "model")
 
     def drawn(slot: str, among: list[str] | None = None) -> dict[str, Any]:
         kind = rng.choice(among or [kind for kind in kinds(slot) if not kind.startswith("test-")])
-        return {"kind": kind, **SMALL.get(slot, {}).get(kind, {})}
+        earlier = {"path": str(folder / "earlier"), "low": 0, "high": 1} if kind == "middling" else {}
+        return {"kind": kind, **earlier, **SMALL.get(slot, {}).get(kind, {})}
 
     sampling: dict[str, Any] = dict(SHORT)
     if rng.random() < 0.2:
@@ -193,7 +212,7 @@ def random_recipe(rng: Random) -> dict[str, Any]:
     if credit["kind"] in ("gae", "egae") and "value_coefficient" in settings:
         objective["value_coefficient"] = 0.5
     if objective["kind"] == "gkd":
-        stage["teacher"] = {"path": "scratch"}
+        stage["teacher"] = {"path": model}
     if "kl" in settings and settings["kl"].annotation is not float and rng.random() < 0.2:
         objective["kl"] = {"coefficient": 0.05, "against": rng.choice(("reference", "average"))}
     parts = [{"kind": "test-composed"}]
@@ -202,7 +221,7 @@ def random_recipe(rng: Random) -> dict[str, Any]:
         parts.append({"kind": kind, **SMALL["reward"].get(kind, {})})
         if kind == "token-budget":
             stage["curriculum"] = {"kind": "shrinking-budget", "start_tokens": 8, "least_tokens": 2}
-    if roles and parts[-1]["kind"] in ("steps", "token-budget"):
+    if parts[-1]["kind"] in ("steps", "token-budget") and (roles or stage["curriculum"]["kind"] == "middling"):
         parts.pop()
     averaged = objective.get("kl", {}).get("against") == "average"
     if averaged or parts[-1]["kind"] == "consistency-bonus":
@@ -221,11 +240,11 @@ def random_recipe(rng: Random) -> dict[str, Any]:
         stage.setdefault("replay", {"kind": "own", "ratio": "step"})
     taught = any(guide["kind"] == "multi-guidance" for guide in stage["guidance"])
     chains = {"kind": "chain-teachers" if taught else "chain", "levels": [1, 2, 3]}
-    tasks = "countdown" if parts[-1]["kind"] == "steps" else chains
+    tasks: dict[str, Any] = {"kind": "countdown"} if parts[-1]["kind"] == "steps" else chains
     lora = rng.random() < 0.15 and {"rank": 2, "target_modules": ["q_proj", "v_proj"]}
     return {
-        "model": {"path": "scratch", "lora": lora},
-        "tasks": tasks,
+        "model": {"path": model, "lora": lora},
+        "tasks": tasks | {"size": 120},
         "reward": parts[:1] if "reward" in stage else parts,
         "evaluate": {"n": 0},
         "track": [],
@@ -236,13 +255,13 @@ def random_recipe(rng: Random) -> dict[str, Any]:
     }
 
 
-def tried(seed: int, output: Path) -> str:
+def tried(seed: int, prepared: Path, output: Path) -> str:
     """``ran``, or the first line of why the recipe of this seed was refused.
 
     Raises:
         Exception: what a crash raises.
     """
-    recipe = random_recipe(Random(seed)) | {"name": f"run-{seed}", "output": str(output), "seed": seed}
+    recipe = random_recipe(Random(seed), prepared) | {"name": f"run-{seed}", "output": str(output), "seed": seed}
     try:
         train(parse(recipe))
     except NothingGraded:
@@ -261,17 +280,21 @@ def main() -> int:
     given = parser.parse_args()
     outcomes: Counter[str] = Counter()
     crashed: list[tuple[int, str]] = []
-    for seed in range(given.seed, given.seed + given.number):
-        with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, only_new():
+        prepared = prepare(Path(folder))
+        for seed in range(given.seed, given.seed + given.number):
             try:
-                outcomes[tried(seed, Path(folder))] += 1
+                outcomes[tried(seed, prepared, Path(folder))] += 1
             except Exception as error:
                 crashed.append((seed, f"{type(error).__name__}: {error}"))
+            shutil.rmtree(Path(folder, f"run-{seed}"), ignore_errors=True)
     for line, times in outcomes.most_common():
         print(f"{times:6} {line[:150]}")
     for seed, why in crashed:
         print(f"seed {seed} crashed: {why[:300]}")
-    return 1 if crashed else 0
+    refused = given.number - outcomes["ran"] - len(crashed)
+    print(f"{outcomes['ran']} ran, {refused} were refused ({refused / given.number:.1%}), {len(crashed)} crashed")
+    return 1 if crashed or refused > MOST_REFUSED * given.number else 0
 
 
 if __name__ == "__main__":
