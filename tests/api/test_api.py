@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 import lyceum
 from lyceum.reward.function_registry import reward_settings
 from lyceum.utils.errors import Interrupted, RecipeError
+from lyceum.utils.threads import SPINS
 
 TINY = {
     "steps": 2,
@@ -142,6 +144,15 @@ def test_a_comparison_has_the_same_evaluation_and_budget():
 def test_lyceum_is_light_until_it_is_used():
     code = "import sys, lyceum; sys.exit('torch' in sys.modules or 'pydantic' in sys.modules or 'rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_threads_wait_passively_where_lyceum_is_used_before_torch_is_imported():
+    code = (
+        "import os, sys, lyceum; lyceum.train; assert 'torch' not in sys.modules; print(os.environ['GOMP_SPINCOUNT'])"
+    )
+    own = {key: value for key, value in os.environ.items() if not key.startswith(("GOMP", "OMP_WAIT"))}
+    done = subprocess.run([sys.executable, "-c", code], env=own, capture_output=True, text=True)
+    assert done.stdout.strip() == SPINS, done.stderr
 
 
 def test_the_packages_names_are_those_that_it_lists():

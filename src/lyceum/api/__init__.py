@@ -47,6 +47,9 @@ from lyceum.utils import progress
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.interrupts import Interrupts
 from lyceum.utils.library_messages import quiet
+from lyceum.utils.threads import wait_passively
+
+wait_passively()  # where torch is not imported yet
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
