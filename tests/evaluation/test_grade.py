@@ -97,7 +97,7 @@ def test_the_table_counts_what_was_graded_and_why_not(capsys):
         (["rows.txt", "--reward", "exact"], "a name that ends with .jsonl or .parquet"),
         ([".", "--reward", "exact"], "which is not a regular file"),
         (["no.parquet", "--reward", "exact"], "cannot be read as parquet"),
-        (["rows.jsonl"], "--reward: got none"),
+        (["rows.jsonl"], "reward: got none"),
         (["rows.jsonl", "--reward", "exakt"], "did you mean 'exact'?"),
         (["rows.jsonl", "--reward", "exact", "reward.cas=1"], "did you mean 'case'?"),
         (["rows.jsonl", "--reward", "exact", "steps=1"], "steps: unknown key"),

@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from lyceum.api.arguments import checked
 from lyceum.api.loaded import as_policy, is_loaded, model_as_folder
 from lyceum.api.rows import Rows, folder_for_rows, load_from_python, rows_as_file, rows_kept
 from lyceum.api.trained import Trained
@@ -59,8 +60,9 @@ Resume = bool | Literal["auto"]
 Tasks = str | Path | Mapping[str, Any] | TasksSettings | Sequence[str | Path | Mapping[str, Any]] | Rows
 
 
+@checked
 def train(
-    recipe: str | Recipe = "grpo",
+    recipe: str | Path | Recipe = "grpo",
     overrides: Overrides = (),
     *,
     model: Model | Policy | None = None,
@@ -107,7 +109,7 @@ def train(
             loaded, given = recipe, None
         else:
             all_keys = [*overrides, *_overrides(keys, model, tasks, reward, name)]
-            loaded, given = load_from_python(recipe, all_keys, until_done.enter_context(folder_for_rows()))
+            loaded, given = load_from_python(str(recipe), all_keys, until_done.enter_context(folder_for_rows()))
         until_done.enter_context(_displayed(progress))
         interrupts = until_done.enter_context(Interrupts())
         path = run_recipe(
@@ -121,6 +123,7 @@ def train(
     return Trained(path)
 
 
+@checked
 def evaluate(
     model: Model | Policy = "base",
     tasks: Tasks | None = None,
@@ -180,6 +183,7 @@ def evaluate(
     return found
 
 
+@checked
 def grade(
     file: Trained | Path | str | Rows,
     reward: Any = None,
@@ -215,6 +219,7 @@ def grade(
             return grading.run(each)
 
 
+@checked
 def search(
     model: Any = "base",
     tasks: Any = None,
@@ -222,7 +227,7 @@ def search(
     *,
     strategies: Sequence[Any] = ("all",),
     sizes: Sequence[int] = (1, 4, 16),
-    value: Any = "likelihood",
+    value: str | Path | Mapping[str, Any] | None = "likelihood",
     tokens: Sequence[float] = (),
     n: int = 200,
     reward: Any = None,
@@ -279,6 +284,7 @@ def search(
             return plan.run(interrupts.interrupted)
 
 
+@checked
 def compare(
     recipes: Sequence[str],
     overrides: Overrides = (),
@@ -327,6 +333,7 @@ def run_plan(
         return planned.run(interrupts.interrupted, began)
 
 
+@checked
 def replay(
     run: Trained | Path | str,
     step: int,
@@ -355,6 +362,7 @@ def replay(
         return run_replay(folder, step, given, output=None if output is None else Path(output))
 
 
+@checked
 def boundary(
     models: Sequence[Any],
     overrides: Overrides = (),
@@ -405,6 +413,7 @@ def boundary(
         return planned.run()
 
 
+@checked
 def sparsity(
     base: str | Path,
     model: Trained | str | Path,
@@ -439,6 +448,7 @@ def sparsity(
     return found
 
 
+@checked
 def doctor(
     model: Any = "base",
     overrides: Overrides = (),
@@ -478,6 +488,7 @@ def doctor(
     return replace(report, request=request)
 
 
+@checked
 def push(
     run: Trained | Path | str, repository: str, *, which: Literal["model", "best"] = "model", public: bool = False
 ) -> str:

@@ -23,6 +23,7 @@ from lyceum.api.loaded import is_loaded, write_loaded
 from lyceum.core.component import kinds
 from lyceum.recipe.schema import Overrides, Recipe, load_recipe, read_override
 from lyceum.run.folder import INITIAL, KEPT
+from lyceum.tasks.dataset import QUESTIONS
 from lyceum.tasks.rows import kind_of
 from lyceum.training.train import Given
 from lyceum.utils.errors import RecipeError
@@ -81,7 +82,7 @@ def load_from_python(recipe: str, overrides: Overrides, folder: Path) -> tuple[R
 @contextmanager
 def rows_as_file(key: str, value: Any) -> Iterator[Any]:
     """The path of a file with the rows, which is removed afterwards; a value that is not rows as it is."""
-    if not are_rows(_one_split(key, value)):
+    if not are_rows(_one_table(key, value)):
         yield value
         return
     with TemporaryDirectory(prefix="lyceum-") as folder:
@@ -95,7 +96,7 @@ def rows_kept(key: str, value: Any, output: Path, check: Callable[[str], object]
     Args:
         check: raises RecipeError where the file cannot be used, before anything is written to ``output``.
     """
-    if not are_rows(_one_split(key, value)):
+    if not are_rows(_one_table(key, value)):
         return value
     with TemporaryDirectory(prefix="lyceum-") as folder:
         written = Path(folder) / Files(Path(folder)).write(key, value)
@@ -134,7 +135,7 @@ class Files:
         named: list[tuple[str, Any]] = []
         for override in overrides:
             key, value = read_override(override)
-            if isinstance(override, tuple) and key in READERS and are_rows(_one_split(key, value)):
+            if isinstance(override, tuple) and key in READERS and are_rows(_one_table(key, value)):
                 if id(value) not in self._names:  # a generator can be read once
                     self._names[id(value)] = self.write(key, value)
                 value = READERS[key](str(rows / self._names[id(value)]))
@@ -182,13 +183,16 @@ def _frame_rows(value: Any) -> Iterator[Any] | None:
     return None
 
 
-def _one_split(key: str, value: Any) -> Any:
+def _one_table(key: str, value: Any) -> Any:
     datasets = sys.modules.get("datasets")
     if datasets is not None and isinstance(value, (datasets.DatasetDict, datasets.IterableDatasetDict)):
         names = list(value)
         raise RecipeError(
             f"{key}: got a dataset of the splits {', '.join(names)}; allowed: one of them, such as data[{names[0]!r}]"
         )
+    if isinstance(value, Mapping) and any(isinstance(value.get(name), list) for name in ("prompt", *QUESTIONS)):
+        rows = "rows, such as datasets.Dataset.from_dict(columns)"
+        raise RecipeError(f"{key}: got a mapping of columns; allowed: {rows}")
     return value
 
 

@@ -229,7 +229,7 @@ def _raw_reward(reward: Any, run: Path | None) -> tuple[dict[str, Any], set[str]
         written = read_recipe(run)
         return {key: written[key] for key in ("reward", "tasks") if key in written}, set()
     if reward is None:
-        raise RecipeError("--reward: got none; allowed: a kind, or a recipe")
+        raise RecipeError("reward: got none; allowed: a kind, FILE.py:FUNCTION, or a recipe")
     raw: dict[str, Any] = {}
     if not isinstance(reward, str):
         return raw, apply_overrides(raw, [("reward", reward)])
@@ -242,7 +242,7 @@ def _raw_reward(reward: Any, run: Path | None) -> tuple[dict[str, Any], set[str]
     if isinstance(value, str) and ":" not in value and value not in kinds("reward"):
         known = [*kinds("reward"), *recipe_names()]
         raise RecipeError(
-            f"--reward: got {value[:100]!r}{nearest(value, known)}; allowed: {', '.join(kinds('reward'))}, "
+            f"reward: got {value[:100]!r}{nearest(value, known)}; allowed: {', '.join(kinds('reward'))}, "
             "FILE.py:FUNCTION, or a recipe"
         )
     return raw, apply_overrides(raw, [("reward", value)])

@@ -24,6 +24,7 @@ from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.lazy_imports import nn, peft, torch, transformers
 from lyceum.utils.library_messages import quiet, told_once
 from lyceum.utils.numbers import to_json
+from lyceum.utils.terminal import quoted
 
 BASE, SCRATCH, PLAIN = "base", "scratch", "plain"
 CODE = " (a model with Python code of its own needs model.trust_remote_code=true, if you trust its authors)"
@@ -76,6 +77,9 @@ class ModelSettings(Settings):
     @model_validator(mode="before")
     @classmethod
     def _bare_path(cls, value: Any) -> Any:
+        if not isinstance(value, str | Mapping | Settings):
+            known = f"{BASE}, {SCRATCH}, a folder, owner/name of a hub, a .gguf file, or settings"
+            raise ValueError(f"got {quoted(value)}; allowed: {known}")
         return {"path": value} if isinstance(value, str) else value
 
     @field_validator("lora", mode="before")

@@ -220,7 +220,9 @@ class Recipe(Settings):
         """``task``, ``math``, or a function by its path: ``my_reward.py:score``, ``package.module:score``."""
         parts = (value,) if isinstance(value, (str, Mapping, Component)) else value
         if not isinstance(parts, (list, tuple)):
-            return parts
+            raise ValueError(f"got {quoted(parts)}; allowed: a kind, FILE.py:FUNCTION, settings, or a list of these")
+        if not parts:
+            raise ValueError("got no part; allowed: one or more, for example kind 'task'")
         for part in parts:
             # "reward.py:" is a mapping in YAML.
             word = next(iter(part)) if isinstance(part, Mapping) and len(part) == 1 else part
@@ -300,6 +302,10 @@ def load_recipe(name: str, overrides: Overrides = ()) -> Recipe:
         RecipeError: no such recipe, a file that is not one, an unknown key, an invalid value, an impossible
         combination.
     """
+    if not isinstance(name, str) or isinstance(overrides, str):
+        raise RecipeError(
+            f"recipe: got {quoted(name)} with {quoted(overrides)}; allowed: a name or file, and a list of texts"
+        )
     raw = read_raw(name)
     refuse_trust(raw)
     raw.setdefault("name", Path(name).stem)

@@ -422,12 +422,13 @@ def kind_of(value: Any) -> str:
     """A cell's type in plain words."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"{value}, which is not a number,"
+    empty = isinstance(value, str | list) and not value
     names = {
-        str: "a text" if value else "an empty text",
+        str: "an empty text" if empty else "a text",
         bool: "a truth value",
         int: "a number",
         float: "a number",
-        list: "a list" if value else "an empty list",
+        list: "an empty list" if empty else "a list",
         dict: "an object",
         type(None): "nothing",
     }
