@@ -20,6 +20,7 @@ from lyceum.core.user_files import user_file
 from lyceum.models.chat import check_template
 from lyceum.models.policy import Policy
 from lyceum.models.weights import Checkpoint, check_finite, check_folder
+from lyceum.utils.atomic_files import replace_folder
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.lazy_imports import nn, peft, torch, transformers
 from lyceum.utils.library_messages import quiet, told_once
@@ -313,7 +314,7 @@ def load_policy(settings: ModelSettings, *, tokenizer: transformers.PreTrainedTo
 def save_policy(policy: Policy, folder: Path) -> None:
     """A Hugging Face folder that ``from_pretrained`` loads: adapters merged, and kept beside in ``adapter/``.
 
-    Written atomically: the previous folder stays until the new one is complete.
+    The previous folder stays until the new one is complete and takes its place.
     """
     module = merged(policy.module)
     save_module(module, policy.tokenizer, folder, adapter=cast(Any, policy.module) if policy.adapters else None)
@@ -348,9 +349,7 @@ def save_module(
     finally:
         module.config._attn_implementation = implementation
     tokenizer.save_pretrained(partial)
-    if folder.exists():
-        shutil.rmtree(folder)
-    partial.rename(folder)
+    replace_folder(partial, folder)
 
 
 def _source(settings: ModelSettings) -> tuple[str, dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import shutil
@@ -92,6 +93,38 @@ def atomic_lines(path: Path | None) -> Iterator[Callable[[str], None]]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as partial, partial.open("x", encoding="utf-8") as file:
         yield lambda line: print(line, file=file)
+
+
+def replace_folder(new: Path, place: Path) -> None:
+    """Move a complete folder to a place, where a folder may be, which is then removed.
+
+    At any moment, killed or not, the place has the old folder or the new one whole. Where the system cannot exchange
+    two folders at once, it has neither for a moment, in which the old one is beside it as ``NAME.previous``.
+    """
+    aside = place.with_name(f"{place.name}.previous")
+    if not place.is_dir():
+        new.rename(place)
+    elif _exchanged(new, place):
+        aside = new
+    else:
+        shutil.rmtree(aside, ignore_errors=True)
+        place.rename(aside)
+        new.rename(place)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Exchange two folders in one step; False where this system, or this file system, cannot."""
+    if sys.platform not in ("linux", "darwin"):
+        return False
+    c, paths = ctypes.CDLL(None, use_errno=True), (os.fsencode(one), os.fsencode(other))
+    here, exchange = -100, 2  # AT_FDCWD; RENAME_EXCHANGE, on macOS RENAME_SWAP
+    try:
+        if sys.platform == "darwin":
+            return c.renamex_np(*paths, exchange) == 0
+        return c.renameat2(here, paths[0], here, paths[1], exchange) == 0
+    except AttributeError:  # a C library of before 2018, or another one
+        return False
 
 
 def remove(path: Path) -> None:
