@@ -84,5 +84,5 @@ def test_a_value_head_is_trained_if_and_only_if_the_credit_reads_it():
     assert PPOClip().check(stage) == []
     assert PPOClip(value_coefficient=0.5).check(stage) == [
         "objective.value_coefficient: got 0.5, but credit.kind 'group' gives a value head no target; "
-        "allowed: 0, or credit.kind 'gae'"
+        "allowed: 0, or credit.kind 'gae' or 'egae'"
     ]

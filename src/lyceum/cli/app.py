@@ -91,8 +91,7 @@ def evaluate(
     """
     from lyceum.cli.evaluate import command
 
-    named: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "max_completion_tokens": max_tokens}
-    sampling = {key: value for key, value in named.items() if value is not None}
+    sampling = _sampling(temperature, top_p, max_tokens)
     command(
         model,
         tasks,
@@ -217,8 +216,7 @@ def search(
     """
     from lyceum.cli.search import command
 
-    named: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "max_completion_tokens": max_tokens}
-    sampling = {key: value for key, value in named.items() if value is not None}
+    sampling = _sampling(temperature, top_p, max_tokens)
     command(
         strategy or ["all"],
         sizes,
@@ -309,8 +307,7 @@ def boundary(
     """
     from lyceum.cli.boundary import command
 
-    named: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "max_completion_tokens": max_tokens}
-    sampling = {key: value for key, value in named.items() if value is not None}
+    sampling = _sampling(temperature, top_p, max_tokens)
     command(
         words,
         sampling,
@@ -595,6 +592,12 @@ def push(
     from lyceum.cli.push import command
 
     command(run, repository, best=best, public=public, as_json=json)
+
+
+def _sampling(temperature: float | None, top_p: float | None, max_tokens: int | None) -> dict[str, Any]:
+    """The options of sampling that were given, as keys of a recipe."""
+    named = {"temperature": temperature, "top_p": top_p, "max_completion_tokens": max_tokens}
+    return {key: value for key, value in named.items() if value is not None}
 
 
 @app.callback(invoke_without_command=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from lyceum.comparison._labels import by_label
 from lyceum.comparison.boundary import Boundary, Perplexity, boundary, perplexity
 from lyceum.comparison.samples import ModelSamples, TaskSamples, read_samples
 from lyceum.core.solution import ladder_of, levels_of
@@ -280,21 +281,17 @@ class BoundaryPlan:
 
 def labels_of(models: Sequence[str]) -> dict[str, str]:
     """Label -> model. ``MODEL@LABEL`` gives a label; otherwise it is the last part of the path."""
-    found: dict[str, str] = {}
-    for given in models:
+
+    def named(given: str) -> tuple[str, str]:
         path, at, label = given.rpartition("@")
         if not at or not path or "/" in label:
-            path, name = given, Path(given).absolute().name
-            label = name.removesuffix(SAMPLES)
+            path, label = given, Path(given).absolute().name.removesuffix(SAMPLES)
         check_name("label", label)
         if len(label) > LONGEST_LABEL:
             raise RecipeError(f"label: got {quoted(label)}; allowed: {LONGEST_LABEL} characters or fewer")
-        name, number = label, 1
-        while name in found:
-            number += 1
-            name = f"{label}-{number}"
-        found[name] = path
-    return found
+        return label, path
+
+    return by_label(map(named, models))
 
 
 def tiers_of(tasks: Sequence[Task], asked: str) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from lyceum.comparison._labels import by_label
 from lyceum.comparison.compare import Comparison, compare
 from lyceum.recipe.schema import Overrides, Recipe, load_recipe, read_override
 from lyceum.run.folder import check_name, recover, refused_changes
@@ -141,17 +142,13 @@ def refuse_what_a_comparison_decides(shared: Overrides, own: Mapping[str, Overri
 
 
 def labels_of(recipes: Sequence[str]) -> dict[str, str]:
-    """Label -> recipe; a recipe without a label is labelled by its name, a second one of that name ``NAME-2``."""
-    found: dict[str, str] = {}
-    for given in recipes:
+    """Label -> recipe; a recipe without a label is labelled by its name."""
+
+    def named(given: str) -> tuple[str, str]:
         file, at, label = given.rpartition("@")
-        file, stem = (file, label) if at and label and "/" not in label else (given, Path(given).stem)
-        name, number = stem, 1
-        while name in found:
-            number += 1
-            name = f"{stem}-{number}"
-        found[name] = file
-    return found
+        return (label, file) if at and label and "/" not in label else (Path(given).stem, given)
+
+    return by_label(map(named, recipes))
 
 
 def split_own(arguments: Sequence[str]) -> tuple[list[str], list[str], dict[str, list[str]]]:

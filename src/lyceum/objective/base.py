@@ -86,7 +86,7 @@ class Terms(Aggregation):
             ]
         return [
             f"objective.value_coefficient: got {self.value_coefficient}, but credit.kind '{credit.kind}' gives a value "
-            "head no target; allowed: 0, or credit.kind 'gae'"
+            "head no target; allowed: 0, or credit.kind 'gae' or 'egae'"
         ]
 
 

@@ -168,7 +168,7 @@ class Online(StageSettings):
         if not self.objective.trains_value or len(self.roles.models) > 1:
             return [
                 f"value_head: got 'current', but objective.kind '{self.objective.kind}' trains no value head of one "
-                "model; allowed: new, or credit 'gae' with objective.value_coefficient"
+                "model; allowed: new, or credit 'gae' or 'egae' with objective.value_coefficient"
             ]
         before = list(stage.before.items())[-1:]
         if any("value-head" in left for _, left in before):
