@@ -136,3 +136,20 @@ def test_a_fine_tuning_stages_own_tasks_are_fitted_too(tmp_path: Path):
     [fitted] = [stage.fitting(0, tokenizer, 2048) for stage in dropping.stages if isinstance(stage, SupervisedStage)]
     assert fitted is not None
     assert prompts(fitted) == [row["prompt"] for row in GOOD]
+
+
+def test_what_is_evaluated_on_is_not_trained_whatever_its_form(tmp_path: Path, caplog):
+    chats = [{"prompt": [{"role": "system", "content": "1"}, {"role": "user", "content": "3+1="}], "answer": "4"}]
+    questions = [{"question": "5+1=", "answer": "6"}, {"question": "50+1=", "answer": "51"}]
+    trained = {"kind": "dataset", "path": written(tmp_path, *GOOD), "heldout_share": 0}
+    more = {"kind": "dataset", "path": written(tmp_path, *GOOD[:2], *chats, name="more.jsonl"), "heldout_share": 0}
+    asked = {"kind": "dataset", "path": written(tmp_path, *questions, name="asked.jsonl"), "template": "1{question}"}
+    plain = {"kind": "dataset", "path": written(tmp_path, GOOD[3], name="plain.jsonl")}
+    source, held_out = check(load_recipe("grpo", [("tasks", [trained, more]), ("evaluate.tasks", [asked, plain])]))
+    prompts = [source[index].messages[-1]["content"] for index in range(len(source))]
+    assert set(prompts) == {"0+1=", "1+1=", "2+1=", "4+1="}  # of the first part the first four that are left
+    assert (source.left_out, len(held_out)) == (LeftOut(shared=3), 3)
+    assert "2 rows of" in caplog.text
+    assert "1 rows of" in caplog.text
+    with pytest.raises(RecipeError, match=r"tasks\.path: every problem of .* is evaluated on too; allowed: other rows"):
+        source.without(source.problems)

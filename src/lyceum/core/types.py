@@ -25,7 +25,7 @@ from typing import (
 )
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped, UInt
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
@@ -163,6 +163,7 @@ class LeftOut:
         dropped: how many are left out.
         cut: how many prompts are shortened.
         named: the first of them, each with its file, its line and what is wrong.
+        shared: how many could be used, but are evaluated on and therefore not trained.
     """
 
     NAMED: ClassVar[int] = 5
@@ -170,10 +171,11 @@ class LeftOut:
     dropped: int = 0
     cut: int = 0
     named: tuple[str, ...] = ()
+    shared: int = 0
 
     def __add__(self, other: LeftOut) -> LeftOut:
         named = (*self.named, *other.named)[: self.NAMED]
-        return LeftOut(self.dropped + other.dropped, self.cut + other.cut, named)
+        return LeftOut(self.dropped + other.dropped, self.cut + other.cut, named, self.shared + other.shared)
 
     def __str__(self) -> str:
         counts = [f"{self.dropped} left out" if self.dropped else "", f"{self.cut} cut" if self.cut else ""]
@@ -235,6 +237,19 @@ class TaskSource(Protocol):
     @property
     def left_out(self) -> LeftOut:
         """The dataset's rows that are not among the tasks, or not whole, because they cannot be used as they are."""
+        ...
+
+    @property
+    def problems(self) -> UInt[np.ndarray, " task"]:
+        """Hashes of what a dataset's tasks ask, as :meth:`without` compares it; none where tasks are generated."""
+        ...
+
+    def without(self, problems: UInt[np.ndarray, " other"]) -> TaskSource:
+        """The same tasks without those that ask what others ask, by the hashes of these.
+
+        Raises:
+            RecipeError: none would be left.
+        """
         ...
 
     def fitted(self, prompts: PromptReader) -> TaskSource:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from functools import cached_property
 
-from lyceum.core.types import LeftOut, Task, TaskSource
+from lyceum.core.types import Task, TaskSource
 from lyceum.models.renderer import Renderer
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import transformers
@@ -39,7 +39,7 @@ def check_prompts(
 
 def say_left_out(key: str, source: TaskSource) -> None:
     """Tell the user which rows are not used as they are."""
-    if source.left_out != LeftOut():
+    if source.left_out.dropped or source.left_out.cut:
         log.warning("%s.bad_rows: rows that cannot be used as they are: %s", key, printable(str(source.left_out)))
 
 

@@ -236,7 +236,8 @@ class Session:
         metrics |= {"tokens_sampled": self.counts.tokens_sampled, "tokens_trained": self.counts.tokens_trained}
         metrics["skipped_steps"] = of.learner.skipped_steps
         if step == 1 and self.left_out != LeftOut():
-            metrics |= {"tasks/dropped": self.left_out.dropped, "tasks/cut": self.left_out.cut}
+            left = self.left_out
+            metrics |= {"tasks/dropped": left.dropped, "tasks/cut": left.cut, "tasks/evaluated": left.shared}
         if self.evaluator and self.due(of.step, self.evaluator.every, of.steps):
             await self.evaluate(of.engine, metrics, step)
         self.run.record(step, {"stage": of.settings.name, **metrics})

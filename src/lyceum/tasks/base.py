@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from jaxtyping import UInt
+
 from lyceum.core.rubric import Criterion, listed
 from lyceum.core.solution import Solution, written_solution
 from lyceum.core.types import Grader, Hint, JudgedStep, LeftOut, Message, PromptReader, Task, TaskSource
@@ -31,6 +34,13 @@ class Source:
 
     def row(self, index: int) -> Mapping[str, Any] | None:
         return None
+
+    @property
+    def problems(self) -> UInt[np.ndarray, " task"]:
+        return np.zeros(0, np.uint64)
+
+    def without(self, problems: UInt[np.ndarray, " other"]) -> TaskSource:
+        return self
 
     def fitted(self, prompts: PromptReader) -> TaskSource:
         return self

@@ -178,13 +178,10 @@ class Dataset(TasksSettings):
         elif split == "heldout":
             read, kept = other, other.number
         else:
-            kept = read.number[~np.isin(read.problem, other.problem)]
-            if len(kept) < len(read.number):
-                log.warning("%d rows of %s are evaluated on, and not trained", len(read.number) - len(kept), self.path)
-            if not len(kept):
-                raise RecipeError("tasks.path: every problem is in the rows to evaluate on too; allowed: other rows")
-        shared = split == "heldout" and other is None  # the training tasks name these rows already
-        return DatasetSource(self, read, kept[: self.limit], split, LeftOut() if shared else read.left_out)
+            kept, shared = _apart(self, read.number, read.problem, other.problem)
+            return DatasetSource(self, read, kept[: self.limit], split, read.left_out + shared)
+        named = split == "heldout" and other is None  # the training tasks name these rows already
+        return DatasetSource(self, read, kept[: self.limit], split, LeftOut() if named else read.left_out)
 
     def _other_rows(self) -> _Read | None:
         """Rows to evaluate on, where they are named; None where they are a share of all rows."""
@@ -263,6 +260,16 @@ class DatasetSource(Source):
                 "allowed: a column, or a reward that needs no answer"
             )
         return combine([self.settings.verifier], self)
+
+    @property
+    def problems(self) -> UInt[np.ndarray, " task"]:
+        return self.reading.problem[np.searchsorted(self.reading.number, self.kept)]
+
+    def without(self, problems: UInt[np.ndarray, " other"]) -> DatasetSource:
+        apart = copy.copy(self)
+        apart.kept, shared = _apart(self.settings, self.kept, self.problems, problems)
+        apart.left_out += shared
+        return apart
 
     def fitted(self, prompts: PromptReader) -> DatasetSource:
         most = self.settings.max_prompt_tokens
@@ -356,7 +363,7 @@ class _Read:
         columns: the settings' columns, by the names that this dataset has for them.
         number: of each row that ``where`` keeps and that can be used.
         part: of its problem, which says on which side of a split it is (see ``part_of``).
-        problem: a hash of it.
+        problem: a hash of what it asks.
         length: characters of its prompt.
         left_out: rows that cannot be used.
     """
@@ -426,7 +433,7 @@ def _pass(settings: Dataset, rows: Rows, name: str) -> _Read:
         text = _problem(settings, columns, row)
         number.append(index)
         part.append(part_of(text))
-        problem.append(_hash(text))
+        problem.append(_hash(_asked(settings, columns, row)))
         length.append(_length(settings, columns, row))
     if not number:
         if settings.where and not chosen:
@@ -483,6 +490,42 @@ def _problem(settings: Dataset, columns: Columns, row: Mapping[str, Any]) -> str
     """Identity of a problem: the cells that the prompt is made of, without the template's words around them."""
     shown = _shown(settings, columns) if settings.template is not None else [columns.prompt]
     return repr([_cell(row, column) for column in shown])
+
+
+def _asked(settings: Dataset, columns: Columns, row: Row) -> str:
+    """What a problem asks, the same text whether a file has texts or chat messages, with or without a template."""
+    shown = _shown(settings, columns) if settings.template is not None else [columns.prompt]
+    asked: list[str] = []
+    for column in shown:
+        cell = _cell(row, column)
+        if column == columns.prompt and isinstance(cell, list):
+            messages = before_answer(cell) if column == "messages" else cell
+            asked += [text_of(message["content"]) for message in messages if message["role"] != "system"]
+        else:
+            asked.append(str(cell))
+    return "\n".join(asked).strip()
+
+
+def _apart(
+    settings: Dataset,
+    number: Int[np.ndarray, " row"],
+    problem: UInt[np.ndarray, " row"],
+    evaluated: UInt[np.ndarray, " other"],
+) -> tuple[Int[np.ndarray, " kept"], LeftOut]:
+    """The rows whose problems are not evaluated on, and how many are.
+
+    Raises:
+        RecipeError: all are.
+    """
+    kept = number[~np.isin(problem, evaluated)]
+    if shared := len(number) - len(kept):
+        if not len(kept):
+            raise RecipeError(
+                f"tasks.path: every problem of {settings.path!r} is evaluated on too; allowed: other rows, or other "
+                "ones to evaluate on"
+            )
+        log.warning("%d rows of %s are evaluated on, and not trained", shared, settings.path)
+    return kept, LeftOut(shared=shared)
 
 
 def _length(settings: Dataset, columns: Columns, row: Mapping[str, Any]) -> int:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
+import numpy as np
+from jaxtyping import UInt
 from pydantic import Field
 
 from lyceum.core.component import Settings, slot
@@ -99,6 +101,13 @@ class MixtureSource(Source):
 
     def grader(self) -> Grader:
         return OwnGraders(self)
+
+    @property
+    def problems(self) -> UInt[np.ndarray, " task"]:
+        return np.concatenate([source.problems for source in self.sources])
+
+    def without(self, problems: UInt[np.ndarray, " other"]) -> MixtureSource:
+        return MixtureSource([source.without(problems) for source in self.sources], self.weights, self.given_size)
 
     def fitted(self, prompts: PromptReader) -> MixtureSource:
         return MixtureSource([source.fitted(prompts) for source in self.sources], self.weights, self.given_size)

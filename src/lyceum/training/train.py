@@ -163,13 +163,7 @@ def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:
         RecipeError: tasks that cannot be read or are empty, a prompt that fills the model's context, a tokenizer
             without a chat template, ...
     """
-    source = recipe.tasks.build("train", recipe.seed)
-    if not len(source):
-        raise RecipeError("tasks: got an empty source; allowed: at least one task")
-    evaluated = evaluates(recipe, source)
-    held_out = (recipe.evaluate.tasks or recipe.tasks).build("heldout", recipe.seed) if evaluated else source
-    if not len(held_out):
-        raise RecipeError("evaluate.tasks: got no held-out task; allowed: at least one, or evaluate.n=0")
+    source, held_out, evaluated = _built(recipe)
     with allow_code():
         graded = evaluated or any(stage.grades for stage in recipe.stages)
         for reward in (recipe.reward if graded else (), *(stage.composition().reward for stage in recipe.stages)):
@@ -200,6 +194,19 @@ def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:
     check_stages_tasks(recipe, tokenizer, limit)
     fitting = check_prompts("tasks", source, tokenizer, limit)
     return fitting, check_prompts("evaluate.tasks", held_out, tokenizer, limit) if evaluated else fitting
+
+
+def _built(recipe: Recipe) -> tuple[TaskSource, TaskSource, bool]:
+    """The training tasks, those to evaluate on, which are not trained, and whether they are evaluated at all."""
+    source = recipe.tasks.build("train", recipe.seed)
+    if not len(source):
+        raise RecipeError("tasks: got an empty source; allowed: at least one task")
+    if not evaluates(recipe, source):
+        return source, source, False
+    held_out = (recipe.evaluate.tasks or recipe.tasks).build("heldout", recipe.seed)
+    if not len(held_out):
+        raise RecipeError("evaluate.tasks: got no held-out task; allowed: at least one, or evaluate.n=0")
+    return source.without(held_out.problems), held_out, True
 
 
 def evaluates(recipe: Recipe, source: TaskSource) -> bool:
