@@ -96,7 +96,7 @@ def _usable(value: Any) -> tuple[transformers.PreTrainedModel, transformers.PreT
     if getattr(module, "hf_quantizer", None) is not None or getattr(module, "is_quantized", False):
         raise RecipeError(
             f"model: got a quantised {kind}, whose weights are rounded and cannot be trained; allowed: the model "
-            "loaded without quantization_config, and model.lora to save memory"
+            "loaded without quantization_config, with model.lora to save memory, and model.quantise to save more"
         )
     if absent := [name for name, weight in module.state_dict().items() if weight.is_meta]:
         raise RecipeError(

@@ -18,6 +18,7 @@ from lyceum.core.component import PathText, Seed, Settings
 from lyceum.core.hub import check_on_hub
 from lyceum.core.user_files import user_file
 from lyceum.models.chat import check_template
+from lyceum.models.four_bits import Kind, check_4_bits, compute_alike, in_4_bits, unpacked_and_merged
 from lyceum.models.policy import Policy
 from lyceum.models.weights import Checkpoint, check_finite, check_folder
 from lyceum.utils.atomic_files import replace_folder
@@ -66,6 +67,10 @@ class ModelSettings(Settings):
     template that the trained model is saved with."""
     lora: LoraSettings | None = None
     """Adapters to train instead of the weights: true, or rank, alpha, target_modules; none by default."""
+    quantise: Kind | None = None
+    """Hold the frozen weights of the linear layers in 4 bits of this kind, beside adapters (``lora``); needs
+    bitsandbytes, and makes each step slower. The rounded model is what is sampled and trained, and the saved one holds
+    the rounded weights unpacked, adapters merged."""
     trust_remote_code: bool = False
     """Run Python code that comes with the model. Off unless you trust its authors."""
     allow_missing_weights: tuple[str, ...] = ()
@@ -89,6 +94,15 @@ class ModelSettings(Settings):
         """``lora=true`` is its defaults."""
         return ({} if value else None) if isinstance(value, bool) else value
 
+    @model_validator(mode="after")
+    def _rounded_weights_are_not_trained(self) -> ModelSettings:
+        if self.quantise is not None and self.lora is None:
+            raise ValueError(
+                f"got quantise={self.quantise!r} without lora, but weights in 4 bits cannot be trained; allowed: both, "
+                "model.lora=true beside it, or neither"
+            )
+        return self
+
 
 def check_model(settings: ModelSettings) -> None:
     """Refuse what cannot be loaded, before anything is loaded.
@@ -102,9 +116,11 @@ def check_model(settings: ModelSettings) -> None:
         raise RecipeError("model.device: got 'cuda', but torch finds no GPU on this machine; allowed: auto, cpu")
     if settings.chat_template not in (None, PLAIN) and not Path(settings.chat_template).is_file():
         raise RecipeError(f"model.chat_template: no file {settings.chat_template}; allowed: {PLAIN}, or a file")
+    place = local_path(path)
+    if settings.quantise is not None:
+        check_4_bits(settings.quantise, path, place)
     if path in (BASE, SCRATCH):
         return
-    place = local_path(path)
     if place.suffix == ".gguf":
         if not place.is_file():
             raise RecipeError(f"model.path: no file {path}")
@@ -278,11 +294,14 @@ def load_policy(settings: ModelSettings, *, tokenizer: transformers.PreTrainedTo
         module: transformers.PreTrainedModel = build_scratch(seed=settings.seed)[0]
     else:
         source = _checkpoint(settings)
-        extra = _unpacked() if "gguf_file" in source.extra else {}
+        if settings.quantise is not None:
+            extra = in_4_bits(settings.quantise, settings.dtype, device)
+        else:
+            extra = _unpacked() if "gguf_file" in source.extra else {}
         auto = transformers.AutoModelForCausalLM
         module = source.load(auto, getattr(torch, settings.dtype), seed=settings.seed, **extra)
     quantizer = getattr(module, "hf_quantizer", None)
-    if quantizer is not None:
+    if quantizer is not None and settings.quantise is None:
         quantizer.remove_quantization_config(module)  # unpacked by now; with it, saving would fail
     largest = max(tokenizer.get_vocab().values(), default=0)
     embeddings = cast(Any, module.get_input_embeddings()).weight.shape[0]
@@ -291,7 +310,11 @@ def load_policy(settings: ModelSettings, *, tokenizer: transformers.PreTrainedTo
             f"model.path: the tokenizer of {settings.path} has token ids up to {largest}, the model embeds "
             f"{embeddings}; use the tokenizer that belongs to it"
         )
-    module = cast(Any, module).to(device=device, dtype=getattr(torch, settings.dtype)).eval()
+    if settings.quantise is None:
+        module = cast(Any, module).to(device=device, dtype=getattr(torch, settings.dtype))
+    else:
+        compute_alike(module)
+    module.eval()
     check_finite("model.path", settings.path, module)
     with user_file("model.path", f"{settings.path} cannot be run", "fix its config.json"):
         alone = logits_alone(module)
@@ -321,8 +344,14 @@ def save_policy(policy: Policy, folder: Path) -> None:
 
 
 def merged(module: nn.Module) -> transformers.PreTrainedModel:
-    """The model without adapters: itself, or a copy into which they are merged."""
-    return cast(Any, copy.deepcopy(module).merge_and_unload() if isinstance(module, peft.PeftModel) else module)
+    """The model without adapters: itself, or a copy into which they are merged; of weights in 4 bits their unpacked
+    values."""
+    if not isinstance(module, peft.PeftModel):
+        return cast(Any, module)
+    copied = copy.deepcopy(module)
+    if not getattr(copied.get_base_model(), "is_loaded_in_4bit", False):
+        return cast(Any, copied).merge_and_unload()
+    return unpacked_and_merged(copied)
 
 
 @quiet()

@@ -33,6 +33,7 @@ from lyceum.core.settings import (
     Composition,
     EngineSettings,
     EnvironmentSettings,
+    LearnerSettings,
     Left,
     RewardSettings,
     StageSettings,
@@ -348,6 +349,12 @@ def parse(raw: Mapping[str, Any]) -> Recipe:
         before = before | {stage.name: left}
         lines += [where + line for line in stage.check(composition)]
         lines += [line for part in composition.reward for line in part.check(composition)]
+    learners = (part for stage in recipe.stages for part in stage.components() if isinstance(part, LearnerSettings))
+    if recipe.model.quantise and any(learner.kind == "fsdp" for learner in learners):
+        lines.append(
+            f"model.quantise: got {recipe.model.quantise!r}, but learner.kind 'fsdp' cannot share weights in 4 bits; "
+            "allowed: learner.kind=local, or null"
+        )
     lines += [
         f"reward.kind: got '{part.kind}', which reads a model that evaluations do not have; allowed: in a stage's own "
         "reward"

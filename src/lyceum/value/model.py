@@ -14,7 +14,7 @@ from lyceum.core.settings import Composition
 from lyceum.core.tree import Node
 from lyceum.core.types import Judgement, MarkedPath
 from lyceum.core.user_files import user_file
-from lyceum.models.load import local_path, save_module
+from lyceum.models.load import local_path, merged, save_module
 from lyceum.models.packed_paths import packed
 from lyceum.models.policy import Policy, redirect_attention
 from lyceum.models.weights import Checkpoint, check_finite, check_folder, read_object
@@ -176,8 +176,8 @@ def copied(policy: Policy) -> transformers.PreTrainedModel:
     Raises:
         RecipeError: transformers has no token classifier of this architecture.
     """
-    source = copy.deepcopy(policy.module)
-    causal = cast(transformers.PreTrainedModel, cast(Any, source).merge_and_unload() if policy.adapters else source)
+    source = merged(policy.module) if policy.adapters else copy.deepcopy(policy.module)
+    causal = cast(transformers.PreTrainedModel, source)
     config = copy.deepcopy(causal.config)
     config.num_labels, config._attn_implementation = 1, None
     try:
