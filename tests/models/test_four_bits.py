@@ -15,6 +15,7 @@ from lyceum.recipe.schema import load_recipe
 from lyceum.utils.errors import RecipeError
 
 installed = find_spec("bitsandbytes") is not None
+CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 TOKENS = torch.arange(5, 17)
 
 
@@ -45,8 +46,8 @@ def test_what_is_saved_computes_what_was_trained(tmp_path, targets):
     assert all("lora" in name for name in learnt)
     save_policy(policy, tmp_path / "model")
     with torch.no_grad():
-        torch.testing.assert_close(logits(policy), before)  # merging was in a copy
-        torch.testing.assert_close(logits(load_policy(ModelSettings(path=str(tmp_path / "model")))), before)
+        torch.testing.assert_close(logits(policy), before, **CLOSE)  # merging was in a copy
+        torch.testing.assert_close(logits(load_policy(ModelSettings(path=str(tmp_path / "model")))), before, **CLOSE)
     assert not any(type(layer).__name__ == "Linear4bit" for layer in merged(policy.module).modules())
     with pytest.raises(RecipeError, match=r"model\.quantise: got 'nf4' with scratch; allowed: base, a folder"):
         load_policy(settings.model_copy(update={"path": "scratch"}))
