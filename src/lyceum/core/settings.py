@@ -178,6 +178,14 @@ class ObjectiveSettings(Component, slot="objective"):
 class CurriculumSettings(Component, slot="curriculum"):
     """Which tasks are drawn. A curriculum that modifies another one holds it in a slot."""
 
+    has_end: ClassVar[bool] = False
+    """Whether it says when it is through, whatever it holds: ``build`` then gives an ``EndingCurriculum``."""
+
+    @property
+    def ends(self) -> bool:
+        """Whether it, or one that it holds, says when it is through."""
+        return self.has_end or any(part.ends for part in self.components() if isinstance(part, CurriculumSettings))
+
     @property
     def gives_token_budgets(self) -> bool:
         """Whether its tasks have a token budget in their columns."""

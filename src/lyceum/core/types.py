@@ -956,6 +956,15 @@ class Curriculum(Stateful, Protocol):
         ...
 
 
+class EndingCurriculum(Curriculum, Protocol):
+    """A curriculum that has an end, after which it goes on all the same."""
+
+    @property
+    def done(self) -> str:
+        """Why it is through, by what it has observed, as a clause; empty until then. Follows from its state."""
+        ...
+
+
 class ReplayedGroup(NamedTuple):
     """A recorded tree that is trained again.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -29,6 +29,7 @@ class Angles(CurriculumSettings):
     There the states are the last layer's before its feed-forward part, and the Gaussian is 1000 tasks wide.
     """
 
+    has_end: ClassVar[bool] = True
     kind: Literal["angles"] = "angles"
     pool: int = Field(default=2048, ge=1)
     """Tasks of the source that are read and ordered, once, by the policy that enters the stage."""
@@ -74,6 +75,11 @@ class AnglesCurriculum:
         self.mean = 0.0
         self.draws = self._read = 0
         self._metrics: dict[str, float] = {}
+
+    @property
+    def done(self) -> str:
+        last = len(self.order) - 1
+        return f"its mean has reached the last of {last + 1} tasks" if 0 <= last <= self.mean else ""
 
     def draw(self, n: int) -> list[Task]:
         if not self.order:

@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from jaxtyping import Float
@@ -14,7 +14,7 @@ from jaxtyping import Float
 from lyceum.core.component import require_keys
 from lyceum.core.settings import Composition
 from lyceum.core.tree import Tree
-from lyceum.core.types import Curriculum, Task, TaskSource
+from lyceum.core.types import Curriculum, EndingCurriculum, Task, TaskSource
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import mean
@@ -165,6 +165,11 @@ class Around:
 
     def metrics(self) -> dict[str, float]:
         return self.inner.metrics()
+
+    @property
+    def done(self) -> str:
+        """Of the inner one, which is asked only where its settings say that it has an end."""
+        return cast(EndingCurriculum, self.inner).done
 
     def state_dict(self) -> dict[str, Any]:
         return {"inner": self.inner.state_dict()}

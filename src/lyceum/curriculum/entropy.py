@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -25,6 +25,7 @@ class ByEntropy(CurriculumSettings):
         RMT, arXiv:2509.24375, which samples easy tokens first by their entropy; the sliding window is ours.
     """
 
+    has_end: ClassVar[bool] = True
     kind: Literal["entropy"] = "entropy"
     pool: int = Field(4, ge=1, le=1000)
     """Tasks drawn per picked task; 1 picks all of them."""
@@ -53,6 +54,11 @@ class ByEntropyCurriculum(Around):
         self.steps = 0
         self.found: dict[str, list[float]] = {"pool": [], "picked": []}
         self._metrics: dict[str, float] = {}
+
+    @property
+    def done(self) -> str:
+        steps = self.settings.steps
+        return f"the hardest of a pool are drawn since step {steps + 1}" if self.steps > steps else ""
 
     def draw(self, n: int) -> list[Task]:
         pool = self.inner.draw(n * self.settings.pool)

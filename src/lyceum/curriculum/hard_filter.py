@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -22,6 +22,7 @@ class HardFilter(CurriculumSettings):
     tested; here a task is judged by the samples of its own turn in the round.
     """
 
+    has_end: ClassVar[bool] = True
     kind: Literal["hard-filter"] = "hard-filter"
     hard: float = Field(default=0.25, ge=0, lt=1)
     """Maximum accuracy of its direct samples at which a task stays (no unit)."""
@@ -45,6 +46,20 @@ class HardFilterCurriculum:
         self.easy: dict[str, bool] = {}
         self._join()
 
+    @property
+    def done(self) -> str:
+        """The next round would begin again with tasks that were found easy."""
+        left, size = len(self._hard), len(self.source)
+        # Of fewer tasks than a round's minimum the next round has all again in any case.
+        if self.joined < size or left >= (self.settings.least if self.settings.least <= size else 1):
+            return ""
+        return f"all {size} tasks were drawn and {left} of them are still hard"
+
+    @property
+    def _hard(self) -> list[int]:
+        """Tasks of the round that were not found easy; one without a result yet stays."""
+        return [index for index in self.active if not self.easy.get(self.source[index].id, False)]
+
     def draw(self, n: int) -> list[Task]:
         return [self._next() for _ in range(n)]
 
@@ -56,8 +71,7 @@ class HardFilterCurriculum:
         return self.source[self.active[place]]
 
     def _next_round(self) -> None:
-        # A task without a result yet (drawn in this step, or never graded) stays.
-        self.active = [index for index in self.active if not self.easy.get(self.source[index].id, False)]
+        self.active = self._hard
         self.easy = {}
         self.round, self.position = self.round + 1, 0
         if len(self.active) < self.settings.least:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -27,11 +27,12 @@ class Phases(CurriculumSettings):
     reward as difficulty. There length is counted in tokens.
     """
 
+    has_end: ClassVar[bool] = True
     kind: Literal["phases"] = "phases"
     lengths: tuple[int, ...] = Field(min_length=1, max_length=64)
     """Maximum prompt length of each phase, in characters, increasing; longer tasks are never drawn."""
     every_steps: int = Field(default=20, ge=1)
-    """Steps per phase; the last one lasts to the end."""
+    """Steps per phase; the last one lasts to the end of the stage, unless that ends with it (``until.curriculum``)."""
     returning: float = Field(default=0.25, ge=0, lt=1)
     """Share of a step's tasks that are drawn from earlier phases, from the second phase on, rounded down (no unit)."""
     most: float = Field(default=16.0, ge=1)
@@ -80,6 +81,11 @@ class PhasesCurriculum:
     @property
     def phase(self) -> int:
         return min(self.steps // self.settings.every_steps, len(self.settings.lengths) - 1)
+
+    @property
+    def done(self) -> str:
+        phases, every = len(self.settings.lengths), self.settings.every_steps
+        return f"all {phases} phases are over" if self.steps >= phases * every else ""
 
     def draw(self, n: int) -> list[Task]:
         back = self.returning(int(self.settings.returning * n))

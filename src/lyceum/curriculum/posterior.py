@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -28,6 +28,7 @@ class PosteriorDraws(CurriculumSettings):
     of the data.
     """
 
+    has_end: ClassVar[bool] = True
     kind: Literal["posterior"] = "posterior"
     samples: int = Field(default=8, ge=2)
     """Mean rollouts per task: a step's total is exactly this times its tasks. ``rollout.samples``, or a search's
@@ -69,6 +70,12 @@ class PosteriorCurriculum(TestedRounds):
         self.picked = 0
         self._place: dict[str, int] = {}
         self._granted: list[int] = []
+
+    @property
+    def done(self) -> str:
+        if not self.counts or any(0 < solved < samples for solved, samples in self.counts.values()):
+            return ""
+        return f"none of the {len(self.counts)} tasks of its pool is solved some of the time"
 
     def begin(self, tested: list[Tested]) -> None:
         self.counts = {each.index: (each.solved, each.samples) for each in tested}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -24,6 +24,7 @@ FIELD = "token_budget"
 class ShrinkingBudget(CurriculumSettings):
     """The draws of another curriculum, each task with the step's token budget."""
 
+    has_end: ClassVar[bool] = True
     kind: Literal["shrinking-budget"] = "shrinking-budget"
     start_tokens: int = Field(256, ge=1)
     """Budget of the first steps, in tokens."""
@@ -84,9 +85,20 @@ class ShrinkingBudgetCurriculum(Around):
     @property
     def budget(self) -> int:
         """Budget of the next step, in tokens."""
+        return self.budget_after(self.steps)
+
+    @property
+    def done(self) -> str:
+        """Steps at the minimum are as many as at each budget before."""
+        least, every = self.settings.least_tokens, self.settings.every_steps
+        if self.steps < every or self.budget_after(self.steps - every) > least:
+            return ""
+        return f"its budget has been {least} tokens for {every} steps"
+
+    def budget_after(self, steps: int) -> int:
         settings = self.settings
         return token_budget(
-            self.steps,
+            steps,
             start=settings.start_tokens,
             decay=settings.decay,
             every=settings.every_steps,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, Protocol, Self
+from typing import Annotated, Any, Literal, Protocol, Self, cast
 
 from pydantic import Field, model_validator
 
@@ -28,7 +28,7 @@ from lyceum.core.settings import (
     ValueSettings,
 )
 from lyceum.core.tree import Tree
-from lyceum.core.types import Credited, Learner, ReplayedGroup, ReplaySource, Stateful, StepMetrics
+from lyceum.core.types import Credited, EndingCurriculum, Learner, ReplayedGroup, ReplaySource, Stateful, StepMetrics
 from lyceum.models.frozen import AverageSettings, ReferenceSettings, TeacherSettings
 from lyceum.stages._epochs import last_step, note
 from lyceum.stages._metrics import has_gradient, mean_abs_advantage, role_metrics, rollout_metrics
@@ -37,7 +37,7 @@ from lyceum.stages._sampling import Sampler
 from lyceum.stages.method import Method
 from lyceum.stages.models import learner_of, models_of
 from lyceum.stages.session import Session
-from lyceum.stages.stopping import Ending, Until, ends_in_words
+from lyceum.stages.stopping import Ending, UntilOnline, ends_in_words
 from lyceum.utils.terminal import quoted
 
 
@@ -103,8 +103,9 @@ class Online(StageSettings):
     """Sampled tokens after which the stage ends, even before its steps are done; for comparisons at equal cost."""
     max_tokens_per_task: Tokens | None = None
     """Maximum sampled tokens per task and step, over all its rollouts."""
-    until: Until | None = None
-    """Early stopping: when training or held-out accuracy reaches a target, or no longer rises."""
+    until: UntilOnline | None = None
+    """Early stopping: when training or held-out accuracy reaches a target, or no longer rises, or when the curriculum
+    is through."""
     roles: Roles = Roles()
     """The models that are trained and the roles that they play; by default one model plays all."""
     curriculum: Annotated[CurriculumSettings, slot("curriculum", "uniform")] = of_kind("uniform")
@@ -292,7 +293,14 @@ class OnlineRun:
 
     @property
     def ended_by(self) -> str:
-        return self.ending.why or self.sampler.spent_by
+        return self.ending.why or self.curriculum_done or self.sampler.spent_by
+
+    @property
+    def curriculum_done(self) -> str:
+        """Why its curriculum is through, as a clause, where that ends the stage; else empty."""
+        if self.settings.until is None or not self.settings.until.curriculum:
+            return ""
+        return cast(EndingCurriculum, self.sampler.curriculum).done
 
     def recorded(self) -> list[ReplayedGroup]:
         """The recorded groups that the step trains again."""

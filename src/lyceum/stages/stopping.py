@@ -1,4 +1,4 @@
-"""Early stopping of a stage: its target accuracy is reached, or accuracy no longer rises."""
+"""Early stopping of a stage: a target accuracy is reached, accuracy no longer rises, or the curriculum is through."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from lyceum.core.component import Component, require_keys
-from lyceum.core.settings import Composition
+from lyceum.core.component import Component, kinds, require_keys
+from lyceum.core.settings import Composition, CurriculumSettings
 
 
 class Until(Component):
@@ -26,18 +26,25 @@ class Until(Component):
 
     @model_validator(mode="after")
     def _something_ends_it(self) -> Until:
-        if self.solved is None and self.least_rise is None:
+        if not self.by_accuracy:
             raise ValueError(
                 "got neither solved nor least_rise, so that it can never end a stage; allowed: one or both"
             )
         return self
 
     @property
+    def by_accuracy(self) -> bool:
+        """Whether accuracy can end the stage."""
+        return self.solved is not None or self.least_rise is not None
+
+    @property
     def held_out(self) -> bool:
-        return self.accuracy == "held-out"
+        return self.by_accuracy and self.accuracy == "held-out"
 
     def check(self, stage: Composition) -> list[str]:
         """A line if the stage ends before the rule can first apply."""
+        if not self.by_accuracy:
+            return []
         every = stage.evaluated_every if self.held_out else 1
         if not every:
             return [
@@ -55,6 +62,33 @@ class Until(Component):
         ]
 
 
+class UntilOnline(Until):
+    """Ends a stage by its accuracy or by its curriculum; ``steps`` stays the maximum."""
+
+    curriculum: bool = False
+    """Whether the stage ends when its curriculum is through, where that has an end: its last phase is over, no hard
+    task is left, and the like."""
+
+    @model_validator(mode="after")
+    def _something_ends_it(self) -> UntilOnline:
+        if not (self.by_accuracy or self.curriculum):
+            raise ValueError(
+                "got neither solved nor least_rise nor curriculum, so that it can never end a stage; allowed: one or "
+                "several"
+            )
+        return self
+
+    def check(self, stage: Composition) -> list[str]:
+        lines, given = super().check(stage), stage.curriculum
+        if self.curriculum and given is not None and not given.ends:
+            able = [k for k, of in kinds("curriculum").items() if issubclass(of, CurriculumSettings) and of.has_end]
+            lines.append(
+                f"until.curriculum: got true, but curriculum.kind '{given.kind}' has no end; allowed: false, or one of "
+                f"{', '.join(able)}"
+            )
+        return lines
+
+
 class UntilHeldOut(Until):
     """Ends a stage that does not sample in each step by its held-out accuracy; ``steps`` stays the maximum."""
 
@@ -68,7 +102,9 @@ def ends_in_words(until: Until | None) -> list[str]:
         return []
     ends = [] if until.solved is None else [f"reaches {until.solved:g}"]
     ends += [] if until.least_rise is None else [f"rises by less than {until.least_rise:g}"]
-    return [f"ends early if {until.accuracy} accuracy (mean of {until.window}) {' or '.join(ends)}"]
+    by = [f"{until.accuracy} accuracy (mean of {until.window}) {' or '.join(ends)}"] if ends else []
+    by += ["its curriculum is through"] if isinstance(until, UntilOnline) and until.curriculum else []
+    return [f"ends early if {', or '.join(by)}"]
 
 
 class Ending:
@@ -94,7 +130,7 @@ class Ending:
     def why(self) -> str:
         """Why the stage ends, as a clause; empty if it goes on."""
         of = self.settings
-        if of is None or len(self.solved) < of.window:
+        if of is None or not of.by_accuracy or len(self.solved) < of.window:
             return ""
         now, before = fmean(self.solved[-of.window :]), self.solved[: -of.window]
         mean = f"{of.accuracy} accuracy (mean of {of.window})"
