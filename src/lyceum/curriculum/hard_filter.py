@@ -49,16 +49,12 @@ class HardFilterCurriculum:
     @property
     def done(self) -> str:
         """The next round would begin again with tasks that were found easy."""
-        left, size = len(self._hard), len(self.source)
+        # Only tasks of the round are in ``easy``; to look at each task of a large source takes long.
+        left, size = len(self.active) - sum(self.easy.values()), len(self.source)
         # Of fewer tasks than a round's minimum the next round has all again in any case.
         if self.joined < size or left >= (self.settings.least if self.settings.least <= size else 1):
             return ""
-        return f"all {size} tasks were drawn and {left} of them are still hard"
-
-    @property
-    def _hard(self) -> list[int]:
-        """Tasks of the round that were not found easy; one without a result yet stays."""
-        return [index for index in self.active if not self.easy.get(self.source[index].id, False)]
+        return f"of all {size} tasks {left} are left for another round"
 
     def draw(self, n: int) -> list[Task]:
         return [self._next() for _ in range(n)]
@@ -71,7 +67,8 @@ class HardFilterCurriculum:
         return self.source[self.active[place]]
 
     def _next_round(self) -> None:
-        self.active = self._hard
+        # A task without a result yet (drawn in this step, or never graded) stays.
+        self.active = [index for index in self.active if not self.easy.get(self.source[index].id, False)]
         self.easy = {}
         self.round, self.position = self.round + 1, 0
         if len(self.active) < self.settings.least:
