@@ -62,6 +62,8 @@ class Suite:
     """Whether the recipe's short fine-tuning comes first."""
     wave: int
     """Tasks that are sampled at a time, so that little is sampled beyond the tokens."""
+    beyond: int = 0
+    """Tokens that a stage samples beyond its share on average, which is therefore made smaller by them."""
     offline: Mapping[str, Any] = field(default_factory=dict)
     online: Mapping[str, Any] = field(default_factory=dict)
 
@@ -82,7 +84,7 @@ def suites(args: Any) -> dict[str, Suite]:
         return {"chain": chain}
     given = read_raw("smollm2-sums")
     rollout = {"kind": "flat", "samples": 8, "sampling": {"max_completion_tokens": 24}}
-    learner = {"betas": [0.9, 0.95], "warmup_steps": 2}
+    learner = {"lr": 2.0e-5, "betas": [0.9, 0.95], "warmup_steps": 2, "micro_batch_tokens": 512}
     sums = Suite(
         tokens=2_000 if args.quick else 4_000,
         # The offline stage has sampled about a dozen problems: too few to leave some out.
@@ -93,10 +95,11 @@ def suites(args: Any) -> dict[str, Suite]:
             *(f"model={smollm2(args.smollm2)}", "evaluate.n=128", "evaluate.samples=1", "evaluate.k=[1]"),
         ),
         start=False,
-        wave=8,
+        wave=4,
+        beyond=260,
         # Two groups per update in both; learning rates by one run of each stage, with a seed that is in no table.
-        offline={"tasks_per_step": 2, "rollout": rollout, "learner": {"lr": 2.0e-5, **learner}},
-        online={"tasks_per_step": 8, "rollout": rollout, "learner": {"lr": 2.0e-5, "updates_per_step": 4, **learner}},
+        offline={"tasks_per_step": 2, "rollout": rollout, "learner": learner},
+        online={"tasks_per_step": 4, "rollout": rollout, "learner": learner | {"updates_per_step": 2}},
     )
     return {"chain": chain, "sums": sums}
 
@@ -112,6 +115,7 @@ def recipe(suite: Suite, arm: str, seed: int, tokens: int, folder: Path, name: s
         given["offline"] = round(OFFLINE_SHARE[arm] * tokens)
         given["online"] = tokens - given["offline"]
     # Many more steps than the tokens last.
+    given = {stage: share - suite.beyond for stage, share in given.items()}
     data = {"kind": "sampled", "tasks": 10_000, "part": suite.wave}
     stages = {
         "offline": offline | {"steps": 10_000, "max_tokens": given.get("offline"), "data": data} | suite.offline,
