@@ -489,6 +489,12 @@ PROOFS: dict[str, Proof] = {
             *("stages.1.steps=2", "stages.1.tasks_per_round=2"),
         ],
     ),
+    "rethinkmcts": Proof(
+        [f"rollout/rethink-mcts/{count}" for count in ("programs", "passed", "evaluated", "rethought")],
+        {"rollout.rethinks=0": "generation"},
+        ["stages.0.steps=1", "stages.1.steps=2", "stages.1.tasks_per_step=3", "model={beside}/model"],
+        beside=[*WRITES_PROGRAMS, "stages.0.steps=26", "stages.1.steps=1", "stages.1.tasks_per_step=1"],
+    ),
     "rl-plus": Proof(
         ["guidance/demonstrations/groups/guided", "external/weight"],
         {"guidance=[]": "generation", "objective.exploration=0": "weights"},

@@ -67,6 +67,11 @@ def test_where_a_gate_fails_the_outcome_is_its_own_and_elsewhere_it_adds_nothing
     assert outcomes(reads(2, {"combine": "gate", "weight": 0}), "0 5") == [5.0]
 
 
+def test_how_a_part_failed_is_told_beside_the_outcome():
+    found = add_up({"code": Grade(0.0, False, details="f(0)"), "code#2": Grade(0.5, details="f(1)")}, [0.0, 1.0])
+    assert (found.outcome, found.reason, found.details) == (0.5, None, "f(0)")
+
+
 def test_where_a_gate_fails_the_others_need_no_grade_and_elsewhere_they_do():
     assert outcomes(reads(2, {"combine": "gate"}, {}), "0 -", "1 -", "- 1") == [0.0, None, None]
     assert outcomes(reads(2, {}, {"combine": "multiply"}), "1 -", "1 2") == [None, 2.0]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+
 from lyceum.tasks.functions import (
     INPUTS,
+    JUDGE,
     FunctionDemonstrations,
     Functions,
     expression,
     make_task,
     statements,
+    thoughts,
     value,
     words_of,
 )
@@ -29,6 +33,32 @@ def test_a_task_in_statements() -> None:
     assert statements([("add", 3), ("times", 2)], [True, False]) == "x=3+x;x=x*2;return x"
     shown = FunctionDemonstrations(functions=Functions(form="statements"), wrong=0, slow=0).build("train", 0)
     assert all(shown[index].columns["demonstration"] == shown[index].columns["reference"] for index in range(20))
+
+
+def test_thoughts_are_a_comment_and_one_test_is_public() -> None:
+    task = make_task("t", [("add", 3), ("times", 2)], "thoughts")
+    assert task.columns["reference"] == thoughts([("add", 3), ("times", 2)]) == "+3;*2;\n return (x+3)*2"
+    assert task.columns["public"] == ["assert f(0) == 6"]
+    (function,) = ast.parse(task.columns["head"] + task.columns["reference"]).body
+    assert ast.unparse(function) == "def f(x):\n    return (x + 3) * 2"
+    assert "public" not in make_task("t", [("add", 3)], "statements").columns
+
+
+def test_a_demonstration_may_correct_or_judge_the_program_in_its_prompt() -> None:
+    turns = FunctionDemonstrations(functions=Functions(form="thoughts"), wrong=0.5, slow=0, corrected=1, judged=1)
+    plain = turns.model_copy(update={"corrected": 0.0, "judged": 0.0}).build("train", 0)
+    said = set[str]()
+    for task, alone in ((turns.build("train", 0)[index], plain[index]) for index in range(40)):
+        *_, attempt, message = task.messages
+        assert attempt["content"] == alone.columns["demonstration"]
+        if message["content"] == JUDGE:
+            shown = "1" if attempt["content"] == task.columns["reference"] else "-1"
+        else:
+            assert message["content"] == f"{task.columns['tests'][0]}: AssertionError"
+            shown = task.columns["reference"]
+        assert task.columns["demonstration"] == shown
+        said.add(shown[:1])
+    assert said == {"1", "-", "+", "*"}
 
 
 def test_expressions_compute_what_the_words_say_and_noise_never_does() -> None:

@@ -364,7 +364,7 @@ class Grade:
         parts: the named summands of ``outcome``, before weighting, for logging.
         reason: why there is no outcome, or why a part of weight 0, which is only logged, gave none. A task that
             cannot be graded is counted, never scored 0.
-        details: where a user's function failed: the row that it was given and its traceback.
+        details: where a user's function failed: the row that it was given and its traceback; where a program did, how.
         answered: whether an answer was found in the expected place, correct or not; None where the grader does not say.
     """
 

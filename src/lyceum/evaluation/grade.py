@@ -317,7 +317,7 @@ async def _grade_all(
     async def first() -> int:
         group, grades = waiting.popleft()
         for row, grade in zip(group, await grades, strict=True):
-            if grade.details is not None:
+            if grade.outcome is None and grade.details is not None:
                 failed(grade.reason or "", grade.details)
             done(line_of(row, grade))
         return sum(row.size for row in group)

@@ -70,7 +70,8 @@ def reasons_ungraded(trees: Sequence[Tree]) -> dict[str, int]:
 def details_ungraded(trees: Sequence[Tree]) -> dict[str, str]:
     """Reason -> details of its first occurrence, for reasons that have some: a user's function that raised."""
     grades = [leaf.grade for tree in trees for leaf in tree.trajectories if leaf.grade is not None]
-    return {grade.reason: grade.details for grade in reversed(grades) if grade.reason and grade.details}
+    ungraded = [grade for grade in reversed(grades) if grade.outcome is None]
+    return {grade.reason: grade.details for grade in ungraded if grade.reason and grade.details}
 
 
 def why_ungraded(

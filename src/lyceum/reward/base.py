@@ -205,8 +205,8 @@ def add_up(grades: Mapping[str, Grade], terms: Sequence[Term | float]) -> Grade:
     silent = {name: grade.reason or "no outcome" for name, grade in grades.items() if grade.outcome is None}
     reason = "; ".join(f"{name}: {why}" for name, why in silent.items()) or None
     failed = next((name for name, term in by_name.items() if term.fails(grades[name])), None)
+    details = next((grade.details for grade in grades.values() if grade.details is not None), None)
     if failed is None and any(by_name[name].weight for name in silent):
-        details = next((grade.details for grade in grades.values() if grade.details is not None), None)
         return Grade.ungraded(reason or "", details)
     outcome, factor = 0.0, 1.0
     named: dict[str, float] = {}
@@ -231,7 +231,7 @@ def add_up(grades: Mapping[str, Grade], terms: Sequence[Term | float]) -> Grade:
     said = [grade.answered for grade in grades.values() if grade.answered is not None]
     answered = any(said) if said else None
     judged = tuple(JudgedStep(*span, reward) for span, reward in sorted(steps.items()))
-    return Grade(outcome, right, steps=judged, parts=named, reason=reason, answered=answered)
+    return Grade(outcome, right, steps=judged, parts=named, reason=reason, details=details, answered=answered)
 
 
 def standardised(grades: Sequence[Grade]) -> list[Grade]:

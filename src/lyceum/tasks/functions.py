@@ -1,9 +1,9 @@
 """Small Python functions to write from words, judged by tests that run them (reward ``code``).
 
-``add 3, times 2:`` is answered ``(x+3)*2``, what ``f(x)`` returns, or in statements, ``x=x+3;x=x*2;return x``. The
-level is the number of operations. Kind
-``function-demonstrations`` shows completions to imitate, with errors, and with programs that compute more than they
-need, so that reinforcement learning has correctness and efficiency left to teach.
+``add 3, times 2:`` is answered ``(x+3)*2``, what ``f(x)`` returns; in statements, ``x=x+3;x=x*2;return x``; or with
+thoughts, a comment before the expression: ``+3;*2;``, then a line with ``return (x+3)*2``. The level is the number of
+operations. Kind ``function-demonstrations`` shows completions to imitate, with errors, and with programs that compute
+more than they need, so that reinforcement learning has correctness and efficiency left to teach.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ INPUTS = (0, 1, 7, -4)
 LARGEST = 9
 HEAD = "def f(x): return "
 STATEMENTS_HEAD = "def f(x): "
-Form = Literal["expression", "statements"]
+HEADS = {"expression": HEAD, "statements": STATEMENTS_HEAD, "thoughts": "def f(x): # "}
+SIGNS = {"add": "+", "times": "*"}
+JUDGE = "?"
+"""What the user says to ask for a judgement of a program: 1 for a right one, -1 for a wrong one."""
+Form = Literal["expression", "statements", "thoughts"]
 Operation = tuple[Literal["add", "times"], int]
 
 
@@ -37,7 +41,9 @@ class Functions(TasksSettings):
     levels: tuple[int, ...] = (1, 2, 3)
     """Numbers of operations; tasks cycle through them."""
     form: Form = "expression"
-    """How a program is written: as one expression, or as a statement for each operation, with semicolons between."""
+    """How a program is written: as one expression; as a statement for each operation, with semicolons between; or as an
+    expression after a comment that plans each operation. Tasks with ``thoughts`` have a column ``public``: the first
+    of their tests, which a search may read."""
     size: int = Field(default=100_000, ge=1)
     """Tasks in each split."""
 
@@ -85,6 +91,11 @@ class FunctionDemonstrations(TasksSettings):
     slow: float = Field(default=0.5, ge=0, le=1)
     """Probability that a program that begins with a multiplication adds its argument to itself instead; in statements,
     that one has its operands the other way round."""
+    corrected: float = Field(default=0.0, ge=0, le=1)
+    """Probability that a program which the first test fails stands in the prompt, with that test; the right one is
+    imitated."""
+    judged: float = Field(default=0.0, ge=0, le=1)
+    """Probability that another program stands in the prompt, to be judged: 1 where it is right, -1 where it is not."""
 
     def build(self, split: Split, seed: int) -> FunctionDemonstrationSource:
         return FunctionDemonstrationSource(self, split, seed)
@@ -104,9 +115,27 @@ class FunctionDemonstrationSource(FunctionSource):
         if self.settings.form == "statements":
             turned = [rng.random() < self.noise.slow for _ in written]
             text = statements(written, turned)
+        elif self.settings.form == "thoughts":
+            text = thoughts(written)
         else:
             text = expression(written, rng.random() < self.noise.slow)
-        return replace(task, columns={**task.columns, "demonstration": text})
+        return self._in_two_turns(replace(task, columns={**task.columns, "demonstration": text}), written)
+
+    def _in_two_turns(self, task: Task, written: Sequence[Operation]) -> Task:
+        """The task with the program in its prompt, to be corrected or judged, as often as the settings say."""
+        steps: list[Operation] = [(what, n) for what, n in task.columns["operations"]]
+        rng = random.Random(f"{task.id}/turns")
+        fails = value(written, INPUTS[0]) != value(steps, INPUTS[0])
+        if fails and rng.random() < self.noise.corrected:
+            said, shown = f"{task.columns['tests'][0]}: AssertionError", task.columns["reference"]
+        elif rng.random() < self.noise.judged:
+            said, shown = JUDGE, "1" if list(written) == steps else "-1"
+        else:
+            return task
+        attempt = task.columns["demonstration"]
+        turns = ({"role": "assistant", "content": attempt}, {"role": "user", "content": said})
+        columns = {**task.columns, "demonstration": shown}
+        return replace(task.with_messages((*task.messages, *turns)), columns=columns)
 
 
 def operations(rng: random.Random, level: int) -> list[Operation]:
@@ -121,11 +150,23 @@ def make_task(id: str, steps: Sequence[Operation], form: Form = "expression") ->
         "level": len(steps),
         "operations": [list(step) for step in steps],
         "tests": [f"assert f({x}) == {value(steps, x)}" for x in INPUTS],
-        "head": HEAD if form == "expression" else STATEMENTS_HEAD,
-        "reference": expression(steps) if form == "expression" else statements(steps, [False] * len(steps)),
+        "head": HEADS[form],
+        "reference": _reference(steps, form),
     }
+    if form == "thoughts":
+        columns["public"] = columns["tests"][:1]
     content = f"{', '.join(f'{what} {n}' for what, n in steps)}:"
     return Task(id, ({"role": "user", "content": content},), None, columns, provenance="functions")
+
+
+def _reference(steps: Sequence[Operation], form: Form) -> str:
+    match form:
+        case "expression":
+            return expression(steps)
+        case "statements":
+            return statements(steps, [False] * len(steps))
+        case "thoughts":
+            return thoughts(steps)
 
 
 def words_of(task: Task) -> str:
@@ -154,9 +195,14 @@ def expression(steps: Sequence[Operation], slow: bool = False) -> str:
 
 def statements(steps: Sequence[Operation], turned: Sequence[bool]) -> str:
     """``x=x+3;x=x*2;return x``, or, where a statement is turned, ``x=3+x``."""
-    signs = {"add": "+", "times": "*"}
     written = [
-        f"x={n}{signs[what]}x" if other else f"x=x{signs[what]}{n}"
+        f"x={n}{SIGNS[what]}x" if other else f"x=x{SIGNS[what]}{n}"
         for (what, n), other in zip(steps, turned, strict=True)
     ]
     return ";".join([*written, "return x"])
+
+
+def thoughts(steps: Sequence[Operation]) -> str:
+    """``+3;*2;``, what is to be done, and below it ``return (x+3)*2``: after the head a comment and a statement."""
+    plan = "".join(f"{SIGNS[what]}{n};" for what, n in steps)
+    return f"{plan}\n return {expression(steps)}"
