@@ -52,7 +52,9 @@ class RethinkMCTS(RolloutSettings):
     """How often a thought whose program fails is rewritten before the search goes on below it."""
     feedback: str = Field("This program fails: {failed}. Write it anew without the mistake.", min_length=1)
     """The user's message after a program that fails; {failed} is the first failed test, and how it failed."""
-    evaluate: str | None = Field("From -1 (wrong) to 1 (right), how correct is this program? Reply with a number.")
+    evaluate: str | None = Field(
+        "From -1 (wrong) to 1 (right), how correct is this program? Reply with a number.", min_length=1
+    )
     """The user's message after a program that passes all public tests; the first number of the reply is the evaluation,
     and 0 stands where there is none. null: such a program is worth 1."""
     evaluation_tokens: int = Field(default=8, ge=1)

@@ -275,13 +275,20 @@ def fault_of(backend: Backend) -> str | None:
 
 
 def _with_cure(fault: str) -> str:
-    """The fault, and what an administrator can do where user namespaces are off."""
-    if "uid map" in fault or "unshare failed" in fault or "namespace" in fault or "Operation not permitted" in fault:
-        fault += (
-            " (user namespaces are off: allow them with sysctl kernel.apparmor_restrict_unprivileged_userns=0 or "
-            "kernel.unprivileged_userns_clone=1; in a container with its option for them)"
+    """The fault, and what an administrator can do where the kernel or a container withholds what is needed."""
+    cure = None
+    if "exceeded" in fault or "No space left on device" in fault:
+        cure = "this user may have no user namespaces: sysctl user.max_user_namespaces=10000"
+    elif any(sign in fault for sign in ("uid map", "unshare failed", "namespace", "Operation not permitted")):
+        cure = (
+            "user namespaces are off: allow them with sysctl kernel.apparmor_restrict_unprivileged_userns=0 or "
+            "kernel.unprivileged_userns_clone=1; in a container with its option for them"
         )
-    return fault
+    elif "no Landlock" in fault:
+        cure = (
+            "Linux 5.13 or newer, with landlock among its boot parameter lsm=; in a container a profile that allows it"
+        )
+    return fault if cure is None else f"{fault} ({cure})"
 
 
 def usable(choice: Choice) -> Backend:
