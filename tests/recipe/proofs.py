@@ -62,6 +62,13 @@ JUDGES = [
 ]
 """Few steps of fine-tuning, after which the model writes verdicts that can be read."""
 
+ONE_OPERATION = [
+    "tasks.parts.0.tasks={kind: chain, levels: [1]}",
+    "tasks.parts.1.tasks.levels=[1]",
+    "stages.0.tasks={kind: chain-judgements, forms: [scores], levels: [1]}",
+]
+"""Chains of one operation, whose judgements are soon learnt."""
+
 PROOFS: dict[str, Proof] = {
     "a-lol": Proof(
         ["a-lol/kept", "a-lol/left_out"],
@@ -574,6 +581,12 @@ PROOFS: dict[str, Proof] = {
         ["value/updates", "rollout/turns/calls", "reward/part/model/process"],
         {"stages.policy.reward.1.turn_bonus=0": "grades", "stages.progress.value.lr=1e-30": "grades"},
         ["stages.0.steps=1", "stages.0.tasks_per_step=8", "stages.1.steps=2", "stages.1.tasks_per_step=4"],
+    ),
+    "spct": Proof(
+        ["reward/part/ranking/read", "reward/judge/votes/dropped", "value/paths", LEARNS],
+        {"stages.3.reward.1.keep=null": "grades", "stages.1.reward=[task]": "grades"},
+        [*stages(1, 1, 1, 1, tasks=2), *ONE_OPERATION, "model={beside}/model"],
+        beside=[*stages(32, 1, 1, 1, tasks=2), *ONE_OPERATION, "stages.0.learner.warmup_steps=1"],
     ),
     "spear": Proof(
         ["replay/groups", "credit/imitated", "clip_cov/tokens"],

@@ -8,9 +8,11 @@ from judges import JudgeContext, Server, says
 from leaves import Source, leaf, task
 from pydantic import ValidationError
 
+from lyceum.core.settings import Composition
+from lyceum.core.types import Judgement
 from lyceum.models.scratch import build_scratch
 from lyceum.reward.base import combine
-from lyceum.reward.judge import JudgeReward, points_of
+from lyceum.reward.judge import JudgeReward, most_trusted, points_of
 from lyceum.scorer.judging import JudgeModel, Question, numbers_of, said
 
 
@@ -108,3 +110,40 @@ def test_a_judge_is_one_model_and_votes_differ():
     ):
         with pytest.raises(ValidationError):
             JudgeModel.model_validate(wrong)
+
+
+class MetaContext(JudgeContext):
+    """A value model that trusts a reply by the number of exclamation marks in it."""
+
+    def encode(self, completion):
+        return [*map(ord, completion), 0]
+
+    async def judge(self, paths):
+        texts = [self.decode(path.tokens) for path in paths]
+        assert [text[: path.prompt] for text, path in zip(texts, paths, strict=True)] == [self.asked[0]] * len(paths)
+        return [Judgement(text[path.prompt :].count("!"), []) for text, path in zip(texts, paths, strict=True)]
+
+
+def test_a_meta_model_drops_the_votes_that_it_trusts_least():
+    replies = ["!\nscores: 1", "!!\nscores: 4", "scores: 9", "!!\nscores: 6", "!!!"]
+    one, context = task(), MetaContext(lambda _: replies)
+    judge = {"votes": 5, "temperature": 1}
+    grader = combine([JudgeReward(judge=judge, keep=2)], Source(one))
+    [grade] = asyncio.run(grader(one, [leaf("a")], context))
+    # Of four that can be read, those with two marks: (4 + 6) / 2 of 10. All four are (1 + 4 + 9 + 6) / 4.
+    assert (grade.outcome, grade.parts["judge/votes"]) == (0.5, 2)
+    assert grader.metrics()["judge/votes/dropped"] == 2
+    again = combine([JudgeReward(judge=judge, keep=2)], Source(one))
+    again.load_state_dict(grader.state_dict())
+    assert again.metrics() == grader.metrics()
+    assert outcomes(lambda _: replies, "a", judge=judge)[0] == [0.5]
+    assert most_trusted([0.1, 0.5, 0.5, 0.9], 2) == [1, 3], "ties go to the first"
+
+
+def test_votes_are_dropped_beside_a_value_model_alone_and_some_are_left():
+    with pytest.raises(ValidationError, match="keep: got 2 of 2 votes"):
+        JudgeReward(judge={"votes": 2, "temperature": 1}, keep=2)
+    dropping = JudgeReward(judge={"votes": 2, "temperature": 1}, keep=1)
+    assert dropping.asks_value
+    assert "'judge' with keep in a stage with no value model" in dropping.check(Composition())[0]
+    assert JudgeReward().check(Composition()) == []

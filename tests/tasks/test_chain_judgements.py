@@ -9,7 +9,7 @@ from lyceum.core.types import Continuation
 from lyceum.reward.brpo import Brpo
 from lyceum.tasks.chain import grade as grade_chain
 from lyceum.tasks.chain import make_task
-from lyceum.tasks.chain_judgements import ChainJudgements
+from lyceum.tasks.chain_judgements import ChainJudgements, points
 
 FORMS = ("met", "better", "critique", "refine")
 
@@ -98,3 +98,20 @@ def test_splits_do_not_share_chains_and_forms_take_turns():
     }
     with pytest.raises(ValidationError):
         ChainJudgements(forms=())
+
+
+def test_scores_rank_the_one_correct_attempt_first_and_name_the_first_mistake_of_the_others():
+    source, found = tasks("scores", answers=3)
+    for task in found:
+        attempts = [message["content"] for message in task.messages if message["role"] == "assistant"]
+        right, labels = [is_right(task, attempt) for attempt in attempts], task.columns["labels"]
+        assert (sum(right), [label == 9 for label in labels]) == (1, right)
+        principle, scores = task.answer.split("\n")
+        assert principle.split(";")[0] == f"{task.columns['level']} steps"
+        assert [critique == "ok" for critique in principle.split(";")[1:]] == right
+        assert scores == "scores:" + ",".join(map(str, labels))
+        assert grade(source, task, task.answer).correct
+        assert not grade(source, task, "5,5,5").correct, "the best one has to stand above all others"
+    # Two of four steps hold before the third, a wrong one: 8 * 2 / 4.
+    assert (points(3, 4), points(1, 4), points(4, 4), points(None, 4)) == (4, 0, 6, 9)
+    assert found[0].messages[-1]["content"] == "sound\nscores:"

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from lyceum.core.settings import RewardSettings
+from lyceum.core.component import require_keys
+from lyceum.core.settings import Composition, RewardSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, GradingContext, Task, TaskSource
+from lyceum.core.types import Grade, GradingContext, MarkedPath, State, Task, TaskSource
 from lyceum.core.user_files import describe
 from lyceum.reward._judging import JudgingGrader
+from lyceum.reward.base import needs_value
 from lyceum.scorer.judging import JudgeModel, Question
 from lyceum.utils.aio import gather
 from lyceum.utils.numbers import mean
 
+LABEL = "scores"
+"""What the last line of a reply begins with."""
 PRINCIPLES = (
     "First write the principles by which answers to this question should be judged, and how much each counts. Then "
     "criticise each answer by them. Then give each its points: most for the best possible answer, 0 for a worthless "
@@ -30,9 +34,12 @@ class JudgeReward(RewardSettings):
     Several completions of a task may be judged in one question, in which they are seen beside each other. A question
     that fails, or of which no vote can be read, leaves its completions ungraded.
 
+    With ``keep`` a meta model drops votes: the stage's ``value`` model, which an earlier stage ``reward-model`` fitted
+    to judgements by whether they are right (``reward: ranking``), reads the question and each reply.
+
     Source:
-        SPCT, arXiv:2504.02495: principles and critiques before points, several samples that vote. The paper adds up
-        votes; their mean is the same up to a factor. Its meta model that drops votes is left out.
+        SPCT, arXiv:2504.02495: principles and critiques before points, several samples that vote, a meta reward model
+        that chooses k_meta of k. The paper adds up votes; their mean is the same up to a factor.
     """
 
     kind: Literal["judge"] = "judge"
@@ -44,10 +51,28 @@ class JudgeReward(RewardSettings):
     """The points of the best answer; the worst has 0."""
     together: int = Field(1, ge=1, le=26)
     """Maximum completions per question."""
+    keep: int | None = Field(None, ge=1, le=63)
+    """Number of votes that count: those that the stage's value model finds likeliest to be right; the paper keeps half
+    of them. Null: all."""
+
+    @model_validator(mode="after")
+    def _drops_votes(self) -> JudgeReward:
+        if self.keep is not None and self.keep >= self.judge.votes:
+            raise ValueError(
+                f"keep: got {self.keep} of {self.judge.votes} votes; allowed: fewer than judge.votes, or null"
+            )
+        return self
 
     @property
     def waits_for_model(self) -> bool:
         return self.judge.waits_for_model
+
+    @property
+    def asks_value(self) -> bool:
+        return self.keep is not None
+
+    def check(self, stage: Composition) -> list[str]:
+        return super().check(stage) + ([] if self.keep is None else needs_value("'judge' with keep", stage))
 
     def build(self, source: TaskSource) -> JudgeGrader:
         self.judge.check_files()
@@ -58,6 +83,7 @@ class JudgeGrader(JudgingGrader):
     def __init__(self, settings: JudgeReward) -> None:
         super().__init__(settings.judge)
         self.settings = settings
+        self.dropped = 0
 
     async def __call__(self, task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
         size = self.settings.together
@@ -69,20 +95,50 @@ class JudgeGrader(JudgingGrader):
         """The grades of completions that are judged in one question."""
         of, texts = self.settings, [leaf.completion for leaf in leaves]
         values = f"the points of each answer in order, from 0 to {of.most_points}, with commas between them"
-        question = Question(task.messages, texts, of.principles, "scores", values)
+        question = Question(task.messages, texts, of.principles, LABEL, values)
         try:
-            found = await self.asker.verdicts(
+            votes = await self.asker.votes(
                 question,
                 context,
                 ("judge", *(leaf.address for leaf in leaves)),
                 lambda vote: points_of(vote, len(leaves), of.most_points),
             )
+            found = await self.kept(question, votes, context)
         except Exception as error:
             return [Grade.ungraded(describe(error))] * len(leaves)
         if not found:
             return [Grade.ungraded("no reply of the judge ends in points")] * len(leaves)
         means = [mean(points) for points in zip(*found, strict=True)]
         return [Grade(points / of.most_points, parts={"points": points, "votes": len(found)}) for points in means]
+
+    async def kept(
+        self, question: Question, votes: Sequence[tuple[str, list[float]]], context: GradingContext
+    ) -> list[list[float]]:
+        """The points of the votes that count."""
+        points, keep = [vote for _, vote in votes], self.settings.keep
+        if keep is None or len(votes) <= keep:
+            return points
+        prompt = context.render(question.messages(self.settings.judge.form))
+        paths = [MarkedPath([*prompt, *context.encode(reply)], len(prompt), ()) for reply, _ in votes]
+        trust = [judged.outcome for judged in await context.judge(paths)]
+        self.dropped += len(votes) - keep
+        return [points[i] for i in most_trusted(trust, keep)]
+
+    def metrics(self) -> dict[str, float]:
+        return super().metrics() | ({} if self.settings.keep is None else {"votes/dropped": self.dropped})
+
+    def state_dict(self) -> State:
+        return super().state_dict() | ({} if self.settings.keep is None else {"dropped": self.dropped})
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        require_keys("reward.judge", given=state, needed=self.state_dict())
+        self.dropped = int(state.get("dropped", 0))
+        super().load_state_dict({key: value for key, value in state.items() if key != "dropped"})
+
+
+def most_trusted(trust: Sequence[float], keep: int) -> list[int]:
+    """The votes with the highest trust, in the order in which they were given; ties go to the first."""
+    return sorted(sorted(range(len(trust)), key=lambda i: -trust[i])[:keep])
 
 
 def points_of(text: str, answers: int, most: int) -> list[float] | None:

@@ -14,6 +14,7 @@ from lyceum.core.step_ends import step_ends
 from lyceum.core.steps import Steps
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, JudgedStep, Judgement, MarkedPath, Origin, Task, TaskSource
+from lyceum.reward.base import needs_value
 from lyceum.utils.numbers import mean
 
 
@@ -54,13 +55,7 @@ class ModelReward(RewardSettings):
         return self
 
     def check(self, stage: Composition) -> list[str]:
-        lines = super().check(stage)
-        if stage.value is None or not stage.value.judges:
-            got = "no value model" if stage.value is None else f"value.kind '{stage.value.kind}'"
-            lines.append(
-                f"reward.kind: got 'model' in a stage with {got}; allowed: value.kind 'model' or 'implicit' beside it"
-            )
-        return lines
+        return super().check(stage) + needs_value("'model'", stage)
 
     def build(self, source: TaskSource) -> Grader:
         return self.grade

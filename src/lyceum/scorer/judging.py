@@ -181,18 +181,28 @@ class Asker:
         key: tuple[SeedKey, ...],
         read: Callable[[str], Verdict | None],
     ) -> list[Verdict]:
-        """What each vote says after the label of its last line, as ``read`` has it; votes that cannot be read are only
-        counted.
+        """The verdicts of :meth:`votes`."""
+        return [verdict for _, verdict in await self.votes(question, context, key, read)]
+
+    async def votes(
+        self,
+        question: Question,
+        context: GradingContext,
+        key: tuple[SeedKey, ...],
+        read: Callable[[str], Verdict | None],
+    ) -> list[tuple[str, Verdict]]:
+        """Each reply, and what it says after the label of its last line, as ``read`` has it; those that cannot be read
+        are only counted.
 
         Args:
             key: as of :meth:`ask`.
             read: the verdict in such a text; None where it is anything else.
         """
         replies = await self.ask(question.messages(self.settings.form), context, key)
-        if self.settings.form == "turns":
-            replies = [f"{question.label}:{reply}" for reply in replies]
-        texts = [text for reply in replies if (text := said(reply, question.label)) is not None]
-        found = [verdict for text in texts if (verdict := read(text)) is not None]
+        begun = f"{question.label}:" if self.settings.form == "turns" else ""
+        texts = [(reply, said(begun + reply, question.label)) for reply in replies]
+        verdicts = [(reply, None if text is None else read(text)) for reply, text in texts]
+        found = [(reply, verdict) for reply, verdict in verdicts if verdict is not None]
         self.asked, self.unread = self.asked + len(replies), self.unread + len(replies) - len(found)
         return found
 

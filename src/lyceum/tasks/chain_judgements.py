@@ -16,27 +16,35 @@ from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Message, Split, Task
 from lyceum.reward.base import each
+from lyceum.reward.judge import LABEL
+from lyceum.reward.ranking import labels_of, ranks_as, read_points
 from lyceum.scorer.judging import Question
 from lyceum.tasks._split import check_index, check_levels
 from lyceum.tasks.base import Source
 from lyceum.tasks.chain import MODULUS, completion_text, draw, make_task, results_of, retried
 from lyceum.tasks.chain_demonstrations import SLIP
 
-Form = Literal["met", "better", "critique", "refine"]
+Form = Literal["met", "better", "critique", "refine", "scores"]
 ASKED = "?="
 """What a user says for a critique; it is ``!3`` (step 3 is the first wrong one) or ``ok``."""
+MOST_POINTS = 9
+"""Points of a chain without a mistake."""
 
 
 class ChainJudgements(TasksSettings):
     """Prompts that ask for a judgement of worked chains, with it in ``columns["demonstration"]``."""
 
     kind: Literal["chain-judgements"] = "chain-judgements"
-    forms: tuple[Form, ...] = Field(("met", "better"), min_length=1, max_length=4)
+    forms: tuple[Form, ...] = Field(("met", "better"), min_length=1, max_length=5)
     """What is asked; prompts cycle through them. ``met``: which criteria an attempt meets, as reward ``rubric`` asks.
     ``better``: which of two is better, as ``brpo`` asks. ``critique``: what is wrong with an attempt, and ``refine``:
-    the chain again after an attempt and its critique, as guidance ``critique`` asks."""
+    the chain again after an attempt and its critique, as guidance ``critique`` asks. ``scores``: points from 0 to 9 for
+    several attempts, of which one is correct, as reward ``judge`` asks; the reply begins with a principle and a
+    critique of each, and ``columns["labels"]`` has the points."""
     criterion: str = Field("sound", min_length=1, max_length=200)
-    """The criterion of ``met`` and ``better``; it is met by a chain without a mistake."""
+    """The criterion of ``met``, ``better`` and ``scores``; it is met by a chain without a mistake."""
+    answers: int = Field(2, ge=2, le=8)
+    """Attempts that a prompt of ``scores`` shows."""
     levels: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8)
     """Numbers of operations; prompts cycle through them."""
     size: int = Field(102_400, ge=1)
@@ -69,11 +77,25 @@ class ChainJudgementSource(Source):
         form, level = forms[index % len(forms)], levels[index // len(forms) % len(levels)]
         start, operations = draw(rng, level, heldout=self.split == "heldout")
         chain = make_task("", start, operations)
+        if form == "scores":
+            return self._scored(id, chain, level, rng)
         right = rng.random() < 0.5
         first, wrong_step = attempt(rng, start, operations, right=right)
         messages, verdict = self._asked(form, chain, first, wrong_step, rng)
         columns = {"level": level, "form": form, "demonstration": verdict}
         return Task(id, tuple(messages), verdict, columns, provenance="chain-judgements")
+
+    def _scored(self, id: str, chain: Task, level: int, rng: random.Random) -> Task:
+        """A prompt of several attempts, of which one is correct, with their points."""
+        start, operations, several = chain.columns["start"], chain.columns["operations"], self.settings.answers
+        best = rng.randrange(several)
+        found = [attempt(rng, start, operations, right=number == best) for number in range(several)]
+        labels = [points(wrong, level) for _, wrong in found]
+        critiques = ["ok" if wrong is None else f"!{wrong}" for _, wrong in found]
+        judgement = f"{level} steps;{';'.join(critiques)}\n{LABEL}:{','.join(map(str, labels))}"
+        asked = Question(chain.messages, [text for text, _ in found], self.settings.criterion, LABEL, "")
+        columns = {"level": level, "form": "scores", "demonstration": judgement, "labels": labels}
+        return Task(id, tuple(asked.in_turns()), judgement, columns, provenance="chain-judgements")
 
     def _asked(
         self, form: Form, chain: Task, first: str, wrong_step: int | None, rng: random.Random
@@ -97,7 +119,7 @@ class ChainJudgementSource(Source):
                 return [*turns, {"role": "user", "content": ASKED}], "ok" if right else f"!{wrong_step}"
             case "refine" if right:
                 return [*turns, {"role": "user", "content": "ok="}], first
-            case "refine":
+            case _:
                 return list(retried(chain, first, wrong_step).messages), str(chain.columns["demonstration"])
 
     def grader(self) -> Grader:
@@ -116,8 +138,19 @@ def attempt(rng: random.Random, start: int, operations: list[int], *, right: boo
     return completion_text(start, operations, slipped), wrong + 1
 
 
+def points(wrong_step: int | None, steps: int) -> int:
+    """9 for a correct attempt; for another one 8 times the share of the steps before its first wrong or missing one."""
+    return MOST_POINTS if wrong_step is None else (MOST_POINTS - 1) * (wrong_step - 1) // steps
+
+
 def grade(task: Task, leaf: Node) -> Grade:
-    """1 where a reply says the verdict, else 0. Of a critique counts whether it says that there is a mistake."""
+    """1 where a reply says the verdict, else 0. Of a critique counts whether it says that there is a mistake, of scores
+    whether the correct attempt has the most points."""
+    if task.columns["form"] == "scores":
+        labels = labels_of(task, "labels")
+        scores = read_points(task, leaf, len(labels), MOST_POINTS)
+        correct = scores is not None and ranks_as(scores, labels)
+        return Grade(float(correct), correct, answered=scores is not None)
     reply, verdict = leaf.completion.strip(), str(task.answer)
     if task.columns["form"] == "critique" and verdict.startswith("!"):
         reply, verdict = reply[:1], "!"
