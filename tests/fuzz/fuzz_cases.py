@@ -175,7 +175,7 @@ def overrides(draw: st.DrawFn, recipe: str = "grpo") -> str:
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
-_ROW_NAMES = ("prompt", "answer", "level", "hints", "demonstration", "id", "rubric", "é", "", "completion")
+_ROW_NAMES = ("prompt", "answer", "level", "hints", "demonstration", "id", "rubric", "labels", "é", "", "completion")
 _TEXTS = ("1+1=", "", " ", "x" * 3000, "\ud800", "\x1b]0;x\x07", "\x00", "é漢", "{x}", "{{ 1 }}", "\n", "<eos>", "1")
 _contents = st.sampled_from((*_TEXTS, None, 3, 1.5, [], {})) | st.text(max_size=10)
 _parts = st.fixed_dictionaries({"type": st.sampled_from(("text", "image", "x", None)), "text": _contents})
@@ -420,6 +420,13 @@ _REWARDS = (
         "{kind: code-lines, reference: completion, tests: note, separator: ';'}",
         "[exact, {kind: feedback, endpoint: 1}]",
         "[exact, {kind: feedback, judge: {endpoint: {url: 'http://127.0.0.1:9/v1', model: m, retries: 1}}}]",
+        "ranking",
+        *(f"{{kind: ranking, column: {column}}}" for column in ("labels", "rubric", "level", "nowhere")),
+        "{kind: judge, keep: 1, judge: {votes: 2, temperature: 1}}",
+        "[exact, {kind: renorm, of: {kind: steps}}]",
+        *(f"{{kind: principles, model: {path}, principles: ['{{principle}}', a]}}" for path in _MODELS),
+        "{kind: principles, model: base, principles: [a], words: [é, ü], ask: '{principle}{principle}'}",
+        "[exact, {kind: renorm, of: {kind: principles, model: base, principles: [a], at: turns}}]",
     ),
 )
 

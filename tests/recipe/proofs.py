@@ -419,6 +419,11 @@ PROOFS: dict[str, Proof] = {
         stages(1, 1, 2),
     ),
     "ppo": Proof(["value_loss", "clip/high"], {"objective.clip_high=100": "weights", "credit.lam=1": "credit"}),
+    "ppr": Proof(
+        ["reward/part/renorm/steps", "reward/part/renorm/shifted < 0"],
+        {"stages.1.reward.1.mu=0": "grades", "stages.1.reward.1.of.principles=[whole]": "grades"},
+        [*stages(1, 2, tasks=2), "stages.1.rollout.samples=4", "tasks.levels=[4]"],
+    ),
     "prime": Proof(
         ["value/updates", "value/pairs/accuracy", "credit/tokens_with_process_reward", "groups_dropped"],
         {"value.online=false": "grades", "credit.process_coefficient=0": "credit"},
@@ -506,6 +511,11 @@ PROOFS: dict[str, Proof] = {
         ["guidance/demonstrations/groups/guided", "external/weight"],
         {"guidance=[]": "generation", "objective.exploration=0": "weights"},
     ),
+    "rlbff": Proof(
+        ["reward/part/principles/satisfied", "reward/part/principles/satisfied < 1", LEARNS],
+        {"stages.1.reward.1.principles=[sound]": "grades", "stages.1.reward=[task]": "grades"},
+        stages(2, 2),
+    ),
     "rlcs": Proof(
         ["oversample/tasks > 4", "groups_dropped", "curriculum/share/4"],
         {
@@ -585,8 +595,8 @@ PROOFS: dict[str, Proof] = {
     "spct": Proof(
         ["reward/part/ranking/read", "reward/judge/votes/dropped", "value/paths", LEARNS],
         {"stages.3.reward.1.keep=null": "grades", "stages.1.reward=[task]": "grades"},
-        [*stages(1, 1, 1, 1, tasks=2), *ONE_OPERATION, "model={beside}/model"],
-        beside=[*stages(32, 1, 1, 1, tasks=2), *ONE_OPERATION, "stages.0.learner.warmup_steps=1"],
+        [*stages(1, 1, 1, 1, tasks=2), *ONE_OPERATION, "stages.3.rollout.samples=4", "model={beside}/model"],
+        beside=[*stages(40, 1, 1, 1, tasks=2), *ONE_OPERATION, "stages.0.learner.warmup_steps=1"],
     ),
     "spear": Proof(
         ["replay/groups", "credit/imitated", "clip_cov/tokens"],

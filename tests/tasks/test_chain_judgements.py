@@ -115,3 +115,18 @@ def test_scores_rank_the_one_correct_attempt_first_and_name_the_first_mistake_of
     # Two of four steps hold before the third, a wrong one: 8 * 2 / 4.
     assert (points(3, 4), points(1, 4), points(4, 4), points(None, 4)) == (4, 0, 6, 9)
     assert found[0].messages[-1]["content"] == "sound\nscores:"
+
+
+def test_a_principle_holds_unless_the_attempt_violates_that_one():
+    _, found = tasks("principle", n=120)
+    seen = set()
+    for task in found:
+        chain, attempt = task.messages[0]["content"], task.messages[1]["content"]
+        operations = len([sign for sign in chain if sign in "+-"])
+        whole = attempt.count("=") == operations
+        sound = is_right(task, attempt) or not whole  # what lacks a step has no wrong result
+        holds = {"sound": sound, "whole": whole}[task.columns["principle"]]
+        assert task.answer == ("yes" if holds else "no")
+        assert task.messages[2]["content"] == f"{task.columns['principle']}?"
+        seen.add((task.columns["principle"], holds))
+    assert len(seen) == 4, "both principles are kept and violated"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 from pydantic import Field
 
 from lyceum.core.settings import ScorerSettings
 from lyceum.core.spans import TokenEnds, token_span
-from lyceum.core.types import FrozenName, Grade, GradingContext, Reasoned, Scored, Scorer, Task, TaskSource
+from lyceum.core.types import FrozenName, Grade, GradingContext, Message, Reasoned, Scored, Scorer, Task, TaskSource
 from lyceum.models.packed_paths import path_logprobs
 from lyceum.scorer.base import BaseScorer
 from lyceum.scorer.models import ScorerModel, causal_model
@@ -49,8 +49,7 @@ class CausalScorer(ScorerSettings):
 
     @property
     def of_models(self) -> frozenset[FrozenName]:
-        named = FROZEN.get(self.model.path)
-        return super().of_models if named is None else super().of_models | frozenset[FrozenName]({named})
+        return super().of_models | frozen_models(self.model)
 
     def build(self, source: TaskSource) -> Scorer:
         if self.model.path not in FROZEN:
@@ -107,21 +106,58 @@ class Likelihood(BaseScorer):
         return paths
 
     async def verdicts(self, task: Task, reasonings: Sequence[Reasoned], context: GradingContext) -> list[Grade]:
-        render: Any
-        if self.frozen is not None:
-            render, encode = context.render, lambda text: context.encode(text)[:-1]
-        else:
-            policy = causal_model(self.settings.model)
-            render, encode = policy.render, lambda text: policy.encode(text)[:-1]
-        paths: list[Scored] = []
+        asked: list[list[Message]] = []
         for of in reasonings:
             fields = {"question": of.question, "reasoning": of.reasoning, "answer": of.answer}
-            prompt = render([{"role": "user", "content": filled(self.settings.prompt, fields)}])
-            for word in ("yes", "no"):
-                tokens = encode(word)
-                paths.append(Scored([*prompt, *tokens], len(prompt), len(prompt) + len(tokens)))
-        found = await self.logprobs(paths, context) if paths else []
-        return [Grade(probability_of_first(sum(a), sum(b))) for a, b in zip(found[::2], found[1::2], strict=True)]
+            asked.append([{"role": "user", "content": filled(self.settings.prompt, fields)}])
+        found = await log_odds(self.settings.model, asked, ("yes", "no"), context, self.settings.batch_tokens)
+        return [Grade(probability(odds)) for odds in found]
+
+
+def frozen_models(model: ScorerModel) -> frozenset[FrozenName]:
+    """The stage's model that a path names; none for a model of its own."""
+    named = FROZEN.get(model.path)
+    return frozenset[FrozenName]() if named is None else frozenset[FrozenName]({named})
+
+
+async def log_odds(
+    model: ScorerModel,
+    asked: Sequence[Sequence[Message]],
+    words: tuple[str, str],
+    context: GradingContext,
+    batch_tokens: int,
+) -> list[float]:
+    """log p(first word) - log p(second word) of what a model says after each prompt, in nats.
+
+    Args:
+        model: ``reference`` or ``average`` of the stage, or one of its own, in whose tokens it is then asked.
+        asked: chat messages.
+        words: their tokens' log-probabilities are added up.
+    Raises:
+        ValueError: both words have the same tokens.
+    """
+    render: Callable[[Sequence[Message]], list[int]]
+    encode: Callable[[str], list[int]]
+    frozen = FROZEN.get(model.path)
+    if frozen is not None:
+        render, encode = context.render, context.encode
+    else:
+        policy = causal_model(model)
+        render, encode = policy.render, policy.encode
+    said = [encode(word)[:-1] for word in words]  # the end of sequence is not scored
+    if said[0] == said[1]:
+        raise ValueError(f"the model has the same tokens for {words[0]!r} and {words[1]!r}")
+    paths: list[Scored] = []
+    for messages in asked:
+        prompt = render(messages)
+        paths += [Scored([*prompt, *tokens], len(prompt), len(prompt) + len(tokens)) for tokens in said]
+    if not paths:
+        return []
+    if frozen is not None:
+        found = await context.score_under(frozen, paths)
+    else:
+        found = path_logprobs(causal_model(model), paths, batch_tokens)
+    return [sum(a) - sum(b) for a, b in zip(found[::2], found[1::2], strict=True)]
 
 
 def filled(template: str, fields: dict[str, str]) -> str:
@@ -136,6 +172,6 @@ def filled(template: str, fields: dict[str, str]) -> str:
     return "".join([*pieces, rest])
 
 
-def probability_of_first(a: float, b: float) -> float:
-    """exp(a) / (exp(a) + exp(b)), for log-probabilities."""
-    return 1.0 / (1.0 + math.exp(min(b - a, 700.0)))
+def probability(odds: float) -> float:
+    """1 / (1 + exp(-odds)), for log-odds in nats."""
+    return 1.0 / (1.0 + math.exp(min(-odds, 700.0)))

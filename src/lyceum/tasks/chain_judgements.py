@@ -24,9 +24,12 @@ from lyceum.tasks.base import Source
 from lyceum.tasks.chain import MODULUS, completion_text, draw, make_task, results_of, retried
 from lyceum.tasks.chain_demonstrations import SLIP
 
-Form = Literal["met", "better", "critique", "refine", "scores"]
+Form = Literal["met", "better", "critique", "refine", "scores", "principle"]
+Principle = Literal["sound", "whole"]
 ASKED = "?="
 """What a user says for a critique; it is ``!3`` (step 3 is the first wrong one) or ``ok``."""
+HOLDS = "{principle}?"
+"""What a user says for a principle."""
 MOST_POINTS = 9
 """Points of a chain without a mistake."""
 
@@ -35,12 +38,13 @@ class ChainJudgements(TasksSettings):
     """Prompts that ask for a judgement of worked chains, with it in ``columns["demonstration"]``."""
 
     kind: Literal["chain-judgements"] = "chain-judgements"
-    forms: tuple[Form, ...] = Field(("met", "better"), min_length=1, max_length=5)
+    forms: tuple[Form, ...] = Field(("met", "better"), min_length=1, max_length=6)
     """What is asked; prompts cycle through them. ``met``: which criteria an attempt meets, as reward ``rubric`` asks.
     ``better``: which of two is better, as ``brpo`` asks. ``critique``: what is wrong with an attempt, and ``refine``:
     the chain again after an attempt and its critique, as guidance ``critique`` asks. ``scores``: points from 0 to 9 for
     several attempts, of which one is correct, as reward ``judge`` asks; the reply begins with a principle and a
-    critique of each, and ``columns["labels"]`` has the points."""
+    critique of each, and ``columns["labels"]`` has the points. ``principle``: whether an attempt is ``sound`` (no
+    result is wrong) or ``whole`` (no step is missing), yes or no, as reward ``principles`` asks."""
     criterion: str = Field("sound", min_length=1, max_length=200)
     """The criterion of ``met``, ``better`` and ``scores``; it is met by a chain without a mistake."""
     answers: int = Field(2, ge=2, le=8)
@@ -79,6 +83,8 @@ class ChainJudgementSource(Source):
         chain = make_task("", start, operations)
         if form == "scores":
             return self._scored(id, chain, level, rng)
+        if form == "principle":
+            return self._by_principle(id, chain, level, rng)
         right = rng.random() < 0.5
         first, wrong_step = attempt(rng, start, operations, right=right)
         messages, verdict = self._asked(form, chain, first, wrong_step, rng)
@@ -96,6 +102,18 @@ class ChainJudgementSource(Source):
         asked = Question(chain.messages, [text for text, _ in found], self.settings.criterion, LABEL, "")
         columns = {"level": level, "form": "scores", "demonstration": judgement, "labels": labels}
         return Task(id, tuple(asked.in_turns()), judgement, columns, provenance="chain-judgements")
+
+    def _by_principle(self, id: str, chain: Task, level: int, rng: random.Random) -> Task:
+        """A prompt of an attempt that violates at most one principle, and of one of them."""
+        start, operations = chain.columns["start"], chain.columns["operations"]
+        possible: tuple[Principle | None, ...] = ("sound", "whole", None) if level > 1 else ("sound", None)
+        violated = rng.choice(possible)
+        text = completed(start, operations, violated, rng.randrange(level))
+        principle = rng.choice(("sound", "whole"))
+        verdict = "no" if principle == violated else "yes"
+        turns = [{"role": "assistant", "content": text}, {"role": "user", "content": HOLDS.format(principle=principle)}]
+        columns = {"level": level, "form": "principle", "principle": principle, "demonstration": verdict}
+        return Task(id, (*chain.messages, *turns), verdict, columns, provenance="chain-judgements")
 
     def _asked(
         self, form: Form, chain: Task, first: str, wrong_step: int | None, rng: random.Random
@@ -128,14 +146,25 @@ class ChainJudgementSource(Source):
 
 def attempt(rng: random.Random, start: int, operations: list[int], *, right: bool) -> tuple[str, int | None]:
     """A worked chain, and the number of its first wrong or missing step; None for a correct one."""
-    results = results_of(start, operations)
     if right:
-        return completion_text(start, operations, results), None
+        return completed(start, operations, None), None
     wrong = rng.randrange(len(operations))
     if wrong == len(operations) - 1 and wrong and rng.random() < 0.5:
-        return completion_text(start, operations, results[:-1]), wrong + 1
-    slipped = [result if i < wrong else (result + SLIP) % MODULUS for i, result in enumerate(results)]
-    return completion_text(start, operations, slipped), wrong + 1
+        return completed(start, operations, "whole"), wrong + 1
+    return completed(start, operations, "sound", wrong), wrong + 1
+
+
+def completed(start: int, operations: list[int], violated: Principle | None, wrong: int = 0) -> str:
+    """A worked chain that is not ``whole`` (its last step is missing), or not ``sound`` (from a wrong step on)."""
+    results = results_of(start, operations)
+    match violated:
+        case "whole":
+            results = results[:-1]
+        case "sound":
+            results = [result if i < wrong else (result + SLIP) % MODULUS for i, result in enumerate(results)]
+        case None:
+            pass
+    return completion_text(start, operations, results)
 
 
 def points(wrong_step: int | None, steps: int) -> int:
