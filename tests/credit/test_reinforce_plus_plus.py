@@ -37,3 +37,15 @@ def test_the_baseline_variant_takes_off_the_tasks_mean_first(forest_of):
 
 def test_equal_outcomes_give_exactly_zero(forest_of):
     assert (ReinforcePlusPlus().build()(forest_of([(0.9, 3), (0.9, 2)], [(0.9, 5)])).advantage == 0).all()
+
+
+def test_outliers_are_set_to_zero_and_the_others_stay(forest_of):
+    # One success among 16 rows of a token each: mean 1/16, standard deviation sqrt(15)/16, so sqrt(15) = 3.87 for it
+    # and -1/sqrt(15) for the others.
+    forest = forest_of([(1.0, 1)], *([(0.0, 1)] for _ in range(15)))
+    credited = ReinforcePlusPlus(outliers=3).build()(forest)
+    torch.testing.assert_close(credited.advantage[:, 1], torch.tensor([0.0] + [-(15**-0.5)] * 15))
+    assert credited.metrics == {"outliers/share": 1 / 16}
+    kept = ReinforcePlusPlus(outliers=4).build()(forest)
+    torch.testing.assert_close(kept.advantage, ReinforcePlusPlus().build()(forest).advantage)
+    assert kept.metrics == {"outliers/share": 0}

@@ -36,6 +36,17 @@ def test_a_dual_clip_that_is_never_reached_changes_nothing(ratio, advantage):
     torch.testing.assert_close(clipped_surrogate(r, a, 0.2, 0.2, dual_clip=10.0), clipped_surrogate(r, a, 0.2, 0.2))
 
 
+def test_a_bad_token_beyond_the_log_ratio_limit_has_a_bounded_loss_and_no_gradient(batch_of):
+    # Ratios e^2 and e^3 with advantage -1, which no clip range bounds: with a limit of 2.5 the second counts as e^2.5.
+    batch = batch_of([[1, 1]], logprob=[[-1.0, -1.0]], old_logprob=[[-3.0, -4.0]], advantage=[[-1.0, -1.0]])
+    loss, metrics = PPOClip(log_ratio_limit=2.5).build()(batch)
+    loss.backward()
+    torch.testing.assert_close(loss.item(), (math.exp(2) + math.exp(2.5)) / 2)
+    torch.testing.assert_close(batch.logprob.grad, torch.tensor([[math.exp(2), 0.0]]).double() / 2)
+    assert metrics["clip/log_ratio"] == (1, 2)
+    assert "clip/log_ratio" not in PPOClip().build()(batch)[1]
+
+
 def test_the_first_update_is_the_policy_gradient(batch_of):
     # ratio 1 everywhere: the two branches of the minimum are equal, and half a gradient from each must make a whole one
     batch = batch_of([[1, 1]], advantage=[[2.0, -3.0]])

@@ -62,12 +62,9 @@ JUDGES = [
 ]
 """Few steps of fine-tuning, after which the model writes verdicts that can be read."""
 
-ONE_OPERATION = [
-    "tasks.parts.0.tasks={kind: chain, levels: [1]}",
-    "tasks.parts.1.tasks.levels=[1]",
-    "stages.0.tasks={kind: chain-judgements, forms: [scores], levels: [1]}",
-]
-"""Chains of one operation, whose judgements are soon learnt."""
+SHORT_JUDGEMENTS = "stages.0.tasks={kind: chain-judgements, forms: [scores], levels: [1]}"
+"""Of chains of one operation, which are soon learnt."""
+SOON_LEARNT = [SHORT_JUDGEMENTS, "stages.0.tasks_per_step=2", "stages.0.learner.warmup_steps=1", "checkpoint_every=100"]
 
 PROOFS: dict[str, Proof] = {
     "a-lol": Proof(
@@ -458,6 +455,13 @@ PROOFS: dict[str, Proof] = {
         {"stages.1.curriculum.returning=0": "draw"},
         [*stages(1, 2), "stages.1.curriculum.every_steps=1"],
     ),
+    "r1-reward": Proof(
+        ["credit/outliers/share", "reward/part/principles", "reward/part/task", LEARNS],
+        {"stages.1.credit.outliers=null": "credit", "stages.1.reward=[task]": "grades"},
+        [*stages(1, 2), "tasks.levels=[1]", "model={beside}/model"],
+        idle=["clip/log_ratio"],
+        beside=[*stages(36, 1, tasks=1), *SOON_LEARNT],
+    ),
     "reasoning-sql": Proof(
         [
             "reward/part/sql/schema_linking",
@@ -595,8 +599,12 @@ PROOFS: dict[str, Proof] = {
     "spct": Proof(
         ["reward/part/ranking/read", "reward/judge/votes/dropped", "value/paths", LEARNS],
         {"stages.3.reward.1.keep=null": "grades", "stages.1.reward=[task]": "grades"},
-        [*stages(1, 1, 1, 1, tasks=2), *ONE_OPERATION, "stages.3.rollout.samples=4", "model={beside}/model"],
-        beside=[*stages(40, 1, 1, 1, tasks=2), *ONE_OPERATION, "stages.0.learner.warmup_steps=1"],
+        [
+            *stages(1, 1, 1, 1, tasks=2),
+            *("tasks.parts.0.tasks={kind: chain, levels: [1]}", "tasks.parts.1.tasks.levels=[1]"),
+            *(SHORT_JUDGEMENTS, "model={beside}/model"),
+        ],
+        beside=[*stages(40, 1, 1, 1, tasks=2), *SOON_LEARNT],
     ),
     "spear": Proof(
         ["replay/groups", "credit/imitated", "clip_cov/tokens"],

@@ -130,3 +130,15 @@ def test_a_principle_holds_unless_the_attempt_violates_that_one():
         assert task.messages[2]["content"] == f"{task.columns['principle']}?"
         seen.add((task.columns["principle"], holds))
     assert len(seen) == 4, "both principles are kept and violated"
+
+
+def test_a_judgement_is_consistent_where_its_points_follow_from_its_critiques():
+    source, found = tasks("consistent")
+    for task in found:
+        critiques, scores = task.messages[-2]["content"].split("\n")
+        best = [critique == "ok" for critique in critiques.split(";")[1:]].index(True)
+        given = [int(score) for score in scores.removeprefix("scores:").split(",")]
+        assert task.answer == ("yes" if given[best] == 9 else "no")
+        assert task.messages[-1]["content"] == "consistent?"
+        assert grade(source, task, task.answer).correct
+    assert {task.answer for task in found} == {"yes", "no"}

@@ -34,6 +34,10 @@ class ReinforcePlusPlus(CreditWithKL):
     the paper's variant "w/ baseline"."""
     gamma: float = Field(1.0, ge=0, le=1)
     """Discount of the reward per token (no unit)."""
+    outliers: float | None = Field(None, gt=0)
+    """Advantages farther from 0 than this many standard deviations of the step become 0: a step of nearly equal rewards
+    makes the few others huge. 3 in StableReinforce (R1-Reward, arXiv:2505.02835, and the authors' code,
+    openrlhf/trainer/ppo_utils/replay_buffer.py); null: none do."""
 
     def build(self) -> Credit:
         return ReinforcePlusPlusCredit(self.needs, self)
@@ -54,7 +58,11 @@ class ReinforcePlusPlusCredit(BaseCredit):
         outcome = group_centred(forest.reward, forest.group) if centred else forest.reward
         reward = outcome[:, None] * last_token(mask) - kl_cost(forest, rows, self.settings.kl_in_reward)
         advantage = globally_normalised(reward, mask, gamma=self.settings.gamma)
-        return Credited(lay(advantage, forest, rows))
+        if self.settings.outliers is None:
+            return Credited(lay(advantage, forest, rows))
+        kept = advantage.abs() <= self.settings.outliers
+        metrics = {"outliers/share": 1 - float(kept[mask].float().mean()) if mask.any() else 0.0}
+        return Credited(lay(advantage * kept, forest, rows), metrics=metrics)
 
 
 def globally_normalised(

@@ -302,9 +302,11 @@ def aggregate_weights(mask: Bool[Tensor, "R L"], how: Aggregate, constant: int |
     return mask * share
 
 
-def token_ratio(logprob: Float[Tensor, "R L"], old_logprob: Float[Tensor, "R L"]) -> Float[Tensor, "R L"]:
-    """pi / pi_old of each token, without unit."""
-    return (logprob - old_logprob).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
+def token_ratio(
+    logprob: Float[Tensor, "R L"], old_logprob: Float[Tensor, "R L"], limit: float = LOG_RATIO_LIMIT
+) -> Float[Tensor, "R L"]:
+    """pi / pi_old of each token, without unit; constant where its logarithm is beyond the limit (nats)."""
+    return (logprob - old_logprob).clamp(-limit, limit).exp()
 
 
 def measured(value: Tensor, mask: Bool[Tensor, "R L"]) -> tuple[Tensor, Tensor]:

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from lyceum.core.types import Batch, Metrics, Objective
 from lyceum.objective.base import Terms, measured, policy_objective, ratio_metrics, token_ratio
+from lyceum.objective.kl import LOG_RATIO_LIMIT
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
@@ -22,16 +23,23 @@ class PPOClip(Terms):
     """Upper clip: the ratio is clipped at 1 + clip_high (no unit); more than clip_low is DAPO's clip-higher."""
     dual_clip: float | None = Field(None, gt=1)
     """Where the advantage is negative, the loss is at most dual_clip * |advantage|; None for no bound."""
+    log_ratio_limit: float | None = Field(None, gt=0, le=LOG_RATIO_LIMIT)
+    """Largest |log ratio| (nats), bounded before it is exponentiated: a token beyond it has no gradient, also where the
+    advantage is negative and the clip range does not bound its loss. ln 1000 in StableReinforce (R1-Reward,
+    arXiv:2505.02835, and the authors' code, openrlhf/models/loss.py); null: 20, against overflow alone."""
 
     def build(self) -> Objective:
         return policy_objective(self, self.surrogate, needs=frozenset({"old_logprob"}))
 
     def surrogate(self, batch: Batch) -> tuple[Tensor, Metrics]:
-        ratio = token_ratio(batch.logprob, batch.old_logprob)
+        ratio = token_ratio(batch.logprob, batch.old_logprob, self.log_ratio_limit or LOG_RATIO_LIMIT)
         loss = clipped_surrogate(ratio, batch.advantage, self.clip_low, self.clip_high, self.dual_clip)
         metrics = ratio_metrics(ratio, batch) | clip_metrics(ratio, batch, self.clip_low, self.clip_high)
         if self.dual_clip is not None:
             metrics["clip/dual"] = measured((batch.advantage < 0) & (ratio > self.dual_clip), batch.mask)
+        if self.log_ratio_limit is not None:
+            beyond = (batch.logprob - batch.old_logprob).abs() > self.log_ratio_limit
+            metrics["clip/log_ratio"] = measured(beyond, batch.mask)
         return loss, metrics
 
 

@@ -8,6 +8,7 @@ judge, and for training a judge by rule: a reply is correct where it says the ve
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field, field_validator
@@ -24,12 +25,14 @@ from lyceum.tasks.base import Source
 from lyceum.tasks.chain import MODULUS, completion_text, draw, make_task, results_of, retried
 from lyceum.tasks.chain_demonstrations import SLIP
 
-Form = Literal["met", "better", "critique", "refine", "scores", "principle"]
+Form = Literal["met", "better", "critique", "refine", "scores", "principle", "consistent"]
 Principle = Literal["sound", "whole"]
 ASKED = "?="
 """What a user says for a critique; it is ``!3`` (step 3 is the first wrong one) or ``ok``."""
 HOLDS = "{principle}?"
 """What a user says for a principle."""
+CONSISTENT = "consistent"
+"""The principle of a judgement whose points follow from its critiques."""
 MOST_POINTS = 9
 """Points of a chain without a mistake."""
 
@@ -38,13 +41,14 @@ class ChainJudgements(TasksSettings):
     """Prompts that ask for a judgement of worked chains, with it in ``columns["demonstration"]``."""
 
     kind: Literal["chain-judgements"] = "chain-judgements"
-    forms: tuple[Form, ...] = Field(("met", "better"), min_length=1, max_length=6)
+    forms: tuple[Form, ...] = Field(("met", "better"), min_length=1, max_length=7)
     """What is asked; prompts cycle through them. ``met``: which criteria an attempt meets, as reward ``rubric`` asks.
     ``better``: which of two is better, as ``brpo`` asks. ``critique``: what is wrong with an attempt, and ``refine``:
     the chain again after an attempt and its critique, as guidance ``critique`` asks. ``scores``: points from 0 to 9 for
     several attempts, of which one is correct, as reward ``judge`` asks; the reply begins with a principle and a
     critique of each, and ``columns["labels"]`` has the points. ``principle``: whether an attempt is ``sound`` (no
-    result is wrong) or ``whole`` (no step is missing), yes or no, as reward ``principles`` asks."""
+    result is wrong) or ``whole`` (no step is missing), yes or no, as reward ``principles`` asks. ``consistent``:
+    whether the points of a judgement as of ``scores`` follow from its critiques, asked alike."""
     criterion: str = Field("sound", min_length=1, max_length=200)
     """The criterion of ``met``, ``better`` and ``scores``; it is met by a chain without a mistake."""
     answers: int = Field(2, ge=2, le=8)
@@ -81,8 +85,8 @@ class ChainJudgementSource(Source):
         form, level = forms[index % len(forms)], levels[index // len(forms) % len(levels)]
         start, operations = draw(rng, level, heldout=self.split == "heldout")
         chain = make_task("", start, operations)
-        if form == "scores":
-            return self._scored(id, chain, level, rng)
+        if form in ("scores", "consistent"):
+            return self._scored(id, chain, level, rng, consistency=form == "consistent")
         if form == "principle":
             return self._by_principle(id, chain, level, rng)
         right = rng.random() < 0.5
@@ -91,17 +95,27 @@ class ChainJudgementSource(Source):
         columns = {"level": level, "form": form, "demonstration": verdict}
         return Task(id, tuple(messages), verdict, columns, provenance="chain-judgements")
 
-    def _scored(self, id: str, chain: Task, level: int, rng: random.Random) -> Task:
-        """A prompt of several attempts, of which one is correct, with their points."""
+    def _scored(self, id: str, chain: Task, level: int, rng: random.Random, *, consistency: bool) -> Task:
+        """A prompt of several attempts, of which one is correct, with their points; or such a judgement, which is asked
+        whether it is consistent."""
         start, operations, several = chain.columns["start"], chain.columns["operations"], self.settings.answers
         best = rng.randrange(several)
         found = [attempt(rng, start, operations, right=number == best) for number in range(several)]
         labels = [points(wrong, level) for _, wrong in found]
-        critiques = ["ok" if wrong is None else f"!{wrong}" for _, wrong in found]
-        judgement = f"{level} steps;{';'.join(critiques)}\n{LABEL}:{','.join(map(str, labels))}"
-        asked = Question(chain.messages, [text for text, _ in found], self.settings.criterion, LABEL, "")
-        columns = {"level": level, "form": "scores", "demonstration": judgement, "labels": labels}
-        return Task(id, tuple(asked.in_turns()), judgement, columns, provenance="chain-judgements")
+        asked = Question(chain.messages, [text for text, _ in found], self.settings.criterion, LABEL, "").in_turns()
+        columns = {"level": level, "form": "scores", "labels": labels}
+        verdict = judgement(level, [wrong for _, wrong in found], labels)
+        if consistency:
+            follows = rng.random() < 0.5
+            moved = labels if follows else [*labels[1:], labels[0]]  # the best one's points are another one's
+            said = judgement(level, [wrong for _, wrong in found], moved)
+            asked += [
+                {"role": "assistant", "content": said},
+                {"role": "user", "content": HOLDS.format(principle=CONSISTENT)},
+            ]
+            columns, verdict = {"level": level, "form": "consistent"}, "yes" if follows else "no"
+        columns["demonstration"] = verdict
+        return Task(id, tuple(asked), verdict, columns, provenance="chain-judgements")
 
     def _by_principle(self, id: str, chain: Task, level: int, rng: random.Random) -> Task:
         """A prompt of an attempt that violates at most one principle, and of one of them."""
@@ -165,6 +179,12 @@ def completed(start: int, operations: list[int], violated: Principle | None, wro
         case None:
             pass
     return completion_text(start, operations, results)
+
+
+def judgement(steps: int, wrong: Sequence[int | None], given: Sequence[int]) -> str:
+    """A principle, a critique of each attempt (as of form ``critique``), and on a line of their own the points."""
+    critiques = ["ok" if step is None else f"!{step}" for step in wrong]
+    return f"{steps} steps;{';'.join(critiques)}\n{LABEL}:{','.join(map(str, given))}"
 
 
 def points(wrong_step: int | None, steps: int) -> int:
