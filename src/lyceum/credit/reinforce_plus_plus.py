@@ -62,7 +62,7 @@ class ReinforcePlusPlusCredit(BaseCredit):
             return Credited(lay(advantage, forest, rows))
         kept = advantage.abs() <= self.settings.outliers
         metrics = {"outliers/share": 1 - float(kept[mask].float().mean()) if mask.any() else 0.0}
-        return Credited(lay(advantage * kept, forest, rows), metrics=metrics)
+        return Credited(lay(advantage.masked_fill(~kept, 0), forest, rows), metrics=metrics)
 
 
 def globally_normalised(
