@@ -33,6 +33,8 @@ PLANNED = (
     "direct-advantage",
     "drpo",
     "ppo-and-sft",
+    "nft",
+    "forward-kl",
 )
 """Losses that read a plan's labels, or several rows or tokens together: they have tests of their own."""
 

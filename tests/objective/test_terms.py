@@ -11,9 +11,9 @@ from lyceum.objective.reinforce import ReinforceLoss
 POLICY_KINDS = sorted(
     kind
     for kind, settings in kinds("objective").items()
-    # epo's entropy bonus and mix-policy's penalty are on; a-lol reads the reference, clip-cov's plan the old policy;
-    # ppo-and-sft's plan says which rows are imitated.
-    if issubclass(settings, Terms) and kind not in ("epo", "mix-policy", "a-lol", "clip-cov", "ppo-and-sft")
+    # epo's entropy bonus and the penalties of mix-policy and mdpo are on; a-lol reads the reference, clip-cov's plan
+    # the old policy; ppo-and-sft's plan says which rows are imitated.
+    if issubclass(settings, Terms) and kind not in ("epo", "mix-policy", "mdpo", "a-lol", "clip-cov", "ppo-and-sft")
 )
 LOG2 = math.log(2)
 

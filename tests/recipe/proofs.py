@@ -348,6 +348,11 @@ PROOFS: dict[str, Proof] = {
         ["constraint/acted", "constraint/nats"],
         {"rollout.sampling.constraint=null": "generation"},
     ),
+    "kl-as-inference": Proof(
+        ["forward_kl/moved", "forward_kl/effective_samples < 7"],
+        {"objective.beta=1e6": "weights", "objective.prior=old": "weights"},
+        ["steps=2", "tasks_per_step=2"],
+    ),
     "knapsack": Proof(
         ["curriculum/most-samples/task > 8"],
         {"curriculum=uniform": "draw"},
@@ -366,12 +371,22 @@ PROOFS: dict[str, Proof] = {
         ["guidance/demonstrations/groups/guided", "external/weight"],
         {"guidance=[]": "generation", "objective.shaping=1e9": "weights"},
     ),
+    "mdpo": Proof(
+        ["kl/mdpo", "mdpo/step_size < 1"],
+        {"objective.step_size=1e6": "weights", "objective.fall_steps=null": "weights"},
+        ["steps=2", "tasks_per_step=2"],
+    ),
     "medcco": Proof(
         [f"reward/part/text-overlap{number}" for number in ("", "#2")],
         {"stages.open.curriculum=uniform": "draw", "stages.open.reward=[task]": "grades"},
         stages(1, 2, tasks=2),
     ),
     "multi-domain": Proof([LEARNS], {"credit=reinforce": "credit"}, needs=SMOLLM2),
+    "nft": Proof(
+        ["nft/groups", "nft/floored"],
+        {"objective.negative_weight=0": "weights", "objective.prompt_weight=none": "weights"},
+        ["steps=2", "tasks_per_step=2"],
+    ),
     "nsr": Proof(["rows_without_gradient"], {"credit.constant=0": "credit"}),
     "oreo": Proof(
         ["oreo/error"],
@@ -472,6 +487,11 @@ PROOFS: dict[str, Proof] = {
         [*stages(1, 2, tasks=2), "model={beside}/model"],
         # Fine-tuned once for all of the runs, and not long enough for a query that SQLite takes.
         beside=[*stages(36, 1, tasks=16), "stages.0.learner.warmup_steps=1", "stages.1.tasks_per_step=1"],
+    ),
+    "rec": Proof(
+        ["rec/masked"],
+        {"objective.clip=none": "weights", "objective.weigh=importance": "weights"},
+        ["steps=2", "tasks_per_step=8"],
     ),
     "reinforce-plus-plus": Proof(
         ["kl/reference", LEARNS],

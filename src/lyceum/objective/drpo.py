@@ -12,8 +12,8 @@ from pydantic import Field
 from lyceum.core.forest import Forest
 from lyceum.core.settings import Composition, ObjectiveSettings
 from lyceum.core.types import Batch, Credited, Metrics, Objective, StepPlan
-from lyceum.objective.base import BaseObjective, clean, refuse_value_target
-from lyceum.utils.errors import RecipeError
+from lyceum.objective._verdicts import check_verdicts, require_verdicts
+from lyceum.objective.base import BaseObjective, clean
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
@@ -41,14 +41,7 @@ class DRPO(ObjectiveSettings):
         return Decoupled(self)
 
     def check(self, stage: Composition) -> list[str]:
-        company = stage.without_company("objective.kind 'drpo' compares the samples of a task")
-        lines = refuse_value_target(self.kind, stage) + company
-        if stage.rollout is not None and stage.rollout.values_states:
-            lines.append(
-                f"rollout.kind: got {stage.rollout.kind!r}, which ends next steps without a verdict, but "
-                "objective.kind 'drpo' learns from verdicts; allowed: another rollout"
-            )
-        return lines
+        return check_verdicts(self.kind, stage)
 
 
 class Decoupled(BaseObjective):
@@ -57,11 +50,7 @@ class Decoupled(BaseObjective):
         self.settings = settings
 
     def plan(self, forest: Forest, credited: Credited, updates: Sequence[Int[Tensor, " r"]]) -> StepPlan:
-        if bool(forest.correct.isnan().any()):
-            raise RecipeError(
-                "objective.kind: got 'drpo', but the grader gave no verdict on some trajectories; allowed: rewards "
-                "that say correct or incorrect"
-            )
+        require_verdicts("drpo", forest)
         mask = forest.trainable(forest.rows(), self.origins)
         group = forest.group.unique(return_inverse=True)[1]
         there, right = mask.any(1), forest.correct > 0

@@ -11,8 +11,8 @@ from pydantic import Field
 from lyceum.core.forest import Forest
 from lyceum.core.settings import Composition, ObjectiveSettings
 from lyceum.core.types import Batch, Credited, Metrics, Objective, StepPlan
-from lyceum.objective.base import BaseObjective, clean, refuse_value_target
-from lyceum.utils.errors import RecipeError
+from lyceum.objective._verdicts import check_verdicts, require_verdicts
+from lyceum.objective.base import BaseObjective, clean
 from lyceum.utils.lazy_imports import F, Tensor, torch
 
 
@@ -29,14 +29,7 @@ class PACS(ObjectiveSettings):
         return Classification(self)
 
     def check(self, stage: Composition) -> list[str]:
-        company = stage.without_company("objective.kind 'pacs' compares the samples of a task")
-        lines = refuse_value_target(self.kind, stage) + company
-        if stage.rollout is not None and stage.rollout.values_states:
-            lines.append(
-                f"rollout.kind: got {stage.rollout.kind!r}, which ends next steps without a verdict, but "
-                "objective.kind 'pacs' learns from verdicts; allowed: another rollout"
-            )
-        return lines
+        return check_verdicts(self.kind, stage)
 
 
 class Classification(BaseObjective):
@@ -45,11 +38,7 @@ class Classification(BaseObjective):
         self.settings = settings
 
     def plan(self, forest: Forest, credited: Credited, updates: Sequence[Int[Tensor, " r"]]) -> StepPlan:
-        if bool(forest.correct.isnan().any()):
-            raise RecipeError(
-                "objective.kind: got 'pacs', but the grader gave no verdict on some trajectories; allowed: rewards "
-                "that say correct or incorrect"
-            )
+        require_verdicts("pacs", forest)
         mask = forest.trainable(forest.rows(), self.origins)
         group = forest.group.unique(return_inverse=True)[1]
         trained = mask.any(1)
