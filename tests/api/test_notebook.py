@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import pickle
 import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import lyceum
 from lyceum.comparison.compare import Comparison, Difference, RecipeResult
+from lyceum.comparison.sparsity import Share, Sparsity
+from lyceum.evaluation.grade import Graded
 from lyceum.evaluation.intervals import Interval
 from lyceum.evaluation.measure import Accuracy
-from lyceum.utils.errors import RecipeError
+from lyceum.test_time.result import SearchResult
+from lyceum.utils.errors import NothingLearnt, RecipeError
 from lyceum.utils.numbers import to_json
+from lyceum.utils.progress import Progress, using
 
 HALF = {"mean": 0.5, "low": 0.25, "high": 0.75}
 MORE = {"mean": 0.75, "low": 0.5, "high": 1.0}
@@ -28,7 +34,8 @@ def run(tmp_path: Path) -> lyceum.Trained:
     summary = {"finished": True, "learnt": True, "before": {"overall": HALF}}
     summary["after"] = {"overall": MORE, "greedy": {"overall": HALF}, "pass_at": {"1": MORE, "8": MORE}}
     (folder / "summary.json").write_text(to_json(summary))
-    lines = [{"step": step, "reward/mean": step / 4, "stage": "a"} for step in (1, 2)]
+    lines: list[dict[str, Any]] = [{"step": step, "reward/mean": step / 4, "stage": "a"} for step in (1, 2)]
+    lines[0] |= {"heldout/overall": 0.5, "heldout/low": 0.25, "heldout/high": 0.75}
     (folder / "metrics.jsonl").write_text("".join(to_json(line) + "\n" for line in lines))
     return lyceum.Trained(folder)
 
@@ -55,8 +62,10 @@ def test_curves_are_frames_and_figures(run: lyceum.Trained):
     assert list(run.curves.index) == [1, 2]
     assert run.plot()._repr_png_()[:4] == b"\x89PNG"
     heldout, reward = run.plot().axes
-    # The evaluations before and after stand at step 0 and at the last step.
-    assert [list(values) for values in heldout.lines[-1].get_data()] == [[0, 2], [0.5, 0.75]]
+    # The evaluations before and after stand at step 0 and at the last step, each with its interval.
+    assert [list(values) for values in heldout.lines[-1].get_data()] == [[0, 1, 2], [0.5, 0.5, 0.75]]
+    assert [line.tolist() for line in heldout.collections[0].get_segments()][1] == [[1, 0.25], [1, 0.75]]
+    assert all(tick == int(tick) for tick in heldout.get_xticks())
     assert [list(values) for values in reward.lines[-1].get_data()] == [[1, 2], [0.25, 0.5]]
     with pytest.raises(RecipeError, match=r"no number 'reward/men' \(did you mean 'reward/mean'\?\); allowed: "):
         run.plot("reward/men")
@@ -78,7 +87,7 @@ def test_an_evaluation_is_a_table_by_level():
     page = Accuracy(metrics | {"levels": {"3": {"overall": MORE}}})._repr_html_()
     assert cells(page) == [
         ["", "one sample", "pass@8"],
-        ["", "50.0 % [25.0, 75.0]", "75.0 % [50.0, 100.0]"],
+        ["all", "50.0 % [25.0, 75.0]", "75.0 % [50.0, 100.0]"],
         ["level 3", "75.0 % [50.0, 100.0]", "-"],
     ]
 
@@ -93,6 +102,58 @@ def test_a_comparison_is_a_table_with_its_sentence():
         ["a&lt;b", "1", "75.0 % [50.0, 100.0]", "25.0 % [-25.0, 75.0]", "25.0 % [-25.0, 75.0]"],
     ]
     assert "No difference is shown." in page
+
+
+def test_other_results_are_tables_too_and_short_in_a_line():
+    searched = {"strategy": "beam", "size": 4, "accuracy": HALF, "pass_oracle": MORE, "tokens_spent": 80.4}
+    search = SearchResult({"model": "base", "tasks_from": {"kind": "chain"}, "results": [searched]})
+    assert cells(search._repr_html_())[1] == ["beam", "4", "50.0 % [25.0, 75.0]", "75.0 % [50.0, 100.0]", "80"]
+    assert repr(search) == "SearchResult(beam 4: 50.0 % [25.0, 75.0])"
+    accuracy = Accuracy({"model": "base", "tasks": 4, "overall": HALF, "greedy": {"overall": MORE}, "levels": {}})
+    assert repr(accuracy) == "Accuracy(base, 4 tasks: one sample 50.0 % [25.0, 75.0], greedy 75.0 % [50.0, 100.0])"
+    graded = Graded()
+    graded.add({"row": 0, "score": 0.5, "correct": None, "parts": {"a<b": 0.5}})
+    graded.add({"row": 1, "score": None, "correct": None, "parts": {}, "reason": "no answer"})
+    assert ["mean of a&lt;b", "0.500"] in cells(graded._repr_html_())
+    assert ["ungraded: no answer", "1"] in cells(graded._repr_html_())
+    whole = Share(tensors=2, elements=8, equal=0.25, close=0.5, close_bfloat16=0.75, rank=None)
+    sparse = Sparsity("base", "runs/a", 1e-5, whole, {"mlp": whole}, [], [], [], [])
+    assert cells(sparse._repr_html_())[1:] == [[of, "2", "75.0 %", "50.0 %", "25.0 %"] for of in ("mlp", "all")]
+
+
+def test_an_error_of_the_user_is_its_lines_and_no_traceback():
+    error = RecipeError(["steps: got 0; allowed: 1 or more", "name: got none"])
+    shown = ["RecipeError: steps: got 0; allowed: 1 or more", "RecipeError: name: got none"]
+    assert error._render_traceback_() == shown  # IPython asks for this method
+    assert NothingLearnt("no reward differed")._render_traceback_() == ["NothingLearnt: no reward differed"]
+
+
+def test_progress_is_one_output_that_is_redrawn(monkeypatch, capsys):
+    drawn: list[str] = []
+
+    class Handle:
+        def update(self, shown):
+            drawn.append(shown._repr_html_())
+
+    def display(shown, *, display_id):
+        assert display_id
+        drawn.append(shown._repr_html_())
+        return Handle()
+
+    kernel = SimpleNamespace(kernel=object())
+    ipython = SimpleNamespace(get_ipython=lambda: kernel, display=SimpleNamespace(display=display))
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    with Progress(4, title="a<b") as progress:
+        progress.step(2, {"reward/mean": 0.5})
+        progress.phase("generating")
+        progress.say("a line that stays")
+    assert "a&lt;b  <progress value='0' max='4'></progress>  step 0/4" in drawn[0]
+    assert "step 2/4" in drawn[-1]
+    assert "reward 0.500   stopped" in drawn[-1]
+    assert capsys.readouterr().err == "a line that stays\n"
+    with using("plain"), Progress(1):
+        pass
+    assert "step 0/1" in capsys.readouterr().err  # where it was asked for, lines as everywhere
 
 
 def test_results_can_be_pickled(run: lyceum.Trained):

@@ -18,6 +18,7 @@ from jaxtyping import Float
 from lyceum.comparison.samples import ModelSamples, TaskSamples
 from lyceum.evaluation.intervals import Interval, difference_over_tasks, share_interval, wilson
 from lyceum.utils.errors import RecipeError
+from lyceum.utils.html import share, table
 from lyceum.utils.levels import level_order
 
 SAME = 1e-9
@@ -122,6 +123,19 @@ class Boundary:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    def _repr_html_(self) -> str:
+        base, rest = self.labels[0], self.against
+        rows = [
+            (
+                k,
+                *(share(asdict(self.pass_at[label][k])) for label in self.labels),
+                *(share(asdict(each.difference[k])) for each in rest),
+            )
+            for k in self.pass_at[base]
+        ]
+        heads = ("k", *self.labels, *(f"{each.model} - {base}" for each in rest))
+        return table(heads, rows, title=f"pass@k of {self.tasks} tasks. {' '.join(sentences(self))}")
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from lyceum.run.outputs import check_output
 from lyceum.utils.atomic_files import atomic_write
 from lyceum.utils.documents import is_json_with
 from lyceum.utils.errors import RecipeError
+from lyceum.utils.html import table
 from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.numbers import to_json
 from lyceum.utils.progress import Progress
@@ -122,6 +123,14 @@ class Sparsity:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"stored": self.stored}
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (kind, str(of.tensors), *(f"{100 * each:.1f} %" for each in (of.close_bfloat16, of.close, of.equal)))
+            for kind, of in {**self.kinds, "all": self.overall}.items()
+        ]
+        heads = ("tensors", "number", "in bfloat16", f"within {self.atol:g}", "equal")
+        return table(heads, rows, title=f"weights of {self.model} that are unchanged from {self.base}")
 
     def write(self, file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)

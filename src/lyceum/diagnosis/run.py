@@ -19,6 +19,7 @@ from lyceum.diagnosis.subject import Subject
 from lyceum.models.load import load_policy
 from lyceum.utils.aio import run_async
 from lyceum.utils.garbage_collection import only_new
+from lyceum.utils.html import table
 from lyceum.utils.progress import Progress
 
 Check = Callable[[Subject], Awaitable[list[Result]]]
@@ -49,6 +50,10 @@ class Report:
     @property
     def failures(self) -> list[Result]:
         return [result for result in self.results if result.status == "fails"]
+
+    def _repr_html_(self) -> str:
+        rows = [(each.status, each.check, each.found, each.cure) for each in self.results]
+        return table(("", "check", "found", "what to do"), rows, title=self.request.model.path)
 
     def to_json(self) -> dict[str, Any]:
         request = self.request

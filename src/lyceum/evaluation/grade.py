@@ -52,7 +52,8 @@ from lyceum.utils.aio import run_async
 from lyceum.utils.atomic_files import atomic_lines
 from lyceum.utils.documents import DocumentError, read_json
 from lyceum.utils.errors import RecipeError, nearest
-from lyceum.utils.numbers import plain, to_json
+from lyceum.utils.html import table
+from lyceum.utils.numbers import plain, shown, to_json
 from lyceum.utils.progress import Progress
 from lyceum.utils.seeds import SeedKey, counter_seed
 from lyceum.utils.tracebacks import frames
@@ -114,6 +115,16 @@ class Graded:
     @property
     def ungraded(self) -> int:
         return self.rows - self.graded
+
+    def __repr__(self) -> str:
+        return f"Graded({', '.join(f'{name}={value}' for name, value in self.to_json().items())})"
+
+    def _repr_html_(self) -> str:
+        counts = {name: str(value) for name, value in self.to_json().items() if isinstance(value, int)}
+        means = {"mean": self.mean, **{f"mean of {name}": value for name, value in self.parts.items()}}
+        told = {f"ungraded: {reason}": str(count) for reason, count in self.reasons.most_common()}
+        rows = {**counts, **{name: shown(value, 3) for name, value in means.items() if value is not None}, **told}
+        return table(("grades", ""), rows.items())
 
     def to_json(self) -> dict[str, Any]:
         named = ("rows", "graded", "ungraded", "judged", "correct", "mean", "parts")

@@ -38,7 +38,7 @@ from lyceum.utils.atomic_files import atomic_write
 from lyceum.utils.documents import is_json_with
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.garbage_collection import only_new
-from lyceum.utils.html import share, shares, table
+from lyceum.utils.html import in_words, share, shares, table
 from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import to_json
 from lyceum.utils.progress import Progress
@@ -72,12 +72,18 @@ class Accuracy:
     def to_json(self) -> dict[str, Any]:
         return self.metrics
 
+    def __repr__(self) -> str:
+        return f"Accuracy({self._title}: {in_words(self.metrics)})"
+
     def _repr_html_(self) -> str:
-        overall = {"": self.metrics} | {f"level {level}": of for level, of in self.metrics.get("levels", {}).items()}
+        overall = {"all": self.metrics} | {f"level {level}": of for level, of in self.metrics.get("levels", {}).items()}
         columns = list(shares(self.metrics))
         rows = [(name, *(share(shares(of).get(column)) for column in columns)) for name, of in overall.items()]
-        title = f"{self.metrics.get('model', '')}: {self.metrics.get('tasks', 0)} tasks"
-        return table(("", *columns), rows, title=title)
+        return table(("", *columns), rows, title=self._title)
+
+    @property
+    def _title(self) -> str:
+        return f"{self.metrics.get('model', '')}, {self.metrics.get('tasks', 0)} tasks"
 
     def write(self, file: Path | str) -> Path:
         """Write the metrics as JSON.

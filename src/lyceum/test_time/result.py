@@ -10,6 +10,7 @@ from typing import Any
 from lyceum.test_time.equal_cost import at_equal_tokens, usual_budgets
 from lyceum.test_time.strategy_result import StrategyResult
 from lyceum.utils.atomic_files import atomic_write
+from lyceum.utils.html import share, table
 from lyceum.utils.numbers import to_json
 
 
@@ -21,6 +22,24 @@ class SearchResult:
 
     def __getitem__(self, name: str) -> Any:
         return self.metrics[name]
+
+    def __repr__(self) -> str:
+        found = (f"{of['strategy']} {of['size']}: {share(of['accuracy'])}" for of in self.metrics["results"])
+        return f"SearchResult({', '.join(found)})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                of["strategy"],
+                str(of["size"]),
+                share(of["accuracy"]),
+                share(of["pass_oracle"]),
+                f"{of['tokens_spent']:.0f}",
+            )
+            for of in self.metrics["results"]
+        ]
+        title = f"{self.metrics['model']} on {self.metrics['tasks_from']['kind']}"
+        return table(("strategy", "size", "accuracy", "pass@n", "tokens per task"), rows, title=title)
 
     def to_json(self) -> dict[str, Any]:
         return self.metrics

@@ -19,6 +19,9 @@ class RunError(RuntimeError):
         self.lines = [lines] if isinstance(lines, str) else list(lines)
         super().__init__("\n".join(self.lines))
 
+    def _render_traceback_(self) -> list[str]:
+        return shown_in_a_notebook(self, self.lines)
+
 
 class RecipeError(ValueError):
     """A recipe or an input that cannot be used. Each line names the key, what was given, what is allowed."""
@@ -26,6 +29,14 @@ class RecipeError(ValueError):
     def __init__(self, lines: str | Iterable[str]) -> None:
         self.lines = [_of_bounded_length(line) for line in ([lines] if isinstance(lines, str) else lines)]
         super().__init__("\n".join(self.lines))
+
+    def _render_traceback_(self) -> list[str]:
+        return shown_in_a_notebook(self, self.lines)
+
+
+def shown_in_a_notebook(error: Exception, lines: Iterable[str]) -> list[str]:
+    """What IPython shows instead of a traceback, as the command line does: the lines say what to do."""
+    return [f"{type(error).__name__}: {line}" for line in lines]
 
 
 def _of_bounded_length(line: str) -> str:

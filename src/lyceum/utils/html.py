@@ -23,9 +23,15 @@ def share(value: Mapping[str, Any] | None) -> str:
     return f"{mean:.1f} % [{low:.1f}, {high:.1f}]"
 
 
+def in_words(of: Mapping[str, Any]) -> str:
+    """``one sample 62.5 % [55.1, 69.9], greedy ...`` of an evaluation."""
+    return ", ".join(f"{name} {share(value)}" for name, value in shares(of).items())
+
+
 def shares(of: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The proportions of an evaluation, by name: one sample, greedy, pass@k and maj@k."""
-    greedy = (of.get("greedy") or {}).get("overall")
+    greedy = of.get("greedy") or {}
+    greedy = greedy.get("overall", greedy)  # a level's own has no levels in it
     found = {"one sample": of.get("overall"), "greedy": greedy}
     for key, name in (("pass_at", "pass"), ("maj_at", "maj")):
         found |= {f"{name}@{k}": value for k, value in (of.get(key) or {}).items() if k != "1"}

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
+from html import escape
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
@@ -111,8 +112,8 @@ class Progress:
         unit: what is counted.
         mode: ``live`` redraws a few lines of a terminal 8 times a second and on a new phase; ``plain`` writes a line
             every few seconds, without control characters; ``json`` a line of JSON every second (:meth:`to_json`);
-            ``silent`` writes nothing; ``auto`` is live on a terminal and plain elsewhere, unless :func:`using` sets
-            another mode.
+            ``silent`` writes nothing; ``auto`` is live on a terminal and in a notebook, where it redraws an output of
+            its cell, and plain elsewhere, unless :func:`using` sets another mode.
         console: where it is displayed; standard error by default.
     """
 
@@ -153,13 +154,16 @@ class Progress:
         self._bursts, self._burst_at = float(_BURSTS), self._began
         self._said = ""
         self._live: Live | None = None
+        self._cell: Any = None  # IPython's handle of an output that is redrawn
         self._outer: Progress | None = None
 
     def __enter__(self) -> Progress:
         global _active
         self._began = self._drawn = self._step_began = time.monotonic()
         self._saved = (None, self._began)
-        if self.mode == "live":
+        if self.mode == "live" and (ipython := _in_a_notebook()) is not None:
+            self._cell = ipython.display.display(_Html(self._repr_html_()), display_id=True)
+        elif self.mode == "live":
             # No redraw thread: it would compete with the training, and a fork would copy its locks. Standard output is
             # routed through the display only where both are the same terminal.
             to_same = sys.stdout.isatty()
@@ -299,6 +303,8 @@ class Progress:
         self._drawn = clock
         if self._live is not None:
             self._live.refresh()
+        elif self._cell is not None:
+            self._cell.update(_Html(self._repr_html_()))
         elif self.mode == "json":
             self._write(self.to_json())
         elif (line := self._line()) != self._said:
@@ -341,6 +347,12 @@ class Progress:
         parts = (f"{self.title}: {self._count()}", *self._shown(), now, self._left())
         return ", ".join(part for part in parts if part)
 
+    def _repr_html_(self) -> str:
+        bar = f"<progress value='{self._done}' max='{max(self.total, 1)}'></progress>" if self.total is not None else ""
+        lines = ["   ".join([*self._shown(), self._now()]), self._in_phase()]
+        below = "\n".join(escape(line) for line in lines if line)
+        return f"<pre>{escape(self.title)}  {bar}  {self._count()}  {self._left()}\n{below}</pre>"
+
     def _display(self) -> Group:
         line = Table.grid(padding=(0, 2), expand=True)
         line.add_column(no_wrap=True)
@@ -365,6 +377,23 @@ class Progress:
         sampled = Text(self._in_phase(), style="dim")
         sampled.truncate(width, overflow="ellipsis")
         return Group(line, metrics, sampled)
+
+
+@dataclass
+class _Html:
+    """What IPython shows as HTML."""
+
+    text: str
+
+    def _repr_html_(self) -> str:
+        return self.text
+
+
+def _in_a_notebook() -> Any:
+    """IPython, where this process is the kernel of a notebook; None elsewhere. It is never imported here."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return ipython if getattr(shell, "kernel", None) is not None else None
 
 
 def track(
@@ -448,7 +477,7 @@ def _resolved(mode: Mode, console: RichConsole) -> Mode:
     if wanted != "auto":
         return wanted
     # Ask the file, not rich, which treats FORCE_COLOR as a terminal: a CI log is not one.
-    if console.file.isatty() and not console.is_dumb_terminal:
+    if (console.file.isatty() and not console.is_dumb_terminal) or _in_a_notebook() is not None:
         return "live"
     return "plain"
 

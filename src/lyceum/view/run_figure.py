@@ -7,6 +7,7 @@ from io import BytesIO
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from lyceum.run.reader import RunFolder
 from lyceum.utils.errors import RecipeError, nearest
@@ -36,8 +37,8 @@ def run_figure(run: RunFolder, metrics: Sequence[str] = ()) -> RunFigure:
     if not run.metrics:
         raise RecipeError(f"{run.path}: has no metrics yet; allowed: a run of one step or more")
     known = sorted({key for line in run.metrics for key, value in line.items() if _is_number(value)} - {"step"})
-    ends = _ends(run)
-    having = [*known, *([HELDOUT] if ends and HELDOUT not in known else [])]
+    measured = _measured(run)
+    having = [*known, *([HELDOUT] if measured and HELDOUT not in known else [])]
     if unknown := [name for name in metrics if name not in having]:
         said = f"{nearest(unknown[0], having)}; allowed: {', '.join(having)}"
         raise RecipeError(f"metrics: the run has no number {unknown[0]!r}{said}")
@@ -50,22 +51,26 @@ def run_figure(run: RunFolder, metrics: Sequence[str] = ()) -> RunFigure:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", color="#dddddd", linewidth=0.7)
         points = {line["step"]: line[name] for line in run.metrics if _is_number(line.get(name))}
-        if name == HELDOUT and ends:
-            points |= {step: of["mean"] for step, of in ends.items()}
-            errors = [[abs(of["mean"] - of[end]) for of in ends.values()] for end in ("low", "high")]
-            axes.errorbar(list(ends), [of["mean"] for of in ends.values()], errors, fmt="o", color=PALETTE[0])
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        if name == HELDOUT and measured:
+            points |= {step: of["mean"] for step, of in measured.items()}
+            errors = [[abs(of["mean"] - of[end]) for of in measured.values()] for end in ("low", "high")]
+            axes.errorbar(list(measured), [of["mean"] for of in measured.values()], errors, fmt="o", color=PALETTE[0])
         steps = sorted(points)
         axes.plot(steps, [points[step] for step in steps], color=PALETTE[0], marker="." if len(steps) < 30 else "")
     return figure
 
 
-def _ends(run: RunFolder) -> dict[int, Mapping[str, float]]:
-    """Held-out accuracy before training, at step 0, and after, at the last step; only those that were measured."""
-    found = {
-        step: (run.summary.get(when) or {}).get("overall")
-        for step, when in ((0, "before"), (run.metrics[-1]["step"], "after"))
+def _measured(run: RunFolder) -> dict[int, Mapping[str, float]]:
+    """Held-out accuracy and its interval by step: before training at step 0, during it, and after it at the last."""
+    found: dict[int, Mapping[str, float] | None] = {
+        line["step"]: {"mean": line[HELDOUT], "low": line["heldout/low"], "high": line["heldout/high"]}
+        for line in run.metrics
+        if all(_is_number(line.get(name)) for name in (HELDOUT, "heldout/low", "heldout/high"))
     }
-    return {step: of for step, of in found.items() if of}
+    for step, when in ((0, "before"), (run.metrics[-1]["step"], "after")):
+        found[step] = (run.summary.get(when) or {}).get("overall") or found.get(step)
+    return {step: of for step, of in sorted(found.items()) if of}
 
 
 def _is_number(value: Any) -> bool:
