@@ -70,6 +70,7 @@ def hostile(*, every: int, workers: int) -> dict[str, Any]:
     graders: dict[str, Combined] = {}
     found: dict[str, Counter[str]] = defaultdict(Counter)
     longest: Counter[str] = Counter()
+    reasons: dict[str, Counter[str]] = defaultdict(Counter)
 
     async def one(attack: Attack) -> None:
         key = attack.part.model_dump_json()
@@ -80,6 +81,8 @@ def hostile(*, every: int, workers: int) -> dict[str, Any]:
         longest[attack.verifier] = max(longest[attack.verifier], time.perf_counter() - began)
         passed = grades[0].correct or grades[0].outcome
         found[attack.verifier]["ungraded" if grades[0].outcome is None else "passed" if passed else "failed"] += 1
+        if grades[0].outcome is None:
+            reasons[attack.verifier][grades[0].reason or ""] += 1
         if passed:
             common.say(f"{attack.verifier}: passed: {attack.completion[:200]!r}")
 
@@ -90,12 +93,23 @@ def hostile(*, every: int, workers: int) -> dict[str, Any]:
 
     asyncio.run(all_of_them())
     rows = {
-        name: {**{kind: kinds[kind] for kind in ("passed", "failed", "ungraded")}, "longest": round(longest[name], 2)}
+        name: {
+            **{kind: kinds[kind] for kind in ("passed", "failed", "ungraded")},
+            "longest": round(longest[name], 2),
+            "ungraded_because": dict(reasons[name].most_common()),
+        }
         for name, kinds in found.items()
     }
     columns = ("passed", "failed", "ungraded", "longest")
     common.table("hostile", ["verifier", *columns], [[name, *(row[c] for c in columns)] for name, row in rows.items()])
-    return {"machine": common.machine(), "seconds_per_answer": SECONDS, "verifiers": rows}
+    told = {
+        "passed, failed, ungraded": "verdicts on the hostile completions, none of which is correct",
+        "longest": "seconds from handing a completion in to its grade, a new worker's start included",
+        "ungraded_because": "reason -> completions",
+    }
+    completions = sum(kinds.total() for kinds in found.values())
+    of_run = {"machine": common.machine(), "seconds_per_answer": SECONDS, "completions": completions}
+    return {"definitions": told, **of_run, "verifiers": rows}
 
 
 def defaults() -> Callable[[dict[str, Any]], bool]:

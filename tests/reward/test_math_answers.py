@@ -5,7 +5,16 @@ import pytest
 from maths_answers import FAMILIES, Case, cases, sample
 
 from lyceum.reward._mathematics.answer import answer_of, boxes, stated
-from lyceum.reward._mathematics.notation import LONGEST, Unreadable, cleaned, explicit, in_base, items, without_units
+from lyceum.reward._mathematics.notation import (
+    LONGEST,
+    Unreadable,
+    cleaned,
+    explicit,
+    in_base,
+    is_huge,
+    items,
+    without_units,
+)
 from lyceum.reward.math import FACTORY, checker
 from lyceum.reward.pool import Pool, WorkerError
 
@@ -80,6 +89,30 @@ def test_what_is_too_long_or_too_deep_is_refused():
     for text in ("1" * (LONGEST + 1), "(" * 100 + "1" + ")" * 100):
         with pytest.raises(Unreadable):
             cleaned(text)
+
+
+@pytest.mark.parametrize(
+    ("formula", "huge"),
+    [
+        ("9**9**9**9", True),
+        ("10^{10^{10}}!", True),
+        ("2^{10^{400}}", True),
+        ("2^{4^{9}}", False),  # 78,914 digits
+        ("2^{2^{3}} + 10^{100}", False),
+        ("1^{9^{9}}", False),
+        ("x^{9}", False),
+    ],
+)
+def test_powers_that_take_forever_are_not_computed(formula: str, huge: bool):
+    assert is_huge(cleaned(formula)) is huge
+
+
+def test_a_power_that_takes_forever_is_a_wrong_answer():
+    check = checker()
+    for said in ("\\boxed{9**9**9**9}", "\\boxed{10^{10^{10}}!}"):
+        assert check({"answers": ["5"], "found": said, "boxed": False}) is False
+    # The same formula needs no computing.
+    assert check({"answers": ["9^{9^{9}}"], "found": "\\boxed{9^{9^{9}}}", "boxed": False}) is True
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from lyceum.reward._mathematics.notation import (
     cleaned,
     explicit,
     in_base,
+    is_huge,
     items,
     without_units,
 )
@@ -63,6 +64,8 @@ class Right:
         text = cleaned(said)
         if text == self.text:
             return True
+        if is_huge(text) and not is_huge(self.text):  # the parser would compute it until its time is over
+            return False
         found = items(text)
         if not found or self.kind == "text":
             return _letters(text) == _letters(self.text)

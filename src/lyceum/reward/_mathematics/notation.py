@@ -5,6 +5,7 @@ Pure functions on text, which compute nothing; ``compare.py`` reads and compares
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -12,6 +13,11 @@ LONGEST = 10_000
 """Maximum characters of an answer: a longer one is not read, as the parser's time grows faster than its length."""
 DEEPEST = 60
 """Maximum nesting of brackets: the parser recurses, several calls for each level."""
+
+
+MOST_DIGITS = 100_000
+"""Maximum digits of a power of whole numbers: computing a longer one, such as 9^{9^9}, takes seconds to forever."""
+_POWERS = re.compile(r"\d{1,9}(?: {0,3}\^ {0,3}[{(]{0,3} {0,3}\d{1,9})+")
 
 
 class Unreadable(ValueError):
@@ -85,6 +91,21 @@ def cleaned(text: str) -> str:
     if deepest > DEEPEST:
         raise Unreadable(f"an answer with {deepest} nested brackets; at most {DEEPEST} are read")
     return text
+
+
+def is_huge(text: str) -> bool:
+    """Whether a cleaned formula names a power of whole numbers with more than ``MOST_DIGITS`` digits: ``9^{9^9}``."""
+    return any(_is_huge(list(map(int, re.findall(r"\d+", found.group())))) for found in _POWERS.finditer(text))
+
+
+def _is_huge(numbers: list[int]) -> bool:
+    """The same of a tower of powers, which is computed from the right as long as it is short."""
+    *bases, exponent = numbers
+    for base in reversed(bases):
+        if base > 1 and (exponent > MOST_DIGITS * 4 or exponent * math.log10(base) > MOST_DIGITS):
+            return True
+        exponent = base**exponent if base > 1 else base
+    return False
 
 
 def _scaled(found: re.Match[str]) -> str:
