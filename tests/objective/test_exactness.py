@@ -35,6 +35,7 @@ PLANNED = (
     "ppo-and-sft",
     "nft",
     "forward-kl",
+    "squared-log-ratio",
 )
 """Losses that read a plan's labels, or several rows or tokens together: they have tests of their own."""
 

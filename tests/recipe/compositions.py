@@ -83,6 +83,7 @@ PARTS = (
     "steps",
     "token-budget",
     "dynamic-length",
+    "length-range",
     "overlong",
     "repetition",
     "consistency-bonus",

@@ -348,6 +348,11 @@ PROOFS: dict[str, Proof] = {
         ["constraint/acted", "constraint/nats"],
         {"rollout.sampling.constraint=null": "generation"},
     ),
+    "kimi-k1-5": Proof(
+        ["reward/part/length-range < 0", "regression/held"],
+        {"stages.1.reward=[task]": "grades", "stages.1.objective.tau=1e-6": "weights"},
+        stages(1, 1, tasks=2),
+    ),
     "kl-as-inference": Proof(
         ["forward_kl/moved", "forward_kl/effective_samples < 7"],
         {"objective.beta=1e6": "weights", "objective.prior=old": "weights"},
