@@ -67,6 +67,7 @@ SMALL: dict[str, dict[str, dict[str, Any]]] = {
         "by-part": {"parts": {"outcome": 1, "test-composed": 0.5}},
         "salt": {"steps": "tokens", "step_tokens": 3},
         "gigpo": {"steps": "tokens", "step_tokens": 3},
+        "action-gae": {"steps": "tokens", "step_tokens": 3},
     },
     "reward": {
         "overlong": {"max_tokens": 8, "buffer_tokens": 4},
@@ -210,7 +211,7 @@ def random_recipe(rng: Random, folder: Path = Path("prepared")) -> dict[str, Any
     if objective["kind"] == "hapo":
         credit = stage["credit"] = {"kind": "hapo"}
     settings = kinds("objective")[objective["kind"]].model_fields
-    if credit["kind"] in ("gae", "egae") and "value_coefficient" in settings:
+    if credit["kind"] in ("gae", "egae", "action-gae") and "value_coefficient" in settings:
         objective["value_coefficient"] = 0.5
     if objective["kind"] == "gkd":
         stage["teacher"] = {"path": model}

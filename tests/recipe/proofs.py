@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from lyceum.run.digests import PARTS
 
 BRIEF = ("steps=2", "tasks_per_step=4")
+BRIEFER = ("steps=2", "tasks_per_step=2")
 DIFFERS = [part for part in PARTS if part != "loss"]
 """Parts of a step in which a run without the mechanism may differ; metrics of the loss alone are no proof."""
 FLAT = "{kind: flat, samples: 8, sampling: {max_completion_tokens: 80}}"
@@ -434,6 +435,9 @@ PROOFS: dict[str, Proof] = {
         ["curriculum/weight/mean < 1", "reward/part/format", "reward/part/dynamic-length < 0"],
         {"stages.0.curriculum=uniform": "forest"},
         stages(1, 1, 2),
+    ),
+    "poad": Proof(
+        ["credit/actions", "credit/tokens_within_actions"], {"credit={kind: gae, gamma: 0.95}": "credit"}, BRIEFER
     ),
     "ppo": Proof(["value_loss", "clip/high"], {"objective.clip_high=100": "weights", "credit.lam=1": "credit"}),
     "ppr": Proof(

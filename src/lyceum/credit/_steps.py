@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -16,6 +16,9 @@ from lyceum.utils.errors import RecipeError
 
 class StepwiseCredit(CreditWithKL):
     """Settings of credits that compare steps."""
+
+    without_steps: ClassVar[str] = "group"
+    """What it would be where every completion is one step."""
 
     steps: Literal["judged", "tokens", "separator"] = "judged"
     """Where a completion is cut into steps: where its grader judged one or a node of the tree ends, every
@@ -52,7 +55,7 @@ class StepwiseCredit(CreditWithKL):
                 segments[row].append((start, end))
         if self.steps == "judged":
             if learns:
-                refuse_without_steps(forest, segments)
+                refuse_without_steps(forest, segments, self.without_steps)
             return segments
         cut: list[list[Span]] = []
         for row, start in zip(row_tokens(forest), begin, strict=True):
@@ -65,15 +68,15 @@ class StepwiseCredit(CreditWithKL):
         return cut
 
 
-def refuse_without_steps(forest: Forest, steps: Sequence[Sequence[Span]]) -> None:
-    """Raise RecipeError where every completion is one unjudged step: this would be plain ``group`` credit.
+def refuse_without_steps(forest: Forest, steps: Sequence[Sequence[Span]], kind: str) -> None:
+    """Raise RecipeError where every completion is one unjudged step: this would be the plain credit ``kind``.
 
     Whether a grader judges steps is only known from its grades.
     """
     if all(len(of) < 2 for of in steps) and bool(forest.segment_reward.isnan().all()):
         raise RecipeError(
             f"credit.steps: got 'judged', but in {len(steps)} completions the grader judged no step and the rollout "
-            "made none, so that this would be credit.kind 'group'; allowed: 'tokens' with credit.step_tokens, "
+            f"made none, so that this would be credit.kind '{kind}'; allowed: 'tokens' with credit.step_tokens, "
             "'separator' with credit.separator_ids, tasks whose grader judges steps (chain), reward.kind 'steps', or a "
             "rollout of trees"
         )

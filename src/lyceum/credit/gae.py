@@ -67,7 +67,7 @@ def generalised_advantage(
     value: Float[Tensor, "R L"],
     mask: Bool[Tensor, "R L"],
     *,
-    gamma: float,
+    gamma: float | Float[Tensor, "R L"],
     lam: float,
     end_value: Float[Tensor, " R"] | None = None,
 ) -> Float[Tensor, "R L"]:
@@ -82,7 +82,7 @@ def generalised_advantage(
         reward: earned by each token, in the verifier's unit.
         value: predicted before each token, in the same unit.
         mask: tokens that the policy wrote; entries elsewhere are not read.
-        gamma: discount per token.
+        gamma: discount per token, or that of what comes after each token.
         lam: base of the exponential weights.
         end_value: V after each row's last token, where a row is unfinished; None: 0 for all.
     Returns:
@@ -95,8 +95,9 @@ def generalised_advantage(
     value_after = reward.new_zeros(len(reward)) if end_value is None else end_value
     for t in reversed(range(reward.shape[1])):
         here = mask[:, t]
-        delta = reward[:, t] + gamma * value_after - value[:, t]
-        after = torch.where(here, delta + gamma * lam * after, after)
+        discount = gamma if isinstance(gamma, float | int) else gamma[:, t]
+        delta = reward[:, t] + discount * value_after - value[:, t]
+        after = torch.where(here, delta + discount * lam * after, after)
         value_after = torch.where(here, value[:, t], value_after)
         advantage[:, t] = torch.where(here, after, 0)
     return advantage
