@@ -151,6 +151,11 @@ PROOFS: dict[str, Proof] = {
         ["rollout/turns/calls"],
         {FLAT_ROLLOUT: "generation", "rollout.environment.modulus=50": "generation"},
     ),
+    "canon": Proof(
+        ["credit/high_ahead", "credit/low_ahead"],
+        {"credit.between=0": "credit", "credit={kind: group, scale: none}": "forest"},
+        BRIEFER,
+    ),
     "carl": Proof(
         ["reward/part/overlong < 0", "reward/part/format/failed", LEARNS],
         {"reward.2.weight=0": "grades", "reward.3.weight=0": "grades"},
