@@ -14,7 +14,7 @@ from lyceum.rollout.value_mcts import ValueMCTS
 
 CREDITS = sorted(kinds("credit"))
 WITH_KL = [kind for kind in CREDITS if "kl_in_reward" in kinds("credit")[kind].model_fields]
-NEEDED = {kind: {"steps": "tokens", "step_tokens": 1} for kind in ("action-gae", "gigpo", "salt")}
+NEEDED = {kind: {"steps": "tokens", "step_tokens": 1} for kind in ("action-gae", "empg", "gigpo", "salt")}
 """Settings of those whose defaults ask a grader or a rollout for steps, which these forests have not."""
 COLUMNS = {"old_value": 0.25, "old_logprob": -1.0, "old_entropy": 0.5, "reference_logprob": -1.0}
 

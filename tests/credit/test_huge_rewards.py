@@ -14,7 +14,7 @@ from lyceum.credit.group import GroupRelative, group_relative
 from lyceum.utils.errors import Diverged
 
 CREDITS = sorted(kinds("credit"))
-NEEDED = {kind: {"steps": "tokens", "step_tokens": 1} for kind in ("action-gae", "gigpo", "salt")}
+NEEDED = {kind: {"steps": "tokens", "step_tokens": 1} for kind in ("action-gae", "empg", "gigpo", "salt")}
 COLUMNS = {"old_value": 0.25, "old_logprob": -1.0, "old_entropy": 0.5, "reference_logprob": -1.0}
 ODD = st.sampled_from([0.0, 1.0, -0.5, 1e-320, -1e-45, 1e15, -1e18, 1e30, -1e38, 3.5e38, 1e150, -1e200, 1e308, -1e308])
 

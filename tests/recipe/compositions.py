@@ -67,6 +67,7 @@ SMALL: dict[str, dict[str, dict[str, Any]]] = {
         "by-part": {"parts": {"outcome": 1, "test-composed": 0.5}},
         "salt": {"steps": "tokens", "step_tokens": 3},
         "gigpo": {"steps": "tokens", "step_tokens": 3},
+        "empg": {"steps": "tokens", "step_tokens": 3},
         "action-gae": {"steps": "tokens", "step_tokens": 3},
     },
     "reward": {

@@ -295,6 +295,11 @@ PROOFS: dict[str, Proof] = {
     "easy-to-hard": Proof(
         ["level/1/correct", "level/6/correct"], {"stages.0.curriculum=uniform": "draw"}, stages(1, 1, 2)
     ),
+    "empg": Proof(
+        ["credit/steps_amplified", "credit/steps_with_bonus"],
+        {"credit.clarity_weight=0": "credit", "credit.certainty_rate=0": "credit"},
+        BRIEFER,
+    ),
     "epo": Proof(["epo/outside"], {"objective.penalty=0": "weights"}),
     "expert-iteration": Proof(
         ["traces/found"],
