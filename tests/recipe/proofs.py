@@ -225,6 +225,11 @@ PROOFS: dict[str, Proof] = {
         # A letter is never given before some hundred steps of fine-tuning.
         idle=["reward/part/choice"],
     ),
+    "d3s": Proof(
+        ["credit/rows_left_out", "credit/tokens_left_out"],
+        {"credit.rows=1": "credit", "credit.tokens=1": "credit"},
+        BRIEFER,
+    ),
     "dapo": Proof(
         ["groups_dropped"],
         {"collect.keep=all": "draw", "reward=task": "grades"},
