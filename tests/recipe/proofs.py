@@ -665,6 +665,7 @@ PROOFS: dict[str, Proof] = {
         {"credit.half_life=1e-9": "credit"},
         ["steps=3", "tasks_per_step=8", "tasks.size=8"],
     ),
+    "srgpo": Proof(["credit/tokens_with_step_advantage"], {"credit.step_weight=0": "credit"}, BRIEFER),
     "ssrl": Proof(
         ["rollout/turns/calls", "reward/part/format"],
         {"rollout.environment={kind: calculator, modulus: 100}": "generation"},
