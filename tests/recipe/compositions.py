@@ -92,6 +92,7 @@ PARTS = (
     "drm",
     "text-overlap",
     "distance",
+    "unlikeliness",
     "information-gain",
     "curiosity",
 )

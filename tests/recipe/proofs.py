@@ -724,6 +724,7 @@ PROOFS: dict[str, Proof] = {
         {"stages.dpo.objective.loss=sigmoid": "weights", "stages.rlvr.credit.kl_in_reward.coefficient=0": "credit"},
         stages(1, 2, 2),
     ),
+    "unlikeliness": Proof(["reward/part/unlikeliness < 0"], {"stages.0.reward=[task]": "grades"}, BRIEFER),
     "w-reinforce": Proof([LEARNS], {"stages.0.reward=[task]": "grades"}),
     "warm-start": Proof(["nll"], {"objective.aggregate=sequence": "weights"}),
     "wsrl": Proof(
