@@ -93,6 +93,7 @@ PARTS = (
     "text-overlap",
     "distance",
     "unlikeliness",
+    "self-reference",
     "information-gain",
     "curiosity",
 )

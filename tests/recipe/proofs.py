@@ -633,6 +633,11 @@ PROOFS: dict[str, Proof] = {
         {"curriculum=uniform": "draw", "objective.kl.coefficient=0": "weights"},
         ["steps=3", "tasks_per_step=6", "curriculum.pool=6", "curriculum.least=2"],
     ),
+    "self-referential": Proof(
+        [f"reward/part/self-reference{part}" for part in ("", "/distance")],
+        {"stages.0.reward=[task]": "grades"},
+        BRIEFER,
+    ),
     "sft": Proof(["nll"], {"objective.aggregate=sequence": "weights"}),
     "smollm2-sums": Proof([LEARNS], {"reward=task": "grades"}, ["steps=2", "tasks_per_step=2"], needs=SMOLLM2),
     "spa-rl": Proof(
