@@ -580,6 +580,11 @@ PROOFS: dict[str, Proof] = {
         },
         ["steps=2", "tasks_per_step=2", "curriculum.every_steps=1"],
     ),
+    "rlmt": Proof(
+        ["reward/part/model/shown", "labels/factor/1", LEARNS],
+        {"stages.1.reward.1.shown=whole": "grades", "stages.0.shown=whole": "grades"},
+        stages(1, 2, tasks=2),
+    ),
     "rloo": Proof([LEARNS], {"credit=reinforce": "credit"}),
     "rlp": Proof(
         ["reward/part/information-gain", "average/updates", LEARNS],

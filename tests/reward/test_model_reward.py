@@ -2,6 +2,7 @@ import asyncio
 
 import pytest
 from leaves import Source, task
+from pydantic import ValidationError
 
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, JudgedStep, Judgement, Origin
@@ -9,6 +10,7 @@ from lyceum.recipe.schema import load_recipe
 from lyceum.reward.base import each
 from lyceum.reward.model import ModelReward, spans, turns
 from lyceum.reward.task import TaskReward
+from lyceum.stages.reward_model import RewardModel
 from lyceum.utils.errors import RecipeError
 
 
@@ -102,3 +104,25 @@ def test_what_cannot_be_asked_is_refused_before_a_model_is_loaded(keys, said):
     with pytest.raises(RecipeError) as error:
         load_recipe("grpo", keys)
     assert said in str(error.value)
+
+
+class ShownContext(Context):
+    def encode(self, completion):
+        return [*map(ord, completion), 0]
+
+
+@pytest.mark.parametrize(("text", "shown"), [("1+2=3#3", "3"), ("1+2=3#4#5", "5"), ("1+2=3", ""), ("#", "")])
+def test_a_model_may_be_shown_the_answer_alone(text, shown):
+    context, leaf = ShownContext(), path((Origin.POLICY, text))
+    part = ModelReward.model_validate({"outcome": True, "shown": {"after": "#"}})
+    [grade] = asyncio.run(part.build(Source(task()))(task(), [leaf], context))
+    assert [(context.decode(one.tokens[one.prompt :]), one.prompt) for one in context.asked] == [(shown, 2)]
+    assert context.asked[0].tokens[:2] == leaf.root.tokens
+    assert (grade.outcome, grade.steps, grade.parts["shown"]) == (0.25, (), len(shown) + 1)
+
+
+def test_steps_of_what_is_not_shown_are_not_asked_for():
+    with pytest.raises(ValidationError, match="whose steps are not shown"):
+        ModelReward.model_validate({"cut": "tokens", "shown": {"after": "#"}})
+    with pytest.raises(ValidationError, match="allowed: outcome or pairs"):
+        RewardModel.model_validate({"labels": "steps", "shown": "boxed"})

@@ -39,6 +39,20 @@ def test_pairs_are_of_trajectories_that_differ():
     assert len(pairs_of(tree, FACTORS, 2)[0]) == 4
 
 
+def test_pairs_are_of_what_the_model_is_shown():
+    right, wrong = Grade(1.0, True), Grade(0.0, False)
+    tree = tree_of(("ax", right), ("bx", wrong), ("ay", wrong))
+
+    def last_letter(leaf):
+        return [*leaf.root.tokens, leaf.tokens[-1]]
+
+    # The first two differ in their reasoning alone: nothing can be learnt from x against x.
+    examples, _ = pairs_of(tree, FACTORS, 10, last_letter)
+    assert [decode(example.tokens[2:]) for example in examples] == ["x", "y"]
+    [first, *_] = examples_for(tree, "outcome", decode, LETTERS, last_letter)
+    assert (decode(first.tokens[2:]), first.value) == ("x", 1.0)
+
+
 def test_labels_of_a_tree():
     steps = (JudgedStep(0, 2, 1.0), JudgedStep(2, 3, 0.0))
     tree = tree_of(("abc", Grade(0.0, False, steps=steps)), ("x", Grade(0.7)), ("y", Grade.ungraded("why")))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +15,7 @@ from lyceum.core.steps import Steps
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, JudgedStep, Judgement, MarkedPath, Origin, Task, TaskSource
 from lyceum.reward.base import needs_value
+from lyceum.reward.extract import WHOLE, Extract
 from lyceum.utils.numbers import mean
 
 
@@ -34,6 +35,9 @@ class ModelReward(RewardSettings):
     ended a turn."""
     step: Steps | None = None
     """For ``cut: step``: where a step ends, as in rollouts."""
+    shown: Extract = WHOLE
+    """The part of a completion that the model is shown below the prompt: ``whole``, or the answer alone, without the
+    reasoning before it; where there is none, nothing. For ``cut: none``, and a model that was trained alike."""
     turn_bonus: float = Field(default=0.0)
     """For ``cut: turns``: added to the reward of each turn that the environment answered without an error
     (``Node.reward`` of 0 or more), before ``weight``."""
@@ -50,6 +54,10 @@ class ModelReward(RewardSettings):
             raise ValueError("step.by: got 'entropy', which not every trajectory can be cut by; allowed: another one")
         if self.cut == "none" and not self.outcome:
             raise ValueError("cut: got 'none' with outcome false, which rewards nothing; allowed: one of them")
+        if self.shown.form != "whole" and self.cut != "none":
+            raise ValueError(
+                f"shown: got {self.shown.form!r} with cut '{self.cut}', whose steps are not shown then; allowed: 'none'"
+            )
         if self.turn_bonus and self.cut != "turns":
             raise ValueError(f"turn_bonus: got {self.turn_bonus:g} with cut '{self.cut}'; allowed: 0, or cut 'turns'")
         return self
@@ -61,10 +69,23 @@ class ModelReward(RewardSettings):
         return self.grade
 
     async def grade(self, task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
+        if self.shown.form != "whole":
+            return await self.of_answers(leaves, context)
         ends = TokenEnds(context.decode)
         asked = [Cut(leaf, self.ends(leaf, context)) for leaf in leaves]
         said = await context.judge([MarkedPath(one.leaf.path_tokens(), one.prompt, one.ends) for one in asked])
         return [self.graded(one, judged, ends.of(one.leaf)) for one, judged in zip(asked, said, strict=True)]
+
+    async def of_answers(self, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
+        """The outcomes of the answers alone."""
+        prompts = [len(leaf.root.tokens) for leaf in leaves]
+        paths = [answer_path(leaf, self.shown, context.encode) for leaf in leaves]
+        said = await context.judge([MarkedPath(*each, ()) for each in zip(paths, prompts, strict=True)])
+        shown = [float(len(path) - prompt) for path, prompt in zip(paths, prompts, strict=True)]
+        return [
+            Grade(one.outcome, parts={"outcome": one.outcome, "shown": tokens})
+            for one, tokens in zip(said, shown, strict=True)
+        ]
 
     def ends(self, leaf: Node, context: GradingContext) -> list[int]:
         """Ends of the steps, in tokens of the path."""
@@ -89,6 +110,15 @@ class ModelReward(RewardSettings):
         parts = {"outcome": judged.outcome, "steps": float(len(rewards))}
         parts |= {"process": mean(rewards)} if rewards else {}
         return Grade(judged.outcome if self.outcome else 0.0, steps=steps, parts=parts)
+
+
+def answer_path(leaf: Node, shown: Extract, encode: Callable[[str], list[int]]) -> list[int]:
+    """The prompt's tokens, and those of the part of the completion that is shown; none where it is not there.
+
+    Args:
+        encode: a text's tokens, with the end of sequence.
+    """
+    return [*leaf.root.tokens, *encode(shown(leaf.completion) or "")]
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,10 @@ from lyceum.core.settings import (
 )
 from lyceum.core.spans import TokenEnds
 from lyceum.core.steps import Steps
-from lyceum.core.tree import Tree
+from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Example, Judgement, MarkedPath, TrainableValue
+from lyceum.reward.extract import WHOLE, Extract
+from lyceum.reward.model import answer_path
 from lyceum.stages._metrics import rollout_metrics
 from lyceum.stages._sampling import Sampler
 from lyceum.stages.session import Session
@@ -60,6 +62,9 @@ class RewardModel(StageSettings):
     """For ``pairs``: by what two trajectories are compared, the most important first."""
     pairs_per_task: int = Field(default=16, ge=1)
     """Maximum pairs of one task in a round."""
+    shown: Extract = WHOLE
+    """For ``outcome`` and ``pairs``: the part of a completion that the model is shown below the prompt: ``whole``, or
+    the answer alone, without the reasoning before it (as reward ``model`` then shows it)."""
     step: Steps = Steps(by="lines")
     """For ``progress``: where a step ends."""
     max_tokens: Tokens | None = None
@@ -90,6 +95,12 @@ class RewardModel(StageSettings):
             raise ValueError(
                 f"value.loss: got {loss!r} with labels {self.labels!r}; allowed: {wanted or 'mse or bce'} with them"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _shows_what_is_labelled(self) -> Self:
+        if self.shown.form != "whole" and self.labels not in ("outcome", "pairs"):
+            raise ValueError(f"shown: got {self.shown.form!r} with labels {self.labels!r}; allowed: outcome or pairs")
         return self
 
     @property
@@ -176,9 +187,14 @@ class RewardModelRun:
         """What is learnt from trees, and the place of the factor that decided each pair."""
         of, decode = self.settings, self.session.policy.decode
         if of.labels != "pairs":
-            return [one for tree in trees for one in examples_for(tree, of.labels, decode, of.step)], []
-        found = [pairs_of(tree, of.factors, of.pairs_per_task) for tree in trees]
+            return [one for tree in trees for one in examples_for(tree, of.labels, decode, of.step, self.shown)], []
+        found = [pairs_of(tree, of.factors, of.pairs_per_task, self.shown) for tree in trees]
         return [one for examples, _ in found for one in examples], [place for _, places in found for place in places]
+
+    def shown(self, leaf: Node) -> list[int]:
+        """The tokens of a trajectory that the model is shown."""
+        shown = self.settings.shown
+        return leaf.path_tokens() if shown.form == "whole" else answer_path(leaf, shown, self.session.policy.encode)
 
     def measured(self, trees: Sequence[Tree]) -> dict[str, float]:
         """Loss on the labels of trees, the area under the ROC curve of the outcomes, and, where the grader judges steps
@@ -188,10 +204,13 @@ class RewardModelRun:
             return {}
         metrics = {"loss": mean(self.model.losses(examples))}
         graded = Graded(trees, self.session.policy.decode)
-        said = self.model.judge(graded.paths)
+        alone = [MarkedPath(self.shown(leaf), len(leaf.root.tokens), ()) for leaf in graded.leaves]
+        of_answers = self.settings.shown.form != "whole"
+        said = self.model.judge(alone if of_answers else graded.paths)
         area = auc([judged.outcome for judged in said], [outcome_of(leaf) > 0.5 for leaf in graded.leaves])
         metrics |= {} if area is None else {"auc": area}
-        return metrics | ({} if self.settings.labels == "steps" else graded.step_errors(said))
+        unseen = self.settings.labels == "steps" or of_answers
+        return metrics | ({} if unseen else graded.step_errors(said))
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Literal
 
@@ -16,6 +16,7 @@ from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Example, JudgedStep
 from lyceum.value.targets import examples_of
 
+PathOf = Callable[[Node], list[int]]
 Labels = Literal["outcome", "steps", "mean-outcome", "process", "progress", "pairs"]
 
 
@@ -62,25 +63,30 @@ def preferred(a: Sequence[float | None], b: Sequence[float | None], factors: Seq
     return 0, -1
 
 
-def pairs_of(tree: Tree, factors: Sequence[Factor], most: int) -> tuple[list[Example], list[int]]:
+def pairs_of(
+    tree: Tree, factors: Sequence[Factor], most: int, path: PathOf = Node.path_tokens
+) -> tuple[list[Example], list[int]]:
     """The tree's pairs, the better path before the worse one, and the place of the factor that decided each.
 
     Args:
         most: pairs that are taken, spread over all that there are.
+        path: what the model is shown of a trajectory, which begins with the prompt.
     """
     leaves = [leaf for leaf in tree.graded if leaf.root is tree.root]
     factored = [[factor.of(leaf) for factor in factors] for leaf in leaves]
+    paths = [path(leaf) for leaf in leaves]
     found: list[tuple[Node, Node, int]] = []
     for i, j in combinations(range(len(leaves)), 2):
         side, place = preferred(factored[i], factored[j], factors)
-        if side and leaves[i].path_tokens() != leaves[j].path_tokens():
+        if side and paths[i] != paths[j]:
             found.append((leaves[i], leaves[j], place) if side > 0 else (leaves[j], leaves[i], place))
     chosen = [found[k * len(found) // most] for k in range(most)] if len(found) > most else found
-    return [whole(leaf) for better, worse, _ in chosen for leaf in (better, worse)], [place for *_, place in chosen]
+    examples = [whole(leaf, path=path) for better, worse, _ in chosen for leaf in (better, worse)]
+    return examples, [place for *_, place in chosen]
 
 
-def whole(leaf: Node, value: float = 0.0, ends: Sequence[int] = ()) -> Example:
-    return Example(leaf.path_tokens(), value, len(leaf.root.tokens), ends)
+def whole(leaf: Node, value: float = 0.0, ends: Sequence[int] = (), path: PathOf = Node.path_tokens) -> Example:
+    return Example(path(leaf), value, len(leaf.root.tokens), ends)
 
 
 def outcome_of(leaf: Node) -> float:
@@ -97,11 +103,14 @@ def judged_ends(leaf: Node, steps: Sequence[JudgedStep], ends: TokenEnds) -> lis
     return [prompt + earned_at(of_text, token_span(of_text, *step[:2]), step.stop) for step in steps]
 
 
-def examples_for(tree: Tree, labels: Labels, decode: Decode, step: Steps) -> list[Example]:
+def examples_for(
+    tree: Tree, labels: Labels, decode: Decode, step: Steps, path: PathOf = Node.path_tokens
+) -> list[Example]:
     """A tree's paths with their values, by every label but ``pairs``; each path once, in the order of the tree.
 
     Args:
         step: where steps end, for ``progress``.
+        path: what the model is shown of a trajectory, for ``outcome``; as of :func:`pairs_of`.
     """
     if labels in ("mean-outcome", "process"):
         return examples_of(tree, labels)
@@ -109,16 +118,16 @@ def examples_for(tree: Tree, labels: Labels, decode: Decode, step: Steps) -> lis
     found: dict[tuple[int, ...], Example] = {}
     ends = TokenEnds(decode)
     for leaf in leaves:
-        path, prompt = leaf.path_tokens(), len(leaf.root.tokens)
+        tokens, prompt = leaf.path_tokens(), len(leaf.root.tokens)
         if labels == "outcome":
-            made = [whole(leaf, outcome_of(leaf))]
+            made = [whole(leaf, outcome_of(leaf), path=path)]
         elif labels == "progress":
             made = [whole(leaf, outcome_of(leaf), cut(leaf, step, decode))]
         else:
             assert leaf.grade is not None
             places = judged_ends(leaf, leaf.grade.steps, ends)
             made = [
-                Example(path[:end], min(1.0, max(0.0, one.reward)), prompt)
+                Example(tokens[:end], min(1.0, max(0.0, one.reward)), prompt)
                 for end, one in zip(places, leaf.grade.steps, strict=True)
             ]
         for example in made:
