@@ -62,6 +62,7 @@ UNFIT = {
         )
     ),
     "values of another width than keys": lambda: latent_attention(v_head_dim=8),
+    "keys of another width than the cache's": lambda: latent_attention(v_head_dim=16),
 }  # fmt: skip
 """Models that trees cannot use."""
 

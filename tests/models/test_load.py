@@ -1,8 +1,10 @@
 import pytest
 import torch
-from transformers import AutoTokenizer
+from safetensors.torch import save_file
+from transformers import AutoTokenizer, CLIPVisionConfig, LlamaConfig, LlavaConfig
 
 from lyceum.models.load import ModelSettings, check_model, load_tokenizer
+from lyceum.models.scratch import character_tokenizer
 from lyceum.utils.errors import RecipeError
 
 
@@ -28,3 +30,18 @@ def test_what_a_chat_template_is_told_stays_with_the_model(tmp_path):
     assert saved.apply_chat_template([{"role": "user", "content": "1+1="}], tokenize=False) == '1+1=/no%}"'
     with pytest.raises(RecipeError, match="got the name 'not a name'"):
         load_tokenizer(ModelSettings(path="scratch", chat_template_kwargs={"not a name": 1}))
+
+
+def test_a_model_for_pictures_is_refused_by_name_before_it_is_loaded(tmp_path):
+    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    text = LlamaConfig(vocab_size=99, **small)
+    seen = CLIPVisionConfig(image_size=8, patch_size=4, **small)
+    config = LlavaConfig(vision_config=seen, text_config=text, architectures=["LlavaForConditionalGeneration"])
+    config.save_pretrained(tmp_path)
+    save_file({"weight": torch.zeros(1)}, tmp_path / "model.safetensors")
+    character_tokenizer(context=256).save_pretrained(tmp_path)
+    said = (
+        r"model\.path: .* is a LlavaForConditionalGeneration, a model for pictures or sound, not supported yet; allowed"
+    )
+    with pytest.raises(RecipeError, match=said):
+        load_tokenizer(ModelSettings(path=str(tmp_path)))

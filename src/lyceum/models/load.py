@@ -187,6 +187,7 @@ def load_tokenizer(settings: ModelSettings) -> transformers.PreTrainedTokenizerB
         RecipeError: it has no chat template and none is given, no end-of-sequence token, or cannot be loaded.
     """
     path, tokenizer = settings.path, read_tokenizer(settings)
+    _check_causal(settings)
     if settings.chat_template == PLAIN:
         tokenizer.chat_template = _plain(tokenizer)
     elif settings.chat_template is not None:
@@ -243,6 +244,24 @@ def read_config(settings: ModelSettings) -> Any:
         user_file("model.path", f"the configuration of {settings.path} cannot be read", f"fix its config.json{CODE}"),
     ):
         return transformers.AutoConfig.from_pretrained(folder, **extra).get_text_config()
+
+
+def _check_causal(settings: ModelSettings) -> None:
+    """Raise RecipeError for an architecture that AutoModelForCausalLM does not load, such as one for pictures."""
+    folder, extra = _source(settings)
+    if settings.path == SCRATCH or "gguf_file" in extra or settings.trust_remote_code:
+        return
+    with quiet(), user_file("model.path", f"the configuration of {settings.path} cannot be read", "fix it"):
+        config = transformers.AutoConfig.from_pretrained(folder, **extra)
+    known: Any = transformers.MODEL_FOR_CAUSAL_LM_MAPPING
+    if type(config) not in known:
+        kind = next(iter(config.architectures or ()), type(config).__name__)
+        seen = getattr(config, "vision_config", None) or getattr(config, "audio_config", None)
+        what = "a model for pictures or sound, not supported yet" if seen else "no causal language model"
+        raise RecipeError(
+            f"model.path: {settings.path} is a {kind}, {what}; allowed: a model of text alone that "
+            f"AutoModelForCausalLM loads, such as Llama, Qwen, Gemma or Mistral{CODE}"
+        )
 
 
 def _plain(tokenizer: transformers.PreTrainedTokenizerBase) -> str:

@@ -608,7 +608,8 @@ def _check_row(checks: Sequence[_Check], rows: Rows, index: int, row: Row) -> No
                 f"{check.allowed}"
             )
     if (pictures := fault_of_images(row)) is not None:
-        raise RecipeError(f"tasks.path: {rows.where(index)} holds {pictures}; allowed: rows without the column")
+        allowed = "rows without the column, or tasks.bad_rows=drop"
+        raise RecipeError(f"tasks.path: {rows.where(index)} holds {pictures}; allowed: {allowed}")
 
 
 def _missing(key: str, column: str, rows: Rows, index: int, row: Row) -> RecipeError:

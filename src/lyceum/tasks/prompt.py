@@ -74,14 +74,17 @@ def _fault_of_content(content: Any) -> str | None:
     return None
 
 
-IMAGES = ("images", "image")
-"""Columns of pictures, as datasets for models with vision name them."""
+NOT_TEXT = {"images": "pictures", "image": "pictures", "videos": "videos", "video": "videos"}
+NOT_TEXT |= {"audios": "sound", "audio": "sound"}
+"""Columns of other things than text, as datasets for models that read these name them."""
 
 
 def fault_of_images(row: Mapping[str, Any]) -> str | None:
-    """Why a row's pictures keep it from being used, to follow ``it holds``; None where it has none."""
-    column = next((column for column in IMAGES if row.get(column)), None)
-    return None if column is None else f"pictures in column {column!r}, which are not supported yet"
+    """Why a row's pictures, or sound, keep it from being used, to follow ``it holds``; None where it has none."""
+    column = next((column for column in NOT_TEXT if row.get(column)), None)
+    if column is None:
+        return None
+    return f"{NOT_TEXT[column]} in column {column!r}, which are not supported yet: models here read text alone"
 
 
 def answer_of(value: Any) -> str | None:
