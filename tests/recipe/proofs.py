@@ -57,6 +57,9 @@ LEARNS = "groups/with_gradient"
 WRITES_PROGRAMS = ["stages.0.steps=17", "stages.0.tasks_per_step=16", "stages.0.learner.warmup_steps=1"]
 """Few steps of fine-tuning, after which the model writes functions, some of which are correct."""
 
+ONE_AT_A_TIME = ["reward.0.processes=1", "reward.1.processes=1"]
+"""Programs: another process takes longer to start than they take."""
+
 JUDGES = [
     *("stages.0.steps=18", "stages.0.tasks_per_step=16", "stages.0.learner.warmup_steps=1"),
     *("stages.1.steps=2", "stages.1.tasks_per_step=4"),
@@ -550,10 +553,10 @@ PROOFS: dict[str, Proof] = {
         ],
     ),
     "rethinkmcts": Proof(
-        [f"rollout/rethink-mcts/{count}" for count in ("programs", "passed", "evaluated", "rethought")],
-        {"rollout.rethinks=0": "generation"},
-        ["stages.0.steps=1", "stages.1.steps=2", "stages.1.tasks_per_step=3", "model={beside}/model"],
-        beside=[*WRITES_PROGRAMS, "stages.0.steps=26", "stages.1.steps=1", "stages.1.tasks_per_step=1"],
+        ["rollout/rethink-mcts/programs", "rollout/rethink-mcts/rethought"],
+        {"rollout.rethinks=0": "generation"},  # programs that pass, and evaluations: tests/rollout/test_rethink_mcts.py
+        [*stages(1, 2, tasks=1), "stages.1.rollout.iterations=2", *ONE_AT_A_TIME, "model={beside}/model"],
+        beside=[*WRITES_PROGRAMS, "stages.1.steps=1", "stages.1.tasks_per_step=1", *ONE_AT_A_TIME],
     ),
     "rl-plus": Proof(
         ["guidance/demonstrations/groups/guided", "external/weight"],

@@ -24,9 +24,7 @@ from lyceum.tasks.base import Source
 INPUTS = (0, 1, 7, -4)
 """What the tests call a function with. A function of one factor and one summand is known by two of them."""
 LARGEST = 9
-HEAD = "def f(x): return "
-STATEMENTS_HEAD = "def f(x): "
-HEADS = {"expression": HEAD, "statements": STATEMENTS_HEAD, "thoughts": "def f(x): # "}
+HEADS = {"expression": "def f(x): return ", "statements": "def f(x): ", "thoughts": "def f(x): # "}
 SIGNS = {"add": "+", "times": "*"}
 JUDGE = "?"
 """What the user says to ask for a judgement of a program: 1 for a right one, -1 for a wrong one."""
