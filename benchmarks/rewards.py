@@ -1,10 +1,12 @@
 """Right for the right reason: what rewards beside the verifier do to accuracy and to the steps under it.
 
     python benchmarks/rewards.py --out results.json
+    python benchmarks/rewards.py --study smollm2 --out results.json
 
-Each arm trains the base model on tasks whose verdict does not see the steps (chain-compare), with several seeds, and is
-then sampled on the same held-out tasks. Whether every step holds is what the tasks' own rule says, which no arm is
-trained with; a slip that the completion corrects counts as right.
+Each arm trains a model on tasks whose verdict does not see the steps, with several seeds, and is then sampled on the
+same held-out tasks: the small base model on chain-compare; or SmolLM2-135M-Instruct (``make smollm2``) on sum-compare,
+after a fine-tuning that shows it how a comparison is written. Whether every step holds is what the tasks' own rule
+says, which no arm is trained with; a corrected slip counts as right. Finished runs are not repeated.
 
 The file also holds the rewards of the other comparisons, as TRL calls them; lyceum takes the same functions
 (``reward: {kind: trl}``).
@@ -19,15 +21,12 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-TASKS = "chain-compare"
-LENGTH = 30
-"""Updates of every arm's policy."""
 STANDARDISED = (
     "stages.0.reward.1.normalise=group",
     "stages.0.reward.1.confidence.weight=0.5",
@@ -40,10 +39,10 @@ ADDED = "stages.0.credit={kind: by-part, parts: {task: 1, model/process: 0.25}}"
 """The advantage of that mean is added to the verifier's, as DRM's score is."""
 
 
-def filtered(by: str) -> tuple[str, ...]:
-    """PROF: of twice the samples those stay whose verdict and steps agree; the part is used for nothing else."""
-    keep = f"stages.0.guidance=[{{kind: consistency-filter, samples: 16, keep: 8, by: {by}}}]"
-    return keep, "stages.0.rollout.samples=16", "stages.0.credit=group"
+def filtered(by: str, samples: int = 16) -> tuple[str, ...]:
+    """PROF: of the samples the half stays whose verdict and steps agree; the part is used for nothing else."""
+    keep = f"stages.0.guidance=[{{kind: consistency-filter, samples: {samples}, keep: {samples // 2}, by: {by}}}]"
+    return keep, f"stages.0.rollout.samples={samples}", "stages.0.credit=group"
 
 
 @dataclass(frozen=True)
@@ -63,12 +62,63 @@ ARMS = {
     "prof-by-process-model": Arm("grpo", (SAID, *filtered("model/process")), "process"),
     "drm-standardised": Arm("drm", STANDARDISED),
 }
-"""Arms differ in what judges the steps, and in how that is used, alone."""
 JUDGES = {
     "implicit": ("implicit-prm", "{kind: implicit, beta: 0.05, path: %s}"),
     "process": ("prof", "{kind: model, path: %s}"),
 }
 """Name -> recipe whose first stage trains the model, once for each seed; the value model that it then is."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """What the arms train, on which tasks.
+
+    Attributes:
+        tasks: trained and measured on; ``held_out`` of them are sampled after training, ``samples`` times each.
+        arms: they differ in what judges the steps, and in how that is used, alone.
+        length: updates of every arm's policy.
+        tokens: of the longest completion.
+        keys: of every arm's recipe.
+        fine_tuning: keys of the recipe ``sft`` that makes the model that all arms begin with; None: the recipe's own.
+    """
+
+    tasks: str
+    arms: dict[str, Arm]
+    length: int
+    held_out: int
+    samples: int
+    tokens: int
+    keys: tuple[str, ...] = ()
+    fine_tuning: tuple[str, ...] | None = None
+
+
+STUDIES = {
+    "small": Study("chain-compare", ARMS, length=30, held_out=200, samples=8, tokens=80),
+    "smollm2": Study(
+        "sum-compare",
+        {
+            "verifier": Arm("grpo"),
+            "drm": Arm("drm"),
+            "prof": Arm("drm", filtered("drm", samples=8)),
+        },
+        length=10,
+        held_out=100,
+        samples=4,
+        tokens=40,
+        keys=(
+            "stages.0.tasks_per_step=16",
+            "stages.0.rollout.sampling.max_completion_tokens=40",
+            "stages.0.learner={lr: 5.0e-6, warmup_steps: 2, autocast: bfloat16}",
+        ),
+        fine_tuning=(
+            "model=models/smollm2-135m-instruct",
+            "stages.0.steps=24",
+            "stages.0.tasks_per_step=16",
+            "stages.0.learner={lr: 5.0e-5, warmup_steps: 4, autocast: bfloat16}",
+        ),
+    ),
+}
+"""``smollm2``: every arm samples as much, PROF trains on half of it."""
 ROUNDS = 6
 """Of 64 tasks, that a judge learns from."""
 LABELS = "chain"
@@ -128,29 +178,37 @@ def main() -> None:
     import common
 
     parser = common.arguments(__doc__ or "")
+    parser.add_argument("--study", choices=STUDIES, default="small")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=0, help="of the seeds; settings were tried with seed 100")
-    parser.add_argument("--held-out", type=int, default=200, help="tasks sampled after training")
-    parser.add_argument("--arms", default=",".join(ARMS), help="names of ARMS, with commas")
+    parser.add_argument("--held-out", type=int, help="tasks sampled after training")
+    parser.add_argument("--arms", help="names of the study's arms, with commas; by default all")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time; each gets its share of the threads")
     parser.add_argument("--fresh", action="store_true", help="forget the runs of an earlier call")
+    parser.add_argument("--beside", type=Path, help="an earlier result, whose rows of other tasks stay")
     options = parser.parse_args()
+    study = STUDIES[options.study]
+    held_out, length, rounds = options.held_out or study.held_out, study.length, ROUNDS
     if options.quick:
-        options.seeds, options.held_out = 1, 60
-    arms = options.arms.split(",")
-    here = common.CACHE / ("rewards-quick" if options.quick else "rewards")
+        options.seeds, held_out, length, rounds = 1, 60, 4, 1
+    study = replace(study, held_out=held_out, length=length)
+    arms = options.arms.split(",") if options.arms else list(study.arms)
+    names = ["rewards", *([options.study] if options.study != "small" else []), *(["quick"] if options.quick else [])]
+    here = common.CACHE / "-".join(names)
     if options.fresh:
         shutil.rmtree(here, ignore_errors=True)
     seeds = range(options.first_seed, options.first_seed + options.seeds)
-    length, rounds = (4, 1) if options.quick else (LENGTH, ROUNDS)
     threads = max(1, options.threads // options.jobs)
     found: dict[tuple[str, int], dict[str, Any]] = {}
+    start = None if study.fine_tuning is None else str(fine_tuned(study, here, options.threads))
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
-        judges = {(name, seed) for seed in seeds for name in JUDGES if any(ARMS[arm].judge == name for arm in arms)}
+        judges = {
+            (name, seed) for seed in seeds for name in JUDGES if any(study.arms[arm].judge == name for arm in arms)
+        }
         for done in [pool.submit(judge, *each, here, rounds, threads) for each in sorted(judges)]:
             done.result()
         runs = {
-            pool.submit(trained, arm, seed, here, length, rounds, options.held_out, threads): (arm, seed)
+            pool.submit(trained, study, arm, seed, here, start, rounds, threads): (arm, seed)
             for seed in seeds
             for arm in arms
         }
@@ -159,7 +217,7 @@ def main() -> None:
             found[arm, seed] = run.result()
             shares = {name: round(fmean(found[arm, seed][name]), 3) for name in KEPT[1:]}
             common.say(f"{arm}, seed {seed} ({len(found)}/{len(runs)}): {shares}")
-    base = measured("base", TASKS, seed=0, n=options.held_out) | {"tokens_sampled": [0.0]}
+    base = measured(study, start or "base") | {"tokens_sampled": [0.0]}
     of_arms = {arm: [found[arm, seed] for seed in seeds] for arm in arms}
     rows = [row("base", [base], None), *(row(arm, runs, of_arms.get(FIRST)) for arm, runs in of_arms.items())]
     shown = (*KEPT, "accuracy_gain", "every_step_right_gain")
@@ -171,15 +229,19 @@ def main() -> None:
             for of in rows
         ],
     )
+    told = {"machine": common.machine(), **asdict(study), "arms": {name: asdict(study.arms[name]) for name in arms}}
     result = {
         "definitions": DEFINITIONS,
-        "machine": common.machine(),
-        "length": length,
         "rounds": rounds,
         "judges": JUDGES,
-        "arms": {name: asdict(arm) for name, arm in ARMS.items()},
+        "studies": {options.study: told},
         "rows": rows,
     }
+    if options.beside is not None:
+        kept = json.loads(options.beside.read_text("utf-8"))
+        others = [of for of in kept["rows"] if of["tasks"] != study.tasks]
+        studies = kept.get("studies", {}) | result["studies"]
+        result = kept | {"definitions": DEFINITIONS, "studies": studies, "rows": others + rows}
     common.write(result, options.out)
 
 
@@ -190,20 +252,33 @@ def judge(name: str, seed: int, here: Path, rounds: int, threads: int) -> tuple[
     return run / "value", json.loads((run / "summary.json").read_text("utf-8"))["tokens_sampled"]
 
 
-def trained(name: str, seed: int, here: Path, length: int, rounds: int, held_out: int, threads: int) -> dict[str, Any]:
-    """Train an arm with a seed, unless it is done; what its model then does on held-out tasks, and what it cost."""
-    began, arm = time.perf_counter(), ARMS[name]
-    keys, before = [f"tasks={TASKS}", f"stages.0.steps={length}", *arm.keys], 0
+def fine_tuned(study: Study, here: Path, threads: int) -> Path:
+    """The model that all of a study's arms begin with, trained unless it is there."""
+    assert study.fine_tuning is not None
+    return one_run("sft", [f"tasks={study.tasks}", *study.fine_tuning], here / "fine-tuned", 0, threads) / "model"
+
+
+def trained(
+    study: Study, name: str, seed: int, here: Path, start: str | None, rounds: int, threads: int
+) -> dict[str, Any]:
+    """Train an arm with a seed, unless it is done; what its model then does on held-out tasks, and what it cost.
+
+    Args:
+        start: the model that every arm begins with; None: the recipe's.
+    """
+    began, arm = time.perf_counter(), study.arms[name]
+    keys, before = [f"tasks={study.tasks}", f"stages.0.steps={study.length}", *study.keys, *arm.keys], 0
+    if start is not None:
+        keys.append(f"model={start}")
     if arm.judge is not None:
         path, before = judge(arm.judge, seed, here, rounds, threads)
         keys.append(f"stages.0.value={JUDGES[arm.judge][1] % path}")
     run = one_run(arm.recipe, keys, here / f"{name}-seed{seed}", seed, threads)
     known = run / "held_out.json"
-    if known.is_file() and len((found := json.loads(known.read_text("utf-8")))["accuracy"]) == held_out:
+    if known.is_file() and len((found := json.loads(known.read_text("utf-8")))["accuracy"]) == study.held_out:
         return found
     summary = json.loads((run / "summary.json").read_text("utf-8"))
-    # The held-out tasks are those of seed 0 in every run: seeds differ in training alone.
-    found = measured(str(run / "model"), TASKS, seed=0, n=held_out)
+    found = measured(study, str(run / "model"))
     found["tokens_sampled"] = [float(before + summary["tokens_sampled"])]
     found[SECONDS] = time.perf_counter() - began
     known.write_text(json.dumps(found), "utf-8")
@@ -238,14 +313,25 @@ def one_run(recipe: str, keys: Sequence[str], folder: Path, seed: int, threads: 
     return folder
 
 
-def measured(model: str, tasks: str, *, seed: int, n: int, samples: int = 8) -> dict[str, Any]:
-    """Of each held-out task the accuracy of its samples, and the share whose every step is right."""
+def measured(study: Study, model: str) -> dict[str, Any]:
+    """Of each held-out task the accuracy of its samples, and the share whose every step is right.
+
+    The held-out tasks are those of seed 0 in every run: seeds differ in training alone.
+    """
     import lyceum
     from lyceum.core.component import kinds
 
-    source = kinds("tasks")[tasks]().build("heldout", seed)  # pyright: ignore[reportAttributeAccessIssue]
+    source = kinds("tasks")[study.tasks]().build("heldout", 0)  # pyright: ignore[reportAttributeAccessIssue]
     found = lyceum.evaluate(
-        model, tasks, n=n, samples=samples, k=(1,), greedy=False, seed=seed, max_completion_tokens=80, progress="silent"
+        model,
+        study.tasks,
+        n=study.held_out,
+        samples=study.samples,
+        k=(1,),
+        greedy=False,
+        seed=0,
+        max_completion_tokens=study.tokens,
+        progress="silent",
     )
     of_tasks: dict[str, list[float]] = {"accuracy": [], "every_step_right": [], "wrong_step_if_correct": []}
     correct = resting = 0
@@ -255,7 +341,7 @@ def measured(model: str, tasks: str, *, seed: int, n: int, samples: int = 8) -> 
         of_tasks["accuracy"].append(fmean(right))
         of_tasks["every_step_right"].append(fmean(a and b for a, b in zip(right, held, strict=True)))
         correct, resting = correct + sum(right), resting + sum(a and not b for a, b in zip(right, held, strict=True))
-    return {**of_tasks, "wrong_step_if_correct": [resting / correct if correct else 0.0], "tasks": tasks}
+    return {**of_tasks, "wrong_step_if_correct": [resting / correct if correct else 0.0], "tasks": study.tasks}
 
 
 def every_step_right(source: Any, task: Any, completion: str) -> bool:
