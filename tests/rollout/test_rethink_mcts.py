@@ -58,9 +58,19 @@ def test_a_thought_whose_program_fails_is_rewritten_with_the_failure_in_view_and
     assert (found["a;"].stats, found["c;"].stats["value"]) == ({"replaced": 1}, 0.9)
     assert (found["c;"].grafted, found["b;"].grafted) == (True, False)
     assert found["c;"].parent is tree.root
-    counts = {"programs": 2, "passed": 1, "evaluated": 0, "rethought": 1, "better": 1, "worse": 0, "mended": 1}
+    counts = {
+        "programs": 2,
+        "ungraded": 0,
+        "passed": 1,
+        "evaluated": 0,
+        "rethought": 1,
+        "better": 1,
+        "worse": 0,
+        "mended": 1,
+    }
     assert tree.metadata["rethink-mcts"] == counts | {"ended": "iterations"}
     assert RethinkMCTS().metrics([tree]) == counts
+    assert RethinkMCTS().note([tree]) is None
     assert_whole(tree)
 
 
@@ -85,6 +95,18 @@ def test_a_program_that_passes_is_worth_the_tests_and_the_policys_own_evaluation
     assert context.asked[2][2] == 5
     (b,) = (node for node in tree.root.children if node.text == "b;")
     assert b.stats == {"visits": 2, "value": pytest.approx(0.9 * (0.8 + 0.2 * -0.5))}
+
+
+def test_a_thought_that_leaves_no_token_for_a_program_is_one_that_was_truncated():
+    tree, context = search(in_turn, iterations=4, rethinks=0, width=1, sampling={"max_completion_tokens": 2})
+    assert [(leaf.completion, leaf.finish) for leaf in tree.trajectories] == [("a;", "length")]
+    assert len(context.asked) == 1
+
+
+def test_a_part_that_no_program_has_is_told():
+    tree, _ = search(in_turn, iterations=2, by="code/pased")
+    assert tree.metadata["rethink-mcts"]["rethought"] == 0
+    assert "no program has the reward part 'code/pased'" in RethinkMCTS(by="code/pased").note([tree])
 
 
 def test_the_search_s_statistics_by_hand():

@@ -17,9 +17,10 @@ from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Context, Grade, Origin, Rollout, Sampling
 from lyceum.rollout._growth import at_most
 from lyceum.tasks.prompt import fields_of, fill
+from lyceum.utils.terminal import quoted
 
 NUMBER = re.compile(r"-?\d{1,3}(?:\.\d{1,6})?")
-COUNTS = ("programs", "passed", "evaluated", "rethought", "better", "worse", "mended")
+COUNTS = ("programs", "ungraded", "passed", "evaluated", "rethought", "better", "worse", "mended")
 
 
 class RethinkMCTS(RolloutSettings):
@@ -91,6 +92,9 @@ class RethinkMCTS(RolloutSettings):
         return self.roll
 
     def note(self, trees: Sequence[Tree]) -> str | None:
+        counts = self.metrics(trees)
+        if counts["programs"] and counts["ungraded"] == counts["programs"]:
+            return f"no program has the reward part {quoted(self.by)} (rollout.by): the search knows nothing of them"
         return self.step.unseen_in(trees)
 
     def check(self, stage: Composition) -> list[str]:
@@ -108,8 +112,8 @@ class RethinkMCTS(RolloutSettings):
         return lines
 
     def metrics(self, trees: Sequence[Tree]) -> dict[str, float]:
-        """What was tried in a step: programs, those that passed the public tests, evaluations; thoughts rewritten, and
-        how many of the next programs were better, worse, or passed all."""
+        """What was tried in a step: programs, those without a share of tests, those that passed all; evaluations;
+        thoughts rewritten, and how many of the next programs were better, worse, or passed all."""
         notes = [tree.metadata[self.kind] for tree in trees if self.kind in tree.metadata]
         return {name: sum(note[name] for note in notes) for name in COUNTS}
 
@@ -131,7 +135,7 @@ class Thought:
         prior: how likely the policy finds it: the geometric mean of its tokens' probabilities; 1 of a rewritten one.
         visits: times that it was tried or passed, plus one.
         returns: the worth of programs tried at it or below, discounted.
-        terminal: whether the draw ended the trajectory: it is a program.
+        terminal: whether the trajectory is over: it is a program, or has no token left for one.
         worth: of a terminal one, once it was tried.
     """
 
@@ -206,7 +210,7 @@ class Search:
             if thought.worth is not None:  # a program that was tried before
                 thought.back_up(thought.worth, self.settings.discount)
                 continue
-            if not thought.terminal and self.left(thought.node) < 1:
+            if self.context.budget_left < 1:
                 self.ended = "tokens"
                 return
             await self.visit(thought)
@@ -253,11 +257,12 @@ class Search:
         if not thought.terminal and left > 0:
             (program,) = await self.context.extend(thought.node, 1, at_most(self.settings.sampling, left))
         elif not thought.terminal:
-            program.finish = "length"
+            program.finish, thought.terminal = "length", True
         self.programs.append(program)
         (grade,) = await self.context.grade([program])
         share = self.share(grade)
         self.counts["programs"] += 1
+        self.counts["ungraded"] += share is None
         self.counts["passed"] += share == 1
         return program, share or 0.0, None if share is None or share == 1 else grade.details or ""
 
