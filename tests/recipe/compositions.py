@@ -214,8 +214,11 @@ def random_recipe(rng: Random, folder: Path = Path("prepared")) -> dict[str, Any
     if objective["kind"] == "hapo":
         credit = stage["credit"] = {"kind": "hapo"}
     settings = kinds("objective")[objective["kind"]].model_fields
-    if credit["kind"] in ("gae", "egae", "action-gae") and "value_coefficient" in settings:
-        objective["value_coefficient"] = 0.5
+    if credit["kind"] in ("gae", "egae", "action-gae"):
+        if "value_coefficient" in settings:
+            objective["value_coefficient"] = 0.5
+        elif rng.random() < 0.7:  # the others are refused
+            credit = stage["credit"] = {"kind": "group"}
     if objective["kind"] == "gkd":
         stage["teacher"] = {"path": model}
     if "kl" in settings and settings["kl"].annotation is not float and rng.random() < 0.2:

@@ -696,6 +696,19 @@ PROOFS: dict[str, Proof] = {
         {"credit={kind: gae, gamma: 1.0, lam: 0.95}": "forest", "credit.held_back=0": "credit"},
         ["steps=2", "tasks_per_step=6"],
     ),
+    "thinkless": Proof(
+        ["degrpo/control_share", "reward/part/format", "reward/part/format < 1"],
+        {
+            "stages.1.objective.control_weight=1": "weights",
+            "stages.1.reward=[task]": "grades",
+            "stages.0.tasks=chain-demonstrations": "draw",
+        },
+        [*stages(1, 1, tasks=2), "model={beside}/model"],
+        beside=[
+            *("stages.0.steps=18", "stages.0.tasks_per_step=16", "stages.0.learner.warmup_steps=1"),
+            *("stages.1.steps=1", "stages.1.tasks_per_step=1", "checkpoint_every=100"),
+        ],
+    ),
     "tig": Proof([LEARNS], {"credit=reinforce": "credit"}, needs=SMOLLM2),
     "time-r1": Proof(
         ["reward/part/distance/distance", "reward/part/distance/alpha < 0.1", "reward/part/format"],
