@@ -1,12 +1,14 @@
 """Tree rollouts against flat ones: fewer tokens for as many trajectories, what each strategy finds, what is learnt.
 
-    python benchmarks/trees.py --out trees.json [--quick] [--models small smollm2] [--suites leaves strategies learn]
+    python benchmarks/trees.py --out trees.json [--quick] [--models small smollm2] [--suites leaves strategies ...]
 
 ``leaves``: trees of segments whose every node branches in two, against as many flat samples of the same length. The end
 of sequence ends nothing there and tokens are drawn hot, so that flat samples part at once and all lengths are known;
 generation and one optimiser step are timed apart, in turns. ``strategies``: every kind of rollout on the tasks of the
-ladder, with the same model and seeds. ``learn``: DeepSearch and its ablations against GRPO, runs as of ``lyceum
-compare``, which stay in ``.cache/trees`` and are not run again; ``--fresh`` begins anew.
+ladder, with the same model and seeds. ``beginnings``: on which tasks a search finds more correct answers than direct
+samples of as many tokens. ``learn`` and ``signs``: DeepSearch and its ablations against GRPO, on long chains and on
+chains whose signs are missing; runs as of ``lyceum compare``. All runs stay in ``.cache/trees`` and are not run again;
+``--fresh`` begins anew.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+import trees_beginnings
 import trees_learn
 from common import alternate, arguments, base_folder, machine, say, smollm2, table, write
 from layout import stepper
@@ -72,7 +75,7 @@ class Shape:
 def main() -> None:
     parser = arguments(__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--models", nargs="+", choices=("small", "smollm2"), default=["small", "smollm2"])
-    suites = ("leaves", "strategies", "learn")
+    suites = ("leaves", "strategies", "beginnings", *trees_learn.GROUNDS)
     parser.add_argument("--suites", nargs="+", choices=suites, default=list(suites), help="which parts to run")
     parser.add_argument("--pairs", type=int, help="repetitions of each side that count")
     trees_learn.add_options(parser)
@@ -94,9 +97,13 @@ def main() -> None:
         strategies(base_folder(options.base), 16 if options.quick else 160, 2 if options.quick else 5, result)
         write(result, options.out)
     show(result)
-    if "learn" in options.suites:
-        trees_learn.learn(options, result)
+    if "beginnings" in options.suites:
+        trees_beginnings.beginnings(options, result)
         write(result, options.out)
+    for name, ground in trees_learn.GROUNDS.items():
+        if name in options.suites:
+            trees_learn.learn(options, result, ground)
+            write(result, options.out)
 
 
 def shapes(small: bool, quick: bool) -> list[Shape]:

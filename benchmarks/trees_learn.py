@@ -1,18 +1,20 @@
-"""The suite ``learn`` of benchmarks/trees.py: DeepSearch and its ablations against GRPO, at equal sampled tokens."""
+"""The suites ``learn`` and ``signs`` of benchmarks/trees.py: DeepSearch and its ablations against GRPO, at equal tokens
+sampled, on chains whose failures show at the end and on chains where they show at once."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from common import CACHE, cores, table
-from suites import Suite, folders_of, held_out, planned, run_suite
+from common import CACHE, cores, say, table
+from suites import Suite, folders_of, held_out, planned, run_one, run_suite
 
 HERE = CACHE / "trees"
 DEFINITIONS = {
@@ -41,56 +43,126 @@ MECHANISMS = (
     "correct/mean",
 )
 
-ABOUT = "chains of 8 to 10 operations, of which the base solves one sample in a hundred"
-TASKS = "{kind: chain, levels: [8, 9, 10]}"
-GRPO = ("learner.updates_per_step=8", "tasks_per_step=12")
-"""As many updates per step as DeepSearch, on so many tasks that a step samples about as many tokens."""
-ARMS = (
-    ("grpo", "grpo", GRPO),
-    ("deepsearch", "deepsearch", ()),
-    ("no-frontier", "deepsearch", ("rollout.selection=uct-from-root",)),
-    ("random-negative", "deepsearch", ("rollout.negative=random",)),
-    ("no-cache-no-filter", "deepsearch", ("guidance=[]", "curriculum=uniform")),
+Arm = tuple[str, str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Tasks, and the settings of the arms on them; ``grpo`` is also run with several times the tokens."""
+
+    name: str
+    about: str
+    tokens: int
+    shared: tuple[str, ...]
+    arms: tuple[Arm, ...]
+    evaluation: tuple[str, ...]
+    warm_start: tuple[str, ...] = ()
+    """Of recipe ``sft``, which makes the model that all arms begin with; empty: the base."""
+
+
+LONGER = "grpo-longer"
+
+
+def arms_of(grpo: tuple[str, ...], search: tuple[str, ...] = ()) -> tuple[Arm, ...]:
+    """GRPO with as many updates per step as DeepSearch; DeepSearch and its ablations."""
+    own: Mapping[str, tuple[str, ...]] = {
+        "deepsearch": (),
+        "no-frontier": ("rollout.selection=uct-from-root",),
+        "random-negative": ("rollout.negative=random",),
+        "no-cache-no-filter": ("guidance=[]", "curriculum=uniform"),
+    }
+    grpo = ("learner.updates_per_step=8", *grpo)
+    return (("grpo", "grpo", grpo), *((label, "deepsearch", (*search, *of)) for label, of in own.items()))
+
+
+CHAINS = Ground(
+    "learn",
+    "chains of 8 to 10 operations, of which the base solves one sample in a hundred",
+    240_000,
+    ("tasks={kind: chain, levels: [8, 9, 10]}",),
+    arms_of(("tasks_per_step=12",)),
+    ("evaluate.n=120", "evaluate.samples=4", "evaluate.k=[1,4]", "evaluate.greedy=false", "evaluate.every=8"),
 )
-LONGER = ("grpo-longer", "grpo", GRPO)
-NAMES = tuple(label for label, _, _ in (*ARMS, LONGER))
+SEARCH = (
+    "rollout={kind: mcts, trajectories: 8, width: 6, depth: 12, depth_weight: 1, step: {by: lines, tokens: 12}, "
+    "sampling: {max_completion_tokens: 50}}",
+    "guidance=[{kind: search-where-hard, direct: {kind: flat, samples: 8, sampling: {max_completion_tokens: 50}}}]",
+)
+"""A step is a line. With this weight of the depth the frontier's deepest node is the best; with the paper's, 0.01, a
+shallow one is, since the decay makes a failure cost it less."""
+SIGNS = Ground(
+    "signs",
+    "chains of 8 operations without their signs: a wrong one ends the text at once, and one sample in 300 is right",
+    60_000,
+    ("tasks={kind: signs, levels: [8]}", "reward=task"),
+    (
+        # Of grpo as many tasks per step as sample about as many tokens.
+        *arms_of(("tasks_per_step=24", "rollout.sampling.max_completion_tokens=50"), SEARCH),
+        ("depth-as-paper", "deepsearch", (*SEARCH, "rollout.depth_weight=0.01")),
+        ("no-all-wrong", "deepsearch", (*SEARCH, "credit.equal=skip")),
+    ),
+    ("evaluate.n=100", "evaluate.samples=2", "evaluate.k=[1,2]", "evaluate.greedy=false", "evaluate.every=8"),
+    (
+        "tasks={kind: signs, levels: [0, 1, 2, 3, 4, 8]}",
+        "steps=220",
+        "tasks_per_step=24",
+        "learner.lr=1e-3",
+        "learner.betas=[0.9,0.98]",
+        "evaluate.n=0",
+    ),
+)
+GROUNDS = {ground.name: ground for ground in (CHAINS, SIGNS)}
+NAMES = (*dict.fromkeys(arm[0] for ground in GROUNDS.values() for arm in ground.arms), LONGER)
 
 
 def add_options(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--jobs", type=int, default=cores(), help="learn: runs at a time, each with its share of threads"
+        "--jobs", type=int, default=cores(), help="learn, signs: runs at a time, each with its share of threads"
     )
-    parser.add_argument("--fresh", action="store_true", help="learn: forget the runs of an earlier call")
-    parser.add_argument("--seeds", type=int, default=3, help="learn: runs of each arm")
-    parser.add_argument("--arms", nargs="+", choices=NAMES, default=list(NAMES), help="learn: which arms")
-    parser.add_argument("--tokens", type=int, default=240_000, help="learn: sampled tokens of a run")
-    parser.add_argument("--longer", type=int, default=3, help="learn: times as many for grpo-longer")
-    parser.add_argument("--lr", type=float, default=1e-4, help="learn: of every arm")
+    parser.add_argument("--fresh", action="store_true", help="learn, signs: forget the runs of an earlier call")
+    parser.add_argument("--seeds", type=int, default=3, help="learn, signs: runs of each arm")
+    parser.add_argument("--arms", nargs="+", choices=NAMES, default=list(NAMES), help="learn, signs: which arms")
+    parser.add_argument("--tokens", type=int, help="learn, signs: sampled tokens of a run (240000, 60000)")
+    parser.add_argument("--longer", type=int, default=3, help="learn, signs: times as many for grpo-longer")
+    parser.add_argument("--lr", type=float, default=1e-4, help="learn, signs: of every arm")
 
 
-def suites(args: Any) -> list[Suite]:
+def suites(args: Any, ground: Ground) -> list[Suite]:
     """All arms at one budget; GRPO alone at a larger one."""
+    model = fine_tuned(ground.name, ground.warm_start, args) if ground.warm_start else args.base
     main = Suite(
-        "learn",
-        ABOUT,
-        15_000 if args.quick else args.tokens,
+        ground.name,
+        ground.about,
+        15_000 if args.quick else args.tokens or ground.tokens,
         1 if args.quick else args.seeds,
-        (f"model={args.base}", f"tasks={TASKS}", f"learner.lr={args.lr}"),
-        tuple(arm for arm in ARMS if arm[0] in args.arms),
-        ("evaluate.n=120", "evaluate.samples=4", "evaluate.k=[1,4]", "evaluate.greedy=false", "evaluate.every=8"),
+        (f"model={model}", *ground.shared, f"learner.lr={args.lr}"),
+        tuple(arm for arm in ground.arms if arm[0] in args.arms),
+        ground.evaluation,
     )
-    longer = replace(main, name="learn-longer", tokens=args.longer * main.tokens, arms=(LONGER,))
-    return [suite for suite in (main, longer) if suite.arms and set(args.arms) & {arm[0] for arm in suite.arms}]
+    longer = (LONGER, *ground.arms[0][1:])
+    more = replace(main, name=f"{ground.name}-longer", tokens=args.longer * main.tokens, arms=(longer,))
+    return [suite for suite in (main, more) if suite.arms and set(args.arms) & {arm[0] for arm in suite.arms}]
 
 
-def learn(args: Any, result: dict[str, Any]) -> None:
+def fine_tuned(name: str, settings: tuple[str, ...], args: Any) -> str:
+    """The model that recipe ``sft`` makes of the base with these settings; made once."""
+    from lyceum.recipe.schema import load_recipe
+
+    model = HERE / f"{name}-start" / "model"
+    if not model.exists():
+        given = [f"model={args.base}", *settings, f"name={name}-start", f"output={HERE}"]
+        say(f"{name}-start: took {run_one(json.dumps(load_recipe('sft', given).resolved()), args.threads):.0f} s")
+    return str(model)
+
+
+def learn(args: Any, result: dict[str, Any], ground: Ground) -> None:
     """Finished runs are kept: with ``--arms`` they can be made a few at a time, and a last call has all in one file."""
     if args.fresh:
         shutil.rmtree(HERE, ignore_errors=True)
     rows: list[dict[str, Any]] = []
     curves: dict[str, dict[str, list[Curve]]] = {"computed": {}, "sampled": {}}
-    result["learn"] = {"definitions": DEFINITIONS, "suites": [], "rows": rows}
-    for suite in suites(args):
+    result[ground.name] = {"definitions": DEFINITIONS, "suites": [], "rows": rows}
+    for suite in suites(args, ground):
         found = run_suite(suite, args, HERE)
         folders = folders_of(planned(suite, args, HERE))
         for row in found.pop("rows"):
@@ -102,9 +174,9 @@ def learn(args: Any, result: dict[str, Any]) -> None:
             row |= {"steps": fmean(len(run.metrics) for run in runs)}
             row |= {"mechanisms": mechanisms([run.metrics for run in runs])}
             rows.append(row)
-        result["learn"]["suites"].append({"name": suite.name} | found)
+        result[ground.name]["suites"].append({"name": suite.name} | found)
     compare_tokens(rows, curves)
-    show(rows)
+    show(ground.about, rows)
 
 
 Curve = list[tuple[float, float]]
@@ -138,7 +210,8 @@ def mechanisms(of_runs: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, floa
 def compare_tokens(rows: Sequence[dict[str, Any]], curves: Mapping[str, Mapping[str, Sequence[Curve]]]) -> None:
     """Add to each row what it came to for equal computed tokens, and the tokens that it needed for GRPO's accuracy."""
     computed = curves["computed"]
-    equal = min(of[-1][0] for label, of_arm in computed.items() for of in of_arm if label != "grpo-longer")
+    ends = {label: min(of[-1][0] for of in of_arm) for label, of_arm in computed.items()}
+    equal = min((end for label, end in ends.items() if label != LONGER), default=ends.get(LONGER, 0.0))
     for row in rows:
         label = row["recipe"]
         there = [{"overall": {"mean": at(of, equal)}, "by_level": {}} for of in computed[label]]
@@ -146,7 +219,7 @@ def compare_tokens(rows: Sequence[dict[str, Any]], curves: Mapping[str, Mapping[
     for name, of_arms in curves.items():
         means = {label: mean_curve(of_arm) for label, of_arm in of_arms.items()}
         best = {label: max(value for _, value in mean) for label, mean in means.items()}
-        rivals = [label for label in ("grpo", "grpo-longer") if label in means]
+        rivals = [label for label in ("grpo", LONGER) if label in means]
         strongest = max(rivals, key=lambda label: best[label], default=None)
         for row in rows:
             label = row["recipe"]
@@ -183,7 +256,7 @@ def over(tokens: float | None, own: float | None) -> float | None:
     return None if tokens is None or not own else round(tokens / own, 4)
 
 
-def show(rows: Sequence[Mapping[str, Any]]) -> None:
+def show(about: str, rows: Sequence[Mapping[str, Any]]) -> None:
     def share(value: float | None) -> str:
         return "-" if value is None else f"{value:.2f}"
 
@@ -202,7 +275,7 @@ def show(rows: Sequence[Mapping[str, Any]]) -> None:
         "computed to best",
     ]
     table(
-        f"{ABOUT}: held-out accuracy in %, thousands of tokens; tokens to grpo's best over its",
+        f"{about}: held-out accuracy in %, thousands of tokens; tokens to grpo's best over its",
         ["arm", *heads, "seconds"],
         [
             [
