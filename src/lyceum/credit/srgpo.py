@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from jaxtyping import Float, Int
 from pydantic import Field
@@ -23,8 +23,6 @@ class SRGPO(CreditWithKL):
 
     Where a grader judges no steps, this is ``group``; ``credit/steps`` counts them.
     """
-
-    reads_steps: ClassVar[bool] = True
 
     kind: Literal["srgpo"] = "srgpo"
     group_size: int = Field(16, ge=2)

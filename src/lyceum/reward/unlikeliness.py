@@ -12,10 +12,10 @@ from lyceum.utils.numbers import mean
 
 
 class Unlikeliness(RewardSettings):
-    """0 for incorrect answers; for correct ones the share of the group that the policy finds less likely, below 0.
+    """0 for incorrect answers; for correct ones minus the share of the group's samples that are less likely.
 
-    Beside a verifier that gives 1 a correct answer then earns 1 - weight * rank / n, where the least likely one of the
-    n that are judged together has rank 0, whether these are correct or not.
+    Beside a verifier that gives 1 a correct answer then earns 1 - weight * rank / n, where the least likely of the n
+    samples that are judged together, correct or not, has rank 0.
 
     Source:
         Rewarding the Unlikely, arXiv:2506.02355; AndreHe02/rewarding-unlikely-release, ``_compute_advantages`` of
