@@ -655,7 +655,11 @@ PROOFS: dict[str, Proof] = {
     ),
     "spct": Proof(
         ["reward/part/ranking/read", "reward/judge/votes/dropped", "value/paths", LEARNS],
-        {"stages.3.reward.1.keep=null": "grades", "stages.1.reward=[task]": "grades"},
+        {
+            "stages.3.reward.1.keep=null": "grades",
+            "stages.1.reward=[task]": "grades",
+            "stages.3.reward.1.shuffle=false": "generation",
+        },
         [
             *stages(1, 1, 1, 1, tasks=2),
             *("tasks.parts.0.tasks={kind: chain, levels: [1]}", "tasks.parts.1.tasks.levels=[1]"),

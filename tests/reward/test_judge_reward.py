@@ -140,6 +140,18 @@ def test_a_meta_model_drops_the_votes_that_it_trusts_least():
     assert most_trusted([0.1, 0.5, 0.5, 0.9], 2) == [1, 3], "ties go to the first"
 
 
+def test_shuffled_votes_take_the_place_out_of_the_points():
+    # The one shown first always gets 9: in one order that is the same one each time.
+    judge = {"votes": 16, "temperature": 1}
+    assert outcomes(lambda _: ["scores: 9, 1"] * 16, *"ab", judge=judge, together=2)[0] == [0.9, 0.1]
+    (a, b), asked, _ = outcomes(lambda _: "scores: 9, 1", *"ab", judge=judge, together=2, shuffle=True)
+    first = sum(prompt.index("\na\n") < prompt.index("\nb\n") for prompt in asked)
+    assert (len(asked), 0 < first < 16) == (16, True)
+    assert (a, b) == pytest.approx(((9 * first + 16 - first) / 160, (9 * (16 - first) + first) / 160))
+    with pytest.raises(ValidationError, match="shuffle: got true with one completion"):
+        JudgeReward(shuffle=True)
+
+
 def test_votes_are_dropped_beside_a_value_model_alone_and_some_are_left():
     with pytest.raises(ValidationError, match="keep: got 2 of 2 votes"):
         JudgeReward(judge={"votes": 2, "temperature": 1}, keep=2)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -51,12 +52,16 @@ class JudgeReward(RewardSettings):
     """The points of the best answer; the worst has 0."""
     together: int = Field(1, ge=1, le=26)
     """Maximum completions per question."""
+    shuffle: bool = False
+    """Each vote sees the completions in an order of its own, so that a place earns nothing; costs a prompt per vote."""
     keep: int | None = Field(None, ge=1, le=63)
     """Number of votes that count: those that the stage's value model finds likeliest to be right; the paper keeps half
     of them. Null: all."""
 
     @model_validator(mode="after")
     def _drops_votes(self) -> JudgeReward:
+        if self.shuffle and self.together == 1:
+            raise ValueError("shuffle: got true with one completion per question; allowed: together of 2 or more")
         if self.keep is not None and self.keep >= self.judge.votes:
             raise ValueError(
                 f"keep: got {self.keep} of {self.judge.votes} votes; allowed: fewer than judge.votes, or null"
@@ -79,6 +84,14 @@ class JudgeReward(RewardSettings):
         return JudgeGrader(self)
 
 
+class Vote(NamedTuple):
+    """What a judge replied to a question, and the points of the completions, in their own order."""
+
+    question: Question
+    reply: str
+    points: list[float]
+
+
 class JudgeGrader(JudgingGrader):
     def __init__(self, settings: JudgeReward) -> None:
         super().__init__(settings.judge)
@@ -93,33 +106,55 @@ class JudgeGrader(JudgingGrader):
 
     async def grade(self, task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
         """The grades of completions that are judged in one question."""
-        of, texts = self.settings, [leaf.completion for leaf in leaves]
-        values = f"the points of each answer in order, from 0 to {of.most_points}, with commas between them"
-        question = Question(task.messages, texts, of.principles, LABEL, values)
         try:
-            votes = await self.asker.votes(
-                question,
-                context,
-                ("judge", *(leaf.address for leaf in leaves)),
-                lambda vote: points_of(vote, len(leaves), of.most_points),
-            )
-            found = await self.kept(question, votes, context)
+            found = await self.kept(await self.votes(task, leaves, context), context)
         except Exception as error:
             return [Grade.ungraded(describe(error))] * len(leaves)
         if not found:
             return [Grade.ungraded("no reply of the judge ends in points")] * len(leaves)
         means = [mean(points) for points in zip(*found, strict=True)]
-        return [Grade(points / of.most_points, parts={"points": points, "votes": len(found)}) for points in means]
+        return [
+            Grade(points / self.settings.most_points, parts={"points": points, "votes": len(found)}) for points in means
+        ]
 
-    async def kept(
-        self, question: Question, votes: Sequence[tuple[str, list[float]]], context: GradingContext
-    ) -> list[list[float]]:
+    async def votes(self, task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Vote]:
+        """The votes that can be read."""
+        of, key = self.settings, ("judge", *(leaf.address for leaf in leaves))
+        values = f"the points of each answer in order, from 0 to {of.most_points}, with commas between them"
+
+        async def ask(order: Sequence[int], *vote: int) -> list[Vote]:
+            texts = [leaves[i].completion for i in order]
+            question = Question(task.messages, texts, of.principles, LABEL, values)
+            found = await self.asker.votes(
+                question,
+                context,
+                (*key, *vote),
+                lambda text: points_of(text, len(leaves), of.most_points),
+                vote or None,
+            )
+            return [
+                Vote(question, reply, [points[order.index(i)] for i in range(len(order))]) for reply, points in found
+            ]
+
+        order = list(range(len(leaves)))
+        if not of.shuffle:
+            return await ask(order)
+        orders = [
+            random.Random(context.seed("order", *key, vote)).sample(order, len(order)) for vote in range(of.judge.votes)
+        ]
+        asked = await gather([ask(order, vote) for vote, order in enumerate(orders)])
+        return [one for votes in asked for one in votes]
+
+    async def kept(self, votes: Sequence[Vote], context: GradingContext) -> list[list[float]]:
         """The points of the votes that count."""
-        points, keep = [vote for _, vote in votes], self.settings.keep
+        points, keep = [vote.points for vote in votes], self.settings.keep
         if keep is None or len(votes) <= keep:
             return points
-        prompt = context.render(question.messages(self.settings.judge.form))
-        paths = [MarkedPath([*prompt, *context.encode(reply)], len(prompt), ()) for reply, _ in votes]
+        prompts = [context.render(vote.question.messages(self.settings.judge.form)) for vote in votes]
+        paths = [
+            MarkedPath([*prompt, *context.encode(vote.reply)], len(prompt), ())
+            for prompt, vote in zip(prompts, votes, strict=True)
+        ]
         trust = [judged.outcome for judged in await context.judge(paths)]
         self.dropped += len(votes) - keep
         return [points[i] for i in most_trusted(trust, keep)]

@@ -147,30 +147,37 @@ class Asker:
         self.endpoint = None if settings.endpoint is None else Endpoint(settings.endpoint)
         self.asked = self.unread = 0
 
-    async def ask(self, messages: Sequence[Message], context: GradingContext, key: tuple[SeedKey, ...]) -> list[str]:
+    async def ask(
+        self,
+        messages: Sequence[Message],
+        context: GradingContext,
+        key: tuple[SeedKey, ...],
+        numbers: Sequence[int] | None = None,
+    ) -> list[str]:
         """One reply per vote.
 
         Args:
             key: separates the draws from those of other questions.
+            numbers: of the votes that are asked for; None: all of them.
         Raises:
             RunError: the endpoint failed, or its calls or cost are spent.
         """
-        of = self.settings
+        of, numbers = self.settings, range(self.settings.votes) if numbers is None else numbers
         if self.endpoint is not None:
             asked = [{"role": str(each["role"]), "content": question_of([each])} for each in messages]
             drawn = (
                 self.endpoint.ask(
                     asked, most_tokens=of.max_reply_tokens, folder=context.folder, temperature=of.temperature, vote=vote
                 )
-                for vote in range(of.votes)
+                for vote in numbers
             )
             return await gather(drawn)
         sampling = Sampling(temperature=of.temperature, max_completion_tokens=of.max_reply_tokens)
         if of.model is None:
-            found = await context.ask(context.render(messages), of.votes, sampling, key=("judge", *key))
+            found = await context.ask(context.render(messages), len(numbers), sampling, key=("judge", *key))
             return [context.decode(each.tokens) for each in found]
         policy, engine = self._frozen
-        seeds = [context.seed("judge", *key, vote) for vote in range(of.votes)]
+        seeds = [context.seed("judge", *key, vote) for vote in numbers]
         request = Request(policy.render(messages), seeds, sampling, order=tuple(seeds[:1]))
         return [policy.decode(each.tokens) for each in await engine.extend(request)]
 
@@ -190,15 +197,16 @@ class Asker:
         context: GradingContext,
         key: tuple[SeedKey, ...],
         read: Callable[[str], Verdict | None],
+        numbers: Sequence[int] | None = None,
     ) -> list[tuple[str, Verdict]]:
         """Each reply, and what it says after the label of its last line, as ``read`` has it; those that cannot be read
         are only counted.
 
         Args:
-            key: as of :meth:`ask`.
+            key, numbers: as of :meth:`ask`.
             read: the verdict in such a text; None where it is anything else.
         """
-        replies = await self.ask(question.messages(self.settings.form), context, key)
+        replies = await self.ask(question.messages(self.settings.form), context, key, numbers)
         begun = f"{question.label}:" if self.settings.form == "turns" else ""
         texts = [(reply, said(begun + reply, question.label)) for reply in replies]
         verdicts = [(reply, None if text is None else read(text)) for reply, text in texts]
