@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -109,7 +110,7 @@ def failure_of(error: BaseException) -> Failure | None:
         settings = [] if told is None else [f"settings are given as key=value: {told}"]
         if option is not None and told is None and _takes_keys(context):
             settings = [f"settings are given as key=value, without dashes: {option.lstrip('-')}=VALUE"]
-        return Failure(UNUSABLE, [error.format_message(), *settings, *helps])
+        return Failure(UNUSABLE, [error.format_message() + _recipe_in(error), *settings, *helps])
     if isinstance(error, RunError):
         return Failure(error.exit_code, error.lines)
     if isinstance(error, OSError):
@@ -121,6 +122,14 @@ def failure_of(error: BaseException) -> Failure | None:
         code = UNUSABLE if error.errno == errno.ENAMETOOLONG else FAILED
         return Failure(code, [f"{what}{advice}"])
     return None
+
+
+def _recipe_in(error: typer.TyperException) -> str:
+    """What to type where a recipe stands in the place of a command."""
+    from lyceum.recipe.files import recipe_names
+
+    meant = re.match(r"No such command '([\w-]+)'", error.format_message())
+    return f" It is a recipe: lyceum train {meant[1]}" if meant and meant[1] in recipe_names() else ""
 
 
 def _takes_keys(context: Any) -> bool:

@@ -82,6 +82,8 @@ def plan(
         raise RecipeError(f"seeds: got {quoted(seeds)}; allowed: 1 to {MOST_SEEDS}")
     if tokens is not None and not 1 <= tokens <= MOST_TOKENS:
         raise RecipeError(f"tokens: got {quoted(tokens)}; allowed: 1 to {MOST_TOKENS}")
+    if together := next((given for given in recipes if "," in given), None):
+        raise RecipeError(f"recipes: got {quoted(together)}; allowed: one after another, {together.replace(',', ' ')}")
     if not recipes:
         raise RecipeError("recipes: got none; allowed: 1 or more")
     labelled = labels_of(recipes)
@@ -124,6 +126,8 @@ def refuse_what_a_comparison_decides(shared: Overrides, own: Mapping[str, Overri
         "output": "--output DIR",
         "name": "--name NAME, of the comparison's folder",
         "label": "RECIPE@LABEL",
+        "seeds": "--seeds N",
+        "tokens": "--tokens N",
         **({} if tokens is None else {"max_tokens": "--tokens alone, or max_tokens without it"}),
     }
     lines = []

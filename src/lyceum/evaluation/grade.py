@@ -250,7 +250,7 @@ def _raw_reward(reward: Any, run: Path | None) -> tuple[dict[str, Any], set[str]
         refuse_trust(raw)
         return {key: raw[key] for key in ("reward", "tasks") if key in raw}, set()
     value = read_override(f"reward={reward}")[1]
-    if isinstance(value, str) and ":" not in value and value not in kinds("reward"):
+    if isinstance(value, str) and not {":", "."} & set(value) and value not in kinds("reward"):
         known = [*kinds("reward"), *recipe_names()]
         raise RecipeError(
             f"reward: got {value[:100]!r}{nearest(value, known)}; allowed: {', '.join(kinds('reward'))}, "

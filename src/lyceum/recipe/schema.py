@@ -232,6 +232,8 @@ class Recipe(Settings):
                 raise ValueError(
                     f"got {quoted(word)}, a file without a function; allowed: {file}:NAME of a function in it"
                 )
+            if isinstance(word, str) and (named := _function_meant(word)) is not None:
+                raise ValueError(f"got {quoted(word)} (did you mean {named!r}?); allowed: {FUNCTION}, or a kind")
         return tuple(map(_function_part, parts))
 
     @field_validator("name", "label")
@@ -335,7 +337,7 @@ def parse(raw: Mapping[str, Any]) -> Recipe:
     try:
         recipe = Recipe.model_validate(dict(raw))
     except ValidationError as error:
-        raise RecipeError(explain(error, Recipe)) from None
+        raise RecipeError(map(_with_other_names, explain(error, Recipe))) from None
     lines = [] if recipe.stages else ["stages: got none; allowed: at least one, for example kind 'online'"]
     before: dict[str, dict[Left, str]] = {}
     for place, stage in enumerate(recipe.stages):
@@ -387,6 +389,13 @@ def with_possible_k(recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={"evaluate": recipe.evaluate.model_copy(update={"k": ks})})
 
 
+def _with_other_names(line: str) -> str:
+    """The line, and of an unknown key without a near one, what another library's key of that name is called here."""
+    key, unknown, allowed = line.partition(": unknown key; ")
+    told = known_elsewhere(key.rpartition(".")[2], whole=False) if unknown else None
+    return line if told is None else f"{key}: unknown key ({told}); {allowed}"
+
+
 def _of_a_stage(key: Any) -> str | None:
     """A line about a key that belongs below ``stages``, or was meant to; None for any other."""
     if not isinstance(key, str) or key in Recipe.model_fields:
@@ -428,6 +437,8 @@ def read_override(override: str | tuple[str, Any]) -> tuple[str, Any]:
     if isinstance(override, tuple):
         return override
     key, equals, text_of_value = override.partition("=")
+    if not equals and Path(override).is_file():
+        raise RecipeError(f"override: got {quoted(override)}, a file; allowed: key=value, such as tasks={override}")
     if not equals or not key:
         raise RecipeError(f"override: got {quoted(override)}; allowed: key=value, such as steps=50 or model=path")
     if text_of_value.startswith("*"):  # a pattern of files: no alias can be known here
@@ -599,6 +610,21 @@ def _written_out(part: str, value: str) -> Any:
 def _reward_with_keys(reward: Any, *, one_of_many: bool) -> Any:
     """A reward in which a key can be set: ``reward.weight`` for one, or ``reward.0.weight`` for several."""
     return [reward] if one_of_many and not isinstance(reward, list) else reward
+
+
+FUNCTION = "FILE.py:NAME or MODULE:NAME of a function"
+
+
+def _function_meant(word: str) -> str | None:
+    """The path of a function that was written in another way: ``module.name``, ``file.py::name``."""
+    place, twice, name = word.partition("::")
+    if not twice and ":" not in word:
+        place, _, name = word.rpartition(".")
+    return (
+        f"{place}:{name}"
+        if place and name.isidentifier() and "::" not in place and (twice or ":" not in word)
+        else None
+    )
 
 
 def _function_part(part: Any) -> Any:

@@ -392,6 +392,12 @@ def _read(settings: Dataset, key: Literal["path", "heldout_path"]) -> _Read:
     if key == "heldout_path":
         path, split = settings.heldout_path or path, settings.heldout_split or split
     place = Path(path).expanduser()
+    if place.is_file() and split != "train":
+        which = "heldout_split" if key == "heldout_path" and settings.heldout_split is not None else "split"
+        raise RecipeError(
+            f"tasks.{which}: got {quoted(split)}, but {path!r} is a file, which has no splits; allowed: train, a "
+            "folder or a dataset of the hub, or tasks.heldout_path=FILE"
+        )
     files = [place] if place.exists() else matching(path)
     apart = {"heldout_path", "heldout_split", "heldout_share", "limit", "max_prompt_tokens", "verifier"}
     of = settings.model_dump(mode="json", exclude=apart)
@@ -613,6 +619,9 @@ def _check_row(checks: Sequence[_Check], rows: Rows, index: int, row: Row) -> No
 
 
 def _missing(key: str, column: str, rows: Rows, index: int, row: Row) -> RecipeError:
+    if column == "answer" and {"chosen", "rejected"} <= row.keys():
+        told = "the row is a preference pair: data=FILE instead of tasks=FILE, as in lyceum train dpo data=FILE"
+        return RecipeError(f"tasks.{key}: {rows.where(index)} has no column {column!r}; {told}")
     unset = ", or null" if key not in ("columns.prompt", "where", "template") else ""
     return RecipeError(
         f"tasks.{key}: {rows.where(index)} has no column {column!r}{nearest(column, row)}; "

@@ -50,6 +50,9 @@ MEANT = {
     "adamw": ("local",),
     "bf16": ("bfloat16",),
     "cuda:0": ("cuda",),
+    "dapo": ("group", "ppo-clip"),
+    "dr-grpo": ("group", "ppo-clip"),
+    "dr_grpo": ("group", "ppo-clip"),
     "fp16": ("float16",),
     "fp32": ("float32",),
     "gpu": ("cuda",),
@@ -58,8 +61,10 @@ MEANT = {
     "hf": ("embedded",),
     "loo": ("leave-one-out",),
     "ppo": ("ppo-clip",),
+    "r": ("rank",),
     "random": ("uniform",),
     "rloo": ("leave-one-out",),
+    "steps": ("every",),
     "transformers": ("embedded",),
 }
 """Words by which some things are called elsewhere, of which the nearest word here is another thing."""
