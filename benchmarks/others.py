@@ -13,10 +13,14 @@ import importlib
 import inspect
 import json
 import os
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import common
@@ -52,7 +56,20 @@ COMPLETIONS = (
     "",
 )
 
+CASES = {"inputs": ["1 2\n", "3 4\n"], "outputs": ["3\n", "7\n"]}
+"""Input and output of programs, as verl's code rewards take them."""
+PROGRAMS = (
+    "It adds.\n```python\na, b = map(int, input().split())\nprint(a + b)\n```",
+    "```python\na, b = map(int, input().split())\nprint(3)\n```",  # one of two
+    "```python\nprint(1 / 0)\n```",
+    "```python\ndef (:\n```",
+    "print(sum(map(int, input().split())))",
+    "no program",
+)
+
 SCORE = "verl.utils.reward_score"
+ON_CODE = {"data_source": "apps"}
+ON_SANDBOX = ON_CODE | {"sandbox_fusion_url": "http://127.0.0.1:PORT"}
 FUNCTIONS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "trl": [
         ("trl.rewards:accuracy_reward", {}),
@@ -72,6 +89,8 @@ FUNCTIONS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         (f"{SCORE}.math_batch:compute_score_batched", {}),
         (f"{SCORE}:default_compute_score", {"data_source": "numina_cn_k12"}),  # prime_math, which gives a tuple itself
         (f"{SCORE}.geo3k:compute_score", {}),
+        (f"{SCORE}:default_compute_score", ON_CODE),  # prime_code, which runs programs in processes of its own
+        (f"{SCORE}:default_compute_score", ON_SANDBOX),  # sandbox_fusion, against a service that this file imitates
     ],
     "open_r1": [
         ("open_r1.rewards:accuracy_reward", {}),
@@ -106,7 +125,8 @@ def main() -> None:
         Path("gsm8k.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         for name, given in FUNCTIONS[options.library]:
             common.say(f"{name} {given or ''}")
-            found.append({"function": name, "arguments": given} | compared(name, given))
+            with sandbox_service(given) as arguments:
+                found.append({"function": name, "arguments": given} | compared(name, arguments))
         os.chdir(here)
     common.write(
         {"definitions": DEFINITIONS, "machine": common.machine(distribution, "math-verify"), "functions": found},
@@ -124,9 +144,59 @@ def written(question: str, steps: str, answer: str) -> dict[str, Any]:
     }
 
 
+@contextmanager
+def sandbox_service(given: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The arguments with the address of a service that answers as SandboxFusion does, where they name one."""
+    if "sandbox_fusion_url" not in given:
+        yield given
+        return
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            ran = subprocess.run(
+                [sys.executable, "-c", asked["code"]],
+                input=asked.get("stdin"),
+                capture_output=True,
+                text=True,
+                timeout=20,
+            )
+            said = {"status": "Finished", "return_code": ran.returncode, "execution_time": 0.1}
+            run_result = said | {"stdout": ran.stdout, "stderr": ran.stderr}
+            told = {
+                "status": "Failed" if ran.returncode else "Success",
+                "compile_result": None,
+                "run_result": run_result,
+            }
+            body = json.dumps(told).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nothing is said of each request."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield given | {"sandbox_fusion_url": given["sandbox_fusion_url"].replace("PORT", str(server.server_port))}
+    server.shutdown()
+
+
+def files_for(given: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """The file of rows that a function is tried on, and the completions."""
+    if given.get("data_source") == "apps":
+        row = {"prompt": "Add.", "answer": json.dumps(CASES), "extra_info": None}
+        Path("code.jsonl").write_text(json.dumps(row) + "\n")
+        return "code.jsonl", PROGRAMS
+    return "gsm8k.jsonl", COMPLETIONS
+
+
 def compared(name: str, given: dict[str, Any]) -> dict[str, Any]:
     """How many rewards are equal, and those that are not."""
-    keys = ["tasks=gsm8k.jsonl", "tasks.answer_after=####", "tasks.heldout_share=0"]
+    file, completions = files_for(given)
+    mark = ["tasks.answer_after=####"] if completions is COMPLETIONS else []
+    keys = [f"tasks={file}", *mark, "tasks.heldout_share=0"]
     reward = {"function": name, "arguments": given} if given else name
     recipe = load_recipe("grpo", [*keys, ("reward", reward)])
     source: Any = recipe.tasks.build("train", 0)
@@ -137,7 +207,10 @@ def compared(name: str, given: dict[str, Any]) -> dict[str, Any]:
     with allow_code():
         for number in range(len(source)):
             task = source[number]
-            leaves = [leaf(text.format(answer=task.answer)) for text in COMPLETIONS]
+            texts = (
+                completions if completions is not COMPLETIONS else [c.format(answer=task.answer) for c in COMPLETIONS]
+            )
+            leaves = [leaf(text) for text in texts]
             graded = grades(parts, task, *leaves, source=source)
             for node, grade, right in zip(leaves, graded, by_hand(function, given, task, leaves), strict=True):
                 if right is None and grade.outcome is None:
@@ -155,7 +228,7 @@ def by_hand(
     """What the function says when it is called as its library does."""
     texts, parameters = [node.completion for node in leaves], inspect.signature(function).parameters
     if function.__module__.startswith("verl"):
-        extra, source, truth = task.columns["extra_info"], task.columns["data_source"], task.answer
+        extra, source, truth = task.columns["extra_info"], task.columns.get("data_source"), task.answer
         if "solution_strs" in parameters:
             many = len(texts)
             return [number(one) for one in function([source] * many, texts, [truth] * many, [extra] * many, **given)]
