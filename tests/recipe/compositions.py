@@ -62,6 +62,7 @@ SMALL: dict[str, dict[str, dict[str, Any]]] = {
         "best-first": {"trajectories": 4, "step": STEP, "max_nodes": 40, "until_right": False},
         "value-mcts": {"iterations": 3, "width": 2, "step": STEP},
         "next-steps": {"trajectories": 2, "width": 2, "step": STEP},
+        "rethink-mcts": {"iterations": 3, "width": 2, "step": STEP, "by": "test-composed"},
     },
     "credit": {
         "by-part": {"parts": {"outcome": 1, "test-composed": 0.5}},

@@ -126,8 +126,8 @@ def test_the_search_s_statistics_by_hand():
 
 
 def test_what_it_cannot_use_is_refused():
-    with pytest.raises(RecipeError, match=r"rollout.step.by: got 'tokens'.*allowed: lines, marker"):
-        load_recipe("rethinkmcts", ["stages.1.rollout.step={by: tokens, tokens: 8}"])
+    with pytest.raises(RecipeError, match=r"rollout.step.by: got 'entropy'.*allowed: tokens, lines, marker"):
+        load_recipe("rethinkmcts", ["stages.1.rollout.step={by: entropy, tokens: 8}"])
     with pytest.raises(RecipeError, match=r"rollout.by: got 'code/passed', but the first part of the reward is 'task'"):
         load_recipe("rethinkmcts", ["reward=[task, code]"])
     with pytest.raises(RecipeError, match=r"feedback.*\{code\}; allowed: \{failed\}"):

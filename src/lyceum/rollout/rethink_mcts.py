@@ -43,7 +43,7 @@ class RethinkMCTS(RolloutSettings):
     depth: int = Field(default=16, ge=1)
     """Maximum thoughts per trajectory."""
     step: Steps = Steps()
-    """How thoughts are told apart, by lines or markers."""
+    """How thoughts are told apart, by lines, markers or tokens."""
     sampling: Sampling = Sampling()
     """How tokens are sampled; ``max_completion_tokens`` is per trajectory."""
     by: str = "code/passed"
@@ -99,9 +99,9 @@ class RethinkMCTS(RolloutSettings):
 
     def check(self, stage: Composition) -> list[str]:
         lines = self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth)
-        if self.step.by not in ("lines", "marker"):
+        if self.step.by == "entropy":
             lines.append(
-                f"rollout.step.by: got {self.step.by!r} with rollout.kind 'rethink-mcts'; allowed: lines, marker"
+                "rollout.step.by: got 'entropy' with rollout.kind 'rethink-mcts'; allowed: tokens, lines, marker"
             )
         first = stage.reward[0].kind if stage.reward else None
         if first is not None and self.by.partition("/")[0] != first:
