@@ -41,10 +41,12 @@ PLANNED = (
 
 
 def _cases():
+    every = (("sequence", None), ("token", None), ("constant", 7))
     for kind, component in kinds("objective").items():
         if kind in PLANNED:
             continue
-        for aggregate, constant in (("token", None), ("sequence", None), ("constant", 7)):
+        # How weights are made is the same code for all; by sequence they differ from row to row.
+        for aggregate, constant in every if kind == "ppo-clip" else every[:1]:
             shared = {"aggregate": aggregate, "constant": constant}
             yield component(**shared)
             if issubclass(component, Terms):
