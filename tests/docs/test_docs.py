@@ -74,6 +74,7 @@ def test_commands_in_tables_are_valid_or_refused_as_they_say(capsys):
     told = {
         "model=models/mine": "models/mine",
         "num_generations=8": "rollout.samples",
+        "model.quantise=nf4": "pip install bitsandbytes",
         "objective.clip_hihg=0.3": "clip_high",
     }
     for command, refused in commands_in_tables(SIDE):
