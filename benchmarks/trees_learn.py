@@ -92,7 +92,7 @@ SEARCH = (
 shallow one is, since the decay makes a failure cost it less."""
 SIGNS = Ground(
     "signs",
-    "chains of 8 operations without their signs: a wrong one ends the text at once, and one sample in 300 is right",
+    "chains of 8 operations without signs: a wrong one ends the text, and a few samples in a thousand are right",
     60_000,
     ("tasks={kind: signs, levels: [8]}", "reward=task"),
     (
