@@ -437,7 +437,7 @@ def read_override(override: str | tuple[str, Any]) -> tuple[str, Any]:
     if isinstance(override, tuple):
         return override
     key, equals, text_of_value = override.partition("=")
-    if not equals and Path(override).is_file():
+    if not equals and os.path.isfile(override):  # False for what can be no path, where Path raises
         raise RecipeError(f"override: got {quoted(override)}, a file; allowed: key=value, such as tasks={override}")
     if not equals or not key:
         raise RecipeError(f"override: got {quoted(override)}; allowed: key=value, such as steps=50 or model=path")
@@ -620,11 +620,8 @@ def _function_meant(word: str) -> str | None:
     place, twice, name = word.partition("::")
     if not twice and ":" not in word:
         place, _, name = word.rpartition(".")
-    return (
-        f"{place}:{name}"
-        if place and name.isidentifier() and "::" not in place and (twice or ":" not in word)
-        else None
-    )
+    is_path = place and name.isidentifier() and (twice or ":" not in word)
+    return f"{place}:{name}" if is_path else None
 
 
 def _function_part(part: Any) -> Any:
