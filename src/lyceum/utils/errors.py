@@ -82,11 +82,16 @@ def closest(given: str, allowed: Iterable[str]) -> str | None:
         return None
     words = {word.lower(): word for word in reversed(list(allowed))}
     wanted = str(given).lower()
-    close = [word for word in MEANT.get(wanted, ()) if word in words]
-    close = close or difflib.get_close_matches(wanted, words, n=3, cutoff=0.6)
-    # Swapped letters are the likelier typo: 'gpro' is 'grpo', though 'gspo' is as near.
-    close = sorted(close, key=lambda word: sorted(word) != sorted(wanted))
-    return words[close[0]] if close else None
+    if meant := [word for word in MEANT.get(wanted, ()) if word in words]:
+        return words[meant[0]]
+    close = difflib.get_close_matches(wanted, words, n=3, cutoff=0.6)
+
+    def unlikely(word: str) -> tuple[bool, float, bool]:
+        # Swapped letters are the likelier typo: 'gpro' is 'grpo', though 'gspo' is as near; a first letter seldom is.
+        near = difflib.SequenceMatcher(None, word, wanted).ratio()
+        return sorted(word) != sorted(wanted), -near, word[:1] != wanted[:1]
+
+    return words[min(close, key=unlikely)] if close else None
 
 
 class Diverged(RunError):
