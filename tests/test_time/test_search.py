@@ -85,7 +85,12 @@ def test_every_strategy_has_its_figures_and_costs(tmp_path):
     assert budgets == sorted(budgets)
 
 
-@pytest.mark.parametrize("kind", kinds("rollout"))
+def test_a_rollout_that_only_the_verifier_can_lead_is_refused():
+    with pytest.raises(ValueError, match="got 'rethink-mcts', which the verifier leads"):
+        Strategy.model_validate({"rollout": "rethink-mcts"})
+
+
+@pytest.mark.parametrize("kind", sorted(kinds("rollout").keys() - {"rethink-mcts"}))
 def test_every_rollout_finds_the_candidates_asked_for_and_is_charged_for_all_it_takes(kind, monkeypatch):
     happened, drawn, read = [], [], []
     value = PathLikelihood(1.0)

@@ -69,6 +69,11 @@ class Strategy(Settings):
         usual = rollout.test_time
         unset = {key: value for key, value in usual.items() if key not in rollout.model_fields_set}
         rollout = rollout.model_copy(update=unset)
+        if "verifier" in rollout.led_by and not usual:
+            raise ValueError(
+                f"got {rollout.kind!r}, which the verifier leads, but it is asked only after the choice; allowed: "
+                "another rollout"
+            )
         if "verifier" in rollout.led_by:
             got = {key: getattr(rollout, key) for key in usual if getattr(rollout, key) != usual[key]}
             raise ValueError(
