@@ -16,8 +16,9 @@ from hypothesis import settings
 if not os.environ.get("LYCEUM_UNCHECKED_ARRAYS"):
     array_checks.install()
 torch.set_num_threads(1)
-settings.register_profile("same", deadline=None, derandomize=True)  # no deadline: a busy machine is no failure
-settings.register_profile("explore", deadline=None)
+# No deadline: a busy machine is no failure.
+settings.register_profile("same", deadline=None, derandomize=True, max_examples=40)
+settings.register_profile("explore", deadline=None, max_examples=200)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a script, where Ctrl-C is ignored: what it does is what some tests are about.

@@ -93,6 +93,7 @@ def test_a_run_without_digests_and_one_that_is_damaged_are_refused(runs, tmp_pat
     assert "step-000001.json: TypeError: not a mapping of parts" in capsys.readouterr().err
 
 
+@pytest.mark.engines  # a process for each, which load everything anew
 def test_two_checkouts_train_by_their_own_code(capsys):
     here = str(Path(__file__).parents[2])
     keys = [key for key in TINY if "test-letters" not in key and "track" not in key]

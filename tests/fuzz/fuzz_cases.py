@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -119,7 +120,8 @@ def _dotted(value: Any, above: str = "") -> dict[str, Any]:
     return found
 
 
-def _settings(recipe: str) -> dict[str, Any]:
+@cache
+def settings_of(recipe: str) -> dict[str, Any]:
     """Every dotted key of a recipe as one types it, and the value that it has."""
     resolved = load_recipe(recipe).resolved()
     keys: dict[str, Any] = {}
@@ -128,8 +130,11 @@ def _settings(recipe: str) -> dict[str, Any]:
     return {key: value for key, value in (keys | _dotted(resolved)).items() if key not in ("kind", "name", "output")}
 
 
-SETTINGS = {recipe: _settings(recipe) for recipe in recipe_names()}
-EVERY_KEY = tuple(dict.fromkeys(key for settings in SETTINGS.values() for key in settings))
+@cache
+def every_key() -> tuple[str, ...]:
+    return tuple(dict.fromkeys(key for recipe in recipe_names() for key in settings_of(recipe)))
+
+
 COMPONENTS = tuple(
     (slot, kind, tuple(of.model_fields)) for slot in SLOTS if slot != "stages" for kind, of in kinds(slot).items()
 )
@@ -150,14 +155,14 @@ def _near(value: Any) -> tuple[Any, ...]:
 
 @st.composite
 def overrides(draw: st.DrawFn, recipe: str = "grpo") -> str:
-    settings = SETTINGS.get(recipe, SETTINGS["grpo"])
+    settings = settings_of(recipe if recipe in recipe_names() else "grpo")
     how = draw(st.sampled_from((*"oonnnnnnnnnntkkvvsx",)))
     if how in "on":
         key = draw(st.sampled_from(tuple(settings)))
         text = draw(odd_text) if how == "o" else json.dumps(draw(st.sampled_from(_near(settings[key]))))
         return f"{key}={text}"
     if how == "t":
-        return f"{draw(st.sampled_from(EVERY_KEY))}={draw(odd_text)}"
+        return f"{draw(st.sampled_from(every_key()))}={draw(odd_text)}"
     slot, kind, names = draw(st.sampled_from(COMPONENTS))
     if how == "k":
         return f"{slot}={kind}"
@@ -501,7 +506,7 @@ _TEXT_REWARDS = (
 def recipe_file_cases(draw: st.DrawFn) -> Case:
     """A recipe's file that somebody else wrote."""
     recipe: dict[str, Any] = {"extends": "grpo"}
-    for key in draw(st.lists(st.sampled_from(EVERY_KEY), max_size=3)):
+    for key in draw(st.lists(st.sampled_from(every_key()), max_size=3)):
         inner: Any = draw(odd_value)
         *above, last = key.split(".")
         at = recipe

@@ -8,7 +8,7 @@ from fuzz_cases import Case, evaluation_cases, reading_cases, resume_cases, trai
 from fuzzing import Fuzzing
 from hypothesis import HealthCheck, Phase, given, settings
 
-FEW = settings(max_examples=30, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=12, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module")
