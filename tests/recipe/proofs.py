@@ -356,6 +356,14 @@ PROOFS: dict[str, Proof] = {
         # No ratio leaves 1 +- 0.2 in so few steps: the wider clip range changes no weight yet.
         idle=["clip/high"],
     ),
+    "imagined-conversations": Proof(
+        ["rollout/turns/calls", "rollout/turns/failed_calls", "oreo/error"],
+        {
+            "stages.offline.rollout.environment.imagined=false": "generation",
+            "stages.offline.rollout.environment.critique=false": "generation",
+        },
+        [*stages(12, 1), "stages.0.tasks_per_step=16", "stages.offline.data.tasks=2", "checkpoint_every=100"],
+    ),
     "implicit-prm": Proof(
         ["value/updates", "reward/part/model/process", "reward/part/model/steps"],
         {"stages.policy.credit.process_coefficient=0": "credit", "stages.implicit.value.lr=1e-30": "grades"},

@@ -178,6 +178,8 @@ def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:
                 f"stages.{stage.name}.until.accuracy: got 'held-out', but the tasks have no answers to compare with; "
                 "allowed: evaluate.tasks, or no until"
             )
+    if evaluated:
+        recipe.evaluation_rollout.check_tasks(held_out)
     tokenizer = load_tokenizer(recipe.model)
     for stage in recipe.stages:
         if (teacher := stage.composition().teacher) is not None:

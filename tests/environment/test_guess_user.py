@@ -1,0 +1,108 @@
+"""Someone who has a number in mind, by rule or imagined by the model, whose slips a critique mends."""
+
+import json
+
+import pytest
+from fake_task import FakeTask
+
+from lyceum.core.tree import Node
+from lyceum.core.types import Continuation, Exchange, Origin, Task
+from lyceum.environment.guess_user import GuessUser
+from lyceum.recipe.schema import load_recipe
+from lyceum.run.trees import read_trees
+from lyceum.tasks.chain import Chain
+from lyceum.training.train import check, train
+from lyceum.utils.aio import run_async
+from lyceum.utils.errors import RecipeError
+
+TASK = Task("t", (), "4", {"low": 2, "high": 8})
+
+
+class Imagines(FakeTask):
+    """A model that writes these texts, one after another."""
+
+    def __init__(self, *texts: str) -> None:
+        self.texts, self.asked = list(texts), []
+
+    def render(self, messages):
+        return [ord(letter) for letter in messages[0]["content"]]
+
+    def decode(self, tokens):
+        return "".join(map(chr, tokens))
+
+    async def ask(self, prefix, n, sampling, *, key):
+        self.asked.append((self.decode(prefix), key[0]))
+        text = self.texts.pop(0)
+        return [Continuation([*map(ord, text)], [-1.0] * len(text), [], [0] * len(text), "stop")]
+
+
+def talk(settings: GuessUser, model: Imagines, *guesses: str):
+    environment = settings.build()
+    state, seen = environment.reset(TASK), []
+    for guess in guesses:
+        turn = Node.prompt([1]).add([*map(ord, guess)], Origin.POLICY, guess)
+        seen.append(run_async(environment.step(state, turn, guess, model)))
+        state = seen[-1].state
+    return [(o.messages[0]["content"] if o.messages else None, o.reward, o.end, o.calls, o.failed) for o in seen]
+
+
+def test_by_rule_the_number_is_the_tasks_and_reaching_it_ends_the_dialogue():
+    model = Imagines()
+    # The number is 4: smaller than 7, larger than 3.
+    assert talk(GuessUser(), model, "7", "3\n", "4") == [
+        ("<", 0, False, 0, 0),
+        (">", 0, False, 0, 0),
+        (None, 1, True, 0, 0),
+    ]
+    assert talk(GuessUser(), model, "44") == [(None, 0, True, 0, 0)]
+    assert model.asked == []
+
+
+def test_an_imagined_person_is_written_once_and_answers_by_themselves():
+    model = Imagines("6", "<", "=")
+    # The person has 6 in mind, not the task's 4. The model is asked for the person, then for what they say.
+    assert talk(GuessUser(imagined=True), model, "7", "6") == [("<", 0, False, 2, 0), (None, 1, True, 1, 0)]
+    assert model.asked == [("2:8@", "guess-user/person"), ("6@7", "guess-user/answer"), ("6@6", "guess-user/answer")]
+
+
+@pytest.mark.parametrize(
+    ("critique", "seen"), [(True, ("<", 0, False, 2, 1)), (False, (None, 1, True, 2, 1))], ids=["mended", "as imagined"]
+)
+def test_the_critique_mends_what_contradicts_the_person_who_else_is_believed(critique, seen):
+    # The person has 6 in mind and says of 7 that it is it.
+    assert talk(GuessUser(imagined=True, critique=critique), Imagines("6", "="), "7") == [seen]
+
+
+@pytest.mark.parametrize("person", ["9", "", "66", "x", "٣"])
+def test_a_person_with_no_number_of_the_range_gets_the_tasks(person):
+    assert talk(GuessUser(imagined=True), Imagines(person, "="), "4") == [(None, 1, True, 2, 1)]
+
+
+def test_turns_that_stand_are_part_of_the_state():
+    environment = GuessUser().build()
+    state = environment.replay(TASK, [Exchange("7", "<"), Exchange("3", ">")])
+    assert (state.text, state.number) == ("7<3>", 4)
+
+
+def test_tasks_without_a_range_are_refused():
+    with pytest.raises(RecipeError, match="allowed: tasks 'guess'"):
+        GuessUser().check_tasks(Chain().build("train", 0))
+    with pytest.raises(RecipeError, match="allowed: tasks 'guess'"):  # before a model is loaded
+        check(load_recipe("grpo", ["evaluate.environment=guess-user"]))
+
+
+def test_the_recipe_trains_the_guesses_of_imagined_dialogues_alone(tmp_path):
+    brief = ["stages.sft.steps=15", "stages.sft.tasks_per_step=16", "stages.offline.steps=1"]
+    brief += ["stages.offline.data.tasks=4", "stages.offline.rollout.samples=4"]
+    path = train(load_recipe("imagined-conversations", [*brief, "evaluate.n=0", "track=[]", f"output={tmp_path}"]))
+    line = json.loads((path / "metrics.jsonl").read_text().splitlines()[-1])
+    trees = [tree for file in path.rglob("data/*.parquet") for tree in read_trees(file).trees]
+    answers = [node for tree in trees for node in tree.nodes() if node.origin is Origin.PROMPT and node.parent]
+    assert answers
+    assert {node.text.strip() for node in answers} <= {"<", ">"}  # "=" ends a dialogue
+    assert all(not node.behaviour_logprob for node in answers)
+    # A person for each dialogue, and an answer to each guess that is a number, of which the last has no node.
+    assert line["rollout/turns/calls"] >= 16 + len(answers)
+    leaves = [leaf for tree in trees for leaf in tree.trajectories]
+    assert {leaf.grade.outcome for leaf in leaves} == {0, 1}
+    assert all(leaf.finish == "stop" for leaf in leaves if leaf.grade.outcome == 1)
