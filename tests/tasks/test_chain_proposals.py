@@ -1,3 +1,5 @@
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,3 +66,18 @@ def test_every_demonstration_is_accepted():
             or task.columns["demonstration"] == like.messages[0]["content"]
         )
     assert source[3] == ChainProposals(levels=(1, 2, 3)).build("train", 4)[3]
+
+
+def test_a_rewritten_chain_differs_by_one_operation():
+    source = ChainProposals(levels=(2, 3), rewrites=True).build("train", 0)
+    deeper = set()
+    for index in range(100):
+        task = source[index]
+        shown, written = task.messages[0]["content"].removesuffix("?="), task.columns["demonstration"].removesuffix("=")
+        of, to = (re.findall(r"^\d+|[+-]\d", chain) for chain in (shown, written))
+        assert len(to) - len(of) in (0, 1)
+        assert len(to) <= 4  # three operations: no level has more
+        assert sum(a != b for a, b in zip(of, to, strict=False)) == (len(to) == len(of))
+        assert not is_heldout(written + "=")
+        deeper.add(len(to) - len(of))
+    assert deeper == {0, 1}

@@ -40,16 +40,21 @@ class ProposerSolver(GuidanceSettings):
         return needs_roles(self, stage)
 
     def check_tasks(self, source: TaskSource) -> None:
-        _writable(source)
+        writable(self.kind, source)
 
     def build(self, source: TaskSource, *, seed: int) -> ProposerSolverGuide:
-        return ProposerSolverGuide(self, _writable(source))
+        return ProposerSolverGuide(self, writable(self.kind, source))
 
 
-def _writable(source: TaskSource) -> ProposedSource:
+def writable(guide: str, source: TaskSource) -> ProposedSource:
+    """The tasks as a source for which a model can write others.
+
+    Raises:
+        RecipeError: they are none.
+    """
     if not isinstance(source, ProposedSource):
         raise RecipeError(
-            "guidance.proposer-solver: the tasks have no rule that reads a proposal and computes its answer; "
+            f"guidance.{guide}: the tasks have no rule that reads a proposal and computes its answer; "
             "allowed: tasks.kind 'chain'"
         )
     return source
