@@ -145,6 +145,11 @@ PROOFS: dict[str, Proof] = {
         {"guidance=[]": "generation"},
         ["steps=2", "rounds=1", "tasks_per_round=4", "tasks.levels=[7]"],
     ),
+    "bfs-prover-v2": Proof(
+        ["traces/steps_left_out", "traces/found"],
+        {"traces.surprise=null": "weights"},
+        ["steps=2", "rounds=1", "tasks_per_round=4", "tasks.levels=[7]"],
+    ),
     "brorl": Proof(
         [LEARNS],
         {"stages.1.rollout.samples=8": "generation"},

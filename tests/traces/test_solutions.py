@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from tiny_models import plain_model, policy_like
 
@@ -73,6 +75,7 @@ def test_of_a_tree_that_trains_on_nothing_nothing_is_taken():
 def test_a_trace_comes_back_from_plain_values():
     (trace,) = Solutions(per_task=1).build()([TREE], decode)
     assert trace == Trace("t", ({"role": "user", "content": "t"},), "ab", (97, 98))
+    trace = replace(trace, given=((0, 1),))
     assert Trace.from_state(trace.state_dict()) == trace
     with pytest.raises(ValueError, match="state lacks"):
         Trace.from_state({"task": "t"})
@@ -90,3 +93,43 @@ def test_a_trace_is_a_teachers_trajectory_below_its_prompt(tokens):
     written = list(tokens or policy.encode("1+1=2"))
     assert forest.token[row].tolist() == policy.render(trace.messages) + written
     assert forest.trainable(forest.rows(), (Origin.TEACHER,)).sum() == len(written)
+
+
+def searched(*steps, id="t"):
+    """A correct trajectory of steps, each a text and the log-probability of its tokens."""
+    node = Node(None, [0], Origin.PROMPT)
+    tree = Tree(Task(id, ({"role": "user", "content": id},)), [node])
+    for text, logprob in steps:
+        node = node.add([ord(c) for c in text], Origin.POLICY, text)
+        node.model_logprob = [logprob] * len(text)
+    node.finish, node.grade = "stop", Grade(1.0)
+    return tree
+
+
+def test_easy_and_far_fetched_steps_are_context_and_no_more():
+    trees = (
+        searched(("ab", -0.1), ("c", -1.0), ("de", -2.0)),
+        searched(("f", -1.5), ("g", -9.0), id="u"),
+        searched(("h", -0.1), id="v"),
+    )
+    # Nats per token: 0.1, 0.1, 1, 1.5, 2, 9. Their quantiles 0.25 and 0.85, at places 1.25 and 4.25 of 0 to 5, are
+    # 0.325 and 3.75: ab, g and h are left out, and with h the whole of its trajectory.
+    made = Solutions(surprise=(0.25, 0.85)).build()(trees, decode)
+    assert [(trace.text, trace.given) for trace in made] == [("abcde", ((0, 2),)), ("fg", ((1, 2),))]
+    assert [trace.given for trace in Solutions(surprise=(0, 1)).build()(trees, decode)] == [(), (), ()]
+    with pytest.raises(ValueError, match="the lower one first"):
+        Solutions(surprise=(0.5, 0.5))
+
+
+@pytest.mark.parametrize("given", [((0, 2),), ((3, 5),), ((0, 1), (1, 2), (4, 5))])
+def test_given_parts_of_a_trace_are_not_trained(given):
+    policy = policy_like(plain_model())
+    tokens = (20, 21, 22, 23, 1)
+    trace = Trace("t", ({"role": "user", "content": "1+1="},), policy.decode(tokens), tokens, given)
+    forest = build_forest([demonstrated(policy, trace)], graded=False)
+    (row,) = forest.rows().index
+    prompt = policy.render(trace.messages)
+    assert forest.token[row].tolist() == [*prompt, *tokens]
+    (trained,) = forest.trainable(forest.rows(), (Origin.TEACHER,)).tolist()
+    left_out = {place for first, end in given for place in range(first, end)}
+    assert trained[len(prompt) :] == [place not in left_out for place in range(5)]

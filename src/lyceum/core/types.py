@@ -1248,12 +1248,14 @@ class Trace:
         text: the completion.
         tokens: tokens of the completion, end of sequence included; None where it was not drawn token by token: it is
             then encoded by the tokenizer.
+        given: places of the tokens that are context of the others and not imitated, as (first, end), in order.
     """
 
     task: str
     messages: tuple[Message, ...]
     text: str
     tokens: tuple[int, ...] | None = None
+    given: tuple[tuple[int, int], ...] = ()
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -1261,13 +1263,15 @@ class Trace:
             "messages": [dict(message) for message in self.messages],
             "text": self.text,
             "tokens": None if self.tokens is None else list(self.tokens),
+            "given": [list(span) for span in self.given],
         }
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Trace:
-        require_keys("trace", given=state, needed=("task", "messages", "text", "tokens"))
-        tokens = state["tokens"]
-        return cls(state["task"], tuple(state["messages"]), state["text"], None if tokens is None else tuple(tokens))
+        require_keys("trace", given=state, needed=("task", "messages", "text", "tokens", "given"))
+        tokens = None if state["tokens"] is None else tuple(state["tokens"])
+        given = tuple((first, end) for first, end in state["given"])
+        return cls(state["task"], tuple(state["messages"]), state["text"], tokens, given)
 
 
 Traces = Callable[[Sequence["Tree"], Callable[[Sequence[int]], str]], list[Trace]]

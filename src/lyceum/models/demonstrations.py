@@ -44,5 +44,16 @@ def demonstrated(policy: Policy, trace: Trace, max_completion_tokens: int | None
     """A prompt with one completion to imitate below it, ungraded."""
     tree = Tree(Task(trace.task, trace.messages), [Node.prompt(policy.render(trace.messages))])
     tokens = policy.encode(trace.text) if trace.tokens is None else trace.tokens
-    tree.chosen = [add_demonstration(tree.root, tokens, trace.text, max_completion_tokens)]
+    if not trace.given:
+        tree.chosen = [add_demonstration(tree.root, tokens, trace.text, max_completion_tokens)]
+        return tree
+    kept = tokens[:max_completion_tokens]
+    node, start = tree.root, 0
+    for first, end in (*trace.given, (len(kept), len(kept))):
+        for stop, origin in ((first, Origin.TEACHER), (end, Origin.PREFIX)):
+            if part := kept[start:stop]:
+                node = node.add(part, origin, policy.decode(part))
+            start = stop
+    node.finish = "stop" if len(kept) == len(tokens) else "length"
+    tree.chosen = [node]
     return tree

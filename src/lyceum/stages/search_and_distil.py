@@ -225,6 +225,7 @@ class SearchAndDistilRun:
             "traces/found": len(found),
             "traces/not_right": len(made) - len(found),
             "traces/tasks": len({trace.task for trace in found}),
+            "traces/steps_left_out": sum(len(trace.given) for trace in found),
             "traces/distilled": len(self.traces),
         }
 
