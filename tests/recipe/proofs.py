@@ -758,6 +758,12 @@ PROOFS: dict[str, Proof] = {
         {"curriculum.every_steps=1000": "generation", "stages.0.reward=[task]": "grades"},
         [*BRIEF, "curriculum.every_steps=1"],
     ),
+    "tp-grpo": Proof(
+        ["credit/thoughts/cleared", "credit/tokens_changed", "reward/judged-steps/judge/asked"],
+        {"stages.1.credit.unit=step": "credit", "stages.1.credit=group": "forest"},
+        [*stages(1, 2), "model={beside}/model"],
+        beside=[*JUDGES, "stages.1.steps=1", "stages.1.tasks_per_step=1"],
+    ),
     "treepo": Proof(
         ["rollout/segments/branches", "rollout/segments/fallbacks", "credit/sub_groups", "groups_dropped"],
         {f"rollout={FLAT}": "generation", "credit=group": "forest"},

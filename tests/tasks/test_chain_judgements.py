@@ -142,3 +142,17 @@ def test_a_judgement_is_consistent_where_its_points_follow_from_its_critiques():
         assert task.messages[-1]["content"] == "consistent?"
         assert grade(source, task, task.answer).correct
     assert {task.answer for task in found} == {"yes", "no"}
+
+
+def test_the_steps_that_were_taken_back_are_those_before_a_correction():
+    source, found = tasks("steps", n=80)
+    seen = set()
+    for task in found:
+        attempt, asked = (message["content"] for message in task.messages[1:])
+        assert asked == ("corrected\nsteps:" if is_right(task, attempt) else "unused\nsteps:")
+        ends = [i + 1 for i, letter in enumerate(attempt) if letter in "+-!#"] + [len(attempt)]
+        listed = [n for n, end in enumerate(ends, 1) if attempt[end - 1] == "!"]
+        assert task.answer == (",".join(map(str, listed)) or "none")
+        assert grade(source, task, task.answer).correct
+        seen.add((asked[0], bool(listed)))
+    assert len(seen) == 4, "correct and incorrect attempts, with and without a correction"

@@ -93,6 +93,13 @@ def nodes(forest: Forest) -> Keyed:
     return Keyed(of.row[below], of.start[below], of.end[below], node[below].tolist())
 
 
+def judged_steps(forest: Forest) -> tuple[Keyed, Float[Tensor, " U"]]:
+    """The segments that a grader judged, and what it gave them."""
+    judged = (~forest.segment_reward.isnan() & (forest.segment_end > forest.segment_start)).nonzero().squeeze(1)
+    row, start, end = forest.segment_row[judged], forest.segment_start[judged], forest.segment_end[judged]
+    return Keyed(row, start, end, range(len(judged))), forest.segment_reward[judged]
+
+
 def steps(forest: Forest, spans: Sequence[Sequence[Span]], key: StepKey) -> Keyed:
     """The steps of each row, by a key of their tokens within the row's group.
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from pydantic import Field
 
 from lyceum.core.forest import Forest
-from lyceum.core.keys import Keyed
+from lyceum.core.keys import judged_steps
 from lyceum.core.settings import Composition
 from lyceum.core.types import Credit, Credited
 from lyceum.credit._paths import ForestCredit
@@ -54,13 +54,6 @@ class SRGPO(CreditWithKL):
         compared = (of_steps != 0) & forest.trainable(rows)
         metrics = {"steps": float(len(of_step)), "tokens_with_step_advantage": float(compared.sum())}
         return Credited(lay(advantage, forest, rows), metrics=metrics)
-
-
-def judged_steps(forest: Forest) -> tuple[Keyed, Float[Tensor, " U"]]:
-    """The segments that a grader judged, and what it gave them."""
-    judged = (~forest.segment_reward.isnan() & (forest.segment_end > forest.segment_start)).nonzero().squeeze(1)
-    row, start, end = forest.segment_row[judged], forest.segment_start[judged], forest.segment_end[judged]
-    return Keyed(row, start, end, range(len(judged))), forest.segment_reward[judged]
 
 
 def random_groups(count: int, size: int, *, seed: int) -> Int[Tensor, " U"]:

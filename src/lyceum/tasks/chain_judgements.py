@@ -8,6 +8,7 @@ judge, and for training a judge by rule: a reply is correct where it says the ve
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from typing import Literal
 
@@ -18,14 +19,15 @@ from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Message, Split, Task
 from lyceum.reward.base import each
 from lyceum.reward.judge import LABEL
+from lyceum.reward.judged_steps import LABEL as STEPS_LABEL
 from lyceum.reward.ranking import labels_of, ranks_as, read_points
 from lyceum.scorer.judging import Question
 from lyceum.tasks._split import check_index, check_levels
 from lyceum.tasks.base import Source
 from lyceum.tasks.chain import MODULUS, completion_text, draw, make_task, results_of, retried
-from lyceum.tasks.chain_demonstrations import SLIP
+from lyceum.tasks.chain_demonstrations import SLIP, write
 
-Form = Literal["met", "better", "critique", "refine", "scores", "principle", "consistent"]
+Form = Literal["met", "better", "critique", "refine", "scores", "principle", "consistent", "steps"]
 Principle = Literal["sound", "whole"]
 ASKED = "?="
 """What a user says for a critique; it is ``!3`` (step 3 is the first wrong one) or ``ok``."""
@@ -34,6 +36,8 @@ HOLDS = "{principle}?"
 CONSISTENT = "consistent"
 """The principle of a judgement whose points follow from its critiques."""
 MOST_POINTS = 9
+STEP_ENDS = ("+", "-", "!", "#")
+"""Where a step of a worked chain ends, for ``steps``: a result that is corrected ends in the mark of its correction."""
 """Points of a chain without a mistake."""
 
 
@@ -41,14 +45,16 @@ class ChainJudgements(TasksSettings):
     """Prompts that ask for a judgement of worked chains, with it in ``columns["demonstration"]``."""
 
     kind: Literal["chain-judgements"] = "chain-judgements"
-    forms: tuple[Form, ...] = Field(("met", "better"), min_length=1, max_length=7)
+    forms: tuple[Form, ...] = Field(("met", "better"), min_length=1, max_length=8)
     """What is asked; prompts cycle through them. ``met``: which criteria an attempt meets, as reward ``rubric`` asks.
     ``better``: which of two is better, as ``brpo`` asks. ``critique``: what is wrong with an attempt, and ``refine``:
     the chain again after an attempt and its critique, as guidance ``critique`` asks. ``scores``: points from 0 to 9 for
     several attempts, of which one is correct, as reward ``judge`` asks; the reply begins with a principle and a
     critique of each, and ``columns["labels"]`` has the points. ``principle``: whether an attempt is ``sound`` (no
     result is wrong) or ``whole`` (no step is missing), yes or no, as reward ``principles`` asks. ``consistent``:
-    whether the points of a judgement as of ``scores`` follow from its critiques, asked alike."""
+    whether the points of a judgement as of ``scores`` follow from its critiques, asked alike. ``steps``: which steps
+    of an attempt were taken back (``55!45``), by their numbers or none, as reward ``judged-steps`` asks; of a correct
+    attempt those are ``corrected``, of an incorrect one ``unused``. Steps end at ``+``, ``-``, ``!`` and ``#``."""
     criterion: str = Field("sound", min_length=1, max_length=200)
     """The criterion of ``met``, ``better`` and ``scores``; it is met by a chain without a mistake."""
     answers: int = Field(2, ge=2, le=8)
@@ -89,6 +95,8 @@ class ChainJudgementSource(Source):
             return self._scored(id, chain, level, rng, consistency=form == "consistent")
         if form == "principle":
             return self._by_principle(id, chain, level, rng)
+        if form == "steps":
+            return self._taken_back(id, chain, level, rng)
         right = rng.random() < 0.5
         first, wrong_step = attempt(rng, start, operations, right=right)
         messages, verdict = self._asked(form, chain, first, wrong_step, rng)
@@ -128,6 +136,16 @@ class ChainJudgementSource(Source):
         turns = [{"role": "assistant", "content": text}, {"role": "user", "content": HOLDS.format(principle=principle)}]
         columns = {"level": level, "form": "principle", "principle": principle, "demonstration": verdict}
         return Task(id, (*chain.messages, *turns), verdict, columns, provenance="chain-judgements")
+
+    def _taken_back(self, id: str, chain: Task, level: int, rng: random.Random) -> Task:
+        """A prompt of an attempt with slips, most of which are corrected."""
+        text = write(rng, chain.columns["start"], chain.columns["operations"], slip=0.3, stop=0.0, corrected=0.7)
+        steps = re.split(f"(?<=[{''.join(map(re.escape, STEP_ENDS))}])", text)
+        verdict = ",".join(str(n) for n, step in enumerate(steps, 1) if step.endswith("!")) or "none"
+        rubric = "corrected" if text.partition("#")[2] == chain.answer else "unused"
+        asked = Question(chain.messages, [text], rubric, STEPS_LABEL, "").in_turns()
+        columns = {"level": level, "form": "steps", "demonstration": verdict}
+        return Task(id, tuple(asked), verdict, columns, provenance="chain-judgements")
 
     def _asked(
         self, form: Form, chain: Task, first: str, wrong_step: int | None, rng: random.Random
