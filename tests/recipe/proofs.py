@@ -464,6 +464,11 @@ PROOFS: dict[str, Proof] = {
         idle=["p3o/clipped"],
     ),
     "pacs": Proof(["groups_of_both"], {"objective.balance=false": "weights"}),
+    "pairwise-rl": Proof(
+        ["reward/part/win-probability", "reward/part/win-probability < 1", LEARNS],
+        {"stages.1.reward.1.orders=random": "grades", "stages.1.reward=[task]": "grades"},
+        [*stages(1, 2, tasks=2), "stages.1.rollout.samples=4", "tasks.levels=[4]"],
+    ),
     "partial-rollouts": Proof(
         ["continued/trajectories", "under_way/trees"],
         {"rollout.tokens_per_step=null": "draw"},
