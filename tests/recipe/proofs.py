@@ -68,6 +68,7 @@ JUDGES = [
 
 SHORT_JUDGEMENTS = "stages.0.tasks={kind: chain-judgements, forms: [scores], levels: [1]}"
 """Of chains of one operation, which are soon learnt."""
+SHORT_MARKS = "stages.0.tasks.parts.0.tasks.levels=[1]"
 SOON_LEARNT = [SHORT_JUDGEMENTS, "stages.0.tasks_per_step=2", "stages.0.learner.warmup_steps=1", "checkpoint_every=100"]
 
 PROOFS: dict[str, Proof] = {
@@ -335,6 +336,12 @@ PROOFS: dict[str, Proof] = {
         ["guidance/self-explanation/groups/guided", "imitated/rows"],
         {"stages.policy.guidance=[]": "generation", "stages.policy.objective.imitation=0": "weights"},
         stages(2, 2),
+    ),
+    "fgaif": Proof(
+        ["reward/part/segment-errors/right", "value/updates", *(f"reward/part/model/{n}" for n in (1, 2, 3))],
+        {"stages.policy.value.weights=[1, 1, 0]": "grades", "stages.policy.credit.process_coefficient=0": "credit"},
+        [*stages(1, 1, 1, 1, 2, tasks=2), "tasks.levels=[1]", SHORT_MARKS, "model={beside}/model"],
+        beside=[*stages(40, 1, 1, 1, 1), "tasks.levels=[1]", SHORT_MARKS, *SOON_LEARNT[2:]],
     ),
     "g1": Proof(["traces/distilled"], {"credit=reinforce": "credit"}, needs=SMOLLM2),
     "gain-rl": Proof(

@@ -9,7 +9,7 @@ from lyceum.core.types import Continuation
 from lyceum.reward.brpo import Brpo
 from lyceum.tasks.chain import grade as grade_chain
 from lyceum.tasks.chain import make_task
-from lyceum.tasks.chain_judgements import ChainJudgements, points
+from lyceum.tasks.chain_judgements import ChainJudgements, points, with_errors
 
 FORMS = ("met", "better", "critique", "refine")
 
@@ -156,3 +156,18 @@ def test_the_steps_that_were_taken_back_are_those_before_a_correction():
         assert grade(source, task, task.answer).correct
         seen.add((asked[0], bool(listed)))
     assert len(seen) == 4, "correct and incorrect attempts, with and without a correction"
+
+
+def test_segments_are_marked_by_kind_of_error():
+    # 37+8-2: the second operation written is another one, its result follows from it; 10 too large after the first.
+    text, marks = with_errors(37, [8, -2], {"operation": 1, "result": 0})
+    assert text == "37+8=55+8=63#63"
+    assert marks == {"operation": "+-00", "result": "0-+0", "answer": "000+"}
+    assert with_errors(37, [8], {"answer": 0}) == ("37+8=45#55", {"operation": "+00", "result": "0+0", "answer": "00-"})
+    source, found = tasks("errors", n=120)
+    for task in found:
+        assert task.messages[-1]["content"] == f"{task.columns['error']}\nsegments:"
+        assert len(task.answer) == 2 + task.columns["level"]
+        assert grade(source, task, task.answer).correct
+    kinds = {(task.columns["error"], "-" in task.answer) for task in found}
+    assert len(kinds) == 6, "each kind with and without an error"

@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -589,10 +590,11 @@ class MarkedPath(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """What a value model says of a path, as rewards: its outcome, and one for each end."""
+    """What a value model says of a path, as rewards: its outcome, one for each end, and what is only logged."""
 
     outcome: float
     steps: Sequence[float]
+    parts: Mapping[str, float] = MappingProxyType({})
 
 
 class Example(NamedTuple):

@@ -9,13 +9,11 @@ from pydantic import Field, field_validator
 
 from lyceum.core.settings import RewardSettings
 from lyceum.core.spans import TokenEnds
-from lyceum.core.step_ends import step_ends
 from lyceum.core.steps import Steps
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, GradingContext, JudgedStep, Task, TaskSource
+from lyceum.core.types import Grade, GradingContext, Task, TaskSource
 from lyceum.core.user_files import describe
-from lyceum.reward._judging import JudgingGrader
-from lyceum.reward.model import spans
+from lyceum.reward._judging import JudgingGrader, cuts_any_text, numbered, segments
 from lyceum.scorer.judging import JudgeModel, Question, numbers_of
 from lyceum.utils.aio import gather
 
@@ -58,12 +56,7 @@ class JudgedSteps(RewardSettings):
     unused: str = Field(UNUSED, min_length=1)
     """What it is asked to list of an incorrect one: the steps that its answer does not use."""
 
-    @field_validator("step")
-    @classmethod
-    def _cuts_any_text(cls, step: Steps) -> Steps:
-        if step.by == "entropy":
-            raise ValueError("step.by: got 'entropy', which not every trajectory can be cut by; allowed: another one")
-        return step
+    _cuts_any_text = field_validator("step")(cuts_any_text)
 
     @property
     def waits_for_model(self) -> bool:
@@ -88,20 +81,14 @@ class StepJudge(JudgingGrader):
             if correct is None:
                 return Grade.ungraded("no part says whether the answer is correct")
             try:
-                return await self.grade(task, leaf, ends.of(leaf), correct, context)
+                return await self.grade(task, leaf, ends, correct, context)
             except Exception as error:
                 return Grade.ungraded(describe(error))
 
         return await gather([one(*each) for each in zip(leaves, verdicts, strict=True)])
 
-    async def grade(self, task: Task, leaf: Node, ends: Sequence[int], correct: bool, context: GradingContext) -> Grade:
-        """
-        Args:
-            ends: of :class:`~lyceum.core.spans.TokenEnds`.
-        """
-        below = leaf.path_tokens()[len(leaf.root.tokens) :]
-        stops = step_ends(below, (), self.settings.step, context.decode)
-        steps = spans(stops, [0.0] * len(stops), ends)
+    async def grade(self, task: Task, leaf: Node, ends: TokenEnds, correct: bool, context: GradingContext) -> Grade:
+        steps = segments(leaf, self.settings.step, ends, context.decode)
         if not steps:
             return Grade(0.0, parts={"steps": 0.0})
         text = leaf.completion if self.settings.judge.form == "turns" else numbered(leaf.completion, steps)
@@ -117,8 +104,3 @@ class StepJudge(JudgingGrader):
         judged = tuple(step._replace(reward=float((n in listed) != correct)) for n, step in enumerate(steps, 1))
         name = "wrong" if correct else "unused"
         return Grade(0.0, steps=judged, parts={"steps": float(len(steps)), "read": 1.0, name: float(len(listed))})
-
-
-def numbered(text: str, steps: Sequence[JudgedStep]) -> str:
-    """The steps of a text, each on a line that begins with its number."""
-    return "\n".join(f"[{n}] {text[step.start : step.stop].strip()}" for n, step in enumerate(steps, 1))

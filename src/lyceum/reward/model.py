@@ -108,7 +108,7 @@ class ModelReward(RewardSettings):
             rewards = [reward + self.turn_bonus * good for reward, good in zip(rewards, paid, strict=True)]
         steps = spans([end - cut.prompt for end in cut.ends], rewards, ends)
         parts = {"outcome": judged.outcome, "steps": float(len(rewards))}
-        parts |= {"process": mean(rewards)} if rewards else {}
+        parts |= {**({"process": mean(rewards)} if rewards else {}), **judged.parts}
         return Grade(judged.outcome if self.outcome else 0.0, steps=steps, parts=parts)
 
 

@@ -164,7 +164,8 @@ class RewardModelRun:
             if of.labels == "steps" and not examples and any(tree.graded for tree in fitted):
                 raise RecipeError(
                     "labels: got 'steps', but the grader judged none in a round; allowed: tasks whose grader judges "
-                    "steps (chain), reward.kind 'steps' where a rule does, or labels mean-outcome"
+                    "steps (chain), reward.kind 'steps' where a rule does, a judge whose replies can be read "
+                    "('segment-errors'), or labels mean-outcome"
                 )
             metrics = {f"value/{name}": number for name, number in self.model.fit(examples).items()}
             metrics |= {f"labels/factor/{place + 1}": decided.count(place) for place in sorted(set(decided))}

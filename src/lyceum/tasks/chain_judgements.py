@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pydantic import Field, field_validator
@@ -21,14 +21,16 @@ from lyceum.reward.base import each
 from lyceum.reward.judge import LABEL
 from lyceum.reward.judged_steps import LABEL as STEPS_LABEL
 from lyceum.reward.ranking import labels_of, ranks_as, read_points
+from lyceum.reward.segment_errors import LABEL as SEGMENTS_LABEL
 from lyceum.scorer.judging import Question
 from lyceum.tasks._split import check_index, check_levels
 from lyceum.tasks.base import Source
-from lyceum.tasks.chain import MODULUS, completion_text, draw, make_task, results_of, retried
+from lyceum.tasks.chain import LARGEST_OPERAND, MODULUS, completion_text, draw, make_task, results_of, retried
 from lyceum.tasks.chain_demonstrations import SLIP, write
 
-Form = Literal["met", "better", "critique", "refine", "scores", "principle", "consistent", "steps"]
+Form = Literal["met", "better", "critique", "refine", "scores", "principle", "consistent", "steps", "errors"]
 Principle = Literal["sound", "whole"]
+Error = Literal["operation", "result", "answer"]
 ASKED = "?="
 """What a user says for a critique; it is ``!3`` (step 3 is the first wrong one) or ``ok``."""
 HOLDS = "{principle}?"
@@ -36,6 +38,7 @@ HOLDS = "{principle}?"
 CONSISTENT = "consistent"
 """The principle of a judgement whose points follow from its critiques."""
 MOST_POINTS = 9
+ERRORS: tuple[Error, ...] = ("operation", "result", "answer")
 STEP_ENDS = ("+", "-", "!", "#")
 """Where a step of a worked chain ends, for ``steps``: a result that is corrected ends in the mark of its correction."""
 """Points of a chain without a mistake."""
@@ -45,7 +48,7 @@ class ChainJudgements(TasksSettings):
     """Prompts that ask for a judgement of worked chains, with it in ``columns["demonstration"]``."""
 
     kind: Literal["chain-judgements"] = "chain-judgements"
-    forms: tuple[Form, ...] = Field(("met", "better"), min_length=1, max_length=8)
+    forms: tuple[Form, ...] = Field(("met", "better"), min_length=1, max_length=9)
     """What is asked; prompts cycle through them. ``met``: which criteria an attempt meets, as reward ``rubric`` asks.
     ``better``: which of two is better, as ``brpo`` asks. ``critique``: what is wrong with an attempt, and ``refine``:
     the chain again after an attempt and its critique, as guidance ``critique`` asks. ``scores``: points from 0 to 9 for
@@ -54,7 +57,9 @@ class ChainJudgements(TasksSettings):
     result is wrong) or ``whole`` (no step is missing), yes or no, as reward ``principles`` asks. ``consistent``:
     whether the points of a judgement as of ``scores`` follow from its critiques, asked alike. ``steps``: which steps
     of an attempt were taken back (``55!45``), by their numbers or none, as reward ``judged-steps`` asks; of a correct
-    attempt those are ``corrected``, of an incorrect one ``unused``. Steps end at ``+``, ``-``, ``!`` and ``#``."""
+    attempt those are ``corrected``, of an incorrect one ``unused``. Steps end at ``+``, ``-``, ``!`` and ``#``.
+    ``errors``: of each segment of an attempt, which ends at ``=`` or ``#``, whether it has an ``operation`` that is not
+    the chain's, a wrong ``result``, or an ``answer`` other than the last result, as reward ``segment-errors`` asks."""
     criterion: str = Field("sound", min_length=1, max_length=200)
     """The criterion of ``met``, ``better`` and ``scores``; it is met by a chain without a mistake."""
     answers: int = Field(2, ge=2, le=8)
@@ -97,6 +102,8 @@ class ChainJudgementSource(Source):
             return self._by_principle(id, chain, level, rng)
         if form == "steps":
             return self._taken_back(id, chain, level, rng)
+        if form == "errors":
+            return self._marked(id, chain, level, rng)
         right = rng.random() < 0.5
         first, wrong_step = attempt(rng, start, operations, right=right)
         messages, verdict = self._asked(form, chain, first, wrong_step, rng)
@@ -147,6 +154,15 @@ class ChainJudgementSource(Source):
         columns = {"level": level, "form": "steps", "demonstration": verdict}
         return Task(id, tuple(asked), verdict, columns, provenance="chain-judgements")
 
+    def _marked(self, id: str, chain: Task, level: int, rng: random.Random) -> Task:
+        """A prompt of an attempt with an error of each kind in every second one, and of one kind."""
+        wrong: dict[Error, int] = {kind: rng.randrange(level) for kind in ERRORS if rng.random() < 0.5}
+        text, marks = with_errors(chain.columns["start"], chain.columns["operations"], wrong)
+        error = rng.choice(ERRORS)
+        asked = Question(chain.messages, [text], error, SEGMENTS_LABEL, "").in_turns()
+        columns = {"level": level, "form": "errors", "error": error, "demonstration": marks[error]}
+        return Task(id, tuple(asked), marks[error], columns, provenance="chain-judgements")
+
     def _asked(
         self, form: Form, chain: Task, first: str, wrong_step: int | None, rng: random.Random
     ) -> tuple[list[Message], str]:
@@ -184,6 +200,29 @@ def attempt(rng: random.Random, start: int, operations: list[int], *, right: boo
     if wrong == len(operations) - 1 and wrong and rng.random() < 0.5:
         return completed(start, operations, "whole"), wrong + 1
     return completed(start, operations, "sound", wrong), wrong + 1
+
+
+def with_errors(start: int, operations: list[int], wrong: Mapping[Error, int]) -> tuple[str, dict[Error, str]]:
+    """A worked chain, and the marks of its segments by kind of error.
+
+    Args:
+        wrong: the operation, from 0, at which an error of a kind is made; that of an answer is in the answer.
+    """
+    level, value = len(operations), start
+    text, operation, result = str(start), "", "0"
+    for i, operand in enumerate(operations):
+        written = operand % LARGEST_OPERAND + 1 if wrong.get("operation") == i else operand
+        operation += "+" if written == operand else "-"
+        result += "-" if wrong.get("result") == i else "+"
+        value = (value + written + SLIP * (wrong.get("result") == i)) % MODULUS
+        text += f"{written:+d}={value}"
+    answer = (value + SLIP) % MODULUS if "answer" in wrong else value
+    marks: dict[Error, str] = {
+        "operation": f"{operation}00",
+        "result": f"{result}0",
+        "answer": "0" * (level + 1) + ("-" if "answer" in wrong else "+"),
+    }
+    return f"{text}#{answer}", marks
 
 
 def completed(start: int, operations: list[int], violated: Principle | None, wrong: int = 0) -> str:
