@@ -127,6 +127,15 @@ PROOFS: dict[str, Proof] = {
         {"curriculum.random_share=1": "generation"},
         ["steps=4", "tasks_per_step=4", "curriculum.fit_every=8", "curriculum.most_components=3"],
     ),
+    "amft": Proof(
+        ["imitated/rows", "amft/imitation < 0.8", "amft/agreement < 0"],
+        {
+            "stages.1.objective.meta_lr=0": "weights",
+            "stages.1.objective.entropy_lr=0": "weights",
+            "stages.1.guidance=[]": "generation",
+        },
+        stages(1, 3),
+    ),
     "ampo": Proof(
         ["guidance/multi-guidance/groups/guided", "guidance/multi-guidance/comprehension/others", "external/weight"],
         {

@@ -1230,10 +1230,21 @@ class Objective(Stateful, Protocol):
         """
         ...
 
+    def look_ahead(self, gradients: GradientsOf) -> Mapping[str, float]:
+        """Metrics of a step's gradients before its first update, without changing state.
+
+        Args:
+            gradients: those of another objective on the same step, such as a part of this one; a pass each.
+        """
+        ...
+
     def observe(self, metrics: Mapping[str, float]) -> None:
         """The step's metrics, once, after its last update: the only place where state changes."""
         ...
 
+
+GradientsOf = Callable[[Objective], Gradients]
+"""Takes an objective; returns its gradients on a step that is given."""
 
 ShapingGrader = Callable[[Task, Sequence["Node"], GradingContext, Sequence[bool | None]], Awaitable[list[Grade]]]
 """A grader that is told which answers the other parts judged correct: True where every part that judges says so, None

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Annotated, Any, Literal, Self, get_args
 
 from jaxtyping import Float, Int
@@ -301,6 +302,7 @@ class LocalLearner:
         if self.measures_drift or (several and (old or "old_logprob" in objective.needs)):
             needed = frozenset({"old_logprob"}) - set(forest.columns)
             forest = self.annotate(forest, needed, old if several else ())
+        ahead = objective.look_ahead(partial(self.gradients, forest, credited))
         total = Sums()
         for epoch in range(self.config.epochs):
             updates = self._update_rows(forest, epoch)
@@ -311,7 +313,7 @@ class LocalLearner:
                 total.count(name, count)
         if self.measures_drift:
             total.add("drift", self._drift(forest), 1)
-        metrics = total.means()
+        metrics = total.means() | ahead
         if self.average is not None:
             metrics |= self.average.observe()
         if isinstance(soup := self.frozen.get("reference"), Soup):

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from lyceum.core.component import Stateless
 from lyceum.core.forest import Forest
 from lyceum.core.settings import Composition, ObjectiveSettings
-from lyceum.core.types import Batch, Credited, Metrics, Objective, Origin, Reduction, StepPlan
+from lyceum.core.types import Batch, Credited, GradientsOf, Metrics, Objective, Origin, Reduction, StepPlan
 from lyceum.objective._importance import ImportanceCorrection, importance_weight
 from lyceum.objective._value import value_loss
 from lyceum.objective.kl import LOG_RATIO_LIMIT, KLPenalty, kl_estimate
@@ -125,6 +125,10 @@ class BaseObjective(Stateless):
         for rows in updates:
             weight[rows] = aggregate_weights(mask[rows], self.aggregate, self.constant)
         return weight
+
+    def look_ahead(self, gradients: GradientsOf) -> Mapping[str, float]:
+        """It looks at no gradient."""
+        return {}
 
     def observe(self, metrics: Mapping[str, float]) -> None:
         """There is no state to change."""

@@ -55,14 +55,20 @@ class PPOAndCrossEntropy(PolicyObjective):
         super().__init__(settings, self.clipped, needs=frozenset({"old_logprob"}), origins=ORIGINS)
         self.settings = settings
 
+    @property
+    def shares(self) -> tuple[float, float]:
+        """Weights of PPO's loss and of the cross-entropy."""
+        return 1.0, self.settings.imitation
+
     def plan(self, forest: Forest, credited: Credited, updates: Sequence[Int[Tensor, " r"]]) -> StepPlan:
         plan = super().plan(forest, credited, updates)
         written, with_help = forest.trainable(forest.rows(), ORIGINS), helped(forest)
         imitated = to_imitate(forest, with_help)
         own = ~with_help.any(1)
-        weight = self.weights(written & own[:, None], updates)
-        weight += self.settings.imitation * self.weights(with_help & imitated[:, None], updates)
-        trained = (plan.trained & own) | (imitated if self.settings.imitation else torch.zeros_like(own))
+        reinforced, imitation = self.shares
+        weight = reinforced * self.weights(written & own[:, None], updates)
+        weight += imitation * self.weights(with_help & imitated[:, None], updates)
+        trained = (plan.trained & own) | (imitated if imitation else torch.zeros_like(own))
         counts = {"imitated/rows": float(imitated.sum()), "imitated/left_out": float((~own & ~imitated).sum())}
         return StepPlan(weight, trained, label=imitated.float(), counts=counts)
 
