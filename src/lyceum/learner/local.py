@@ -313,7 +313,7 @@ class LocalLearner:
                 total.count(name, count)
         if self.measures_drift:
             total.add("drift", self._drift(forest), 1)
-        metrics = total.means() | ahead
+        metrics = {**total.means(), **ahead}
         if self.average is not None:
             metrics |= self.average.observe()
         if isinstance(soup := self.frozen.get("reference"), Soup):
