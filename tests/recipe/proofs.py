@@ -71,6 +71,9 @@ SHORT_JUDGEMENTS = "stages.0.tasks={kind: chain-judgements, forms: [scores], lev
 SHORT_MARKS = "stages.0.tasks.parts.0.tasks.levels=[1]"
 SOON_LEARNT = [SHORT_JUDGEMENTS, "stages.0.tasks_per_step=2", "stages.0.learner.warmup_steps=1", "checkpoint_every=100"]
 
+SHORTEST = "tasks.parts.1.tasks.tasks.levels=[3]"
+"""Solutions of two steps before the last, which are soon learnt."""
+
 PROOFS: dict[str, Proof] = {
     "a-lol": Proof(
         ["a-lol/kept", "a-lol/left_out"],
@@ -445,6 +448,21 @@ PROOFS: dict[str, Proof] = {
         [f"reward/part/text-overlap{number}" for number in ("", "#2")],
         {"stages.open.curriculum=uniform": "draw", "stages.open.reward=[task]": "grades"},
         stages(1, 2, tasks=2),
+    ),
+    "mr-rlvr": Proof(
+        ["reward/part/task/reordered", LEARNS],
+        {
+            "stages.1.curriculum.only=[chain]": "draw",
+            "tasks.parts.1.tasks.reorder_share=0": "draw",
+            "tasks.parts.1.tasks.mask_share=0.1": "draw",
+        },
+        [*stages(1, 2, 1), SHORTEST, "model={beside}/model"],
+        beside=[
+            *("stages.0.steps=20", "stages.0.tasks_per_step=16", "stages.0.learner.warmup_steps=1"),
+            *(f"stages.0.{SHORTEST}", "stages.0.learner.lr=1e-3", "checkpoint_every=100"),
+            *(f"stages.{i}.{size}=1" for i in (1, 2) for size in ("steps", "tasks_per_step")),
+        ],
+        idle=["reward/part/task/masked"],  # a chain's step in the head takes more fine-tuning than an order of two
     ),
     "multi-domain": Proof([LEARNS], {"credit=reinforce": "credit"}, needs=SMOLLM2),
     "nft": Proof(
