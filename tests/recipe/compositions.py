@@ -40,6 +40,7 @@ SMALL: dict[str, dict[str, dict[str, Any]]] = {
         "posterior": {"samples": 4, "pool": 4, "picks": 4, "tests": 2},
         "angles": {"pool": 8},
         "phases": {"lengths": [5, 9], "every_steps": 1},
+        "recap": {"by": "level", "window": 2},
     },
     "guidance": {
         "scaffold": {"exempt": 0.0},

@@ -584,6 +584,14 @@ PROOFS: dict[str, Proof] = {
         {"objective.clip=none": "weights", "objective.weigh=importance": "weights"},
         ["steps=2", "tasks_per_step=8"],
     ),
+    "recap": Proof(
+        ["curriculum/weight/chain > 1", "curriculum/weight/functions < 1"],
+        {
+            "stages.1.curriculum.temperature=1e9": "forest",
+            "stages.1.curriculum.draws={kind: subset, by: provenance, only: [chain]}": "draw",
+        },
+        [*stages(1, 3), "stages.1.curriculum.window=2"],
+    ),
     "reinforce-plus-plus": Proof(
         ["kl/reference", LEARNS],
         {"credit.kl_in_reward.coefficient=0": "credit", "credit.baseline=group": "credit"},
