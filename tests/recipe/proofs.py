@@ -800,6 +800,16 @@ PROOFS: dict[str, Proof] = {
         {"stages.0.traces={kind: solutions, per_task: 3}": "weights"},
         ["steps=2", "tasks_per_step=4", "tasks_per_round=12"],
     ),
+    "totrl": Proof(
+        [LEARNS, "reward/part/occurrences"],
+        {"stages.1.curriculum.only=[thinking]": "draw", "stages.2.curriculum.only=[plain]": "draw"},
+        [*stages(1, 2, 1, tasks=2), "model={beside}/model"],
+        beside=[
+            *("stages.0.steps=24", "stages.0.tasks_per_step=16", "stages.0.learner.warmup_steps=1"),
+            *(f"stages.{i}.{size}=1" for i in (1, 2) for size in ("steps", "tasks_per_step")),
+            "checkpoint_every=100",
+        ],
+    ),
     "train-long-think-short": Proof(
         ["curriculum/tokens/budget", "reward/part/token-budget", "reward/part/format"],
         {"curriculum.every_steps=1000": "generation", "stages.0.reward=[task]": "grades"},
