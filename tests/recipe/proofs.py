@@ -482,6 +482,10 @@ PROOFS: dict[str, Proof] = {
         {"rollout.segment_tokens=80": "generation"},
         ["steps=2", "rounds=2", "tasks_per_round=6"],
     ),
+    "one-shot-cft": Proof(
+        ["nll", "tokens_trained"],
+        {"stages.0.tasks.problems=null": "generation", "stages.0.tasks.forms=[refine]": "generation"},
+    ),
     "open-rs": Proof(
         ["reward/part/length-cosine", "reward/part/format", LEARNS],
         {"reward.1.max_tokens=1000000": "grades", "reward=task": "grades"},

@@ -171,3 +171,16 @@ def test_segments_are_marked_by_kind_of_error():
         assert grade(source, task, task.answer).correct
     kinds = {(task.columns["error"], "-" in task.answer) for task in found}
     assert len(kinds) == 6, "each kind with and without an error"
+
+
+def test_one_problem_is_shown_with_many_attempts_and_their_critiques():
+    settings = {"forms": ("critique", "refine"), "levels": (6,), "problems": 1}
+    source = ChainJudgements.model_validate(settings).build("train", 0)
+    tasks = [source[i] for i in range(60)]
+    assert len({task.messages[0]["content"] for task in tasks}) == 1
+    attempts = {task.messages[1]["content"] for task in tasks[::2]}
+    # Right, the last step missing, or a slip at one of six steps.
+    assert 6 <= len(attempts) <= 8
+    assert {task.answer for task in tasks[::2]} <= {"ok", *(f"!{step}" for step in range(1, 7))}
+    several = ChainJudgements.model_validate(settings | {"problems": 3}).build("train", 0)
+    assert len({several[i].messages[0]["content"] for i in range(60)}) == 3

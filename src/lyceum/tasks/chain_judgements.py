@@ -66,6 +66,8 @@ class ChainJudgements(TasksSettings):
     """Attempts that a prompt of ``scores`` shows."""
     levels: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8)
     """Numbers of operations; prompts cycle through them."""
+    problems: int | None = Field(None, ge=1)
+    """Number of different chains of each level, which the prompts cycle through; null: every prompt has its own."""
     size: int = Field(102_400, ge=1)
     """Prompts in each split."""
 
@@ -94,7 +96,11 @@ class ChainJudgementSource(Source):
         rng = random.Random(id)
         forms, levels = self.settings.forms, self.settings.levels
         form, level = forms[index % len(forms)], levels[index // len(forms) % len(levels)]
-        start, operations = draw(rng, level, heldout=self.split == "heldout")
+        chosen = rng
+        if (problems := self.settings.problems) is not None:
+            number = index // (len(forms) * len(levels)) % problems
+            chosen = random.Random(f"chain-judgements/{self.split}/{self.seed}/problem/{level}/{number}")
+        start, operations = draw(chosen, level, heldout=self.split == "heldout")
         chain = make_task("", start, operations)
         if form in ("scores", "consistent"):
             return self._scored(id, chain, level, rng, consistency=form == "consistent")
