@@ -33,6 +33,7 @@ PLANNED = (
     "direct-advantage",
     "drpo",
     "ppo-and-sft",
+    "amft",
     "nft",
     "forward-kl",
     "squared-log-ratio",

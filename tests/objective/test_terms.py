@@ -12,8 +12,9 @@ POLICY_KINDS = sorted(
     kind
     for kind, settings in kinds("objective").items()
     # epo's entropy bonus and the penalties of mix-policy and mdpo are on; a-lol reads the reference, clip-cov's plan
-    # the old policy; ppo-and-sft's plan says which rows are imitated.
-    if issubclass(settings, Terms) and kind not in ("epo", "mix-policy", "mdpo", "a-lol", "clip-cov", "ppo-and-sft")
+    # the old policy; the plans of ppo-and-sft and amft say which rows are imitated.
+    if issubclass(settings, Terms)
+    and kind not in ("epo", "mix-policy", "mdpo", "a-lol", "clip-cov", "ppo-and-sft", "amft")
 )
 LOG2 = math.log(2)
 

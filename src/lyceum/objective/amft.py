@@ -55,7 +55,7 @@ class AMFT(PPOAndSFT):
 
     @property
     def needs(self) -> frozenset[str]:
-        return super().needs | {"entropy"}
+        return super().needs | ({"entropy"} if self.entropy_lr else frozenset())
 
     def build(self) -> Objective:
         return Balanced(self)
@@ -90,7 +90,7 @@ class Balanced(PPOAndCrossEntropy):
     def observe(self, metrics: Mapping[str, float]) -> None:
         of, self.steps = self.settings, self.steps + 1
         change = of.meta_lr * metrics.get("amft/agreement", 0.0)
-        if "entropy" in metrics:  # else no token of the policy was trained
+        if of.entropy_lr and "entropy" in metrics:  # else no token of the policy was trained
             self.target = metrics["entropy"] if self.target is None else self.target
             change += of.entropy_lr * (self.target - metrics["entropy"])
         self.mu = min(max(self.mu + change, of.lowest), of.highest)
