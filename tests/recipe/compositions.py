@@ -60,6 +60,7 @@ SMALL: dict[str, dict[str, dict[str, Any]]] = {
         "turns": {"samples": 4, "environment": {"kind": "calculator", "notation": {"end": "1"}}},
         "mcts": {"trajectories": 4, "width": 2, "depth": 6, "step": STEP},
         "beam": {"beams": 2, "width": 2, "trajectories": 4, "step": STEP},
+        "value-filter": {"samples": 4, "step": STEP},
         "best-first": {"trajectories": 4, "step": STEP, "max_nodes": 40, "until_right": False},
         "value-mcts": {"iterations": 3, "width": 2, "step": STEP},
         "next-steps": {"trajectories": 2, "width": 2, "step": STEP},

@@ -368,6 +368,11 @@ PROOFS: dict[str, Proof] = {
         {"stages.1.objective.divergence=reverse": "weights"},
         stages(1, 2),
     ),
+    "goal-conditioned": Proof(
+        ["value/updates", "value/cosine/ahead", "reward/part/model/outcome", "reward/part/model/process"],
+        {"stages.preferences.value.contrast=0": "grades", "stages.policy.reward=[task]": "grades"},
+        ["stages.0.steps=1", "stages.0.tasks_per_step=8", "stages.1.steps=2", "stages.1.tasks_per_step=4"],
+    ),
     "grpo": Proof([LEARNS], {"credit=reinforce": "credit"}),
     "grpo-care": Proof(
         ["reward/part/consistency-bonus", "reward/consistency-bonus/groups/parted", "average/updates"],

@@ -240,8 +240,8 @@ def search(
 
     Args:
         model, tasks, overrides, n, reward, seed: as for :func:`evaluate`.
-        strategies: ``greedy``, ``best-of-n``, ``majority``, ``weighted-majority``, ``beam``, ``dvts``, ``mcts``,
-            ``best-first``, ``value-mcts``, or ``all``; or any rollout and a choice, as a mapping
+        strategies: ``greedy``, ``best-of-n``, ``majority``, ``filtered-majority``, ``weighted-majority``, ``beam``,
+            ``dvts``, ``mcts``, ``best-first``, ``value-mcts``, or ``all``; or any rollout and a choice, as a mapping
             (``{"rollout": {"kind": "mcts", "width": 2}, "choose": "best"}``) or a
             ``lyceum.test_time.strategy.Strategy``.
         sizes: numbers of trajectories that a strategy finishes per task.

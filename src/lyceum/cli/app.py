@@ -172,8 +172,8 @@ def search(
     strategy: Annotated[
         list[str] | None,
         typer.Option(
-            help="greedy, best-of-n, majority, weighted-majority, beam, dvts, best-first, mcts, value-mcts, or all; "
-            "or any rollout and a choice (first, best, majority, weighted-majority): "
+            help="greedy, best-of-n, majority, filtered-majority, weighted-majority, beam, dvts, best-first, mcts, "
+            "value-mcts, or all; or any rollout and a choice (first, best, majority, weighted-majority): "
             "'{rollout: {kind: segments, segment_tokens: 16}, choose: best}'. May be given several times."
         ),
     ] = None,

@@ -24,6 +24,8 @@ NAMED: Mapping[str, Mapping[str, Any]] = {
     "best-of-n": {"rollout": {"kind": "flat"}, "choose": "best"},
     # A beam per subtree: diverse verifier tree search of search-and-learn (Hugging Face).
     "dvts": {"rollout": {"kind": "beam", "beams": 4, "subtrees": 4}, "choose": "best"},
+    # Filtered votes: arXiv:2407.13887, with value.kind goal-conditioned.
+    "filtered-majority": {"rollout": {"kind": "value-filter"}, "choose": "majority"},
     "greedy": {"rollout": {"kind": "flat", "sampling": {"temperature": 0.0}}, "choose": "first", "size": 1},
     # Self-consistency: Wang et al., arXiv:2203.11171, section 2.
     "majority": {"rollout": {"kind": "flat"}, "choose": "majority"},

@@ -26,7 +26,23 @@ from lyceum.value.training import TrainedPaths, TrainedValueSettings, not_handed
 Over = Literal["end", "last", "min", "product"]
 
 
-class PathModel(TrainedValueSettings):
+class ClassifierSettings(TrainedValueSettings):
+    """Settings of value models that are token classifiers."""
+
+    path: PathText | None = None
+    """Folder or hub name of a ``*ForTokenClassification`` model with one label, or two (incorrect, correct), and the
+    policy's own vocabulary; null copies the policy's body, under a new head that predicts 0.5 for every path."""
+    allow_unused_weights: tuple[str, ...] = ()
+    """Names of weights in its files that the token classifier may leave unused; ``*`` is a wildcard."""
+
+    def check(self, stage: Composition) -> list[str]:
+        lines = [] if self.path is None else wrong_folder(self.path, self.allow_unused_weights)
+        if self.from_stage is not None:
+            lines += not_handed_on(self.from_stage, self.kind, stage.before)
+        return lines
+
+
+class PathModel(ClassifierSettings):
     """A Hugging Face token classifier; the sigmoid of its logit is a path's value.
 
     Source: the value model of ReST-MCTS*, arXiv:2406.03816, section 3.3 (there a linear head without a sigmoid, on the
@@ -34,11 +50,6 @@ class PathModel(TrainedValueSettings):
     """
 
     kind: Literal["model"] = "model"
-    path: PathText | None = None
-    """Folder or hub name of a ``*ForTokenClassification`` model with one label, or two (incorrect, correct), and the
-    policy's own vocabulary; null copies the policy's body, under a new head that predicts 0.5 for every path."""
-    allow_unused_weights: tuple[str, ...] = ()
-    """Names of weights in its files that the token classifier may leave unused; ``*`` is a wildcard."""
     over: Over = "end"
     """Which logits count: that of the path's last token, or those at the ends of its steps: the last one, the lowest,
     or the product of all."""
@@ -46,9 +57,7 @@ class PathModel(TrainedValueSettings):
     """Token, as text, that ends a step; if empty, every node of the tree is a step."""
 
     def check(self, stage: Composition) -> list[str]:
-        lines = [] if self.path is None else wrong_folder(self.path, self.allow_unused_weights)
-        if self.from_stage is not None:
-            lines += not_handed_on(self.from_stage, self.kind, stage.before)
+        lines = super().check(stage)
         if self.separator and self.over == "end":
             lines.append(
                 f"value.separator: got {self.separator!r} with value.over 'end', which reads the last token alone; "
@@ -60,10 +69,10 @@ class PathModel(TrainedValueSettings):
         return PathValues(self, policy, seed=seed)
 
 
-class PathValues(TrainedPaths):
-    """The classifier and its training."""
+class Classifier(TrainedPaths):
+    """A token classifier and its training."""
 
-    def __init__(self, settings: PathModel, policy: Policy, *, seed: int) -> None:
+    def __init__(self, settings: ClassifierSettings, policy: Policy, *, seed: int) -> None:
         model = (
             copied(policy) if settings.path is None else loaded(settings.path, policy, settings.allow_unused_weights)
         )
@@ -74,7 +83,42 @@ class PathValues(TrainedPaths):
         self.model, self.head = model, head_of(model)
         self.body = cast(nn.Module, getattr(model, model.base_model_prefix))
         super().__init__(settings, list(model.parameters()), seed=seed)
-        self.settings, self.tokenizer = settings, policy.tokenizer
+        self.tokenizer = policy.tokenizer
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    def states(
+        self, paths: Sequence[Sequence[int]], places: Sequence[Sequence[int]]
+    ) -> Iterator[tuple[Float[Tensor, "place width"], list[int]]]:
+        """For each micro-batch of paths: the last hidden states at the places of its paths, one path after another, and
+        how many each path has."""
+        done = 0
+        for trie in packed(paths, self.settings.micro_batch_tokens):
+            asked = places[done : done + len(trie.rows)]
+            where = [row[at] for row, of_row in zip(trie.rows, asked, strict=True) for at in of_row]
+            hidden = trie.hidden(self.body, self.device)
+            yield hidden[torch.tensor(where, device=hidden.device)], [len(of_row) for of_row in asked]
+            done += len(trie.rows)
+
+    def logit(self, states: Float[Tensor, "place width"]) -> Float[Tensor, " place"]:
+        """The head's, of hidden states."""
+        z = self.head(states).float()
+        # With two labels the softmax of the second is the sigmoid of their difference.
+        return z[:, 0] if z.shape[1] == 1 else z[:, 1] - z[:, 0]
+
+    def save(self, folder: Path) -> None:
+        """A Hugging Face folder, which ``AutoModelForTokenClassification`` loads."""
+        save_module(self.model, self.tokenizer, folder)
+
+
+class PathValues(Classifier):
+    """Values by the head's logits."""
+
+    def __init__(self, settings: PathModel, policy: Policy, *, seed: int) -> None:
+        super().__init__(settings, policy, seed=seed)
+        self.settings = settings
         self.separators = separators(settings.separator, policy)
 
     def __call__(self, paths: Sequence[Node]) -> list[float]:
@@ -105,20 +149,8 @@ class PathValues(TrainedPaths):
         self, paths: Sequence[Sequence[int]], places: Sequence[Sequence[int]]
     ) -> Iterator[tuple[Float[Tensor, " place"], ...]]:
         """For each micro-batch of paths: the logits at the places of each path."""
-        done = 0
-        for trie in packed(paths, self.settings.micro_batch_tokens):
-            asked = places[done : done + len(trie.rows)]
-            where = [row[at] for row, of_row in zip(trie.rows, asked, strict=True) for at in of_row]
-            hidden = trie.hidden(self.body, self.model.device)
-            z = self.head(hidden[torch.tensor(where, device=hidden.device)]).float()
-            # With two labels the softmax of the second is the sigmoid of their difference.
-            logit = z[:, 0] if z.shape[1] == 1 else z[:, 1] - z[:, 0]
-            yield logit.split([len(of_row) for of_row in asked])
-            done += len(trie.rows)
-
-    @property
-    def device(self) -> torch.device:
-        return self.model.device
+        for states, counts in self.states(paths, places):
+            yield self.logit(states).split(counts)
 
     def path_logits(self, paths: Sequence[MarkedPath]) -> Iterator[Float[Tensor, " path"]]:
         for part in self._logits([path.tokens for path in paths], [read_at(path) for path in paths]):
@@ -141,10 +173,6 @@ class PathValues(TrainedPaths):
             return Judgement(float(end), steps.tolist())
         read = steps if len(steps) and self.settings.over in ("min", "product") else end
         return Judgement(worth(read, self.settings.over), torch.sigmoid(steps).tolist())
-
-    def save(self, folder: Path) -> None:
-        """A Hugging Face folder: ``{kind: model, path: FOLDER}`` and ``AutoModelForTokenClassification`` load it."""
-        save_module(self.model, self.tokenizer, folder)
 
 
 def worth(logits: Float[Tensor, " step"], over: Over) -> float:

@@ -1,0 +1,111 @@
+"""Samples that are given up on their way, as soon as the value model holds them unlikely to end well."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from lyceum.core.component import kinds
+from lyceum.core.settings import Composition, RolloutSettings, Size
+from lyceum.core.steps import Steps, grow
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Context, Rollout, Sampling
+from lyceum.utils.aio import gather
+
+
+class ValueFilter(RolloutSettings):
+    """Independent samples that grow step by step; one whose value falls below the threshold is dropped there.
+
+    Source: Learning Goal-Conditioned Representations for Language Reward Models, arXiv:2407.13887, and its code
+    (examples/eval_rm.py), which filters votes by the lowest Q-value of a finished sample's tokens, but for the first 5,
+    and filters none where all would go. Here values are read at the ends of steps, so that the tokens after them are
+    not drawn, and where all would be dropped the one of the highest value goes on.
+    """
+
+    kind: Literal["value-filter"] = "value-filter"
+    samples: int = Field(default=8, ge=1)
+    """Samples per task, unless the curriculum sets the number."""
+    threshold: float = Field(default=0.5, ge=0, le=1)
+    """A sample of a lower value is dropped; 0.5 is a cosine of 0 with value.kind 'goal-conditioned'."""
+    first_tokens: int = Field(default=5, ge=0)
+    """A sample that is not longer is not dropped (tokens)."""
+    depth: int = Field(default=64, ge=1)
+    """Maximum nodes per path, without the prompt; longer paths are truncated."""
+    step: Steps = Steps()
+    """Where values are read."""
+    sampling: Sampling = Sampling()
+    """How tokens are sampled; ``max_completion_tokens`` is per sample."""
+
+    @property
+    def size(self) -> Size:
+        return Size("samples", self.samples)
+
+    @property
+    def led_by(self) -> tuple[Literal["verifier", "value"], ...]:
+        return ("value",)
+
+    def sized(self, n: int) -> ValueFilter:
+        """The same rollout with ``n`` samples."""
+        return self.model_copy(update={"samples": n})
+
+    def build(self) -> Rollout:
+        return self.roll
+
+    def note(self, trees: Sequence[Tree]) -> str | None:
+        return self.step.unseen_in(trees)
+
+    def check(self, stage: Composition) -> list[str]:
+        """No value model, or budgets too small for one sample of full length."""
+        lines: list[str] = []
+        if stage.value is None:
+            lines.append(
+                f"value: got none, but rollout.kind 'value-filter' drops samples by it; allowed: "
+                f"{', '.join(kinds('value'))}"
+            )
+        return lines + self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth)
+
+    async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
+        samples = n or self.samples
+        open_paths, finished, dropped = [start] * samples, list[Node](), 0
+        while open_paths:
+            affordable = context.budget_left // min(self.step.tokens, self.sampling.max_completion_tokens)
+            if affordable < len(open_paths):
+                break
+            ends = await self.step_on(context, start, open_paths)
+            paths = [node for node, _ in ends]
+            for node, value in zip(paths, await context.value(paths), strict=True):
+                node.value = value
+            kept = self.kept(paths, start, alone=not finished)
+            dropped += len(paths) - len(kept)
+            finished += [node for node, terminal in ends if terminal and node in kept]
+            open_paths = [node for node, terminal in ends if not terminal and node in kept]
+        for node in open_paths:
+            if node is not start:  # the budget allows no further step
+                node.finish = "length"
+                finished.append(node)
+        context.tree.note("value_filter", {"samples": samples, "dropped": dropped})
+        return finished
+
+    async def step_on(self, context: Context, start: Node, paths: Sequence[Node]) -> list[tuple[Node, bool]]:
+        """A step below each path, all at once: where it ends, and whether the sample does."""
+        wanted = {node: paths.count(node) for node in paths}  # the first steps are one request
+        drawn = await gather(
+            grow(
+                context,
+                node,
+                n,
+                self.step,
+                self.sampling,
+                depth_left=self.depth - (len(node.path()) - len(start.path())),
+            )
+            for node, n in wanted.items()
+        )
+        return [(one.nodes[-1], one.terminal) for grown in drawn for one in grown]
+
+    def kept(self, paths: Sequence[Node], start: Node, *, alone: bool) -> set[Node]:
+        """The paths that stay: where none would, and none has finished before (``alone``), the best one."""
+        begun = start.policy_tokens + self.first_tokens
+        stay = {node for node in paths if node.policy_tokens <= begun or (node.value or 0.0) >= self.threshold}
+        return stay or ({max(paths, key=lambda node: node.value or 0.0)} if alone else set())
