@@ -115,6 +115,16 @@ def test_a_power_that_takes_forever_is_a_wrong_answer():
     assert check({"answers": ["9^{9^{9}}"], "found": "\\boxed{9^{9^{9}}}", "boxed": False}) is True
 
 
+@pytest.mark.parametrize("said", ["7" * (LONGEST + 1), "(" * 100 + "5" + ")" * 100, "0x" + "f" * 999])
+def test_what_cannot_be_read_is_a_wrong_answer_unless_the_tasks_own_cannot(said: str):
+    # Ungraded it would leave its group, whose mean would then count the other samples alone.
+    check, boxed = checker(), f"\\boxed{{{said}}}"
+    assert check({"answers": ["5"], "found": boxed, "boxed": False}) is False
+    for answer in ("1" * (LONGEST + 1), "(" * 100 + "5" + ")" * 100):
+        with pytest.raises(Unreadable):
+            check({"answers": [answer], "found": boxed, "boxed": False})
+
+
 @pytest.mark.parametrize(
     ("answer", "said"),
     [

@@ -44,8 +44,9 @@ class Math(RewardSettings):
     False negatives: an answer explained or derived in its box (``2x = 10 \\implies x = 5``), words before
     a number, ordinals, units in plain letters that math-verify does not know, ``0.\\overline{3}``, a decimal comma
     in a box, ``5e3``, ``½``, numbers in words, residues, lists with dots, another name for a constant (``+ K`` for
-    ``+ C``), an inequality for an interval, an exact value where the task's answer is rounded; without a box and
-    the word "answer", a value that is not in the last line with a number. Not checked: the left side of an
+    ``+ C``), an inequality for an interval, an exact value where the task's answer is rounded, more than 10,000
+    characters or 60 nested brackets (where the task's answer has as many, all are ungraded); without a box and the
+    word "answer", a value that is not in the last line with a number. Not checked: the left side of an
     equation (``x + 3 = 5`` gives 5), ``5\\%`` for 5 and 5 for ``5\\%``.
 
     It runs in separate processes with a time limit that ends them: math-verify's own limit is a signal, which needs
@@ -95,11 +96,20 @@ class Math(RewardSettings):
 def checker() -> Callable[[dict[str, Any]], bool]:
     """The worker's job function: whether ``found`` gives one of ``answers``; ``boxed`` allows it in a box only."""
     from lyceum.reward._mathematics.compare import Right
+    from lyceum.reward._mathematics.notation import Unreadable
 
     logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns of limits that are off, which is intended
 
+    def gives(answer: Right, job: dict[str, Any]) -> bool:
+        try:
+            return answer.is_given_by(job["found"], boxed=job["boxed"])
+        except (Unreadable, RecursionError):
+            # Too long or too deep. Left ungraded, it would be a way not to be told that an answer is wrong.
+            answer.compare_with_itself()  # where the task's answer is the cause it fails here again
+            return False
+
     def check(job: dict[str, Any]) -> bool:
         answers = [Right(answer) for answer in job["answers"]]
-        return any(answer.is_given_by(job["found"], boxed=job["boxed"]) for answer in answers)
+        return any(gives(answer, job) for answer in answers)
 
     return check

@@ -59,6 +59,11 @@ class Right:
             return False
         return self.agrees(said) or (self.kind == "several" and self.agrees(find(completion, parts=True) or ""))
 
+    def compare_with_itself(self) -> None:
+        """Raise what comparing the answer with an equal value raises."""
+        if self.value is not None:
+            same(self.value, self.value)
+
     def agrees(self, said: str) -> bool:
         """The same for the part of a completion that gives the answer."""
         text = cleaned(said)
