@@ -87,11 +87,10 @@ PROOFS: dict[str, Proof] = {
         beside=["stages.0.steps=40", "stages.1.steps=1", "stages.1.tasks_per_step=1", "checkpoint_every=100"],
     ),
     "acecode": Proof(
-        [f"reward/part/code-efficiency/{bound}" for bound in ("efficiency", "efficiency < 1")],
-        # reward.passes=1 leaves out the cost alone, but of 29 correct programs here one is dearer than the reference.
-        {"reward={kind: code}": "grades"},
+        [f"reward/part/code-efficiency/{part}" for part in ("efficiency", "dearer")],
+        {"reward.passes=1": "grades", "reward={kind: code}": "grades"},
         ["stages.0.steps=1", "stages.1.steps=2", "stages.1.tasks_per_step=8", "model={beside}/model"],
-        beside=[*WRITES_PROGRAMS, "stages.0.steps=26", "stages.1.steps=1", "stages.1.tasks_per_step=1"],
+        beside=[*WRITES_PROGRAMS, "stages.0.steps=34", "stages.1.steps=1", "stages.1.tasks_per_step=1"],
     ),
     "acereason": Proof(
         ["groups/with_gradient"],

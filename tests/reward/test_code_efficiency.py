@@ -8,6 +8,8 @@ from test_code import sandboxed
 
 from lyceum.reward.code_efficiency import CodeEfficiency
 from lyceum.sandbox.run import Verdict
+from lyceum.tasks import sums
+from lyceum.tasks.sums import formula, loop
 from lyceum.utils.errors import RecipeError
 
 PART = CodeEfficiency.model_validate({"limits": {"seconds": 10}, "processes": 1})
@@ -44,6 +46,15 @@ def test_programs_are_measured_beside_the_reference() -> None:
     [grade] = grades(PART, task(tests=["assert f(3) == 9"], reference="def f(x): return 1"), "x")
     assert grade.reason is not None
     assert "the reference program does not pass" in grade.reason
+
+
+@sandboxed
+def test_a_loop_is_right_and_dear_beside_a_formula() -> None:
+    [fast, slow, wrong] = grades(PART, sums.make_task("t", 37), formula(37), loop(37), loop(38))
+    assert (fast.outcome, fast.correct, slow.correct, wrong.outcome) == (1.0, True, True, 0.0)
+    # Four times a formula of about ten instructions, and 43 turns of the loop of about six.
+    assert 0.05 < slow.parts["code-efficiency/efficiency"] < 0.25
+    assert slow.parts["code-efficiency/dearer"] == 1 > fast.parts["code-efficiency/dearer"]
 
 
 def test_tasks_without_a_reference_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,6 +70,7 @@ class CodeEfficiency(ProgramPart):
         failed = self.fails if verdict.ran else self.breaks
         outcome = self.passes + (1 - self.passes) * efficiency if right else failed
         parts = {"passed": float(right), "efficiency": efficiency, "over_limit": float(verdict.limit is not None)}
+        parts["dearer"] = float(0 < efficiency < 1)  # right, and not as cheap as the reference
         return Grade(outcome, right, parts=parts, details=None if right else verdict.limit or verdict.note)
 
     def cost_of(self, verdict: Verdict) -> float | None:
