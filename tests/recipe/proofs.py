@@ -152,6 +152,11 @@ PROOFS: dict[str, Proof] = {
         ["stages.0.steps=1", "stages.0.tasks_per_round=2", "stages.1.steps=2", "stages.1.tasks_per_step=2"],
     ),
     "balanced-filtering": Proof(["groups_dropped"], {"collect={keep: all}": "draw"}),
+    "barfi": Proof(
+        ["outer/steps/correct/moved", "outer/token-budget/moved"],
+        {"stages.0.outer_lr=0": "credit"},
+        ["steps=3", "tasks_per_step=8"],
+    ),
     "bfs-prover": Proof(
         ["guidance/search-where-hard/searched/tasks", "traces/found", "rollout/best-first/right"],
         {"guidance=[]": "generation"},

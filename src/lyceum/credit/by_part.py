@@ -100,25 +100,24 @@ class ByPart(CreditWithKL):
 
 
 class PartCredit:
-    """Counts the steps of its stage, for weights that change."""
+    """Counts the steps of its stage, for weights that change.
+
+    Attributes:
+        weights: of the parts, at the present step; a stage may move those that have no ``end``.
+    """
 
     measures: frozenset[str] = frozenset()
 
     def __init__(self, settings: ByPart) -> None:
         self.settings, self.needs, self.step = settings, settings.needs, 0
+        self.weights = {name: term.weight for name, term in settings.parts.items()}
 
     def __call__(self, forest: Forest) -> Credited:
-        of, rows = self.settings, forest.rows()
-        relative = partial(group_relative, scale=of.scale, ddof=of.ddof, eps=of.eps)
         total: Tensor | None = None
         metrics: dict[str, float] = {}
-        for name, term in of.parts.items():
-            value = row_reward(forest, rows, of.kl_in_reward) if name == OUTCOME else forest.parts.get(name)
-            weight = term.at(self.step)
-            if value is None:  # it abstained in every row
-                value = torch.full_like(forest.reward, float("nan"))
-            counted = term.counts(forest.correct) & value.isfinite()
-            own = weight * part_advantage(value, forest.group, counted, relative)
+        for name, weight in self.weights.items():
+            advantage, counted = self._compared(forest, name)
+            own = weight * advantage
             total = own if total is None else total + own
             metrics |= {
                 f"{name}/weight": weight,
@@ -126,17 +125,33 @@ class PartCredit:
                 f"{name}/size": float(own.abs().mean()) if len(own) else 0.0,
             }
         assert total is not None, "at least one part"
-        return Credited(spread(total, forest, rows), metrics=metrics)
+        return Credited(spread(total, forest, forest.rows()), metrics=metrics)
+
+    def of_part(self, forest: Forest, name: str) -> Credited:
+        """One part's advantages alone, unweighted."""
+        return Credited(spread(self._compared(forest, name)[0], forest, forest.rows()))
+
+    def _compared(self, forest: Forest, name: str) -> tuple[Float[Tensor, " R"], Bool[Tensor, " R"]]:
+        """A part's advantage of each row, and the rows in which it counts."""
+        of, rows = self.settings, forest.rows()
+        value = row_reward(forest, rows, of.kl_in_reward) if name == OUTCOME else forest.parts.get(name)
+        if value is None:  # it abstained in every row
+            value = torch.full_like(forest.reward, float("nan"))
+        counted = of.parts[name].counts(forest.correct) & value.isfinite()
+        relative = partial(group_relative, scale=of.scale, ddof=of.ddof, eps=of.eps)
+        return part_advantage(value, forest.group, counted, relative), counted
 
     def observe(self, forest: Forest, metrics: Mapping[str, float]) -> None:
         self.step += 1
+        parts = self.settings.parts.items()
+        self.weights |= {name: term.at(self.step) for name, term in parts if term.end is not None}
 
     def state_dict(self) -> State:
-        return {"step": self.step}
+        return {"step": self.step, "weights": dict(self.weights)}
 
     def load_state_dict(self, state: State) -> None:
         require_keys("credit.by-part", given=state, needed=self.state_dict())
-        self.step = int(state["step"])
+        self.step, self.weights = int(state["step"]), dict(state["weights"])
 
 
 def part_advantage(
