@@ -136,7 +136,8 @@ DEFINITIONS = {
     "wrong_step_if_correct": "share of the correct held-out samples that rest on a step that does not hold",
     "accuracy_gain, every_step_right_gain": f"minus {FIRST}'s, paired by seed",
     "mean, low, high": "over seeds, with Student's 95 % interval; with one seed over tasks, by bootstrap",
-    "by_seed": "accuracy and every_step_right of each seed",
+    "by_seed": "figures of each seed, the first one's first",
+    "studies: seeds, earlier": "run at this machine; machines of the seeds before them, and the base model there",
 }
 SECONDS = "seconds"
 
@@ -185,14 +186,25 @@ def main() -> None:
     parser.add_argument("--arms", help="names of the study's arms, with commas; by default all")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time; each gets its share of the threads")
     parser.add_argument("--fresh", action="store_true", help="forget the runs of an earlier call")
-    parser.add_argument("--beside", type=Path, help="an earlier result, whose rows of other tasks stay")
+    parser.add_argument(
+        "--beside",
+        type=Path,
+        help="an earlier result, whose rows of other tasks stay; with --first-seed N, its rows of these tasks have "
+        "seeds 0 to N - 1, and the new ones follow them",
+    )
     options = parser.parse_args()
+    kept = None if options.beside is None else json.loads(options.beside.read_text("utf-8"))
     study = STUDIES[options.study]
     held_out, length, rounds = options.held_out or study.held_out, study.length, ROUNDS
     if options.quick:
         options.seeds, held_out, length, rounds = 1, 60, 4, 1
     study = replace(study, held_out=held_out, length=length)
     arms = options.arms.split(",") if options.arms else list(study.arms)
+    earlier: dict[str, dict[str, Any]] = {}
+    if kept is not None and options.first_seed:
+        earlier = {of["recipe"]: of for of in kept["rows"] if of["tasks"] == study.tasks}
+        if wrong := [arm for arm in arms if earlier.get(arm, {}).get("seeds") != options.first_seed]:
+            parser.error(f"--first-seed {options.first_seed}: {options.beside} has not so many of {', '.join(wrong)}")
     names = ["rewards", *([options.study] if options.study != "small" else []), *(["quick"] if options.quick else [])]
     here = common.CACHE / "-".join(names)
     if options.fresh:
@@ -219,7 +231,9 @@ def main() -> None:
             common.say(f"{arm}, seed {seed} ({len(found)}/{len(runs)}): {shares}")
     base = measured(study, start or "base") | {"tokens_sampled": [0.0]}
     of_arms = {arm: [found[arm, seed] for seed in seeds] for arm in arms}
-    rows = [row("base", [base], None), *(row(arm, runs, of_arms.get(FIRST)) for arm, runs in of_arms.items())]
+    of_seeds = {arm: with_earlier(figures(runs), earlier.get(arm)) for arm, runs in of_arms.items()}
+    rows = [row("base", figures([base]), None, [base])]
+    rows += [row(arm, of_seeds[arm], of_seeds.get(FIRST), runs, earlier.get(arm)) for arm, runs in of_arms.items()]
     shown = (*KEPT, "accuracy_gain", "every_step_right_gain")
     common.table(
         "mean [low, high]",
@@ -229,7 +243,13 @@ def main() -> None:
             for of in rows
         ],
     )
-    told = {"machine": common.machine(), **asdict(study), "arms": {name: asdict(study.arms[name]) for name in arms}}
+    told = {
+        "machine": common.machine(),
+        "seeds": list(seeds),
+        "base": rows[0]["by_seed"],
+        **asdict(study),
+        "arms": {name: asdict(study.arms[name]) for name in arms},
+    }
     result = {
         "definitions": DEFINITIONS,
         "rounds": rounds,
@@ -237,8 +257,11 @@ def main() -> None:
         "studies": {options.study: told},
         "rows": rows,
     }
-    if options.beside is not None:
-        kept = json.loads(options.beside.read_text("utf-8"))
+    if kept is not None:
+        if earlier:
+            before = kept["studies"][options.study]
+            own = {key: before[key] for key in ("machine", "seeds", "base") if key in before}
+            told["earlier"] = [*before.get("earlier", []), own]
         others = [of for of in kept["rows"] if of["tasks"] != study.tasks]
         studies = kept.get("studies", {}) | result["studies"]
         result = kept | {"definitions": DEFINITIONS, "studies": studies, "rows": others + rows}
@@ -350,25 +373,70 @@ def every_step_right(source: Any, task: Any, completion: str) -> bool:
     return bool(steps) and all(step.reward == 1 for step in steps)
 
 
-def row(arm: str, runs: Sequence[dict[str, Any]], first: Sequence[dict[str, Any]] | None) -> dict[str, Any]:
-    """An arm's runs as means with intervals, and the differences to another arm's runs, seed by seed."""
-    several = len(runs) > 1
-    of_runs = {name: [fmean(run[name]) for run in runs] for name in KEPT}
+def figures(runs: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
+    """Each seed's."""
+    return {name: [fmean(run[name]) for run in runs] for name in KEPT}
+
+
+def with_earlier(of_seeds: dict[str, list[float]], earlier: dict[str, Any] | None) -> dict[str, list[float]]:
+    """The figures of a row's seeds before those of further ones; their tokens only where the row has them by seed."""
+    if earlier is None:
+        return of_seeds
+    both = {name: [*values, *of_seeds[name]] for name, values in earlier["by_seed"].items()}
+    pairs = zip(both["accuracy"], both["every_step_right"], strict=True)
+    # What rests on a wrong step is what is right and has not every step right.
+    return both | {"wrong_step_if_correct": [1 - held / right if right else 0.0 for right, held in pairs]}
+
+
+def row(
+    arm: str,
+    of_seeds: dict[str, list[float]],
+    first: dict[str, list[float]] | None,
+    runs: Sequence[dict[str, Any]],
+    earlier: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """An arm's figures by seed as means with intervals, and the differences to another arm's, seed by seed.
+
+    Args:
+        runs: those of this call.
+        earlier: the arm's row of the seeds before them.
+    """
+    seeds = len(of_seeds["accuracy"])
     seconds = [run[SECONDS] for run in runs if SECONDS in run]
+    if earlier is not None:
+        seconds += [earlier["seconds_per_seed"]] * earlier["seeds"]
+    means = {
+        name: interval(values if seeds > 1 else runs[0][name], of_seeds=seeds > 1) for name, values in of_seeds.items()
+    }
+    if earlier is not None and "tokens_sampled" not in of_seeds:
+        means["tokens_sampled"] = pooled(earlier, figures(runs)["tokens_sampled"])
     gains = {}
-    if first is not None and several and arm != FIRST:
+    if first is not None and seeds > 1 and arm != FIRST:
         for name in ("accuracy", "every_step_right"):
-            lead = [own - fmean(other[name]) for own, other in zip(of_runs[name], first, strict=True)]
+            lead = [own - other for own, other in zip(of_seeds[name], first[name], strict=True)]
             gains[f"{name}_gain"] = interval(lead, of_seeds=True)
     return {
         "recipe": arm,
         "tasks": runs[0]["tasks"],
-        "seeds": len(runs),
-        **{name: interval(of_runs[name] if several else runs[0][name], of_seeds=several) for name in KEPT},
+        "seeds": seeds,
+        **{name: means[name] for name in KEPT},
         **gains,
-        "by_seed": {name: [round(value, 4) for value in of_runs[name]] for name in ("accuracy", "every_step_right")},
+        "by_seed": {name: [round(value, 4) for value in values] for name, values in of_seeds.items()},
         "seconds_per_seed": round(fmean(seconds), 1) if seconds else 0.0,
     }
+
+
+def pooled(earlier: dict[str, Any], values: Sequence[float]) -> dict[str, float]:
+    """The interval of an earlier row's tokens, of which mean and Student's interval are known, and of further ones."""
+    from scipy.stats import t
+
+    known, n = earlier["tokens_sampled"], earlier["seeds"]
+    seeds = n + len(values)
+    deviation = (known["high"] - known["mean"]) * n**0.5 / t.ppf(0.975, n - 1)
+    mean = (n * known["mean"] + sum(values)) / seeds
+    squares = (n - 1) * deviation**2 + n * (known["mean"] - mean) ** 2 + sum((value - mean) ** 2 for value in values)
+    half = float(t.ppf(0.975, seeds - 1) * (squares / (seeds - 1) / seeds) ** 0.5)
+    return {"mean": mean, "low": mean - half, "high": mean + half}
 
 
 def interval(values: Sequence[float], *, of_seeds: bool) -> dict[str, float]:
