@@ -68,9 +68,9 @@ def test_ctrl_c_says_how_to_go_on(capsys, monkeypatch):
         (["--tokens", "few"], "--tokens: got 'few'"),
         (
             ["--value", "none", "--strategy", "beam"],
-            "value: got none, but beam reads values; allowed: implicit, likelihood",
+            "value: got none, but beam reads values; allowed: goal-conditioned, implicit, likelihood",
         ),
-        (["--value", "no-such-folder"], "value: got 'no-such-folder'; allowed: none, implicit, likelihood"),
+        (["--value", "no-such-folder"], "value: got 'no-such-folder'; allowed: none, goal-conditioned, implicit"),
         (["--n", "0"], "n: got 0; allowed: 1 or more"),
         (["beam.widht=3"], "strategy.0.rollout.widht: unknown key (did you mean 'width'?)"),
         (["tasks.levls=[1]"], "tasks.levls: unknown key (did you mean 'levels'?)"),
