@@ -192,7 +192,7 @@ def random_recipe(rng: Random, folder: Path = Path("prepared")) -> dict[str, Any
         stage["credit"] = {"kind": "value-gain"}
     if stage["credit"]["kind"] == "value-gain":
         rollout = stage["rollout"] = {"kind": "next-steps", **SMALL["rollout"]["next-steps"], "sampling": sampling}
-    if rollout["kind"] in ("beam", "value-mcts", "next-steps"):
+    if rollout["kind"] in ("beam", "value-mcts", "next-steps", "value-filter"):
         stage["value"] = "likelihood"
     if stage["curriculum"]["kind"] in ("knapsack", "posterior") and rollout["kind"] == "next-steps":
         stage["curriculum"]["samples"] = 2
