@@ -58,6 +58,7 @@ SMALL: dict[str, dict[str, dict[str, Any]]] = {
         "segments": {"samples": 4, "segment_tokens": 3},
         "look-ahead": {"samples": 4, "look_aheads": [2, 3]},
         "turns": {"samples": 4, "environment": {"kind": "calculator", "notation": {"end": "1"}}},
+        "branching-turns": {"samples": 4, "environment": {"kind": "calculator", "notation": {"end": "1"}}},
         "mcts": {"trajectories": 4, "width": 2, "depth": 6, "step": STEP},
         "beam": {"beams": 2, "width": 2, "trajectories": 4, "step": STEP},
         "value-filter": {"samples": 4, "step": STEP},

@@ -146,6 +146,11 @@ PROOFS: dict[str, Proof] = {
             "objective.shaping=1e9": "weights",
         },
     ),
+    "arpo": Proof(
+        [f"rollout/branching-turns/{count}" for count in ("branches", "by_entropy")],
+        {"rollout.entropy_weight=0": "generation", "rollout.whole=8": "generation"},
+        BRIEFER,
+    ),
     "astro": Proof(
         ["traces/found", "traces/tasks"],
         {"stages.0.traces={kind: solutions, per_task: 4}": "weights"},

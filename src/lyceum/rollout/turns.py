@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -52,36 +53,15 @@ class Turns(RolloutSettings):
 
     async def roll(self, environment: Environment[Any], context: Context, start: Node, n: int | None) -> list[Node]:
         samples = n or self.samples
-        stand, said = exchanges(start)
-        state = environment.replay(context.task, stand) if stand else environment.reset(context.task)
-        sampling = affordable(self.sampling, start, samples, context)
-        stops = (*sampling.stop, *(stop for stop in self.environment.stops if stop not in sampling.stop))
-        sampling = sampling.model_copy(update={"stop": stops})
-        most = start.policy_tokens + sampling.max_completion_tokens
+        talk = Conversation(self, environment, context, start, samples)
 
-        async def go_on(turn: Node, state: Any, number: int, said: str) -> Node:
-            """The end of the trajectory whose turn ends in a node, with what was said in it above."""
-            turn.stats[TURN] = number
-            while turn.finish == "stop":
-                observed = await environment.step(state, turn, said + turn.text, context)
-                turn.reward = observed.reward
-                turn.stats |= {CALLS: observed.calls, FAILED: observed.failed}
-                if observed.end:
-                    break
-                left = most - turn.policy_tokens
-                answer = None if number >= self.environment.max_turns or left < 1 else answered(turn, observed, context)
-                if answer is None:
-                    turn.finish = "length"
-                    turn.stats[CUT] = 1
-                    break
-                state, number, said = observed.state, number + 1, ""
-                left = min(left, context.tokens_left(answer))
-                (turn,) = await context.extend(answer, 1, at_most(sampling, left), keep=True)
-                turn.stats[TURN] = number
+        async def to_end(place: Place, turn: Node) -> Node:
+            while (after := await talk.after(place, turn)) is not None:
+                place = after
+                (turn,) = await talk.extend(place, 1)
             return turn
 
-        first = await context.extend(start, samples, sampling, keep=True)
-        return await gather(go_on(turn, state, len(stand) + 1, said) for turn in first)
+        return await gather(to_end(talk.begin, turn) for turn in await talk.extend(talk.begin, samples))
 
     def metrics(self, trees: Sequence[Tree]) -> dict[str, float]:
         """Turns per trajectory, calls and failed calls of the step, trajectories cut at the maximum, and answers for
@@ -101,6 +81,68 @@ class Turns(RolloutSettings):
         return lines
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where the policy takes a turn.
+
+    Attributes:
+        node: below which it writes.
+        state: the environment's.
+        turn: the number of the turn, from 1.
+        said: the assistant's text since the environment's last answer that stands above the node.
+        sampling: of the turn, within what is left of the trajectory's tokens.
+    """
+
+    node: Node
+    state: Any
+    turn: int
+    said: str
+    sampling: Sampling
+
+
+class Conversation:
+    """A task's trajectories through one start, turn by turn.
+
+    Attributes:
+        begin: where each of them begins.
+    """
+
+    def __init__(
+        self, settings: Turns, environment: Environment[Any], context: Context, start: Node, samples: int
+    ) -> None:
+        self.settings, self.environment, self.context = settings, environment, context
+        stand, said = exchanges(start)
+        state = environment.replay(context.task, stand) if stand else environment.reset(context.task)
+        sampling = affordable(settings.sampling, start, samples, context)
+        stops = (*sampling.stop, *(stop for stop in settings.environment.stops if stop not in sampling.stop))
+        sampling = sampling.model_copy(update={"stop": stops})
+        self.most = start.policy_tokens + sampling.max_completion_tokens
+        self.begin = Place(start, state, len(stand) + 1, said, sampling)
+
+    async def extend(self, place: Place, n: int, *, entropy: bool = False) -> list[Node]:
+        return await self.context.extend(place.node, n, place.sampling, keep=True, entropy=entropy)
+
+    async def after(self, place: Place, turn: Node) -> Place | None:
+        """Where the policy goes on after a turn, once the environment has answered; None where the trajectory ends."""
+        turn.stats[TURN] = place.turn
+        if turn.finish != "stop":
+            return None
+        observed = await self.environment.step(place.state, turn, place.said + turn.text, self.context)
+        turn.reward = observed.reward
+        turn.stats |= {CALLS: observed.calls, FAILED: observed.failed}
+        if observed.end:
+            return None
+        left = self.most - turn.policy_tokens
+        full = place.turn >= self.settings.environment.max_turns or left < 1
+        answer = None if full else answered(turn, observed, self.context)
+        if answer is None:
+            turn.finish = "length"
+            turn.stats[CUT] = 1
+            return None
+        left = min(left, self.context.tokens_left(answer))
+        return Place(answer, observed.state, place.turn + 1, "", at_most(place.sampling, left))
+
+
 def independent(rollout: RolloutSettings | None, environment: EnvironmentSettings | None) -> Flat | Turns:
     """Independent samples, as evaluations draw them: in turns where the rollout takes turns.
 
@@ -109,7 +151,9 @@ def independent(rollout: RolloutSettings | None, environment: EnvironmentSetting
     """
     if environment is not None:
         return Turns(environment=environment)
-    return rollout if isinstance(rollout, Turns) else Flat()
+    if not isinstance(rollout, Turns):
+        return Flat()
+    return Turns(samples=rollout.samples, environment=rollout.environment, sampling=rollout.sampling)
 
 
 def exchanges(start: Node) -> tuple[list[Exchange], str]:
