@@ -26,6 +26,15 @@ def test_each_side_of_the_range(ratio, advantage, loss):
     torch.testing.assert_close(value, torch.tensor([[loss]]))
 
 
+def test_a_good_token_clipped_above_keeps_the_gradient_of_the_bound():
+    # By the log-probability: -(1 + 0.28) A where the ratio is above, -ratio A inside; a bad token below stays clipped.
+    ratio = torch.tensor([2.0, 1.1, 0.5], requires_grad=True)
+    loss = clipped_surrogate(ratio, torch.tensor([1.0, 1.0, -1.0]), 0.2, 0.28, keep_high=True)
+    torch.testing.assert_close(loss, torch.tensor([-1.28, -1.1, 0.8]))
+    (gradient,) = torch.autograd.grad(loss.sum(), ratio)
+    torch.testing.assert_close(gradient * ratio, torch.tensor([-1.28, -1.1, 0.0]))
+
+
 def test_without_dual_clip_a_bad_token_has_no_bound():
     torch.testing.assert_close(clipped_surrogate(torch.tensor(5.0), torch.tensor(-1.0), 0.2, 0.2), torch.tensor(5.0))
 

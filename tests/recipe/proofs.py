@@ -124,6 +124,19 @@ PROOFS: dict[str, Proof] = {
         {"curriculum.tests=0": "draw", "guidance=[]": "generation"},
         ["steps=2", "tasks_per_step=8", "tasks.size=8", "tasks.levels=[4, 8]", "curriculum.window=8"],
     ),
+    "aepo": Proof(
+        [
+            *(f"rollout/branching-turns/{count}" for count in ("branches", "by_entropy", "held_back")),
+            *("rollout/branching-turns/whole < 5", "credit/tokens_raised", "clip/high"),
+        ],
+        {
+            "rollout.whole=5": "generation",
+            "rollout.penalty=0": "generation",
+            "credit.entropy_weight=0": "credit",
+            "objective.keep_high=false": "weights",
+        },
+        ["steps=4", "tasks_per_step=4", "learner.warmup_steps=1"],
+    ),
     "alp-gmm": Proof(
         ["curriculum/components/mixture"],
         {"curriculum.random_share=1": "generation"},

@@ -27,13 +27,18 @@ class PPOClip(Terms):
     """Largest |log ratio| (nats), bounded before it is exponentiated: a token beyond it has no gradient, also where the
     advantage is negative and the clip range does not bound its loss. ln 1000 in StableReinforce (R1-Reward,
     arXiv:2505.02835, and the authors' code, openrlhf/models/loss.py); null: 20, against overflow alone."""
+    keep_high: bool = False
+    """Whether a token that is clipped above keeps a gradient, that of a ratio of 1 + clip_high (AEPO, arXiv:2510.14545);
+    such tokens are mostly uncertain ones."""
 
     def build(self) -> Objective:
         return policy_objective(self, self.surrogate, needs=frozenset({"old_logprob"}))
 
     def surrogate(self, batch: Batch) -> tuple[Tensor, Metrics]:
         ratio = token_ratio(batch.logprob, batch.old_logprob, self.log_ratio_limit or LOG_RATIO_LIMIT)
-        loss = clipped_surrogate(ratio, batch.advantage, self.clip_low, self.clip_high, self.dual_clip)
+        loss = clipped_surrogate(
+            ratio, batch.advantage, self.clip_low, self.clip_high, self.dual_clip, keep_high=self.keep_high
+        )
         metrics = ratio_metrics(ratio, batch) | clip_metrics(ratio, batch, self.clip_low, self.clip_high)
         if self.dual_clip is not None:
             metrics["clip/dual"] = measured((batch.advantage < 0) & (ratio > self.dual_clip), batch.mask)
@@ -49,6 +54,8 @@ def clipped_surrogate(
     clip_low: float,
     clip_high: float,
     dual_clip: float | None = None,
+    *,
+    keep_high: bool = False,
 ) -> Float[Tensor, "*token"]:
     """Each token's clipped loss.
 
@@ -59,13 +66,17 @@ def clipped_surrogate(
         advantage: without unit.
         clip_low, clip_high: half-widths of the clip range below and above 1.
         dual_clip: bound on the ratio of a token with a negative advantage; None for no bound.
+        keep_high: the upper bound is (1 + clip_high) ratio / sg[ratio], of the same value (sg: without gradient).
     Returns:
         Loss of each token, in the advantage's unit.
     Source:
         PPO, arXiv:1707.06347, equation 7; separate ranges: DAPO, arXiv:2503.14476, equation 10; dual clip:
-        arXiv:1912.09729.
+        arXiv:1912.09729; keep_high: AEPO, arXiv:2510.14545, ``compute_policy_loss_entropy_balanced_clipping`` of its
+        code.
     """
     clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
+    if keep_high:
+        clipped = torch.where(ratio > 1 + clip_high, (1 + clip_high) * ratio / ratio.detach(), clipped)
     gain = torch.minimum(ratio * advantage, clipped * advantage)
     if dual_clip is not None:
         gain = torch.where(advantage < 0, torch.maximum(gain, dual_clip * advantage), gain)
