@@ -427,6 +427,11 @@ PROOFS: dict[str, Proof] = {
         },
         [*stages(12, 1), "stages.0.tasks_per_step=16", "stages.offline.data.tasks=2", "checkpoint_every=100"],
     ),
+    "igpo": Proof(
+        ["credit/turns_with_gain", "reward/part/answer-gain/after"],
+        {"reward.1.weight=0": "grades", "credit.normalise=separate": "credit", "credit.gamma=0": "credit"},
+        BRIEFER,
+    ),
     "implicit-prm": Proof(
         ["value/updates", "reward/part/model/process", "reward/part/model/steps"],
         {"stages.policy.credit.process_coefficient=0": "credit", "stages.implicit.value.lr=1e-30": "grades"},

@@ -13,7 +13,7 @@ from lyceum.core.types import Credit, Credited
 from lyceum.credit._paths import ForestCredit
 from lyceum.credit.base import CreditWithKL, lay, needs_company, row_reward, whiten
 from lyceum.credit.group import Scale, group_relative
-from lyceum.utils.lazy_imports import Tensor, torch
+from lyceum.utils.lazy_imports import Tensor
 
 
 class EntropyAware(CreditWithKL):

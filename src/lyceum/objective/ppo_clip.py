@@ -28,8 +28,8 @@ class PPOClip(Terms):
     advantage is negative and the clip range does not bound its loss. ln 1000 in StableReinforce (R1-Reward,
     arXiv:2505.02835, and the authors' code, openrlhf/models/loss.py); null: 20, against overflow alone."""
     keep_high: bool = False
-    """Whether a token that is clipped above keeps a gradient, that of a ratio of 1 + clip_high (AEPO, arXiv:2510.14545);
-    such tokens are mostly uncertain ones."""
+    """Whether a token that is clipped above keeps a gradient, that of a ratio of 1 + clip_high: such tokens are mostly
+    uncertain ones (AEPO, arXiv:2510.14545)."""
 
     def build(self) -> Objective:
         return policy_objective(self, self.surrogate, needs=frozenset({"old_logprob"}))
