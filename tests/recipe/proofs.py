@@ -894,4 +894,9 @@ PROOFS: dict[str, Proof] = {
         {"stages.1.reward.1.orders=both": "generation"},
         JUDGES,
     ),
+    "zerosearch": Proof(
+        ["rollout/turns/calls", "rollout/turns/noisy"],
+        {"stages.1.rollout.environment.noise=[0, 0]": "generation"},
+        stages(4, 2, tasks=2),
+    ),
 }

@@ -67,6 +67,9 @@ class Size(NamedTuple):
 class EnvironmentSettings(Component, slot="environment"):
     """What answers the policy's turns."""
 
+    counted: ClassVar[tuple[str, ...]] = ()
+    """Names of what it counts of each turn, beside calls (``Observation.counts``)."""
+
     max_turns: int = Field(default=16, ge=1)
     """Maximum turns of the policy per trajectory; one that would go on after them counts as truncated."""
 

@@ -786,6 +786,7 @@ class Observation(Generic[S]):
         end: whether the trajectory ends with the turn.
         key: name of the state (``Node.key``); None where nothing names one.
         calls, failed: how often the turn called a tool, and how many of these calls got an error.
+        counts: what else is counted of the turn: the names are the settings' ``counted``.
     """
 
     state: S
@@ -796,6 +797,7 @@ class Observation(Generic[S]):
     key: str | None = None
     calls: int = 0
     failed: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 class Exchange(NamedTuple):

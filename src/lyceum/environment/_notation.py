@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from pydantic import Field
 
@@ -48,8 +49,8 @@ class Written:
     text: str = ""
     calls: int = 0
 
-    def then(self, said: str, answer: str) -> Written:
-        return Written(f"{self.text}{said}{answer}", self.calls + 1)
+    def then(self, said: str, answer: str) -> Self:
+        return replace(self, text=f"{self.text}{said}{answer}", calls=self.calls + 1)
 
 
 class WithinTurn:

@@ -64,11 +64,12 @@ class Turns(RolloutSettings):
         return await gather(to_end(talk.begin, turn) for turn in await talk.extend(talk.begin, samples))
 
     def metrics(self, trees: Sequence[Tree]) -> dict[str, float]:
-        """Turns per trajectory, calls and failed calls of the step, trajectories cut at the maximum, and answers for
-        which the template rewrote what stood."""
+        """Turns per trajectory, calls and failed calls of the step, trajectories cut at the maximum, answers for which
+        the template rewrote what stood, and what the environment counts."""
         turns = [leaf.stats.get(TURN, 1) for tree in trees for leaf in tree.trajectories]
         nodes = [node for tree in trees for node in tree.nodes()]
-        counts = {name: sum(node.stats.get(name, 0) for node in nodes) for name in (CALLS, FAILED, CUT, REWRITTEN)}
+        names = (CALLS, FAILED, CUT, REWRITTEN, *self.environment.counted)
+        counts = {name: sum(node.stats.get(name, 0) for node in nodes) for name in names}
         return {"mean": sum(turns) / max(1, len(turns)), **counts}
 
     def check(self, stage: Composition) -> list[str]:
@@ -129,7 +130,7 @@ class Conversation:
             return None
         observed = await self.environment.step(place.state, turn, place.said + turn.text, self.context)
         turn.reward = observed.reward
-        turn.stats |= {CALLS: observed.calls, FAILED: observed.failed}
+        turn.stats |= {CALLS: observed.calls, FAILED: observed.failed, **observed.counts}
         if observed.end:
             return None
         left = self.most - turn.policy_tokens
