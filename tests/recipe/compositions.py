@@ -129,6 +129,9 @@ MOST_REFUSED = 0.15
 ROLES = ("critique", "pioneer-observer", "proposer-solver")
 """Guides whose roles go through a task together: alone, with plain samples."""
 
+GAMES = "self-play"
+"""A guide for tasks of its own."""
+
 
 def prepare(folder: Path) -> Path:
     """Make what the recipes read: a model so small that most of two steps is not its own, and a run with trees."""
@@ -147,7 +150,7 @@ def random_recipe(rng: Random, folder: Path = Path("prepared")) -> dict[str, Any
     model = str(folder / "model")
 
     def drawn(slot: str, among: list[str] | None = None) -> dict[str, Any]:
-        kind = rng.choice(among or [kind for kind in kinds(slot) if not kind.startswith("test-")])
+        kind = rng.choice(among or [kind for kind in kinds(slot) if not kind.startswith("test-") and kind != GAMES])
         earlier = {"path": str(folder / "earlier"), "low": 0, "high": 1} if kind == "middling" else {}
         return {"kind": kind, **earlier, **SMALL.get(slot, {}).get(kind, {})}
 
@@ -197,7 +200,7 @@ def random_recipe(rng: Random, folder: Path = Path("prepared")) -> dict[str, Any
         stage["value"] = "likelihood"
     if stage["curriculum"]["kind"] in ("knapsack", "posterior") and rollout["kind"] == "next-steps":
         stage["curriculum"]["samples"] = 2
-    if stage["curriculum"]["kind"] == "good-prefixes" and rollout["kind"] == "turns":
+    if stage["curriculum"]["kind"] == "good-prefixes" and rollout["kind"] in ("turns", "branching-turns"):
         stage["curriculum"] = {"kind": "uniform"}
     if stage["curriculum"]["kind"] == "good-prefixes":
         stage["guidance"] = [{"kind": "prefix"}, *stage["guidance"]]
@@ -213,7 +216,7 @@ def random_recipe(rng: Random, folder: Path = Path("prepared")) -> dict[str, Any
         if rollout["kind"] not in ("flat", "segments") or "tokens_per_step" in rollout:
             stage["rollout"] = {"kind": "flat", **SMALL["rollout"].get("flat", {}), "sampling": sampling}
             stage.pop("value", None)
-    elif credit["kind"] == "task-relative":
+    elif credit["kind"] in ("task-relative", "role-baseline"):
         credit["kind"] = "group"
     if objective["kind"] == "hapo":
         credit = stage["credit"] = {"kind": "hapo"}

@@ -785,6 +785,16 @@ PROOFS: dict[str, Proof] = {
         },
         ["steps=3", "tasks_per_step=8"],
     ),
+    "spiral": Proof(
+        [
+            "guidance/self-play/games/played",
+            "role/first/trajectories",
+            "role/second/trajectories",
+            "credit/baseline/apart",
+        ],
+        {"stages.1.credit=reinforce": "credit"},
+        [*stages(24, 3, tasks=2), "stages.0.tasks_per_step=8", "stages.0.learner.warmup_steps=1", "checkpoint_every=9"],
+    ),
     "spo": Proof(
         ["credit/rows_tracked"],
         {"credit.half_life=1e-9": "credit"},

@@ -27,14 +27,14 @@ class Prompts(Settings):
     """What the engine is asked, with {query}, and as far as they are wanted {question} and {answer}."""
 
     useful: str = Field(
-        'The user is trying to answer the question "{question}", whose answer is {answer}. You are the search engine: '
-        "write five documents of about 30 words that contain useful information.\nQuery: {query}",
+        default='The user is trying to answer the question "{question}", whose answer is {answer}. You are the search '
+        "engine: write five documents of about 30 words that contain useful information.\nQuery: {query}",
         max_length=10_000,
     )
     """For documents that help."""
     noisy: str = Field(
-        'The user is trying to answer the question "{question}", whose answer is {answer}. You are the search engine: '
-        "write five documents of about 30 words that are related and contain noisy information.\nQuery: {query}",
+        default='The user is trying to answer the question "{question}", whose answer is {answer}. You are the search '
+        "engine: write five documents of about 30 words that are related and contain noisy information.\nQuery: {query}",
         max_length=10_000,
     )
     """For documents that do not."""

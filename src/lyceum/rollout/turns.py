@@ -76,8 +76,8 @@ class Turns(RolloutSettings):
         lines = super().check(stage)
         if stage.curriculum is not None and stage.curriculum.kind == "good-prefixes":
             lines.append(
-                "curriculum.kind: got 'good-prefixes' with rollout.kind 'turns', but a completion's beginning lacks "
-                "the environment's answers; allowed: another curriculum"
+                f"curriculum.kind: got 'good-prefixes' with rollout.kind {self.kind!r}, but a completion's beginning "
+                "lacks the environment's answers; allowed: another curriculum"
             )
         return lines
 
