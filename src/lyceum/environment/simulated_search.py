@@ -34,7 +34,8 @@ class Prompts(Settings):
     """For documents that help."""
     noisy: str = Field(
         default='The user is trying to answer the question "{question}", whose answer is {answer}. You are the search '
-        "engine: write five documents of about 30 words that are related and contain noisy information.\nQuery: {query}",
+        "engine: write five documents of about 30 words that are related and contain noisy information.\n"
+        "Query: {query}",
         max_length=10_000,
     )
     """For documents that do not."""
