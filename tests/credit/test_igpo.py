@@ -1,12 +1,16 @@
 import pytest
 import torch
-from conftest import drawn
 from random_trees import letters
 
 from lyceum.core.forest import build_forest
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Grade, JudgedStep, Origin, Task
+from lyceum.core.types import Continuation, Grade, JudgedStep, Origin, Task
 from lyceum.credit.igpo import TurnReturns, normalised
+
+
+def drawn(node, tokens):
+    n = len(tokens)
+    return node.add_drawn(Continuation(tokens, [-1.0] * n, [-1.0] * n, [0] * n, "stop"), letters(tokens))
 
 
 def test_turns_and_outcomes_are_compared_together_or_each_with_their_own():

@@ -46,7 +46,8 @@ class EntropyAware(CreditWithKL):
         )
         factor = entropy_factor(rows.gather(forest.columns["old_entropy"]), mask, self.entropy_weight)
         raised = mask & (factor > 1) & (of_row != 0)[:, None]
-        metrics = {"tokens_raised": float(raised.sum()), "factor/highest": float(factor.max().nan_to_num())}
+        highest = float(factor[mask].max()) if bool(mask.any()) else 1.0
+        metrics = {"tokens_raised": float(raised.sum()), "factor/highest": highest}
         return Credited(lay(of_row[:, None] * factor, forest, rows), metrics=metrics)
 
 
