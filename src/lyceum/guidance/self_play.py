@@ -23,9 +23,11 @@ ROLES = ("first", "second")
 
 
 class SelfPlay(GuidanceSettings):
-    """Games of two roles, from the same beginning. Each move is a completion of its own, below a prompt that shows what
-    its player knows; all moves of a player earn what the game does: 1 where it is won, -1 where it is lost, as by a
-    text that states no move."""
+    """Games of two roles, from the same beginning.
+
+    Each move is a completion of its own, below a prompt that shows what its player knows. All moves of a player earn
+    what the game pays it; a text that states no move loses ``forfeit``.
+    """
 
     plays: ClassVar[tuple[str, ...]] = ROLES
 
