@@ -84,7 +84,7 @@ def rows(path: Path, *found: dict) -> str:
         (["rollout.sampling=5"], "rollout.sampling: got 5; allowed: constraint, max_completion_tokens, min_p, stop"),
         (["model="], "model.path: got ''"),
         (["steps=1:30"], "steps: got '1:30'; input should be a valid integer"),
-        (["credit={kind: [a]}"], "credit.kind: got ['a']; allowed: action-gae, by-part"),
+        (["credit={kind: [a]}"], "credit.kind: got ['a']; allowed: action-gae, aepo"),
         (["tasks=&a [*a]"], "an alias is inside the value that it refers to"),
         (['output="a\\0b"'], "output: got 'a\\x00b'; allowed: text of Unicode characters, without NUL"),
         ([f"reward={'x' * 5000}.py:f"], "File name too long"),

@@ -64,10 +64,15 @@ def test_where_nodes_are_cut_moves_no_token(name, data):
     decode, text = decode_of(name), data.draw(TEXTS)
     tokens = encoded(name, text)
     cuts = data.draw(st.lists(st.integers(1, max(1, len(tokens) - 1)), unique=True, max_size=3).map(sorted))
-    leaf = completion(tokens, [cut for cut in cuts if cut < len(tokens)], decode)
+    ends = [0, *slowly(tokens, decode(tokens), decode)]
+    # Letters that are written as bytes cannot be read before a character that follows them in bytes is complete.
+    inside = [cut for cut in cuts if cut < len(tokens)]
+    readable = [cut for cut in inside if len(decode(tokens[:cut]).rstrip("\ufffd")) == ends[cut]]
+    word_pieces = name == "word pieces"  # its nodes' texts are no pieces of one text: later tokens change earlier ones
+    leaf = completion(tokens, inside if word_pieces else readable, decode)
     assert leaf.completion == decode(tokens)
-    if name != "word pieces":  # its nodes' texts are no pieces of one text: later tokens change earlier ones
-        assert TokenEnds(decode).of(leaf) == [0, *slowly(tokens, leaf.completion, decode)]
+    if not word_pieces:
+        assert TokenEnds(decode).of(leaf) == ends
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -44,9 +44,9 @@ def test_nested_aliases_are_refused_in_any_key(key, tmp_path):
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("credit={kind: [a]}", "credit.kind: got ['a']; allowed: action-gae, by-part"),
-        ("credit={kind: {a: b}}", "credit.kind: got {'a': 'b'}; allowed: action-gae, by-part"),
-        ("stages.0.kind=[a]", "stages.0.kind: got ['a']; allowed: interleaved, mid-training, offline, online"),
+        ("credit={kind: [a]}", "credit.kind: got ['a']; allowed: action-gae, aepo"),
+        ("credit={kind: {a: b}}", "credit.kind: got {'a': 'b'}; allowed: action-gae, aepo"),
+        ("stages.0.kind=[a]", "stages.0.kind: got ['a']; allowed: bilevel, interleaved, mid-training"),
         ("tasks=&a [*a]", "an alias is inside the value that it refers to"),
         ("stages.².steps=1", "stages.²: got '²'; allowed: 0 to 0"),
         (f"stages.{'9' * 5000}.steps=1", "allowed: 0 to 0"),
@@ -67,7 +67,7 @@ def test_nested_aliases_are_refused_in_any_key(key, tmp_path):
         ('model="a\\0b"', "model.path: got 'a\\x00b'"),
         ('tasks="a\\0b.jsonl"', "tasks.path: got 'a\\x00b.jsonl'"),
         ('title="\\ud800"', "half of a surrogate pair"),
-        (("credit", "\ud800"), "credit.kind: got '\\ud800'; allowed: action-gae, by-part"),
+        (("credit", "\ud800"), "credit.kind: got '\\ud800'; allowed: action-gae, aepo"),
         (("title", "\ud800"), "title: got '\\ud800'; allowed: text of Unicode characters"),
         ("a..b=1", "'a..b': got as a key; allowed: 1 to 20 names, with one dot between two"),
         (".=1", "'.': got as a key"),

@@ -84,12 +84,12 @@ def closest(given: str, allowed: Iterable[str]) -> str | None:
     wanted = str(given).lower()
     if meant := [word for word in MEANT.get(wanted, ()) if word in words]:
         return words[meant[0]]
-    close = difflib.get_close_matches(wanted, words, n=3, cutoff=0.6)
+    close = difflib.get_close_matches(wanted, words, n=10, cutoff=0.6)
 
-    def unlikely(word: str) -> tuple[bool, float, bool]:
+    def unlikely(word: str) -> tuple[bool, bool, float]:
         # Swapped letters are the likelier typo: 'gpro' is 'grpo', though 'gspo' is as near; a first letter seldom is.
         near = difflib.SequenceMatcher(None, word, wanted).ratio()
-        return sorted(word) != sorted(wanted), -near, word[:1] != wanted[:1]
+        return sorted(word) != sorted(wanted), word[:1] != wanted[:1], -near
 
     return words[min(close, key=unlikely)] if close else None
 
