@@ -330,7 +330,7 @@ def test_a_shown_recipe_is_the_recipe_with_every_key_explained(capsys, name):
     out = capsys.readouterr().out
     assert yaml.safe_load(out) == load_recipe(name, ["steps=7"]).resolved()
     assert "# Lower clip: the ratio is clipped at 1 - clip_low (no unit). (> 0, <= 1)" in out
-    assert "One of: action-gae, by-part" in out
+    assert "One of: action-gae, aepo" in out
 
 
 def test_components_teach_settings_bounds_and_defaults(capsys):

@@ -43,6 +43,7 @@ def reward(text: str) -> str:
 # -- streams ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.engines
 def test_training_goes_on_when_nobody_reads_any_more(tmp_path):
     train = f"{COMMAND} train grpo {shlex.join(TINY)} {shlex.quote(reward(DIFFERENT))}"
     done = shell(f"{train} 2>&1 | true")

@@ -485,7 +485,7 @@ PROOFS: dict[str, Proof] = {
         ["reward/part/task/reordered", LEARNS],
         {
             "stages.1.curriculum.only=[chain]": "draw",
-            "tasks.parts.1.tasks.reorder_share=0": "draw",
+            ("tasks.parts.1.tasks.reorder_share=0", "stages.1.curriculum.only=[masked]"): "draw",
             "tasks.parts.1.tasks.mask_share=0.1": "draw",
         },
         [*stages(1, 2, 1), SHORTEST, "model={beside}/model"],

@@ -101,7 +101,7 @@ class Scripted(FakeTask):
     def __init__(self, seed: int) -> None:
         self.rng, self.asked = Random(seed), []
 
-    async def extend(self, node, n, sampling=None, *, keep=False):
+    async def extend(self, node, n, sampling=None, *, keep=False, entropy=False):
         assert sampling is not None
         self.asked.append((n, sampling.max_completion_tokens))
         return [self._draw(node, sampling.max_completion_tokens) for _ in range(n)]

@@ -210,7 +210,7 @@ def test_generated_answers_are_the_same_every_time_and_of_every_family():
 
 
 def test_no_generated_answer_is_right_that_is_made_wrong():
-    chosen = [case for case in sample(cases(), every=23) if case.family not in ("hostile", "written_otherwise")]
+    chosen = [case for case in sample(cases(), every=41) if case.family not in ("hostile", "written_otherwise")]
     found = dict(zip(chosen, verdicts(chosen, seconds=20), strict=True))
     assert not [case for case, verdict in found.items() if verdict is not case.right]
 

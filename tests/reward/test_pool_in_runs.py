@@ -86,7 +86,9 @@ def test_a_stopped_verifier_costs_one_grade_and_ctrl_c_ends_the_run_after_its_st
     assert [path.name for path in Path("runs/grpo/checkpoints").iterdir()] == ["step-000001"]
 
 
-@pytest.mark.parametrize("never_starts", [False, True], ids=["before a job", "at its start"])
+@pytest.mark.parametrize(
+    "never_starts", [False, pytest.param(True, marks=pytest.mark.engines)], ids=["before a job", "at its start"]
+)
 def test_a_second_ctrl_c_ends_a_wait_of_any_length_at_once(never_starts: bool):
     if never_starts:
         Path("never").touch()
