@@ -63,7 +63,7 @@ $(VLLM)/.installed: pyproject.toml constraints-vllm.txt
 
 test-engines: $(VLLM)/.installed $(VENV)/.installed-test
 	$(VLLM)/bin/python -m pytest tests/engine/test_vllm.py
-	$(BIN)/python -m pytest -m engines tests/learner tests/docs tests/tasks tests/recipe
+	$(BIN)/python -m pytest -m engines tests/learner tests/docs tests/tasks tests/recipe tests/cli tests/reward
 
 compositions: $(VENV)/.installed-test
 	$(BIN)/python tests/recipe/compositions.py --number $(or $(NUMBER),1000) --seed $(or $(SEED),0)
