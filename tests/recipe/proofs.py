@@ -486,7 +486,6 @@ PROOFS: dict[str, Proof] = {
         {
             "stages.1.curriculum.only=[chain]": "draw",
             ("tasks.parts.1.tasks.reorder_share=0", "stages.1.curriculum.only=[masked]"): "draw",
-            "tasks.parts.1.tasks.mask_share=0.1": "draw",
         },
         [*stages(1, 2, 1), SHORTEST, "model={beside}/model"],
         beside=[
