@@ -534,7 +534,7 @@ PROOFS: dict[str, Proof] = {
     ),
     "pacs": Proof(["groups_of_both"], {"objective.balance=false": "weights"}),
     "pairwise-rl": Proof(
-        ["reward/part/win-probability", "reward/part/win-probability < 1", LEARNS],
+        [*(f"reward/part/win-probability{bound}" for bound in ("", " < 1", "/won", "/won < 1")), LEARNS],
         {"stages.1.reward.1.orders=random": "grades", "stages.1.reward=[task]": "grades"},
         [*stages(1, 2, tasks=2), "stages.1.rollout.samples=4", "tasks.levels=[4]"],
     ),

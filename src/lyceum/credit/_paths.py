@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,8 +10,9 @@ from jaxtyping import Float, Int
 
 from lyceum.core.forest import Forest, Rows
 from lyceum.core.keys import Keyed, begins_pass
-from lyceum.core.types import Credited
-from lyceum.credit.base import BaseCredit
+from lyceum.core.settings import Composition
+from lyceum.core.types import Credit, Credited
+from lyceum.credit.base import BaseCredit, CreditWithKL, needs_company
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
@@ -27,6 +29,19 @@ class ForestCredit(BaseCredit):
 
     def __call__(self, forest: Forest) -> Credited:
         return self.credited(forest)
+
+
+class ForestCreditSettings(CreditWithKL):
+    """Settings of a credit without state that compares a task's rows, and reads more of a forest than their rewards."""
+
+    @abstractmethod
+    def credited(self, forest: Forest) -> Credited: ...
+
+    def build(self) -> Credit:
+        return ForestCredit(self.needs, self.credited)
+
+    def check(self, stage: Composition) -> list[str]:
+        return needs_company(self.kind, stage)
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,14 @@ from jaxtyping import Bool, Float
 from pydantic import Field
 
 from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition
-from lyceum.core.types import Credit, Credited
-from lyceum.credit._paths import ForestCredit
-from lyceum.credit.base import CreditWithKL, lay, needs_company, row_reward, whiten
+from lyceum.core.types import Credited
+from lyceum.credit._paths import ForestCreditSettings
+from lyceum.credit.base import lay, row_reward, whiten
 from lyceum.credit.group import Scale, group_relative
 from lyceum.utils.lazy_imports import Tensor
 
 
-class EntropyAware(CreditWithKL):
+class EntropyAware(ForestCreditSettings):
     """Each row's group-relative advantage, times a factor that grows with the entropy of each token."""
 
     kind: Literal["aepo"] = "aepo"
@@ -31,12 +30,6 @@ class EntropyAware(CreditWithKL):
     @property
     def needs(self) -> frozenset[str]:
         return super().needs | {"old_entropy"}
-
-    def build(self) -> Credit:
-        return ForestCredit(self.needs, self.credited)
-
-    def check(self, stage: Composition) -> list[str]:
-        return needs_company(self.kind, stage)
 
     def credited(self, forest: Forest) -> Credited:
         rows = forest.rows()

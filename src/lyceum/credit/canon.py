@@ -8,14 +8,13 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field
 
 from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition
-from lyceum.core.types import Credit, Credited
-from lyceum.credit._paths import ForestCredit
-from lyceum.credit.base import CreditWithKL, group_centred, needs_company, row_reward, spread
+from lyceum.core.types import Credited
+from lyceum.credit._paths import ForestCreditSettings
+from lyceum.credit.base import group_centred, row_reward, spread
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
-class Canon(CreditWithKL):
+class Canon(ForestCreditSettings):
     """Each row against the half of its group that differs in entropy or length, blended with its own half.
 
     Which half pays off follows from the outcomes of each group: neither direction is preferred, unless ``favour`` says
@@ -37,12 +36,6 @@ class Canon(CreditWithKL):
     @property
     def needs(self) -> frozenset[str]:
         return super().needs | ({"old_entropy"} if self.by == "entropy" else set())
-
-    def build(self) -> Credit:
-        return ForestCredit(self.needs, self.credited)
-
-    def check(self, stage: Composition) -> list[str]:
-        return needs_company(self.kind, stage)
 
     def credited(self, forest: Forest) -> Credited:
         rows = forest.rows()

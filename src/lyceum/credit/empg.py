@@ -9,16 +9,15 @@ from pydantic import Field
 
 from lyceum.core.forest import Forest
 from lyceum.core.keys import Keyed, Span
-from lyceum.core.settings import Composition
-from lyceum.core.types import Credit, Credited
-from lyceum.credit._paths import ForestCredit
+from lyceum.core.types import Credited
+from lyceum.credit._paths import ForestCreditSettings
 from lyceum.credit._steps import StepwiseCredit
-from lyceum.credit.base import lay, needs_company, row_reward
+from lyceum.credit.base import lay, row_reward
 from lyceum.credit.group import Scale, group_relative
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
-class EMPG(StepwiseCredit):
+class EMPG(StepwiseCredit, ForestCreditSettings):
     """Group-relative advantages, larger at steps that the policy was certain of, whether they led to success or not.
 
     A step's certainty is relative to the step's batch: the lowest and the highest mean entropy of its steps.
@@ -42,12 +41,6 @@ class EMPG(StepwiseCredit):
     @property
     def needs(self) -> frozenset[str]:
         return super().needs | {"old_entropy"}
-
-    def build(self) -> Credit:
-        return ForestCredit(self.needs, self.credited)
-
-    def check(self, stage: Composition) -> list[str]:
-        return needs_company(self.kind, stage)
 
     def credited(self, forest: Forest) -> Credited:
         rows = forest.rows()

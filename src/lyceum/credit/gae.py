@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from pydantic import Field
 
 from lyceum.core.forest import Forest, Rows
+from lyceum.core.keys import judged_steps
 from lyceum.core.types import Credit, Credited
 from lyceum.credit.base import BaseCredit, CreditWithKL, in_float32, lay, token_reward, whiten
 from lyceum.utils.lazy_imports import Tensor, torch
@@ -108,14 +109,18 @@ def process_reward(forest: Forest, rows: Rows) -> Float[Tensor, "R L"]:
 
     A judged segment without any such token earns nothing: the policy did not write it.
     """
+    row, at, reward = judged_ends(forest, rows)
+    return reward.new_zeros(rows.index.shape).index_put((row, at), reward, accumulate=True)
+
+
+def judged_ends(forest: Forest, rows: Rows) -> tuple[Int[Tensor, " U"], Int[Tensor, " U"], Float[Tensor, " U"]]:
+    """Row, last token that the policy wrote, and reward of each judged segment in which it wrote any."""
     mask = forest.trainable(rows)
-    reward = forest.segment_reward.new_zeros(mask.shape)
-    judged = (~forest.segment_reward.isnan() & (forest.segment_end > forest.segment_start)).nonzero().squeeze(1)
-    if not len(judged):
-        return reward
+    steps, reward = judged_steps(forest)
+    if not len(reward):
+        return steps.row, steps.end, reward
     position = torch.arange(mask.shape[1]).expand(mask.shape)
     written_up_to = position.masked_fill(~mask, -1).cummax(1).values
-    row = forest.segment_row[judged]
-    at = written_up_to[row, forest.segment_end[judged] - 1]
-    own = at >= forest.segment_start[judged]
-    return reward.index_put((row[own], at[own]), forest.segment_reward[judged][own], accumulate=True)
+    at = written_up_to[steps.row, steps.end - 1]
+    own = at >= steps.start
+    return steps.row[own], at[own], reward[own]

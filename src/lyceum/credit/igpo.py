@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
 from jaxtyping import Bool, Float, Int
 from pydantic import Field
 
 from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition
-from lyceum.core.types import Credit, Credited
-from lyceum.credit._paths import ForestCredit
-from lyceum.credit.base import CreditWithKL, last_token, lay, needs_company, row_reward
-from lyceum.credit.gae import generalised_advantage, process_reward
+from lyceum.core.types import Credited
+from lyceum.credit._paths import ForestCreditSettings
+from lyceum.credit.base import last_token, lay, row_reward
+from lyceum.credit.gae import generalised_advantage, judged_ends
 from lyceum.credit.group import group_relative
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
-class TurnReturns(CreditWithKL):
+class TurnReturns(ForestCreditSettings):
     """What a turn and those after it earn, in standard deviations of the group's rewards.
 
     Judged steps are turns: those that the reward ``answer-gain`` judges, or others. Where all outcomes of a group are
@@ -33,18 +31,14 @@ class TurnReturns(CreditWithKL):
     eps: float = Field(1e-6, gt=0)
     """Added to the standard deviation, in the reward's unit."""
 
-    def build(self) -> Credit:
-        return ForestCredit(self.needs, self.credited)
-
-    def check(self, stage: Composition) -> list[str]:
-        return needs_company(self.kind, stage)
-
     def credited(self, forest: Forest) -> Credited:
         rows = forest.rows()
         mask = forest.trainable(rows)
-        ends = process_reward(replace(forest, segment_reward=forest.segment_reward * 0 + 1), rows) > 0
+        row, at, gain = judged_ends(forest, rows)
+        ends = torch.zeros_like(mask)
+        ends[row, at] = True
         outcome = row_reward(forest, rows, self.kl_in_reward)
-        turn = process_reward(forest, rows)[ends].to(outcome)
+        turn = gain.new_zeros(mask.shape).index_put((row, at), gain, accumulate=True)[ends].to(outcome)
         group = forest.group[:, None].expand(ends.shape)[ends]
         turn, outcome = normalised(turn, group, outcome, forest.group, joint=self.normalise == "joint", eps=self.eps)
         laid = turn.new_zeros(ends.shape).masked_scatter(ends, turn) + outcome[:, None] * last_token(mask)

@@ -10,17 +10,16 @@ from pydantic import Field
 
 from lyceum.core import keys
 from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition
-from lyceum.core.types import Credit, Credited
-from lyceum.credit._paths import ForestCredit
+from lyceum.core.types import Credited
+from lyceum.credit._paths import ForestCreditSettings
 from lyceum.credit._steps import StepwiseCredit
-from lyceum.credit.base import lay, needs_company, row_reward
+from lyceum.credit.base import lay, row_reward
 from lyceum.credit.group import Scale, group_relative
 from lyceum.utils.lazy_imports import torch
 from lyceum.utils.numbers import mean as mean_of
 
 
-class Salt(StepwiseCredit):
+class Salt(StepwiseCredit, ForestCreditSettings):
     """Group-relative advantages, averaged over the trajectories wherever they take the same step from the same state.
 
     The paper works on agents whose environment gives their state. A text has none: here a state is the preceding steps,
@@ -38,12 +37,6 @@ class Salt(StepwiseCredit):
     """The standard deviation divides by n - ddof."""
     eps: float = Field(1e-6, gt=0)
     """Added to the standard deviation, in the reward's unit."""
-
-    def build(self) -> Credit:
-        return ForestCredit(self.needs, self.credited)
-
-    def check(self, stage: Composition) -> list[str]:
-        return needs_company(self.kind, stage)
 
     def credited(self, forest: Forest) -> Credited:
         rows = forest.rows()

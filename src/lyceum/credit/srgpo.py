@@ -9,16 +9,15 @@ from pydantic import Field
 
 from lyceum.core.forest import Forest
 from lyceum.core.keys import judged_steps
-from lyceum.core.settings import Composition
-from lyceum.core.types import Credit, Credited
-from lyceum.credit._paths import ForestCredit
-from lyceum.credit.base import CreditWithKL, lay, needs_company, row_reward
+from lyceum.core.types import Credited
+from lyceum.credit._paths import ForestCreditSettings
+from lyceum.credit.base import lay, row_reward
 from lyceum.credit.group import Scale, group_relative
 from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.seeds import counter_seed
 
 
-class SRGPO(CreditWithKL):
+class SRGPO(ForestCreditSettings):
     """Judged steps compared with each other whatever their task, trajectory and state are: their rewards mean the same.
 
     Where a grader judges no steps, this is ``group``; ``credit/steps`` counts them.
@@ -35,12 +34,6 @@ class SRGPO(CreditWithKL):
     """The standard deviation divides by n - ddof; 1 as in the authors' code."""
     eps: float = Field(1e-6, gt=0)
     """Added to the standard deviation, in the reward's unit."""
-
-    def build(self) -> Credit:
-        return ForestCredit(self.needs, self.credited)
-
-    def check(self, stage: Composition) -> list[str]:
-        return needs_company(self.kind, stage)
 
     def credited(self, forest: Forest) -> Credited:
         rows = forest.rows()

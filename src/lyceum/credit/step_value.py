@@ -7,14 +7,13 @@ from typing import Literal
 from jaxtyping import Float, Int
 
 from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition
-from lyceum.core.types import Credit, Credited
-from lyceum.credit._paths import ForestCredit, lay_on_tokens, passes_of
-from lyceum.credit.base import CreditWithKL, by_group, group_centred, lay, needs_company, row_reward
+from lyceum.core.types import Credited
+from lyceum.credit._paths import ForestCreditSettings, lay_on_tokens, passes_of
+from lyceum.credit.base import by_group, group_centred, lay, row_reward
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
-class StepValue(CreditWithKL):
+class StepValue(ForestCreditSettings):
     """The mean outcome below a node, against the tree's mean and against the node above."""
 
     kind: Literal["step-value"] = "step-value"
@@ -24,12 +23,6 @@ class StepValue(CreditWithKL):
     leaves: Literal["sqrt", "count", "none"] = "sqrt"
     """Divisor of the difference: the square root of the node's number of leaves (as in the paper), that number, or
     none: a node is trained once for every leaf below it."""
-
-    def build(self) -> Credit:
-        return ForestCredit(self.needs, self.credited)
-
-    def check(self, stage: Composition) -> list[str]:
-        return needs_company(self.kind, stage)
 
     def credited(self, forest: Forest) -> Credited:
         rows, passes = forest.rows(), passes_of(forest)

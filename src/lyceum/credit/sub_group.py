@@ -8,14 +8,13 @@ from jaxtyping import Float, Int
 
 from lyceum.core import keys
 from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition
-from lyceum.core.types import Credit, Credited
-from lyceum.credit._paths import ForestCredit
-from lyceum.credit.base import CreditWithKL, by_group, group_centred, lay, needs_company, row_reward, spread, whiten
+from lyceum.core.types import Credited
+from lyceum.credit._paths import ForestCreditSettings
+from lyceum.credit.base import by_group, group_centred, lay, row_reward, spread, whiten
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
-class SubGroup(CreditWithKL):
+class SubGroup(ForestCreditSettings):
     """The mean, over the depths of the tree, of a trajectory's reward against its sub-tree's there."""
 
     kind: Literal["sub-group"] = "sub-group"
@@ -26,12 +25,6 @@ class SubGroup(CreditWithKL):
     """Whether a sub-group whose rewards are all equal counts, with a difference of 0, or its depth is left out."""
     whiten: bool = True
     """Normalise the advantages of all tokens of the step to mean 0 and standard deviation 1, as REINFORCE++ does."""
-
-    def build(self) -> Credit:
-        return ForestCredit(self.needs, self.credited)
-
-    def check(self, stage: Composition) -> list[str]:
-        return needs_company(self.kind, stage)
 
     def credited(self, forest: Forest) -> Credited:
         rows, shared = forest.rows(), keys.nodes(forest)

@@ -11,17 +11,16 @@ from pydantic import Field
 
 from lyceum.core.forest import Forest
 from lyceum.core.keys import judged_steps
-from lyceum.core.settings import Composition
-from lyceum.core.types import Credit, Credited
-from lyceum.credit._paths import ForestCredit
-from lyceum.credit.base import CreditWithKL, lay, needs_company, row_reward
+from lyceum.core.types import Credited
+from lyceum.credit._paths import ForestCreditSettings
+from lyceum.credit.base import lay, row_reward
 from lyceum.credit.group import Scale, group_relative
 from lyceum.utils.lazy_imports import Tensor, torch
 
 Unit = Literal["thought", "step"]
 
 
-class Thoughts(CreditWithKL):
+class Thoughts(ForestCreditSettings):
     """The group-relative advantage of the outcome, less where a judge found a thought wrong.
 
     A thought is a run of judged steps with the same verdict (above 0: good). Where the answer is correct, wrong
@@ -46,12 +45,6 @@ class Thoughts(CreditWithKL):
     """The standard deviation divides by n - ddof."""
     eps: float = Field(1e-6, gt=0)
     """Added to the standard deviation, in the reward's unit."""
-
-    def build(self) -> Credit:
-        return ForestCredit(self.needs, self.credited)
-
-    def check(self, stage: Composition) -> list[str]:
-        return needs_company(self.kind, stage)
 
     def credited(self, forest: Forest) -> Credited:
         rows = forest.rows()

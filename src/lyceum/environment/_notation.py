@@ -52,6 +52,10 @@ class Written:
     def then(self, said: str, answer: str) -> Self:
         return replace(self, text=f"{self.text}{said}{answer}", calls=self.calls + 1)
 
+    def after(self, exchanges: Sequence[Exchange]) -> Self:
+        written = "".join(said + observed for said, observed in exchanges)
+        return replace(self, text=self.text + written, calls=self.calls + len(exchanges))
+
 
 class WithinTurn:
     """Environments whose state is what stands in the answer so far."""
@@ -60,4 +64,4 @@ class WithinTurn:
         return Written()
 
     def replay(self, task: Task, exchanges: Sequence[Exchange]) -> Written:
-        return Written("".join(said + observed for said, observed in exchanges), len(exchanges))
+        return self.reset(task).after(exchanges)

@@ -106,10 +106,7 @@ class SimulatedSearchEnvironment:
         return Asked(question=question_of(task.messages), answer=str(answer))
 
     def replay(self, task: Task, exchanges: Sequence[Exchange]) -> Asked:
-        state = self.reset(task)
-        for said, observed in exchanges:
-            state = state.then(said, observed)
-        return state
+        return self.reset(task).after(exchanges)
 
     async def step(self, state: Asked, turn: Node, said: str, context: GradingContext) -> Observation[Asked]:
         notation, of = self.settings.notation, self.settings

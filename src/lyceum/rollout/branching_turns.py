@@ -108,10 +108,8 @@ class BranchingTurns(Turns):
         return [turns[-1].node], whole_samples(samples, -rise, self.sensitivity)
 
     async def extend(self, talk: Conversation, wanted: Sequence[Wanted]) -> list[Going]:
-        drawn = await gather(
-            talk.extend(each.place, each.number, entropy=self.reads_entropy) for each in wanted if each.number
-        )
         asked = [each for each in wanted if each.number]
+        drawn = await gather(talk.extend(each.place, each.number, entropy=self.reads_entropy) for each in asked)
         return [self.going(each, node) for each, nodes in zip(asked, drawn, strict=True) for node in nodes]
 
     def going(self, wanted: Wanted, node: Node) -> Going:

@@ -38,10 +38,10 @@ HOLDS = "{principle}?"
 CONSISTENT = "consistent"
 """The principle of a judgement whose points follow from its critiques."""
 MOST_POINTS = 9
+"""Points of a chain without a mistake."""
 ERRORS: tuple[Error, ...] = ("operation", "result", "answer")
 STEP_ENDS = ("+", "-", "!", "#")
 """Where a step of a worked chain ends, for ``steps``: a result that is corrected ends in the mark of its correction."""
-"""Points of a chain without a mistake."""
 
 
 class ChainJudgements(TasksSettings):

@@ -56,12 +56,11 @@ class Solutions(TracesSettings):
         if self.surprise is None or not found:
             return [each.trace for each in found]
         steps = [steps_of(each.leaf) for each in found]
-        low, high = np.quantile([surprise(step) for of in steps for step in of], self.surprise)
-        with_context = [
-            (each.trace, of, [bool(low <= surprise(step) <= high) for step in of])
-            for each, of in zip(found, steps, strict=True)
-        ]
-        return [replace(trace, given=given(of, kept)) for trace, of, kept in with_context if any(kept)]
+        surprises = [[surprise(step) for step in of] for of in steps]
+        low, high = np.quantile([nats for of in surprises for nats in of], self.surprise)
+        kept = [[low <= nats <= high for nats in of] for of in surprises]
+        with_context = zip(found, steps, kept, strict=True)
+        return [replace(each.trace, given=given(of, stays)) for each, of, stays in with_context if any(stays)]
 
     def of(self, tree: Tree, decode: Decode) -> list[Found]:
         found: dict[tuple[int, ...], Node] = {}
