@@ -67,9 +67,22 @@ PROGRAMS = (
     "no program",
 )
 
+TRUTH = {"target": ["Jane Austen", "Austen"]}
+"""Ground truth of a question to search for, as verl's rows have it: an object."""
+SEARCHED = (
+    "<think>Who?</think><answer> Jane Austen </answer>",
+    "<answer>the austen.</answer>",
+    "<answer>Goethe</answer><answer>Austen</answer>",
+    "<answer>Goethe</answer>",
+    "<answer>" * 11 + "Austen</answer>",
+    "Austen",
+    "",
+)
+
 SCORE = "verl.utils.reward_score"
 ON_CODE = {"data_source": "apps"}
 ON_SANDBOX = ON_CODE | {"sandbox_fusion_url": "http://127.0.0.1:PORT"}
+ON_SEARCH = {"data_source": "searchR1_nq"}
 FUNCTIONS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "trl": [
         ("trl.rewards:accuracy_reward", {}),
@@ -91,6 +104,9 @@ FUNCTIONS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         (f"{SCORE}.geo3k:compute_score", {}),
         (f"{SCORE}:default_compute_score", ON_CODE),  # prime_code, which runs programs in processes of its own
         (f"{SCORE}:default_compute_score", ON_SANDBOX),  # sandbox_fusion, against a service that this file imitates
+        (f"{SCORE}:default_compute_score", ON_SEARCH),
+        (f"{SCORE}.search_r1_like_qa_em:compute_score", {"format_score": 0.1}),
+        (f"{SCORE}.search_r1_like_qa_em:compute_score_subem", {}),
     ],
     "open_r1": [
         ("open_r1.rewards:accuracy_reward", {}),
@@ -183,8 +199,13 @@ def sandbox_service(given: dict[str, Any]) -> Iterator[dict[str, Any]]:
     server.shutdown()
 
 
-def files_for(given: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
+def files_for(name: str, given: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
     """The file of rows that a function is tried on, and the completions."""
+    if "search" in name or given == ON_SEARCH:
+        model = {"ground_truth": TRUTH, "style": "rule"}
+        row = {"prompt": [{"role": "user", "content": "Who wrote Emma?"}], "reward_model": model, "extra_info": None}
+        Path("search.jsonl").write_text(json.dumps(row) + "\n")
+        return "search.jsonl", SEARCHED
     if given.get("data_source") == "apps":
         row = {"prompt": "Add.", "answer": json.dumps(CASES), "extra_info": None}
         Path("code.jsonl").write_text(json.dumps(row) + "\n")
@@ -194,7 +215,7 @@ def files_for(given: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
 
 def compared(name: str, given: dict[str, Any]) -> dict[str, Any]:
     """How many rewards are equal, and those that are not."""
-    file, completions = files_for(given)
+    file, completions = files_for(name, given)
     mark = ["tasks.answer_after=####"] if completions is COMPLETIONS else []
     keys = [f"tasks={file}", *mark, "tasks.heldout_share=0"]
     reward = {"function": name, "arguments": given} if given else name
@@ -228,7 +249,8 @@ def by_hand(
     """What the function says when it is called as its library does."""
     texts, parameters = [node.completion for node in leaves], inspect.signature(function).parameters
     if function.__module__.startswith("verl"):
-        extra, source, truth = task.columns["extra_info"], task.columns.get("data_source"), task.answer
+        extra, source = task.columns["extra_info"], task.columns.get("data_source")
+        truth = task.columns.get("reward_model", {"ground_truth": task.answer})["ground_truth"]
         if "solution_strs" in parameters:
             many = len(texts)
             return [number(one) for one in function([source] * many, texts, [truth] * many, [extra] * many, **given)]

@@ -91,6 +91,7 @@ KEYS = [
     ("rollout.samples.x=3", "rollout.samples.x: rollout.samples is"),
     ("rollout.sampling={temperature: 1", "rollout.sampling: got '{temperature: 1', which is not YAML"),
     ("evaluate=false", "evaluate: got False; allowed: its keys, such as evaluate.n=0, which evaluates nothing"),
+    ("evaluate=null", "evaluate: got None; allowed: its keys, such as evaluate.n=0, which evaluates nothing"),
     ("objective.kl=0.1", "objective.kl: got 0.1; allowed: against, coefficient, estimator"),
     # Other libraries' keys, also below one of ours.
     ("rollout.n=8", "rollout.n: unknown key (rollout.samples is verl's actor_rollout_ref.rollout.n"),
@@ -179,11 +180,16 @@ DATA = [
     ("tasks=nulls.jsonl", "holds nothing in column 'answer'; allowed: a text, a number, or a list of these"),
     ("tasks=content.jsonl", "holds message 0, whose content is nothing, in column 'prompt'"),
     ("tasks=sharegpt.jsonl", "holds message 0, whose role is nothing, in column 'prompt'"),
-    ("tasks=objects.jsonl", "holds an object in column 'answer'"),
+    (
+        "tasks=objects.jsonl",
+        "reward.kind: got 'math', which compares texts and numbers, and the answer of task 'objects.jsonl/train/"
+        "0' is {'value': 1}; allowed: one that is (tasks.columns.answer=COLUMN.CELL, where CELL is value), or a reward "
+        "function of your own",
+    ),
     ("tasks=semicolons.csv", "has no column 'prompt' (did you mean 'prompt;answer'?)"),
     (
         "tasks=one.jsonl",
-        "of the 1 rows of 'one.jsonl' leaves none for heldout; allowed: another share, or heldout_path",
+        "of the 1 rows of 'one.jsonl' leaves none for heldout; allowed: another share, heldout_path, or evaluate.n=0",
     ),
     ("tasks=folder", "the folder 'folder' cannot be read as a dataset"),
     ("tasks=gsm8k", "owner/name of a dataset on the hub"),

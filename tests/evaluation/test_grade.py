@@ -27,7 +27,7 @@ BAD = [
     ('{"completion": 2}', "'completion' holds a number"),
     ('{"completion": "2", "prompt": 3}', "'prompt' holds a number"),
     ('{"completion": "2", "prompt": [{"role": "user"}]}', "'prompt' holds a list"),
-    ('{"completion": "2", "answer": {"a": 1}}', "'answer' holds an object"),
+    ('{"completion": "2", "answer": {"a": 1}}', "is no text or number to compare with"),
     ('{"completion": "2", "answer": NaN}', "not JSON"),
     ('{"completion": "2", "answer": "2", "tokens": -1}', "'tokens' holds a number"),
     ('{"completion": "2", "answer": "2", "id": [1]}', "'id' holds a list"),

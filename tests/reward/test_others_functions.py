@@ -52,6 +52,12 @@ def graded(words, *texts, processes=0):
     return graded_by(recipe, *texts, processes=processes)
 
 
+def graded_on(file, *words):
+    """The grades of completions on a file's first row."""
+    recipe = load_recipe("grpo", [f"tasks={file}", "tasks.heldout_share=0", *words])
+    return lambda *texts: graded_by(recipe, *texts)
+
+
 def graded_by(recipe, *texts, processes=0):
     source = cast(Any, recipe.tasks.build("train", 0))
     parts = [part.model_copy(update={"processes": processes}) for part in recipe.reward]
@@ -222,3 +228,28 @@ def test_rows_of_texts_have_no_tokens_and_are_not_graded_by_them(tmp_path, capsy
     assert "reads completion_ids, but only texts are known here; try: lyceum grade with --model" in "".join(
         capsys.readouterr()
     )
+
+
+@pytest.mark.parametrize("column", ["reward_model", "answer"])
+def test_an_answer_that_is_an_object_reaches_the_function_as_it_is(tmp_path, column):
+    truth = {"target": ["Jane Austen", "Austen"], "of": {"year": 1815}}
+    row = {"prompt": "Who wrote Emma?", column: truth if column == "answer" else {"ground_truth": truth}}
+    (tmp_path / "search.jsonl").write_text(json.dumps(row) + "\n")
+    (tmp_path / "own.py").write_text(
+        "def year(completion, answer):\n    return float(str(answer['of']['year']) in completion)\n"
+    )
+    search = graded_on("search.jsonl", "reward=verl_style.py:of_search")
+    assert [grade.outcome for grade in search("Austen", "Goethe")] == [1.0, 0.0]
+    if column == "answer":
+        other, texts = "reward=own.py:year", ("1815", "1816")
+    else:  # ``target`` is what verifiers compare with
+        other, texts = "reward=exact", ("Austen", "Goethe")
+    assert [grade.outcome for grade in graded_on("search.jsonl", other)(*texts)] == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("kind", ["exact", "math", "number", "choice", "text-overlap", "answer-gain"])
+def test_a_verifier_refuses_answers_that_it_cannot_compare(tmp_path, kind):
+    (tmp_path / "objects.jsonl").write_text(json.dumps({"prompt": "How far?", "answer": {"value": 3, "unit": "m"}}))
+    recipe = load_recipe("grpo", ["tasks=objects.jsonl", f"reward={kind}"])
+    with pytest.raises(RecipeError, match=rf"got '{kind}', which compares .* where CELL is value or unit\)"):
+        recipe.reward[0].check_tasks(cast(Any, recipe.tasks.whole().build("heldout", 0)))

@@ -43,10 +43,18 @@ def source(folder: Path, *rows: Any, **settings: Any) -> Any:
             "5",
             "5",
         ),
+        (
+            {"data_source": "searchR1_nq", "prompt": [USER], "reward_model": {"ground_truth": {"target": ["5", "V"]}}},
+            [USER],
+            ["5", "V"],
+            None,
+        ),
+        ({"prompt": "2+3=", "answer": {"value": 5, "unit": "m"}}, [USER], {"value": 5, "unit": "m"}, None),
+        ({"prompt": "2+3=", "answer": [[1, 2], [3, 4]]}, [USER], [[1, 2], [3, 4]], None),
     ],
 )
 def test_columns_are_known_by_the_names_of_other_libraries(
-    tmp_path: Path, row: dict[str, Any], prompt: list[Any], answer: Any, imitated: str
+    tmp_path: Path, row: dict[str, Any], prompt: list[Any], answer: Any, imitated: str | None
 ):
     tasks = source(tmp_path, row, row)
     assert list(tasks[1].messages) == prompt
@@ -59,6 +67,17 @@ def test_an_answer_is_imitated_as_a_whole_and_compared_after_its_mark(tmp_path: 
     row = {"question": "2+3=", "answer": "2 and 3 are 5.\n#### 5"}
     tasks = source(tmp_path, row, answer_after="####")
     assert (tasks[0].answer, tasks.imitated(tasks[0])) == ("5", "2 and 3 are 5.\n#### 5")
+
+
+def test_an_object_among_answers_that_are_texts_is_a_fault_of_its_row(tmp_path: Path):
+    rows = [{"prompt": "2+3=", "answer": "5"}, {"prompt": "2+4=", "answer": {"value": 6}}]
+    with pytest.raises(
+        RecipeError, match=r"line 2 of 'rows.jsonl' holds an object in column 'answer'; allowed: a text"
+    ):
+        source(tmp_path, *rows)
+    assert len(source(tmp_path, *rows, bad_rows="drop")) == 1
+    with pytest.raises(RecipeError, match=r"line 1 of 'rows.jsonl' has nothing after '#' in column 'answer'"):
+        source(tmp_path, rows[1], answer_after="#")
 
 
 def test_verls_parquet_is_read_as_it_is(tmp_path: Path):

@@ -17,9 +17,9 @@ from pydantic import Field, field_validator, model_validator
 from lyceum.core.component import Component
 from lyceum.core.roles import Roles
 from lyceum.core.schedule import Schedule
-from lyceum.core.types import EngineOffer, Sampling
+from lyceum.core.types import EngineOffer, Sampling, can_be_compared
 from lyceum.utils.errors import RecipeError, nearest
-from lyceum.utils.terminal import quoted
+from lyceum.utils.terminal import printable, quoted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -228,6 +228,8 @@ class RewardSettings(Component, slot="reward"):
     ``ShapingGrader``."""
     asks_model: ClassVar[bool] = False
     """Whether it asks the run's model for continuations or log-probabilities: the engine then waits for all grades."""
+    compares_answers: ClassVar[bool] = False
+    """Whether it compares completions with the task's answer, which is then a text, a number or a list of these."""
 
     weight: float = 1.0
     """Weight of the part in the outcome (outcome per unit of the part); 0 only logs it."""
@@ -275,6 +277,22 @@ class RewardSettings(Component, slot="reward"):
         if self.standardise:
             lines += stage.without_company(f"reward.{self.kind}.standardise compares trajectories")
         return lines
+
+    def check_tasks(self, source: TaskSource) -> None:
+        super().check_tasks(source)
+        if self.compares_answers:
+            self.check_answers(source)
+
+    def check_answers(self, source: TaskSource) -> None:
+        """Raise RecipeError where the tasks' answers cannot be compared with."""
+        task = source[0]
+        if task.answer is not None and not can_be_compared(task.answer):
+            cells = " or ".join(map(printable, task.answer)) if isinstance(task.answer, Mapping) else ""
+            within = f" (tasks.columns.answer=COLUMN.CELL, where CELL is {cells})" if cells else ""
+            raise RecipeError(
+                f"reward.kind: got {self.kind!r}, which compares texts and numbers, and the answer of task {task.id!r} "
+                f"is {quoted(task.answer)}; allowed: one that is{within}, or a reward function of your own"
+            )
 
     @abstractmethod
     def build(self, source: TaskSource) -> Grader | ShapingGrader: ...

@@ -7,6 +7,7 @@ Axis names in tensor annotations, here and everywhere: ``T`` unique tokens of a 
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -154,6 +155,21 @@ class Task:
     def public(self) -> Task:
         """The task as user functions get it: id, messages, answer, columns and provenance alone."""
         return Task(self.id, self.messages, self.answer, self.columns, self.provenance)
+
+
+def is_scalar(value: Any) -> bool:
+    """Whether it is a text, a truth value or a finite number."""
+    return isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
+
+
+def is_answer(value: Any) -> bool:
+    """Whether it can be a reference answer: a text, a number, or a list or an object that holds something."""
+    return is_scalar(value) or (isinstance(value, list | Mapping) and bool(value))
+
+
+def can_be_compared(answer: Any) -> bool:
+    """Whether verifiers can compare a completion with it: a text, a number, or a list of these."""
+    return is_scalar(answer) or (isinstance(answer, list | tuple) and bool(answer) and all(map(is_scalar, answer)))
 
 
 @dataclass(frozen=True)

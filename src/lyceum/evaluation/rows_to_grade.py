@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,11 +10,11 @@ from typing import IO, Any
 from pydantic import Field
 
 from lyceum.core.component import Settings
-from lyceum.core.types import Message, Task
+from lyceum.core.types import Message, Task, is_answer, is_scalar
 from lyceum.core.user_files import describe
 from lyceum.reward.extract import after_last
 from lyceum.tasks.prompt import fault_of, plain_messages
-from lyceum.tasks.rows import kind_of
+from lyceum.tasks.rows import cell_of, kind_of
 from lyceum.utils.documents import DocumentError, Limits, read_json
 from lyceum.utils.errors import RecipeError, RunError
 from lyceum.utils.terminal import quoted
@@ -40,7 +39,7 @@ class Columns(Settings):
     completion: str = "completion"
     """The completion: a text."""
     answer: str = "answer"
-    """The reference answer: a text, a number, or a list of these."""
+    """The reference answer: a text, a number, a list or an object. ``a.b`` is the cell ``b`` of the column ``a``."""
     answer_after: str | None = Field(None, min_length=1)
     """Mark before the answer in its column, as ``tasks.answer_after``: the answer is the text after the last one
     (``####`` for GSM8K)."""
@@ -189,14 +188,14 @@ def _completion(number: int, cells: Any, size: int, columns: Columns, name: str)
         said = cells if isinstance(cells, str) and not size else f"the row is {kind_of(cells)}; allowed: an object"
         return _faulty(number, name, said)
     id, text, group = cells.get(columns.id), cells.get(columns.completion), cells.get(columns.group)
-    prompt, answer, tokens = cells.get(columns.prompt), cells.get(columns.answer), cells.get(columns.tokens)
+    prompt, answer, tokens = cells.get(columns.prompt), _answer(cells, columns), cells.get(columns.tokens)
     named = f"{name}/{number}" if id is None else str(id)
-    marked = answer if columns.answer_after is None or not _is_answer(answer) else _after(answer, columns.answer_after)
+    marked = answer if columns.answer_after is None or answer is None else _after(answer, columns.answer_after)
     task = Task(named, _messages(prompt), marked, _further(cells, columns), name)
     faults = [
         _fault(columns.completion, text, isinstance(text, str), "a text"),
         _fault(columns.prompt, prompt, prompt is None or isinstance(prompt, str) or not fault_of(prompt), "a prompt"),
-        _fault(columns.answer, answer, answer is None or _is_answer(answer), "a text, a number, or a list of these"),
+        _fault(columns.answer, answer, answer is None or is_answer(answer), "a text, a number, a list or an object"),
         None if marked is not None or answer is None else _unmarked(columns),
         _fault(columns.id, id, id is None or (isinstance(id, str | int) and not isinstance(id, bool)), "a text"),
         _fault(columns.tokens, tokens, tokens is None or _is_count(tokens), f"a count up to {MOST_TOKENS}"),
@@ -239,12 +238,23 @@ def _fault(column: str, value: Any, fits: bool, allowed: str) -> str | None:
     return None if fits else f"column {quoted(column)} holds {kind_of(value)}; allowed: {allowed}"
 
 
+def _answer(cells: Mapping[str, Any], columns: Columns) -> Any:
+    try:
+        return cell_of(cells, columns.answer)
+    except KeyError:
+        return None
+
+
 def _after(answer: Any, mark: str) -> Any:
     """What follows the mark, of each answer; None where one has none."""
-    if not isinstance(answer, list):
-        return after_last(str(answer), mark)
-    found = [after_last(str(one), mark) for one in answer]
-    return None if None in found else found
+    found = [after_last(str(one), mark) if is_scalar(one) else None for one in _listed(answer)]
+    if None in found:
+        return None
+    return found if isinstance(answer, list) else found[0]
+
+
+def _listed(answer: Any) -> list[Any]:
+    return answer if isinstance(answer, list) else [answer]
 
 
 def _unmarked(columns: Columns) -> str:
@@ -259,12 +269,6 @@ def _messages(prompt: Any) -> tuple[Message, ...]:
 
 def _further(cells: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
     return {name: value for name, value in cells.items() if name not in (columns.prompt, columns.completion)}
-
-
-def _is_answer(value: Any) -> bool:
-    if isinstance(value, list):
-        return bool(value) and all(_is_answer(one) and not isinstance(one, list) for one in value)
-    return isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _is_count(value: Any) -> bool:

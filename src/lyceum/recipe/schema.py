@@ -146,7 +146,7 @@ class Evaluation(Settings):
     @model_validator(mode="before")
     @classmethod
     def _not_a_switch(cls, value: Any) -> Any:
-        if isinstance(value, bool):
+        if value is None or isinstance(value, bool):
             raise ValueError(f"got {value}; allowed: its keys, such as evaluate.n=0, which evaluates nothing")
         return value
 

@@ -34,6 +34,7 @@ class AnswerGain(RewardSettings):
     asks_model: ClassVar[bool] = True
 
     kind: Literal["answer-gain"] = "answer-gain"
+    compares_answers: ClassVar[bool] = True
     before: str = Field("", max_length=1000)
     """Text that is put before the answer, and not scored: what ends a thought and begins an answer."""
     measure: Literal["probability", "log-probability"] = "probability"

@@ -21,10 +21,11 @@ from pydantic import BaseModel
 from lyceum.core.component import require_keys
 from lyceum.core.settings import Composition, RewardSettings
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Grade, Grader, GradingContext, JudgedStep, State, Task, TaskSource
+from lyceum.core.types import Grade, Grader, GradingContext, JudgedStep, State, Task, TaskSource, is_scalar
 from lyceum.core.user_files import describe
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.numbers import real
+from lyceum.utils.terminal import quoted
 
 _code_allowed: ContextVar[bool] = ContextVar("lyceum_code_allowed", default=False)
 
@@ -300,9 +301,17 @@ def each(score: Callable[[Task, Node], Grade]) -> Grader:
 
 
 def right_answers(task: Task) -> list[Any]:
-    """The answers that count as correct: the task's own, or each of a list of them. Empty where it has none."""
+    """The answers that count as correct: the task's own, or each of a list of them. Empty where it has none, or one
+    that cannot be compared with."""
     answers = list(task.answer) if isinstance(task.answer, list | tuple) else [task.answer]
-    return [] if any(answer is None for answer in answers) else answers
+    return answers if all(map(is_scalar, answers)) else []
+
+
+def no_right_answer(task: Task) -> Grade:
+    """The grade where ``right_answers`` finds none."""
+    if task.answer is None or task.answer == []:
+        return Grade.ungraded(f"task {task.id!r} has no answer to compare with")
+    return Grade.ungraded(f"the answer {quoted(task.answer)} of task {task.id!r} is no text or number to compare with")
 
 
 def verdict(right: bool, *, answered: bool | None = None) -> Grade:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import field_validator
 
@@ -20,6 +20,7 @@ class Choice(RewardSettings):
     """1 where the extracted letter is the task's, or one of several, else 0. A letter may be its number, from 0."""
 
     kind: Literal["choice"] = "choice"
+    compares_answers: ClassVar[bool] = True
     extract: Extract = WHOLE
     """Where to find the answer in a completion: whole, boxed, {after: MARK} or {tags: NAME}."""
     letters: str = LETTERS

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Task, TaskSource
-from lyceum.reward.base import each, right_answers, verdict
+from lyceum.reward.base import each, no_right_answer, right_answers, verdict
 from lyceum.reward.extract import WHOLE, Extract
 
 
@@ -15,6 +15,7 @@ class Exact(RewardSettings):
     """1 where the extracted answer equals the task's, runs of white space taken as one space, else 0."""
 
     kind: Literal["exact"] = "exact"
+    compares_answers: ClassVar[bool] = True
     extract: Extract = WHOLE
     """Where to find the answer in a completion: whole, boxed, {after: MARK} or {tags: NAME}."""
     case: bool = True
@@ -26,7 +27,7 @@ class Exact(RewardSettings):
     def score(self, task: Task, leaf: Node) -> Grade:
         answers = right_answers(task)
         if not answers:
-            return Grade.ungraded(f"task {task.id!r} has no answer to compare with")
+            return no_right_answer(task)
         found = self.extract(leaf.completion)
         right = found is not None and any(same_text(found, str(a), case=self.case) for a in answers)
         return verdict(right, answered=self.extract.answered(leaf.completion))

@@ -12,7 +12,7 @@ from lyceum.core.tree import Node
 from lyceum.core.types import Grade, GradingContext, Task, TaskSource
 from lyceum.core.user_files import describe
 from lyceum.reward._judging import JudgingGrader
-from lyceum.reward.base import right_answers
+from lyceum.reward.base import no_right_answer, right_answers
 from lyceum.reward.judge import points_of
 from lyceum.scorer.judging import JudgeModel, Question
 from lyceum.utils.aio import gather
@@ -38,6 +38,7 @@ class Feedback(RewardSettings):
     after_verdict: ClassVar[bool] = True
 
     kind: Literal["feedback"] = "feedback"
+    compares_answers: ClassVar[bool] = True
     judge: JudgeModel = JudgeModel()
     """Who judges, and how many votes it has."""
     criteria: str = Field(CRITERIA, min_length=1)
@@ -64,7 +65,7 @@ class FeedbackGrader(JudgingGrader):
     ) -> list[Grade]:
         references = right_answers(task)
         if not references:
-            return [Grade.ungraded(f"task {task.id!r} has no answer to compare with")] * len(leaves)
+            return [no_right_answer(task)] * len(leaves)
         paired = zip(leaves, verdicts, strict=True)
         return await gather([self.grade(task, str(references[0]), leaf, right, context) for leaf, right in paired])
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
-from lyceum.reward.base import right_answers, verdict
+from lyceum.reward.base import no_right_answer, right_answers, verdict
 from lyceum.reward.extract import WHOLE, Extract
 from lyceum.reward.pool import WorkerError, shared_pool
 
@@ -54,6 +54,7 @@ class Math(RewardSettings):
     """
 
     kind: Literal["math"] = "math"
+    compares_answers: ClassVar[bool] = True
     extract: Extract = WHOLE
     """Where to find the answer in a completion; ``whole`` is the last box, or the stated value where there is none."""
     timeout_seconds: float = Field(5.0, gt=0)
@@ -75,7 +76,7 @@ class Math(RewardSettings):
         async def one(task: Task, leaf: Node) -> Grade:
             answers = right_answers(task)
             if not answers:
-                return Grade.ungraded(f"task {task.id!r} has no answer to compare with")
+                return no_right_answer(task)
             # Boxes are searched in the worker, with the answers known: joined boxes are one answer.
             whole = self.extract.form in ("whole", "boxed")
             found = leaf.completion if whole else self.extract(leaf.completion)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal, DecimalException
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -29,6 +29,7 @@ class Number(RewardSettings):
     """1 where the last number of the extracted answer is the task's, or one of several, within a tolerance, else 0."""
 
     kind: Literal["number"] = "number"
+    compares_answers: ClassVar[bool] = True
     extract: Extract = WHOLE
     """Where to find the answer in a completion: whole, boxed, {after: MARK} or {tags: NAME}."""
     tolerance: float = Field(1e-6, ge=0)

@@ -43,6 +43,7 @@ class Sql(InWorker):
     factory: ClassVar[str] = "lyceum.reward._sqlite:checker"
 
     kind: Literal["sql"] = "sql"
+    compares_answers: ClassVar[bool] = True
     path: PathText | None = None
     """The database, an SQLite file, of all tasks; null takes each task's column ``column``."""
     column: str = Field("schema", min_length=1)

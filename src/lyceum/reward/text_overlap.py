@@ -53,7 +53,9 @@ class TextOverlap(RewardSettings):
     def check_tasks(self, source: TaskSource) -> None:
         super().check_tasks(source)
         columns = source[0].columns
-        if self.reference is not None and self.reference not in columns:
+        if self.reference is None:
+            self.check_answers(source)
+        elif self.reference not in columns:
             raise RecipeError(
                 f"reward.text-overlap.reference: got {self.reference!r}{nearest(self.reference, columns)}, which task "
                 f"{source[0].id!r} has no column of; allowed: {', '.join(columns) or 'null'}"

@@ -21,7 +21,18 @@ from pydantic import Field, field_validator, model_validator
 from lyceum.core.component import PathText, Settings, of_kind, slot
 from lyceum.core.rubric import is_rubric
 from lyceum.core.settings import RewardSettings, TasksSettings
-from lyceum.core.types import Grader, LeftOut, Message, PromptReader, Row, Split, Task
+from lyceum.core.types import (
+    Grader,
+    LeftOut,
+    Message,
+    PromptReader,
+    Row,
+    Split,
+    Task,
+    can_be_compared,
+    is_answer,
+    is_scalar,
+)
 from lyceum.reward.base import combine
 from lyceum.reward.choice import LETTERS
 from lyceum.reward.extract import after_last
@@ -36,7 +47,16 @@ from lyceum.tasks.prompt import (
     fill,
     plain_messages,
 )
-from lyceum.tasks.rows import Rows, Unreadable, check_there, kind_of, matching, read_rows, stamp
+from lyceum.tasks.rows import (
+    Rows,
+    Unreadable,
+    cell_of,
+    check_there,
+    kind_of,
+    matching,
+    read_rows,
+    stamp,
+)
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.messages import text_of
 from lyceum.utils.numbers import to_json
@@ -48,7 +68,7 @@ Scalar = bool | int | float | str
 
 QUESTIONS = ("question", "problem", "messages")
 """Columns that are the prompt where there is none of that name."""
-ANSWERS = ("reward_model.ground_truth", "ground_truth")
+ANSWERS = ("reward_model.ground_truth.target", "reward_model.ground_truth", "ground_truth")
 """Columns that are the answer where there is none of that name (verl's files)."""
 
 LONGEST = 64
@@ -64,8 +84,9 @@ class Columns(Settings):
     """The problem: text, or chat messages ({role, content}); content is text or a list of {type: text, text}. Where
     there is no column ``prompt``: ``question``, ``problem``, or a conversation's ``messages`` before its answer."""
     answer: str | None = "answer"
-    """The reference answer: text, a number, or a list of accepted ones; null where there is none. Where there is no
-    column ``answer``: ``reward_model.ground_truth`` or ``ground_truth``, or none where there is a completion."""
+    """The reference answer: text, a number, or a list of accepted ones, or what a reward function of yours reads: any
+    list or object; null where there is none. Where there is no column ``answer``: ``reward_model.ground_truth`` or
+    ``ground_truth``, or its cell ``target`` where that is an object, or none where there is a completion."""
     id: str | None = None
     """Unique id of the row; null takes the row's number."""
     level: str | None = None
@@ -173,7 +194,8 @@ class Dataset(TasksSettings):
             if not len(kept):
                 raise RecipeError(
                     f"tasks.heldout_share: {self.heldout_share} of the {len(read.rows)} rows of {self.path!r} leaves "
-                    f"none for {split}; allowed: another share, or heldout_path"
+                    f"none for {split}; allowed: another share, "
+                    + ("heldout_path, or evaluate.n=0" if split == "heldout" else "or heldout_path")
                 )
         elif split == "heldout":
             read, kept = other, other.number
@@ -203,7 +225,7 @@ class DatasetSource(Source):
         self.starts: dict[int, int] = {}
         """Of each row whose prompt is cut, the first character that is kept."""
         self.conversational = settings.template is None and not isinstance(
-            _cell(self.rows[int(kept[0])], self.columns.prompt), str
+            cell_of(self.rows[int(kept[0])], self.columns.prompt), str
         )
         self._ids = None if self.columns.id is None else self._hashed_ids(self.columns.id)
 
@@ -220,14 +242,14 @@ class DatasetSource(Source):
         for name in ("level", "hints", "rubric"):
             column = getattr(columns, name)
             if column is not None:
-                further[name] = _cell(row, column)
+                further[name] = cell_of(row, column)
         if columns.demonstration is not None:
             further["demonstration"] = _demonstration(columns, row)
         if "hints" in further and columns.hints is not None:
             further["hints"] = [hint if isinstance(hint, dict) else _solution(hint) for hint in further["hints"]]
         if columns.options is not None:
-            further["options"] = list(map(str, _cell(row, columns.options)))
-        id = str(number) if columns.id is None else str(_cell(row, columns.id))
+            further["options"] = list(map(str, cell_of(row, columns.options)))
+        id = str(number) if columns.id is None else str(cell_of(row, columns.id))
         messages = _messages(self.settings, columns, row)
         if number in self.starts:
             messages = _cut(messages, self.starts[number])
@@ -244,8 +266,8 @@ class DatasetSource(Source):
         """The demonstration, or the whole text of the answer's column where there is none."""
         text = super().imitated(task)
         if text is None and self.columns.answer is not None:
-            answer = _cell(self.rows[self._number(task)], self.columns.answer)
-            text = None if isinstance(answer, list) else str(answer)
+            answer = cell_of(self.rows[self._number(task)], self.columns.answer)
+            text = str(answer) if is_scalar(answer) else None
         return text
 
     def reordered(self, task: Task, order: Sequence[int]) -> tuple[Message, ...] | None:
@@ -259,6 +281,7 @@ class DatasetSource(Source):
                 "tasks.columns.answer: got null, so that reward kind 'task' has nothing to compare with; "
                 "allowed: a column, or a reward that needs no answer"
             )
+        self.settings.verifier.check_tasks(self)
         return combine([self.settings.verifier], self)
 
     @property
@@ -339,7 +362,7 @@ class DatasetSource(Source):
 
     def _hashed_ids(self, column: str) -> tuple[UInt[np.ndarray, " task"], Int[np.ndarray, " task"]]:
         """The hashes of all ids in order, and the row of each."""
-        hashes = array("Q", (_hash(str(_cell(self.rows[int(number)], column))) for number in self.kept))
+        hashes = array("Q", (_hash(str(cell_of(self.rows[int(number)], column))) for number in self.kept))
         hashed = np.frombuffer(hashes, np.uint64)
         order = np.argsort(hashed, kind="stable")
         hashed = hashed[order]
@@ -348,7 +371,7 @@ class DatasetSource(Source):
             first, second = self.kept[order[at : at + 2]].tolist()
             raise RecipeError(
                 f"tasks.columns.id: {self.rows.where(first)} and {self.rows.where(second)} both hold "
-                f"{quoted(str(_cell(self.rows[first], column)))} in column {column!r}; allowed: a column that is "
+                f"{quoted(str(cell_of(self.rows[first], column)))} in column {column!r}; allowed: a column that is "
                 "different in each row, or null"
             )
         return hashed, self.kept[order]
@@ -423,7 +446,7 @@ def _pass(settings: Dataset, rows: Rows, name: str) -> _Read:
                 raise RecipeError(f"{rows.key}: {row.why}")
             if columns is None:
                 columns = _named(settings.columns, row)
-                checks = _checks(settings, columns)
+                checks = _checks(settings, columns, row)
             if not _is_chosen(settings, rows, index, row):
                 continue
             chosen += 1
@@ -486,7 +509,7 @@ def _named(columns: Columns, row: Row) -> Columns:
 
 def _has(row: Row, column: str) -> bool:
     try:
-        _cell(row, column)
+        cell_of(row, column)
     except KeyError:
         return False
     return True
@@ -495,7 +518,7 @@ def _has(row: Row, column: str) -> bool:
 def _problem(settings: Dataset, columns: Columns, row: Mapping[str, Any]) -> str:
     """Identity of a problem: the cells that the prompt is made of, without the template's words around them."""
     shown = _shown(settings, columns) if settings.template is not None else [columns.prompt]
-    return repr([_cell(row, column) for column in shown])
+    return repr([cell_of(row, column) for column in shown])
 
 
 def _asked(settings: Dataset, columns: Columns, row: Row) -> str:
@@ -503,7 +526,7 @@ def _asked(settings: Dataset, columns: Columns, row: Row) -> str:
     shown = _shown(settings, columns) if settings.template is not None else [columns.prompt]
     asked: list[str] = []
     for column in shown:
-        cell = _cell(row, column)
+        cell = cell_of(row, column)
         if column == columns.prompt and isinstance(cell, list):
             messages = before_answer(cell) if column == "messages" else cell
             asked += [text_of(message["content"]) for message in messages if message["role"] != "system"]
@@ -536,7 +559,11 @@ def _apart(
 
 def _length(settings: Dataset, columns: Columns, row: Mapping[str, Any]) -> int:
     """Characters of a prompt."""
-    if settings.template is None and settings.system is None and isinstance(prompt := _cell(row, columns.prompt), str):
+    if (
+        settings.template is None
+        and settings.system is None
+        and isinstance(prompt := cell_of(row, columns.prompt), str)
+    ):
         return len(prompt)
     return sum(len(text_of(message["content"])) for message in _messages(settings, columns, row))
 
@@ -556,7 +583,16 @@ class _Check:
     allowed: str
 
 
-def _checks(settings: Dataset, columns: Columns) -> list[_Check]:
+def _answers_like(columns: Columns, row: Row) -> tuple[Callable[[Any], str | None], str]:
+    """The check of answers, where a row has this one: an object among texts is a fault of its row."""
+    first = cell_of(row, columns.answer) if columns.answer is not None and _has(row, columns.answer) else None
+    if is_answer(first) and not can_be_compared(first):
+        return _unless(is_answer), "a text, a number, a list or an object"
+    return _unless(can_be_compared), "a text, a number, or a list of these"
+
+
+def _checks(settings: Dataset, columns: Columns, row: Row) -> list[_Check]:
+    """What the cells of every row have to be, by the first one."""
     needed: list[tuple[str, str | None, Callable[[Any], str | None], str]] = [
         (
             "columns.prompt",
@@ -564,9 +600,9 @@ def _checks(settings: Dataset, columns: Columns) -> list[_Check]:
             _fault_of_prompt,
             "a text, or chat messages {role, content} of text",
         ),
-        ("columns.answer", columns.answer, _unless(_is_answer), "a text, a number, or a list of these"),
-        ("columns.id", columns.id, _unless(_is_scalar), "a text or a number"),
-        ("columns.level", columns.level, _unless(_is_scalar), "a text or a number"),
+        ("columns.answer", columns.answer, *_answers_like(columns, row)),
+        ("columns.id", columns.id, _unless(is_scalar), "a text or a number"),
+        ("columns.level", columns.level, _unless(is_scalar), "a text or a number"),
         ("columns.hints", columns.hints, _fault_of_hints, "a list of texts or of {tier, text}"),
         (
             "columns.demonstration",
@@ -593,7 +629,7 @@ def _is_chosen(settings: Dataset, rows: Rows, index: int, row: Row) -> bool:
     """Whether ``where`` keeps a row. Raises RecipeError where it lacks the column."""
     for column, allowed in settings.where.items():
         try:
-            value = _cell(row, column)
+            value = cell_of(row, column)
         except KeyError:
             raise _missing("where", column, rows, index, row) from None
         if value not in _listed(allowed):
@@ -605,7 +641,7 @@ def _check_row(checks: Sequence[_Check], rows: Rows, index: int, row: Row) -> No
     """Raise RecipeError for a row that lacks a column, or whose cells cannot be used."""
     for check in checks:
         try:
-            value = row[check.column] if check.column in row else _cell(row, check.column)
+            value = row[check.column] if check.column in row else cell_of(row, check.column)
         except KeyError:
             raise _missing(check.key, check.column, rows, index, row) from None
         if (fault := check.fault_in(value)) is not None:
@@ -632,22 +668,12 @@ def _missing(key: str, column: str, rows: Rows, index: int, row: Row) -> RecipeE
 def _check_mark(settings: Dataset, columns: Columns, rows: Rows, index: int, row: Row) -> None:
     if settings.answer_after is None or columns.answer is None:
         return
-    answers = _listed(_cell(row, columns.answer))
-    if any(after_last(str(answer), settings.answer_after) is None for answer in answers):
+    answers = _listed(cell_of(row, columns.answer))
+    if any(not is_scalar(one) or after_last(str(one), settings.answer_after) is None for one in answers):
         raise RecipeError(
             f"tasks.answer_after: {rows.where(index)} has nothing after {settings.answer_after!r} in column "
             f"{columns.answer!r}; allowed: a mark that every answer has, or null"
         )
-
-
-def _cell(row: Mapping[str, Any], column: str) -> Any:
-    """A cell by its column, or by ``column.key`` inside one. Raises KeyError."""
-    if column in row:
-        return row[column]
-    outer, dot, inner = column.partition(".")
-    if dot and isinstance(row.get(outer), Mapping):
-        return _cell(row[outer], inner)
-    raise KeyError(column)
 
 
 def _shown(settings: Dataset, columns: Columns) -> list[str]:
@@ -666,11 +692,11 @@ def _messages(settings: Dataset, columns: Columns, row: Row, order: Sequence[int
         order: of the options, by their numbers; None for the row's own.
     """
     if columns.options is not None:
-        options = _cell(row, columns.options)
+        options = cell_of(row, columns.options)
         listed = options if order is None else [options[number] for number in order]
         lines = [f"{letter}) {option}" for letter, option in zip(LETTERS, listed, strict=False)]
         row = {**row, "options": "\n".join(lines)}
-    prompt = fill(settings.template, row) if settings.template is not None else _cell(row, columns.prompt)
+    prompt = fill(settings.template, row) if settings.template is not None else cell_of(row, columns.prompt)
     if not isinstance(prompt, str) and columns.prompt == "messages":
         prompt = before_answer(prompt)
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else plain_messages(prompt)
@@ -688,14 +714,14 @@ def _cut(messages: Sequence[Message], start: int) -> tuple[Message, ...]:
 
 
 def _demonstration(columns: Columns, row: Row) -> str | None:
-    value = _cell(row, columns.demonstration or "")
+    value = cell_of(row, columns.demonstration or "")
     return answer_of(value[-1:] if columns.demonstration == "messages" and isinstance(value, list) else value)
 
 
 def _answer(settings: Dataset, columns: Columns, row: Mapping[str, Any]) -> Any:
     if columns.answer is None:
         return None
-    answer = _cell(row, columns.answer)
+    answer = cell_of(row, columns.answer)
     mark = settings.answer_after
     if mark is None:
         return answer
@@ -719,16 +745,8 @@ def _is_there(value: Any) -> bool:
     return value is not None and not (isinstance(value, float) and math.isnan(value))
 
 
-def _is_scalar(value: Any) -> bool:
-    return isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
-
-
-def _is_answer(value: Any) -> bool:
-    return _is_scalar(value) or (isinstance(value, list) and bool(value) and all(map(_is_scalar, value)))
-
-
 def _is_options(value: Any) -> bool:
-    fits = isinstance(value, list) and 2 <= len(value) <= len(LETTERS) and all(map(_is_scalar, value))
+    fits = isinstance(value, list) and 2 <= len(value) <= len(LETTERS) and all(map(is_scalar, value))
     return fits and len(set(map(str, value))) == len(value)
 
 

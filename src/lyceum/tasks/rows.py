@@ -13,7 +13,7 @@ import weakref
 from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from glob import glob
 from itertools import accumulate, pairwise
@@ -416,6 +416,16 @@ def _neighbour(place: Path) -> str:
     if not place.parent.is_dir():
         return f" (nor does the folder {str(place.parent)!r})"
     return nearest(place.name, os.listdir(place.parent))
+
+
+def cell_of(row: Mapping[str, Any], column: str) -> Any:
+    """A cell by its column, or by ``column.key`` inside one. Raises KeyError."""
+    if column in row:
+        return row[column]
+    outer, dot, inner = column.partition(".")
+    if dot and isinstance(row.get(outer), Mapping):
+        return cell_of(row[outer], inner)
+    raise KeyError(column)
 
 
 def kind_of(value: Any) -> str:

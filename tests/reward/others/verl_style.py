@@ -19,6 +19,11 @@ def by_source(data_source, solution_str, ground_truth, extra_info=None):
     return {"openai/gsm8k": 1.0}[data_source]
 
 
+def of_search(solution_str, ground_truth, method="strict", format_score=0.0, score=1.0):
+    """As verl's own for search: its ground truth is an object."""
+    return score if solution_str in ground_truth["target"] else format_score
+
+
 def batched(data_sources, solution_strs, ground_truths, extra_infos, bonus=0.0):
     """As verl's reward manager ``batch`` calls."""
     return [{"score": bonus + (gold in text)} for text, gold in zip(solution_strs, ground_truths, strict=True)]
