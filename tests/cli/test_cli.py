@@ -74,6 +74,32 @@ def test_train_shows_its_plan_and_closes_with_what_was_reached_and_where_to_look
     assert capsys.readouterr().out == "runs/second/report.html\n"
 
 
+def test_a_dry_run_checks_everything_shows_the_first_prompt_and_writes_nothing(capsys, tmp_path):
+    def contents():
+        return {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    assert main(["train", "grpo", *TINY, "--dry-run", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert not any(tmp_path.iterdir())
+    assert told["recipe"]["stages"][0]["steps"] == 2
+    assert told["first"] == {"task_id": "chain/train/0/0", "prompt": "54-2=", "tokens": 5, "answer": "52"}
+    assert main(["train", "grpo", *TINY, "--dry-run"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "online: 2 steps of 2 tasks x 2 samples" in shown
+    assert "The prompt of chain/train/0/0, 5 tokens: 54-2= answer '52' nothing was trained or written" in shown
+
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "2+3=", "answer": "5"}\n{"prompt": "\u4f60", "answer": "5"}\n')
+    assert main(["train", "grpo", *TINY, "tasks=rows.jsonl", "evaluate.n=0", "--dry-run"]) == 2
+    assert "the model's vocabulary does not fit" in capsys.readouterr().err
+    assert main(["train", "grpo", *TINY, "--resume", "--dry-run"]) == 2
+    assert "there is no run in runs/grpo" in capsys.readouterr().err
+    assert main(["train", "grpo", *TINY]) == 0
+    before = contents()
+    assert main(["train", "grpo", *TINY, "--dry-run"]) == 2
+    assert main(["train", "grpo", *TINY, "--overwrite", "--dry-run"]) == 0
+    assert contents() == before
+
+
 def test_a_reward_that_always_fails_stops_the_run_and_says_why(capsys, tmp_path):
     (tmp_path / "mine.py").write_text("def reward(completion):\n    raise ValueError('my bug')\n")
     assert main(["train", "grpo", *TINY, "steps=9", "reward=mine.py:reward"]) == 3

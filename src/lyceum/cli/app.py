@@ -43,6 +43,9 @@ def train(
     nproc: Annotated[
         int, typer.Option(min=1, help="Processes that train together on this machine, with learner.kind=fsdp.")
     ] = 1,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, show the plan and the first prompt, and stop.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Train a model by a recipe.
@@ -54,7 +57,16 @@ def train(
     """
     from lyceum.cli.train import command
 
-    command(recipe, keys or [], name=name, resume=resume, overwrite=overwrite, nproc=nproc, as_json=json)
+    command(
+        recipe,
+        keys or [],
+        name=name,
+        resume=resume,
+        overwrite=overwrite,
+        nproc=nproc,
+        dry_run=dry_run,
+        as_json=json,
+    )
 
 
 @app.command("eval")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lyceum.cli.outcome import NOTHING_LEARNT, STOPPED, Failure
 from lyceum.cli.output import Output, printing
+from lyceum.utils.terminal import printable, quoted
 
 if TYPE_CHECKING:  # it takes a second, and --help does not need it
     from lyceum.core.settings import StageSettings
@@ -27,6 +28,7 @@ def command(
     resume: bool,
     overwrite: bool,
     nproc: int = 1,
+    dry_run: bool = False,
     as_json: bool,
 ) -> None:
     with printing(as_json) as output:
@@ -39,6 +41,8 @@ def command(
         if process_number() > 0:
             return follow(loaded)
         check_paths(loaded)
+        if dry_run:
+            return rehearse(output, loaded, resume=resume, overwrite=overwrite)
         from lyceum import api  # not before a mistake in a key is answered: it imports what evaluates and compares too
 
         def began(threads: int) -> None:
@@ -64,6 +68,35 @@ def command(
             untold = details if as_json else []  # already printed when it happened
             same = [] if run.summary["tokens_trained"] else [f"{run.model} is the unchanged initial model"]
             raise Failure(NOTHING_LEARNT, [cause, *untold, *same], **document)
+
+
+def rehearse(output: Output, recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
+    """Show what the run would begin with."""
+    from rich.text import Text
+
+    from lyceum.training.train import rehearse as checked
+
+    found = checked(recipe, resume=resume, overwrite=overwrite)
+    task = found.first
+    output.show(*plan(recipe, resume=resume, threads=found.threads))
+    held_out = f", {found.held_out} held out" if found.held_out else ""
+    output.show(
+        f"{found.tasks} tasks to train on{held_out}. The prompt of {printable(task.id)}, {found.tokens} tokens:",
+        "",
+        Text(printable(found.prompt)),
+        "",
+        Text(f"answer  {'none' if task.answer is None else quoted(task.answer)}"),
+        "nothing was trained or written (--dry-run)",
+    )
+    output.json(
+        {
+            "recipe": recipe.resolved(),
+            "tasks": found.tasks,
+            "held_out": found.held_out,
+            "first": {"task_id": task.id, "prompt": found.prompt, "tokens": found.tokens, "answer": task.answer},
+            "threads": found.threads,
+        }
+    )
 
 
 def check_paths(recipe: Recipe) -> None:

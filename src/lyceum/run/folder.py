@@ -279,6 +279,11 @@ class Run:
             discard(self.path)
             self._replaces = False
 
+    def leave(self) -> None:
+        """Release the folder before anything began there, and remove what had to be created to hold it."""
+        self._metrics.close()
+        _let_go(self._lock, self._made)
+
     def undo(self, error: BaseException) -> None:
         """Clean up where an exception ends the run, as described under :class:`Run`; then :meth:`close`."""
         path = self.path
@@ -289,7 +294,7 @@ class Run:
                 self._replaces = False
                 error.add_note(f"{path} holds the run again that was to be replaced: the new one had no checkpoint yet")
             elif not self._begun:
-                _let_go(self._lock, self._made)
+                self.leave()
                 if not is_run(path) and not isinstance(error, RecipeError):
                     error.add_note(f"nothing was written to {path}")
             elif not self.resumed and not self._has_steps and isinstance(error, RecipeError):

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lyceum.core.settings import EngineSettings
 from lyceum.core.tree import Tree
-from lyceum.core.types import LeftOut, StageRun, TaskSource
+from lyceum.core.types import LeftOut, StageRun, Task, TaskSource
 from lyceum.evaluation.held_out import EvaluationResult, Evaluator, first_tasks
 from lyceum.models.frozen import check_reference, check_teacher
 from lyceum.models.limits import context_of
 from lyceum.models.load import load_policy, load_tokenizer, save_policy
 from lyceum.models.prompts import check_prompts, say_left_out
+from lyceum.models.renderer import Renderer
 from lyceum.recipe.schema import Recipe, parse
 from lyceum.reward.base import Combined, allow_code, combine
 from lyceum.run.folder import INITIAL, KEPT, Run
@@ -80,36 +81,9 @@ def train(
     ``nothing_learnt`` has the cause.
     """
 
-    check_run_folder(recipe, own=given is not None or (resume is not False and not overwrite))
-    source, held_out = check(recipe if given is None else given.recipe)
-    if recipe.evaluate.n and not evaluates(recipe, source):
-        log.warning(
-            "evaluate.n: nothing is evaluated, since the tasks have no answers to compare with; for an evaluation: "
-            "tasks.columns.answer=COLUMN, or evaluate.tasks"
-        )
-        recipe = recipe.model_copy(update={"evaluate": recipe.evaluate.model_copy(update={"n": 0})})
-    for key, tasks in (("tasks", source), ("evaluate.tasks", held_out)):
-        if tasks is not source or key == "tasks":
-            say_left_out(key, tasks)
-    run = Run.claim(
-        recipe.output,
-        recipe.name,
-        recipe.resolved(),
-        resume=resume,
-        overwrite=overwrite,
-        may_differ=MAY_DIFFER,
-        with_defaults=with_defaults,
-        rollouts_every=recipe.rollouts_every,
-        track=recipe.track,
-    )
-    with run:
-        before = run.threads
-        threads = chosen(recipe.threads, before)
-        if before not in (None, threads):
-            warnings.warn(
-                f"{run.path} was computed with {before} threads, now with {threads}: its last bits may differ",
-                stacklevel=2,
-            )
+    recipe, source, held_out = _ready(recipe, given, own=resume is not False and not overwrite)
+    with _claimed(recipe, resume=resume, overwrite=overwrite) as run:
+        threads = _threads(recipe, run)
         began(threads)
         if run.complete:
             run.begin()
@@ -120,6 +94,83 @@ def train(
 
         write_report(run.path)
     return run.path
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What a run would begin with.
+
+    Attributes:
+        tasks: how many there are to train on.
+        held_out: how many there are to evaluate on; 0 where nothing is evaluated.
+        prompt: the first task's, as the model's chat template writes it.
+        tokens: of that prompt.
+        threads: of the CPU.
+    """
+
+    tasks: int
+    held_out: int
+    first: Task
+    prompt: str
+    tokens: int
+    threads: int
+
+
+def rehearse(recipe: Recipe, *, resume: bool | Literal["auto"] = False, overwrite: bool = False) -> Rehearsal:
+    """Everything that :func:`train` does before it loads a model; nothing is written.
+
+    Raises:
+        RecipeError: as there.
+    """
+    recipe, source, held_out = _ready(recipe, None, own=resume is not False and not overwrite)
+    run = _claimed(recipe, resume=resume, overwrite=overwrite)
+    try:
+        threads = _threads(recipe, run)
+    finally:
+        run.leave()
+    prompt = Renderer(load_tokenizer(recipe.model)).render(source[0].messages)
+    held = len(held_out) if recipe.evaluate.n else 0
+    return Rehearsal(len(source), held, source[0], prompt.text, len(prompt.tokens), threads)
+
+
+def _ready(recipe: Recipe, given: Given | None, *, own: bool) -> tuple[Recipe, TaskSource, TaskSource]:
+    """The recipe, which evaluates only what can be, the tasks to train on and those to evaluate on."""
+    check_run_folder(recipe, own=given is not None or own)
+    source, held_out = check(recipe if given is None else given.recipe)
+    if recipe.evaluate.n and not evaluates(recipe, source):
+        log.warning(
+            "evaluate.n: nothing is evaluated, since the tasks have no answers to compare with; for an evaluation: "
+            "tasks.columns.answer=COLUMN, or evaluate.tasks"
+        )
+        recipe = recipe.model_copy(update={"evaluate": recipe.evaluate.model_copy(update={"n": 0})})
+    for key, tasks in (("tasks", source), ("evaluate.tasks", held_out)):
+        if tasks is not source or key == "tasks":
+            say_left_out(key, tasks)
+    return recipe, source, held_out
+
+
+def _claimed(recipe: Recipe, *, resume: bool | Literal["auto"], overwrite: bool) -> Run:
+    return Run.claim(
+        recipe.output,
+        recipe.name,
+        recipe.resolved(),
+        resume=resume,
+        overwrite=overwrite,
+        may_differ=MAY_DIFFER,
+        with_defaults=with_defaults,
+        rollouts_every=recipe.rollouts_every,
+        track=recipe.track,
+    )
+
+
+def _threads(recipe: Recipe, run: Run) -> int:
+    before = run.threads
+    threads = chosen(recipe.threads, before)
+    if before not in (None, threads):
+        warnings.warn(
+            f"{run.path} was computed with {before} threads, now with {threads}: its last bits may differ", stacklevel=3
+        )
+    return threads
 
 
 def with_defaults(written: dict[str, Any]) -> dict[str, Any]:
