@@ -2,8 +2,9 @@
 
     python benchmarks/others.py --library trl --out results.json   # or verl, or open_r1; pip install it first
 
-verl's functions also need ray, tensordict, codetiming, hydra-core, pylatexenc and mathruler. A minute for each library. Each function is named as on the command line (``reward=trl.rewards:accuracy_reward``), and
-beside it called as its own library calls it: both must give the same numbers.
+verl's functions also need ray, tensordict, codetiming, hydra-core, pylatexenc and mathruler. A minute for each library.
+Each function is named as on the command line (``reward=trl.rewards:accuracy_reward``), and beside it called as its own
+library calls it: both must give the same numbers.
 """
 
 from __future__ import annotations

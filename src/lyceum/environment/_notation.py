@@ -35,11 +35,10 @@ class Notation(Settings):
         before, end, _ = said.rpartition(self.end)
         if not end:
             return None
-        text = written + before
-        if self.begin:
-            _, begin, query = text.rpartition(self.begin)
+        if self.begin:  # within the turn: an earlier one's query was answered
+            _, begin, query = before.rpartition(self.begin)
             return query.strip() if begin else None
-        return text.rpartition("\n")[2].rpartition(self.end)[2].strip()
+        return (written + before).rpartition("\n")[2].rpartition(self.end)[2].strip()
 
 
 @dataclass(frozen=True)

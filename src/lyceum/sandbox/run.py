@@ -81,6 +81,21 @@ class Verdict:
     operations: int | None
 
 
+@dataclass(frozen=True)
+class Printed:
+    """What a program printed.
+
+    Attributes:
+        text: the beginning of it: printable, not trusted.
+        error: with its line, where an error ended the program; in the program's own words.
+        limit: the limit that it exceeded.
+    """
+
+    text: str
+    error: str | None
+    limit: str | None
+
+
 def run(
     code: str,
     *,
@@ -124,19 +139,49 @@ def run_all(
         return ["a program has either tests or pairs of input and output"] * len(programs)
     if len(pairs) > MOST_PAIRS:
         return [f"{len(pairs)} pairs of input and output; allowed: at most {MOST_PAIRS}"] * len(programs)
-    job = {
-        "tests": [tests] if isinstance(tests, str) else list(tests),
-        "script": isinstance(tests, str),
-        "pairs": [list(pair) for pair in pairs] or None,
-        "output_kb": limits.output_kb,
-        "metered": metered,
-    }
+    job = _job(limits, tests=tests, pairs=pairs, metered=metered)
     each = len(pairs) or 1
     together = max(MOST_PROCESSES // each, 1)
     found = list[Verdict | str]()
     for place in range(0, len(programs), together):
         found += _together(backend, job, programs[place : place + together], each, limits)
     return found
+
+
+def execute(program: str, *, characters: int, limits: Limits, backend: Backend) -> Printed:
+    """Run a program for what it prints, without input and without tests.
+
+    Args:
+        characters: kept of what it prints.
+    Raises:
+        SandboxError: it could not be run, which is not its fault.
+    """
+    job = {**_job(limits, kept=characters), "programs": [program]}
+    [answer] = _started(backend, job, 1, limits)
+    verdict = _verdict(answer)
+    if isinstance(verdict, str):
+        raise SandboxError(verdict)
+    error = verdict.note or (None if verdict.ran or verdict.limit else "it ended before its last line")
+    return Printed(printable(str(answer["printed"])), error, verdict.limit)
+
+
+def _job(
+    limits: Limits,
+    *,
+    tests: str | Sequence[str] = (),
+    pairs: Sequence[tuple[str, str]] = (),
+    metered: bool = False,
+    kept: int | None = None,
+) -> dict[str, object]:
+    """What the judge is told, beside the programs."""
+    return {
+        "tests": [tests] if isinstance(tests, str) else list(tests),
+        "script": isinstance(tests, str),
+        "pairs": [list(pair) for pair in pairs] or None,
+        "kept": kept,
+        "output_kb": limits.output_kb,
+        "metered": metered,
+    }
 
 
 def _together(

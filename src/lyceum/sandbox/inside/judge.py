@@ -57,19 +57,22 @@ def judge(code: str, processes: list, job: dict, settings: dict) -> dict:
         "killed": False,  # by the machine
         "seconds": 0.0,  # of the program's CPU
         "operations": None,  # Python instructions of the program, where they can be counted
+        "printed": "",  # where it is run for what it prints
     }
     signal.signal(signal.SIGALRM, on_alarm)
     signal.setitimer(signal.ITIMER_REAL, settings["seconds"], 0.25)
     try:
         try:
-            if job["pairs"] is None:
+            if job["kept"] is not None:
+                keep_printed(code, processes[0], job, verdict)
+            elif job["pairs"] is None:
                 judge_tests(code, processes[0], job, verdict)
             else:
                 judge_pairs(code, processes, job, verdict)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-        if not all(verdict["tests"]):
-            note_endings(processes, settings["cpu_seconds"], verdict, wait=0.1 if job["pairs"] else 0.0)
+        if job["kept"] is not None or not all(verdict["tests"]):
+            note_endings(processes, settings["cpu_seconds"], verdict, wait=0.0 if job["tests"] else 0.1)
     except Limit as reached:
         verdict["limit"] = str(reached)
     except Unsupported as why:
@@ -314,14 +317,35 @@ def judge_pairs(code: str, programs: list, job: dict, verdict: dict) -> None:
             verdict["note"] = f"pair {place + 1}: it printed {printed[:80]!r}"
 
 
-def read_output(program: Program, most: int) -> bytes:
-    parts, size = [], 0
+def keep_printed(code: str, program: Program, job: dict, verdict: dict) -> None:
+    """Run the program once; keep the beginning of what it prints, and the error that ended it."""
+    with contextlib.suppress(BrokenPipeError):
+        send(program.commands, {"code": code, "stdin": "", "tell": True})
+    printed = bytearray()
+    try:
+        read_output(program, job["output_kb"] << 10, printed)
+    finally:
+        verdict["printed"] = printed.decode("utf-8", "replace")[: job["kept"]]
+        verdict["seconds"] = program.cpu_seconds()
+    verdict["ran"] = False
+    with contextlib.suppress(EOFError, *MALFORMED):
+        error = receive(program.replies, MOST_REPLY)["error"]
+        verdict["ran"] = error is None
+        verdict["note"] = None if error is None else str(error)[: 2 * NOTE]
+
+
+def read_output(program: Program, most: int, read: bytearray | None = None) -> bytes:
+    """All that it prints.
+
+    Args:
+        read: where it is put as it comes, so that it is there when a limit ends the reading.
+    """
+    read = bytearray() if read is None else read
     while part := os.read(program.output, 1 << 16):
-        parts.append(part)
-        size += len(part)
-        if size > most:
+        read += part
+        if len(read) > most:
             raise Limit(f"output of more than {most >> 10} kB")
-    return b"".join(parts)
+    return bytes(read)
 
 
 def lines_of(text: str) -> list:

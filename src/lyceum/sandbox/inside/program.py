@@ -34,11 +34,13 @@ def program_process(commands: int, replies: int, output: int) -> None:
     except SystemExit:
         error = None if given is not None else "SystemExit"
     except BaseException as raised:
-        error = describe(raised)
+        error = place_of(raised) + describe(raised) if command.get("tell") else describe(raised)
     try:
         sys.stdout.flush()
     except BaseException:
         error = error or "its output could not be written"
+    if command.get("tell"):
+        send(replies, {"error": error})
     if given is not None:
         # What it printed has left; its own hooks at exit are not run.
         os._exit(0 if error is None else 1)
@@ -95,6 +97,15 @@ class Meter:
         if event == "opcode":
             self.operations += 1
         return self
+
+
+def place_of(error):
+    """``line 3: ``, the line of the program in which it raised; empty where none is known."""
+    line, trace = getattr(error, "lineno", None) if isinstance(error, SyntaxError) else None, error.__traceback__
+    while trace is not None:
+        line = trace.tb_lineno if trace.tb_frame.f_code.co_filename == "<program>" else line
+        trace = trace.tb_next
+    return f"line {line}: " if isinstance(line, int) else ""
 
 
 def describe(error):
