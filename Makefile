@@ -47,9 +47,11 @@ test: $(VENV)/.installed-test
 suite: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# NO_MKDOCS_2_WARNING: no advertisement of another program.
+# Warnings fail (strict in mkdocs.yml), but not with --quiet, which drops them before they are counted: what is printed
+# goes to a file, and is shown where the build fails. NO_MKDOCS_2_WARNING: no advertisement of another program.
 docs: $(VENV)/.installed-docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@mkdir -p .cache
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build > .cache/docs.log 2>&1 || { grep -v '^INFO' .cache/docs.log; exit 1; }
 	@echo "open site/index.html, or for the search: $(BIN)/python -m http.server --directory site"
 
 # vLLM first: pip takes many times as long to find versions for both at once. torchvision, torchaudio and torchcodec come

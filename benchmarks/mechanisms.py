@@ -43,16 +43,19 @@ DEFINITIONS = {
     "differs": "the first step, and the first part of it, in which that run is another one",
 }
 
-HEAD = """# What acts in a recipe
+HEAD = """# Mechanism checks
 
-Made by `python benchmarks/mechanisms.py --page` from [mechanisms.json](../benchmarks/results/mechanisms.json).
+<!-- Made by `python benchmarks/mechanisms.py --page`. -->
 
-Every recipe on the built-in tasks, run as briefly as its line in `tests/recipe/proofs.py` says (mostly two steps of
-four tasks): the metric that shows its mechanism, in how many steps it acted, a count's sum over the steps (the mean of
-any other number), and the same with the mechanism switched off at equal seed. *Differs in* is the first part of a step
-in which that run is another one. Two steps show that a mechanism acts, not that it helps: see [Choosing a
-method](choosing.md). *0 of 2*: this part of the mechanism needs more steps than these. Recipes that need SmolLM2 are
-left out; further ways to switch a mechanism off are in the file.
+For every recipe: does its mechanism do anything? Each is run on the built-in tasks, mostly for two steps of four tasks,
+once as shipped and once with the mechanism switched off at equal seed; further ways to switch it off are in
+[all results](../benchmarks/results/mechanisms.json). Two steps show that a mechanism acts, not that it helps: see
+[Choosing a method](choosing.md).
+
+*Metric* is what shows the mechanism, *acted* in how many steps it did (*0 of 2*: this part of the mechanism needs more
+steps than these), *as shipped* a count's sum over the steps, or the mean of any other number, *then* the same without
+the mechanism, and *differs in* the first part of a step in which that run is another one. How briefly a recipe runs is
+in `tests/recipe/proofs.py`; recipes that need SmolLM2 are left out.
 
 | recipe | metric | acted in steps | as shipped | groups, samples | switched off by | then | differs in |
 |---|---|---|---|---|---|---|---|

@@ -434,7 +434,7 @@ def sparsity(
         output: a JSON file for every tensor's numbers.
     Returns:
         ``overall``, ``kinds``, ``tensors``: shares unchanged in bfloat16 (the paper's number) and as stored;
-        ``overlap``.
+            ``overlap``.
     Raises:
         RecipeError: a folder without safetensors files, or models of different shapes; no weight was read.
     """

@@ -60,9 +60,11 @@ def known_elsewhere(key: str, *, whole: bool = True) -> str | None:
 
 def page() -> str:
     """``docs/coming-from.md``."""
-    lines = ["# Coming from TRL, verl or OpenRLHF", ""]
-    lines += ["Made by `python -m lyceum.recipe.other_names > docs/coming-from.md`. A key of theirs is also answered"]
-    lines += ["with ours where it is typed, as in `lyceum train grpo num_generations=8`."]
+    lines = ["# Names of settings in TRL, verl and OpenRLHF", ""]
+    lines += ["<!-- Made by `python -m lyceum.recipe.other_names > docs/coming-from.md`. -->", ""]
+    lines += ["Settings of TRL, verl and OpenRLHF, and the key that does the same in lyceum. If you type one of"]
+    lines += ["theirs, as in `lyceum train grpo num_generations=8`, the error names lyceum's key. Whole commands:"]
+    lines += ["[from TRL or verl, task by task](side-by-side.md)."]
     for library, names in groupby(other_names(), key=lambda name: name.library):
         lines += ["", f"## {library}", "", "| there | here | |", "|---|---|---|"]
         lines += [f"| `{n.theirs}` | {f'`{n.ours}`' if n.ours else ''} | {n.note} |" for n in names]

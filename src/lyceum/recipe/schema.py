@@ -302,8 +302,8 @@ def load_recipe(name: str, overrides: Overrides = ()) -> Recipe:
     """A recipe by name or path, with overrides applied.
 
     Raises:
-        RecipeError: no such recipe, a file that is not one, an unknown key, an invalid value, an impossible
-        combination.
+        RecipeError: no such recipe, a file that is not one, an unknown key, an invalid value, or settings that
+            cannot work together.
     """
     if not isinstance(name, str) or isinstance(overrides, str):
         raise RecipeError(
