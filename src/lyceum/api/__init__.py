@@ -92,7 +92,8 @@ def train(
         resume: continue the run of that name; ``auto``: if there is one.
         overwrite: replace the run of that name.
         progress: display of progress: ``live``, ``plain``, ``json``, ``silent``, or ``auto``, by where it runs.
-        began: called when everything was checked, before a model is loaded, with the number of CPU threads.
+        began: advanced, for programs around a run: called when everything was checked, before a model is loaded, with
+            the number of CPU threads.
         keys: further keys of the recipe.
     Returns:
         The finished run; ``learnt`` says whether its rewards had a learning signal.
@@ -156,6 +157,8 @@ def evaluate(
         output: a JSON file for the metrics; one from an earlier evaluation is replaced.
         keys: ``temperature``, ``top_p``, ``max_completion_tokens`` and other sampling settings, ``tasks.KEY``,
             ``model.KEY``, ``reward.KEY``.
+    Returns:
+        The metrics: ``found["overall"]``, ``found["pass_at"]``, ``found["levels"]``, ...
     Raises:
         RecipeError: invalid settings; no model was loaded.
         Unwritten: the metrics could not be written to ``output``; the exception contains them.
@@ -310,6 +313,8 @@ def compare(
         name: NAME of the folder ``output/compare-NAME``.
         tasks: as for :func:`train`; rows are written to ``output/rows``, where every run reads them.
         keys: keys for every recipe.
+    Returns:
+        ``recipes``, one result each in the order given, and ``sentence``, which says what is shown and what is not.
     Raises:
         RecipeError: invalid settings; nothing was run.
         Interrupted: stopped by Ctrl-C; the same call continues.

@@ -27,7 +27,7 @@ Json = Annotated[
 Keys = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[KEY=VALUE]...",
+        metavar="KEY=VALUE",
         help="Recipe keys to change, such as steps=50 objective.clip_high=0.28 (all keys: lyceum recipes show RECIPE).",
     ),
 ]
@@ -69,13 +69,13 @@ def train(
     )
 
 
-@app.command("eval")
+@app.command("eval", short_help="Measure a model: pass@k, maj@k, greedy.")
 def evaluate(
     model: Annotated[str, typer.Argument(help="base, a model's folder, a hub name, a .gguf file, or a run's folder.")],
     keys: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[KEY=VALUE]...", help="Further settings: tasks.levels=[1,2] tasks.columns.prompt=question top_k=20"
+            metavar="KEY=VALUE", help="Further settings: tasks.levels=[1,2] tasks.columns.prompt=question top_k=20"
         ),
     ] = None,
     tasks: Annotated[
@@ -120,7 +120,7 @@ def evaluate(
     )
 
 
-@app.command()
+@app.command(short_help="Grade completions in a file with any reward.")
 def grade(
     file: Annotated[
         Path,
@@ -132,7 +132,7 @@ def grade(
     keys: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[KEY=VALUE]...",
+            metavar="KEY=VALUE",
             help="Settings: reward.extract=boxed reward.workers=8 columns.completion=response model.dtype=bfloat16 "
             "(see: lyceum components reward).",
         ),
@@ -163,13 +163,13 @@ def grade(
     command(file, keys or [], reward=reward, model=model, output=output, as_json=json)
 
 
-@app.command()
+@app.command(short_help="Search for answers at test time.")
 def search(
     model: Annotated[str, typer.Argument(help="base, a model's folder, a hub name, a .gguf file, or a run's folder.")],
     keys: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[KEY=VALUE]...",
+            metavar="KEY=VALUE",
             help="Further settings: tasks.levels=[7,8]; of one strategy beam.width=2, of all with steps "
             "step.by=lines, of the value model value.length_power=0.5 (see: lyceum components rollout).",
         ),
@@ -272,7 +272,7 @@ def compare(
     command(words, seeds=seeds, tokens=tokens, name=name, output=output, as_json=json)
 
 
-@app.command()
+@app.command(short_help="Say what training added to a base model.")
 def boundary(
     words: Annotated[
         list[str],
@@ -335,7 +335,7 @@ def boundary(
     )
 
 
-@app.command()
+@app.command(short_help="Say which weights training changed.")
 def sparsity(
     base: Annotated[str, typer.Argument(help="The model before training: base, a model's folder, or a run's.")],
     model: Annotated[str, typer.Argument(help="The trained one.")],
@@ -360,7 +360,7 @@ def sparsity(
     command(base, model, other, atol=atol, rank=rank, output=output, as_json=json)
 
 
-@app.command()
+@app.command(short_help="Write tiered hints for a dataset.")
 def hints(
     tasks: Annotated[
         str,
@@ -369,7 +369,7 @@ def hints(
     output: Annotated[Path, typer.Option(help="A .jsonl file; tasks that it already has are skipped.")],
     keys: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Such as tasks.columns.prompt=question model.dtype=bfloat16"),
+        typer.Argument(metavar="KEY=VALUE", help="Such as tasks.columns.prompt=question model.dtype=bfloat16"),
     ] = None,
     model: Annotated[
         str | None,
@@ -426,7 +426,7 @@ def hints(
     )
 
 
-@app.command()
+@app.command(short_help="List the recipes, or show every key of one.")
 def recipes(
     words: Annotated[list[str] | None, typer.Argument(metavar="[show NAME [KEY=VALUE]...]")] = None,
     json: Json = False,
@@ -440,7 +440,7 @@ def recipes(
     command(words or [], as_json=json)
 
 
-@app.command()
+@app.command(short_help="Search the papers: what each does, and its recipe.")
 def papers(
     text: Annotated[list[str] | None, typer.Argument(help="Words of a name, a title or what a paper does.")] = None,
     state: Annotated[
@@ -457,7 +457,7 @@ def papers(
     command(" ".join(text or []), state, as_json=json)
 
 
-@app.command()
+@app.command(short_help="List the components of each slot.")
 def components(
     slot: Annotated[str | None, typer.Argument(help="tasks, reward, rollout, credit, objective, ...")] = None,
     kind: Annotated[str | None, typer.Argument(help="One of the slot's components.")] = None,
@@ -472,14 +472,14 @@ def components(
     command(slot, kind, as_json=json)
 
 
-@app.command()
+@app.command(short_help="Find the first step in which two runs differ.")
 def same(
     a: Annotated[Path, typer.Argument(help="A run's folder (trained with digests=true), or a checkout of lyceum.")],
     b: Annotated[Path, typer.Argument(help="The other one.")],
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[RECIPE]... [KEY=VALUE]...",
+            metavar="RECIPE|KEY=VALUE",
             help="For two checkouts, recipes to train with both: by default all, for two steps.",
         ),
     ] = None,
@@ -497,7 +497,7 @@ def same(
     command(a, b, words or [], as_json=json)
 
 
-@app.command()
+@app.command(short_help="Try another credit or objective on recorded trees.")
 def replay(
     run: Annotated[Path, typer.Argument(help="A run's folder (trained with trees_every=STEPS).")],
     step: Annotated[
@@ -509,7 +509,7 @@ def replay(
     keys: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[KEY=VALUE]...",
+            metavar="KEY=VALUE",
             help="Keys of credit and objective to change, such as credit=leave-one-out objective.clip_high=0.28; "
             "none compares the run with itself.",
         ),
@@ -534,13 +534,13 @@ def replay(
     command(run, step, keys or [], output=output, as_json=json)
 
 
-@app.command()
+@app.command(short_help="Check that a model is sampled and trained right.")
 def doctor(
     model: Annotated[str, typer.Argument(help="base, a model's folder, a hub name, a .gguf file, or a run's folder.")],
     keys: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[KEY=VALUE]...",
+            metavar="KEY=VALUE",
             help="Settings of the run to examine: learner.autocast=bfloat16 engine.pack_weights=false model.lora=true "
             "tasks=data.jsonl (see: lyceum components engine, lyceum components learner).",
         ),
@@ -585,7 +585,7 @@ def view(
     command(run, open_it=open, as_json=json)
 
 
-@app.command()
+@app.command(short_help="Upload a model and its card to the hub.")
 def push(
     run: Annotated[Path, typer.Argument(help="A finished run's folder.")],
     repository: Annotated[str, typer.Argument(help="owner/name on the hub; made if there is none.")],

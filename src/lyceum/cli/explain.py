@@ -38,7 +38,7 @@ def settings(model: type[BaseModel], above: str = "") -> list[dict[str, Any]]:
             continue
         key = f"{above}{name}"
         nested = model_inside(field.annotation)
-        default = None if nested else default_of(field)
+        default = None if nested and slot_of(field) is None else default_of(field)
         found.append(
             {
                 "key": key,
