@@ -153,7 +153,7 @@ meaning. Each links to its file, which says what differs from the recipe that it
     head = ["| recipe | what it does | paper |", "|---|---|---|"]
     parts = ["\n".join([f"## {purpose}", "", *head, *found, ""]) for purpose, found in tables.items()]
     return {"reference/recipes.md": "\n".join([lead, *parts])} | {
-        f"reference/recipes/{slug(purpose)}.md": "\n".join([f"# {purpose}", "", *found])
+        f"reference/recipes/{slug(purpose)}.md": "\n".join([f"# Recipes: {purpose.lower()}", "", *found])
         for purpose, found in files.items()
     }
 

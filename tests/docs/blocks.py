@@ -61,18 +61,13 @@ class Command:
 
 
 def blocks_of(page: Path) -> Iterator[Block]:
-    """The fenced blocks, and in pages with indented ones (README) their ``lyceum`` lines as blocks that are not run."""
+    """The fenced blocks. An indented command is refused: it would not be tested, and is cut where it is long."""
     lines = page.read_text(encoding="utf-8").splitlines()
     number = 0
     while number < len(lines):
         opened = FENCE.match(lines[number])
         if opened is None:
-            if lines[number].startswith("    lyceum "):
-                first = number
-                while lines[number].endswith("\\"):
-                    number += 1
-                text = "\n".join(line.removeprefix("    ") for line in lines[first : number + 1])
-                yield Block(first + 1, "bash", text, None, "an indented example")
+            assert not lines[number].startswith("    lyceum "), f"{page.name}:{number + 1}: write a ```bash block"
             number += 1
             continue
         mark, first = opened["mark"], number + 1
