@@ -367,6 +367,10 @@ def test_components_teach_settings_bounds_and_defaults(capsys):
     assert settings["kl_in_reward.estimator"]["type"] == "k1 | k2 | k3"
     assert main(["components"]) == 0
     assert "leave-one-out" in capsys.readouterr().out
+    assert main(["components", "rollout"]) == 0
+    out = capsys.readouterr().out
+    assert "one kind with its settings: lyceum components rollout KIND" in out
+    assert out.count("\n") < 300
     assert main(["components", "reward", "overlong"]) == 0
     assert "(needed)" in capsys.readouterr().out
 

@@ -27,6 +27,14 @@ def test_all_papers_are_listed_and_counted(capsys):
     assert "271 papers" in capsys.readouterr().out
 
 
+def test_a_recipe_without_a_row_is_found_however_its_name_is_written(capsys):
+    for written in ("Dr. GRPO", "dr-grpo", "DR GRPO"):
+        assert main(["papers", written]) == 0
+        assert "lyceum train dr-grpo: Understanding R1-Zero-Like" in " ".join(capsys.readouterr().out.split())
+    assert main(["papers", "scaf grpo"]) == 0
+    assert "2510.19807" in capsys.readouterr().out
+
+
 def test_nothing_found_is_said_with_the_nearest_name(capsys):
     assert main(["papers", "treeppo"]) == 0
     out = capsys.readouterr().out

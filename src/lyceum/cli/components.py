@@ -26,7 +26,7 @@ def command(slot: str | None, kind: str | None, *, as_json: bool) -> None:
             for name, of_room in found.items()
         }
         out.json(document)
-        if slot is None:
+        if kind is None or slot is None:
             table = Table()
             for head in ("slot", "kind", "what it is"):
                 table.add_column(head)
@@ -35,7 +35,7 @@ def command(slot: str | None, kind: str | None, *, as_json: bool) -> None:
                     first = about(model).split("\n")[0]
                     table.add_row(name if number == 0 else "", Text(each, style="bold"), Text(first))
                 table.add_section()
-            out.show(table, "one slot with its settings: lyceum components SLOT")
+            out.show(table, f"one kind with its settings: lyceum components {slot or 'SLOT'} KIND")
             return
         for each, component in document[slot].items():
             out.show(Text(f"{slot}.kind: {each}", style="bold"), *component["about"].split("\n"))

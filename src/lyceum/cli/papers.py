@@ -15,7 +15,8 @@ def command(text: str, state: str | None, *, as_json: bool) -> None:
         from rich.table import Table
         from rich.text import Text
 
-        from lyceum.recipe.papers import STATES, found, papers
+        from lyceum.recipe.files import described_recipes
+        from lyceum.recipe.papers import STATES, found, papers, recipe_called
         from lyceum.utils.errors import RecipeError, nearest
         from lyceum.utils.terminal import quoted
 
@@ -24,10 +25,13 @@ def command(text: str, state: str | None, *, as_json: bool) -> None:
         every = papers()
         matches = [paper for paper in found(text, every) if state in (None, paper.state)]
         out.json([asdict(paper) | {"differs": paper.differs} for paper in matches])
-        if not matches:
+        if (recipe := recipe_called(text, every)) is not None and state is None:
+            out.show(f"lyceum train {recipe}: {described_recipes()[recipe]['title']} (its paper has no row here)")
+        elif not matches:
             names = {paper.name.casefold(): paper.name for paper in every}
             of_state = "" if state is None else f" of state {state!r}"
             out.show(f"no paper{of_state} contains {quoted(text)}{nearest(text.casefold(), names)}; all: lyceum papers")
+        if not matches:
             return
         table = Table()
         for head in ("paper", "state", "recipe", "what it does"):

@@ -71,9 +71,24 @@ def papers() -> list[Paper]:
 
 
 def found(text: str, of: Sequence[Paper]) -> list[Paper]:
-    """The papers that contain every word of ``text`` in their name, title, line, recipes or what they wait for."""
-    words = text.casefold().split()
-    return [paper for paper in of if all(word in _searched(paper) for word in words)]
+    """The papers that contain every word of ``text`` in their name, title, line, recipes or what they wait for, or are
+    called so. Case does not count, and neither does punctuation between letters: ``dr-grpo`` finds ``Dr. GRPO``."""
+    words, whole = text.casefold().split(), _letters(text)
+    return [
+        paper
+        for paper in of
+        if all(word in _searched(paper) for word in words) or whole in map(_letters, (paper.name, *paper.recipes))
+    ]
+
+
+def recipe_called(text: str, rows: Sequence[Paper]) -> str | None:
+    """The recipe of that name, written in any way, whose paper has no row; None where there is none."""
+    return next((name for name in other_recipes(rows) if _letters(name) == _letters(text)), None)
+
+
+def _letters(text: str) -> str:
+    """Its letters and digits alone, in lower case."""
+    return "".join(letter for letter in text.casefold() if letter.isalnum())
 
 
 def _searched(paper: Paper) -> str:
