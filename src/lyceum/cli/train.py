@@ -40,7 +40,7 @@ def command(
         check_processes(loaded, nproc)
         if process_number() > 0:
             return follow(loaded)
-        check_paths(loaded)
+        check_paths(loaded, resume=resume, overwrite=overwrite)
         if dry_run:
             return rehearse(output, loaded, resume=resume, overwrite=overwrite)
         from lyceum import api  # not before a mistake in a key is answered: it imports what evaluates and compares too
@@ -75,13 +75,15 @@ def rehearse(output: Output, recipe: Recipe, *, resume: bool, overwrite: bool) -
     from rich.text import Text
 
     from lyceum.training.train import rehearse as checked
+    from lyceum.utils.numbers import counted
 
     found = checked(recipe, resume=resume, overwrite=overwrite)
     task = found.first
     output.show(*plan(recipe, resume=resume, threads=found.threads))
     held_out = f", {found.held_out} held out" if found.held_out else ""
     output.show(
-        f"{found.tasks} tasks to train on{held_out}. The prompt of {printable(task.id)}, {found.tokens} tokens:",
+        f"{counted(found.tasks, 'task')} to train on{held_out}. "
+        f"The prompt of {printable(task.id)}, {counted(found.tokens, 'token')}:",
         "",
         Text(printable(found.prompt)),
         "",
@@ -99,8 +101,14 @@ def rehearse(output: Output, recipe: Recipe, *, resume: bool, overwrite: bool) -
     )
 
 
-def check_paths(recipe: Recipe) -> None:
-    """Refuse tasks of a file that does not exist at once: before the imports that reading one takes."""
+def check_paths(recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
+    """Refuse at once, before the imports that training takes, a run's folder that is taken, cannot be made or is not
+    there to be resumed, and tasks of a file that does not exist."""
+    from lyceum.run.folder import check_claim
+    from lyceum.run.outputs import check_output
+
+    check_output("output", Path(recipe.output) / recipe.name, folder=True)
+    check_claim(recipe.output, recipe.name, resume=resume, overwrite=overwrite)
     for tasks in (recipe.tasks, recipe.evaluate.tasks):
         if tasks is not None:
             tasks.check_paths()
@@ -160,6 +168,7 @@ def plan(recipe: Recipe, *, resume: bool, threads: int) -> list[Any]:
     from rich.table import Table
     from rich.text import Text
 
+    from lyceum.utils.numbers import counted
     from lyceum.utils.threads import in_words
 
     lines = Table.grid(padding=(0, 2))
@@ -179,10 +188,11 @@ def plan(recipe: Recipe, *, resume: bool, threads: int) -> list[Any]:
     for stage in recipe.stages:
         row("stage", stage_line(stage))
     greedy = " and greedily" if evaluation.greedy else ""
-    of = "held-out tasks" if evaluation.tasks is None else f"held-out tasks of {brief(evaluation.tasks)}"
+    tasks = "held-out task" if evaluation.n == 1 else "held-out tasks"
+    of = tasks if evaluation.tasks is None else f"{tasks} of {brief(evaluation.tasks)}"
     row(
         "evaluation",
-        f"{evaluation.n} {of}, {evaluation.samples} samples each{greedy}" if evaluation.n else "none",
+        f"{evaluation.n} {of}, {counted(evaluation.samples, 'sample')} each{greedy}" if evaluation.n else "none",
     )
     row("output", f"{Path(recipe.output) / recipe.name}{' (resumed)' if resume else ''}")
     row("threads", in_words(threads))

@@ -51,6 +51,9 @@ _OF_STEPS = ("rollouts", "digests", "trees", "replay")
 """Folders with one file per step, which a resumed run drops after its checkpoint."""
 
 _NAMES = (*FILES, *(name + DAMAGED for name in FILES))
+MOST_REFUSED = 5
+"""Maximum number of differences that a refused run is told."""
+
 WAYS = "another name, or overwrite=true (--overwrite) to replace it"
 
 
@@ -160,17 +163,7 @@ class Run:
         Raises:
             RecipeError: there is a run that this may not touch, another process writes it, or nothing to resume.
         """
-        check_name("name", name)
-        path = Path(root) / name
-        there = is_run(path) or is_set_aside(path)
-        if not there and path.is_dir() and any(not entry.startswith(".") for entry in os.listdir(path)):
-            raise RecipeError(f"name: {path} exists and is not a run of lyceum; choose another name")
-        if resume is True and overwrite:
-            raise RecipeError("resume: got true together with overwrite=true; allowed: one of them")
-        if resume is True and not there:
-            raise RecipeError(
-                f"resume: got true, but there is no run in {path}; allowed: the name of a run, or no resume"
-            )
+        path = _place(root, name, resume=resume, overwrite=overwrite)
         lock, made = _held(path)
         try:
             _recover(path)
@@ -211,22 +204,15 @@ class Run:
         """
         if began is None:
             return False
+        if resume is False:
+            raise _taken(path)
         refused = refused_changes(path, began, recipe, may_differ=may_differ)
         if refused:
-            raise RecipeError([*refused, f"name: {path} holds a run of another recipe; allowed: its recipe, {WAYS}"])
-        if _is_finished(path):
-            if (path / "report.html").exists():
-                raise RecipeError(f"name: {path} has finished; allowed: {WAYS}")
-            if resume is False:
-                raise RecipeError(
-                    f"name: {path} lacks nothing but its report; allowed: resume=true (--resume) to write it, {WAYS}"
-                )
-        elif resume is False:
-            saved = checkpoint.latest(path / "checkpoints")
-            reached = "no checkpoint yet" if saved is None else f"saved at step {checkpoint.step_of(saved)}"
-            raise RecipeError(
-                f"name: {path} holds a run, {reached}; allowed: resume=true (--resume) to continue it, {WAYS}"
-            )
+            more = len(refused) - MOST_REFUSED
+            lines = [*refused[:MOST_REFUSED], *([f"and {more} more"] if more > 0 else [])]
+            raise RecipeError([*lines, f"name: {path} holds a run of another recipe; allowed: its recipe, {WAYS}"])
+        if _is_finished(path) and (path / "report.html").exists():
+            raise _taken(path)
         return True
 
     def begin(self) -> None:
@@ -500,6 +486,45 @@ class Run:
     def _require_restored(self) -> None:
         if not self._restored:
             raise RuntimeError(f"{self.path} is resumed: call restore() before anything is recorded")
+
+
+def check_claim(
+    root: Path | str, name: str, *, resume: bool | Literal["auto"] = False, overwrite: bool = False
+) -> None:
+    """Raise RecipeError where :meth:`Run.claim` would, whatever the recipe; what has to be made to see is removed."""
+    path = _place(root, name, resume=resume, overwrite=overwrite)
+    _let_go(*_held(path))
+    if is_run(path) and resume is False and not overwrite:
+        raise _taken(path)
+
+
+def _place(root: Path | str, name: str, *, resume: bool | Literal["auto"], overwrite: bool) -> Path:
+    """The folder of a run. Raises RecipeError where it is another's, or there is nothing to resume."""
+    check_name("name", name)
+    path = Path(root) / name
+    there = is_run(path) or is_set_aside(path)
+    if not there and path.is_dir() and any(not entry.startswith(".") for entry in os.listdir(path)):
+        raise RecipeError(f"name: {path} exists and is not a run of lyceum; choose another name")
+    if resume is True and overwrite:
+        raise RecipeError("resume: got true together with overwrite=true; allowed: one of them")
+    if resume is True and not there:
+        raise RecipeError(f"resume: got true, but there is no run in {path}; allowed: the name of a run, or no resume")
+    return path
+
+
+def _taken(path: Path) -> RecipeError:
+    """What to do about a folder that holds a run, which is neither to be resumed nor replaced, or cannot be resumed."""
+    if not _is_finished(path):
+        saved = checkpoint.latest(path / "checkpoints")
+        reached = "no checkpoint yet" if saved is None else f"saved at step {checkpoint.step_of(saved)}"
+        return RecipeError(
+            f"name: {path} holds a run, {reached}; allowed: resume=true (--resume) to continue it, {WAYS}"
+        )
+    if not (path / "report.html").exists():
+        return RecipeError(
+            f"name: {path} lacks nothing but its report; allowed: resume=true (--resume) to write it, {WAYS}"
+        )
+    return RecipeError(f"name: {path} has finished; allowed: {WAYS}")
 
 
 def check_name(key: str, name: str) -> None:

@@ -42,6 +42,7 @@ from lyceum.stages.stopping import Ending, UntilHeldOut, ends_in_words
 from lyceum.utils.atomic_files import atomic_write
 from lyceum.utils.errors import Interrupted, RecipeError, RunError
 from lyceum.utils.lazy_imports import torch
+from lyceum.utils.numbers import counted
 
 
 class Offline(StageSettings):
@@ -113,9 +114,9 @@ class Offline(StageSettings):
         return self.rollout.sampling
 
     def in_words(self) -> list[str]:
-        passes = "" if self.epochs is None else f", at most {self.epochs} epochs"
+        passes = "" if self.epochs is None else f", at most {counted(self.epochs, 'epoch')}"
         return [
-            f"{self.steps} steps of {self.tasks_per_step} tasks{passes}",
+            f"{counted(self.steps, 'step')} of {counted(self.tasks_per_step, 'task')}{passes}",
             *ends_in_words(self.until),
             f"data {self.data.kind}",
         ]

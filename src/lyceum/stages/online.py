@@ -38,6 +38,7 @@ from lyceum.stages.method import Method
 from lyceum.stages.models import learner_of, models_of
 from lyceum.stages.session import Session
 from lyceum.stages.stopping import Ending, UntilOnline, ends_in_words
+from lyceum.utils.numbers import counted
 from lyceum.utils.terminal import quoted
 
 
@@ -147,8 +148,11 @@ class Online(StageSettings):
         return frozenset[Left]({"trees"} if trees else ()) | frozenset[Left]({"value-head"} if head else ())
 
     def in_words(self) -> list[str]:
-        passes = "" if self.epochs is None else f", at most {self.epochs} epochs"
-        return [f"{self.steps} steps of {self.tasks_per_step} tasks{passes}", *ends_in_words(self.until)]
+        passes = "" if self.epochs is None else f", at most {counted(self.epochs, 'epoch')}"
+        return [
+            f"{counted(self.steps, 'step')} of {counted(self.tasks_per_step, 'task')}{passes}",
+            *ends_in_words(self.until),
+        ]
 
     def check(self, stage: Composition) -> list[str]:
         lines = super().check(stage)

@@ -26,6 +26,7 @@ from lyceum.stages._epochs import last_step, note
 from lyceum.stages.session import Session
 from lyceum.stages.stopping import Ending, UntilHeldOut, ends_in_words
 from lyceum.utils.errors import RecipeError
+from lyceum.utils.numbers import counted
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -63,8 +64,11 @@ class SupervisedStage(StageSettings):
     """What samples in evaluations."""
 
     def in_words(self) -> list[str]:
-        passes = "" if self.epochs is None else f", at most {self.epochs} epochs"
-        return [f"{self.steps} steps of {self.tasks_per_step} tasks{passes}", *ends_in_words(self.until)]
+        passes = "" if self.epochs is None else f", at most {counted(self.epochs, 'epoch')}"
+        return [
+            f"{counted(self.steps, 'step')} of {counted(self.tasks_per_step, 'task')}{passes}",
+            *ends_in_words(self.until),
+        ]
 
     def check(self, stage: Composition) -> list[str]:
         lines = [] if self.until is None else self.until.check(stage)

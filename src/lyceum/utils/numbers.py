@@ -174,3 +174,8 @@ def share(interval: Mapping[str, float] | None) -> str:
 def evenly(total: int, parts: int) -> list[int]:
     """A total split into integers that differ by at most one, larger ones first; empty for 0 parts."""
     return [total // parts + (part < total % parts) for part in range(parts)]
+
+
+def counted(number: int, one: str) -> str:
+    """``1 step``, ``2 steps``."""
+    return f"{number} {one}{'' if number == 1 else 's'}"
