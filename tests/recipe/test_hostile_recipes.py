@@ -74,15 +74,15 @@ def test_nested_aliases_are_refused_in_any_key(key, tmp_path):
         ("=x", "override: got '=x'"),
         (".".join(["tasks"] * 5000) + "=1", "got as a key; allowed: 1 to 20 names"),
         ("steps.x=1", "steps.x: steps is 60 and has no keys"),
-        ("steps=1:30", "steps: got '1:30'; input should be a valid integer"),
+        ("steps=1:30", "steps: got '1:30'; allowed: a whole number"),
         ("tasks_per_step=1e20", "tasks_per_step: got 1e+20; too large for a whole number"),
         ("tasks_per_step=1000001", "tasks_per_step: got 1000001; allowed: numbers up to 1000000"),
-        ("max_tokens=1e16", "max_tokens: got 1e+16; input should be less than or equal to 1000000000000000"),
-        (f"seed={1 << 63}", "seed: got 9223372036854775808; input should be less than or equal to"),
+        ("max_tokens=1e16", "max_tokens: got 1e+16; allowed: 1000000000000000 or less"),
+        (f"seed={1 << 63}", "seed: got 9223372036854775808; allowed: 9223372036854775807 or less"),
         ("learner.lr=1e10", "learner.lr: got 10000000000.0; allowed: 0, or an absolute value of 1e-38 to 1e+09"),
         ("rollout.sampling.temperature=1e-300", "allowed: 0, or an absolute value of 1e-38"),
         ("rollout.sampling.temperature=1e-5", "temperature: got 1e-05; allowed: 0 (greedy), or 0.001 to 100"),
-        ("rollout.sampling.top_p=1e-300", "top_p: got 1e-300; input should be greater than or equal to"),
+        ("rollout.sampling.top_p=1e-300", "top_p: got 1e-300; allowed: 1e-06 or more"),
         ("rollout.sampling.stop=['']", "stop.0: got ''; string should have at least 1 character"),
         (f"evaluate.k=[{','.join('1' * 1001)}]", "evaluate.k: got [1, 1, 1, 1, 1, 1, 1, 1, ...]; allowed: at most"),
         (f"guidance=[{','.join(['prefix'] * 101)}]", "allowed: at most 100 items"),
@@ -101,7 +101,7 @@ def test_what_would_have_hung_or_crashed_is_refused_with_a_line(override, said):
 def test_a_recipe_of_nothing_but_mistakes_is_told_a_few_of_them():
     said = refused(f"tasks={{{', '.join(f'levls{i}: 1' for i in range(3000))}}}", ("tasks.kind", "chain"))
     assert said.count("did you mean 'levels'?") == MOST_LINES
-    assert said.endswith("... and further mistakes")
+    assert said.endswith("and 100 or more more")
 
 
 def test_the_greatest_numbers_that_are_allowed_are_taken():

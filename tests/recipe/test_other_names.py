@@ -23,7 +23,7 @@ def keys():
     of_slot = {"rollout": "flat", "credit": "group", "objective": "ppo-clip", "learner": "local", "engine": "vllm"}
     for slot, kind in (of_slot | {"tasks": "dataset"}).items():
         found |= {each["key"] for each in settings(kinds(slot)[kind], f"{slot}.")}
-    return found | {"reward.0.weight"}
+    return found | {"reward.0.weight", "rollout.environment"}
 
 
 def test_every_key_of_ours_can_be_set():

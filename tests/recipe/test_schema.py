@@ -189,6 +189,31 @@ def test_a_file_may_extend_the_recipe_of_its_own_name_but_not_itself(tmp_path):
         read_raw(str(tmp_path / "a.yaml"))
 
 
+def test_a_file_names_a_key_of_a_stage_alone_and_keeps_the_stage_s_other_settings(tmp_path):
+    (tmp_path / "base.yaml").write_text("extends: grpo\nlearner: {lr: 1e-6}\nsteps: 3\n")
+    (tmp_path / "mine.yaml").write_text(
+        "extends: base.yaml\nlearner: {warmup_steps: 2}\nobjective.clip_high: 0.3\ncredit: leave-one-out\n"
+    )
+    usual, [stage] = load_recipe("grpo").stages[0], load_recipe(str(tmp_path / "mine.yaml")).stages
+    assert (stage.steps, stage.credit.kind, stage.objective.clip_high) == (3, "leave-one-out", 0.3)
+    assert stage.learner == usual.learner.model_copy(update={"lr": 1e-6, "warmup_steps": 2})
+
+
+@pytest.mark.parametrize("text", ["stages: 3\n", "stages: 3\nmax_steps: 4\n"])
+def test_stages_that_are_no_list_are_refused(text, tmp_path):
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(RecipeError, match="stages: got 3; allowed: a list"):
+        load_recipe(str(tmp_path / "mine.yaml"))
+
+
+def test_a_file_s_data_makes_its_stage_an_offline_one(tmp_path):
+    (tmp_path / "mine.yaml").write_text("extends: dpo\nlearner: {lr: 1e-6}\ndata: pairs.jsonl\n")
+    recipe = load_recipe(str(tmp_path / "mine.yaml"))
+    assert recipe == load_recipe("dpo", ["data=pairs.jsonl", "learner.lr=1e-6"]).model_copy(
+        update={"name": "mine", "label": "mine"}
+    )
+
+
 def test_all_mistakes_are_told_at_once():
     with pytest.raises(RecipeError) as error:
         load_recipe("grpo", ["credit.scale=sdt", "tasks.levls=[1]", "seed=-1"])
@@ -199,18 +224,18 @@ def test_all_mistakes_are_told_at_once():
     "key", ["steps", "seed", "learner.lr", "max_tokens", "rollout.sampling.temperature", "evaluate.n"]
 )
 def test_truth_is_no_number(key):
-    with pytest.raises(RecipeError, match=rf"{key}: got True; input should be a number"):
+    with pytest.raises(RecipeError, match=rf"{key}: got True; allowed: a number"):
         load_recipe("grpo", [f"{key}=true"])
 
 
 def test_truth_is_no_number_in_a_list_either():
-    with pytest.raises(RecipeError, match=r"evaluate.k: got \[True, 8\]; input should be a number"):
+    with pytest.raises(RecipeError, match=r"evaluate.k: got \[True, 8\]; allowed: a number"):
         load_recipe("grpo", ["evaluate.k=[true, 8]"])
 
 
 @pytest.mark.parametrize("key", ["rollout.sampling.temperature", "objective.kl.coefficient", "learner.lr"])
 def test_a_number_is_finite(key):
-    with pytest.raises(RecipeError, match=rf"{key}: got inf; input should be a finite number"):
+    with pytest.raises(RecipeError, match=rf"{key}: got inf; allowed: a finite number"):
         load_recipe("grpo", [f"{key}=.inf"])
 
 

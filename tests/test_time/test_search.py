@@ -339,7 +339,7 @@ def test_no_trajectory_is_a_wrong_answer_and_counted():
         ),
         (
             {"strategies": [{"rollout": "critical-tokens", "choose": "majority"}], "steps": {}},
-            r"critical-tokens-majority: size 1: rollout.samples: got 1; input should be greater than or equal to 2",
+            r"critical-tokens-majority: size 1: rollout.samples: got 1; allowed: 2 or more",
         ),
         (
             {"value": None, "strategies": ["majority", "beam", "dvts"]},

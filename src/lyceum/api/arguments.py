@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar, get_args
 from lyceum.api.trained import Trained
 from lyceum.core.component import kinds
 from lyceum.core.types import Sampling
+from lyceum.recipe.other_names import known_elsewhere
 from lyceum.recipe.schema import Recipe
 from lyceum.utils import progress
 from lyceum.utils.errors import RecipeError, closest
@@ -44,8 +45,8 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 def _misspelt(function: str, key: str, parameters: Mapping[str, Any]) -> str | None:
     own = [name for name, parameter in parameters.items() if parameter.kind is not parameter.VAR_KEYWORD]
     meant = None if key in parameters or "." in key or "__" in key else closest(key, own)
-    if meant is None or key in _keys():
-        return None
+    if meant is None or key in _keys() or (function in ("train", "compare") and known_elsewhere(key)):
+        return None  # the recipe answers
     return f"{key}: unknown argument of lyceum.{function} (did you mean {meant!r}?); allowed: {', '.join(own)}"
 
 

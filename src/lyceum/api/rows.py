@@ -21,12 +21,12 @@ from pydantic import BaseModel
 
 from lyceum.api.loaded import is_loaded, write_loaded
 from lyceum.core.component import kinds
-from lyceum.recipe.schema import Overrides, Recipe, load_recipe, read_override
+from lyceum.recipe.schema import Overrides, Recipe, load_recipe, read_override, tasks_from_text
 from lyceum.run.folder import INITIAL, KEPT
 from lyceum.tasks.dataset import QUESTIONS
 from lyceum.tasks.rows import kind_of
 from lyceum.training.train import Given
-from lyceum.utils.errors import RecipeError
+from lyceum.utils.errors import RecipeError, closest
 
 
 class Frame(Protocol):
@@ -193,7 +193,21 @@ def _one_table(key: str, value: Any) -> Any:
     if isinstance(value, Mapping) and any(isinstance(value.get(name), list) for name in ("prompt", *QUESTIONS)):
         rows = "rows, such as datasets.Dataset.from_dict(columns)"
         raise RecipeError(f"{key}: got a mapping of columns; allowed: {rows}")
+    if isinstance(value, list) and _are_questions(key, value):
+        row = json.dumps({"prompt": value[0], "answer": "..."}, ensure_ascii=False)
+        raise RecipeError(f"{key}: got a list of texts; allowed: a list of rows, such as {row}, or of kinds and files")
     return value
+
+
+def _are_questions(key: str, texts: Sequence[Any]) -> bool:
+    """Whether what should be tasks are texts, none of which is, or is near, a kind of tasks, a file or a dataset."""
+    known = list(kinds("tasks")) if key in ("tasks", "evaluate.tasks") else []
+
+    def is_tasks(text: str) -> bool:
+        settings = tasks_from_text(text)
+        return settings["kind"] in known or closest(text, known) is not None
+
+    return bool(known and texts) and all(isinstance(text, str) and not is_tasks(text) for text in texts)
 
 
 def _plain_row(key: str, number: int, row: Any) -> dict[str, Any]:
@@ -226,6 +240,6 @@ def _plain(value: Any, message: str) -> Any:
     if isinstance(value, float) and not math.isinf(value):
         return None if math.isnan(value) else float(value)
     raise RecipeError(
-        f"{message.format(f'a {type(value).__name__}')}; allowed: texts, numbers, true and false, None, dates, lists "
-        "and mappings of these"
+        f"{message.format(f'a value of type {type(value).__name__!r}')}; allowed: texts, numbers, true and false, "
+        "None, dates, lists and mappings of these"
     )

@@ -21,10 +21,12 @@ from pydantic import (
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
+    TypeAdapter,
     ValidationError,
     ValidationInfo,
     field_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
 from lyceum.utils.documents import is_unicode
@@ -50,8 +52,11 @@ MOST_SAMPLES = 1_000
 MOST_CHARACTERS = 100_000
 """Maximum length of a text, in characters."""
 
-MOST_LINES = 20
-"""Maximum lines of an error message; more are dropped."""
+MOST_LINES = 10
+"""Maximum lines of an error message; more are counted."""
+
+MOST_COUNTED = 100
+"""Maximum number of further mistakes that are counted."""
 
 Seed = Annotated[int, Field(ge=0, le=(1 << 63) - 1)]
 """A random seed."""
@@ -112,7 +117,7 @@ class Settings(BaseModel):
         if info.field_name is not None and any(isinstance(each, bool) for each in alone_or_listed):
             allowed = set(_types(cls.model_fields[info.field_name].annotation))
             if allowed & {int, float} and bool not in allowed:
-                raise PydanticCustomError("truth", "input should be a number, not true or false")
+                raise PydanticCustomError("truth", "allowed: a number, not true or false")
         return value
 
     @field_validator("*", mode="after")
@@ -323,10 +328,26 @@ def of_kind(kind: str) -> Any:
 
 def explain(error: ValidationError, model: type[BaseModel]) -> list[str]:
     """One line for each mistake: ``credit.kind: got 'grop' (did you mean 'group'?); allowed: gae, group, rloo``."""
-    mistakes = _explain_all(error.errors(include_url=False), model, ())
-    lines = list(islice(mistakes, MOST_LINES))
-    further = sum(1 for _ in islice(mistakes, 1))
-    return [*lines, "... and further mistakes"] if further else lines
+    return first_of(mistakes(error, model))
+
+
+def mistakes(error: ValidationError, model: type[BaseModel]) -> Iterator[str]:
+    """The lines of :func:`explain`, all of them, each made when it is asked for: a hint takes a millisecond."""
+    return _explain_all(error.errors(include_url=False), model, ())
+
+
+def first_of(lines: Iterable[str]) -> list[str]:
+    """The first lines of a message, and how many more there are. A list of allowed keys that several lines end with is
+    in the last of them alone."""
+    lines = iter(lines)
+    first = list(islice(lines, MOST_LINES))
+    lists = [line.partition(": unknown key; ")[2] for line in first]
+    first = [
+        line.removesuffix(f"; {ending}") if ending and ending in lists[number + 1 :] else line
+        for number, (line, ending) in enumerate(zip(first, lists, strict=True))
+    ]
+    more = sum(1 for _ in islice(lines, MOST_COUNTED))
+    return [*first, f"and {more}{' or more' if more == MOST_COUNTED else ''} more"] if more else first
 
 
 def _explain_all(details: Iterable[ErrorDetails], model: type[BaseModel], above: tuple[Any, ...]) -> Iterator[str]:
@@ -355,11 +376,9 @@ def _explain_one(detail: ErrorDetails, model: type[BaseModel], key: str) -> str:
             where = str(detail["loc"][-1])
             deeper = [f"{name}.{where}" for name in fields if where in _fields_at(model, (*detail["loc"][:-1], name))]
             near = f" (did you mean {deeper[0]!r}?)" if deeper and where not in fields else nearest(where, fields)
-            return f"{key}: unknown key{near}; allowed: {', '.join(sorted(fields))}"
+            return f"{key}: unknown key{near or '; allowed: ' + ', '.join(sorted(fields))}"
         case "tuple_type":
-            short = (isinstance(given, str) and len(given) < 50) or (isinstance(given, int) and abs(given) < 10**9)
-            such = f", such as [{given}]" if short else ""
-            return f"{key}: got {quoted(given)}; allowed: a list{such}"
+            return f"{key}: got {quoted(given)}; allowed: {_list_instead(given, _field_at(model, detail['loc']))}"
         case "model_type":
             return f"{key}: got {quoted(given)}; allowed: {', '.join(sorted(_fields_at(model, detail['loc'])))}"
         case "missing":
@@ -372,8 +391,48 @@ def _explain_one(detail: ErrorDetails, model: type[BaseModel], key: str) -> str:
             return f"{key}: got {quoted(given)}{suggestion}; allowed: {ctx['expected']}"
         case "int_parsing_size":
             return f"{key}: got {quoted(given)}; too large for a whole number"
+        case type_ if type_ in _ALLOWED:
+            return f"{key}: got {quoted(given)}; allowed: {_ALLOWED[type_].format(*map(_number, ctx.values()))}"
         case _:
             return f"{key}: got {quoted(given)}; {detail['msg'][0].lower()}{detail['msg'][1:]}"
+
+
+_ALLOWED = {
+    "greater_than_equal": "{} or more",
+    "greater_than": "more than {}",
+    "less_than_equal": "{} or less",
+    "less_than": "less than {}",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    "finite_number": "a finite number",
+    "string_type": "a text",
+    "dict_type": "a mapping",
+}
+"""pydantic's type of a mistake -> what is allowed; {} is the bound."""
+
+
+def _number(bound: Any) -> str:
+    return f"{bound:g}" if isinstance(bound, float) else str(bound)
+
+
+def _list_instead(given: Any, field: FieldInfo | None) -> str:
+    """What to write where a list is needed: one of the given value, if such a list is valid, else the default."""
+    default = () if field is None else field.get_default(call_default_factory=True, validated_data={})
+    short = (isinstance(given, str) and len(given) < 50) or (isinstance(given, int) and abs(given) < 10**9)
+    if short and field is not None and _is_valid([given], field):
+        return f"a list, such as [{given}]"
+    plain = isinstance(default, tuple) and all(isinstance(each, str | int | float) for each in default)
+    return f"a list, such as [{', '.join(map(str, default))}]" if plain and default else "a list"
+
+
+def _is_valid(value: Any, field: FieldInfo) -> bool:
+    annotation: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+    try:
+        TypeAdapter[Any](annotation).validate_python(value)
+    except ValidationError:
+        return False
+    return True
 
 
 def _words(ctx: Mapping[str, Any]) -> list[str]:
@@ -382,13 +441,22 @@ def _words(ctx: Mapping[str, Any]) -> list[str]:
 
 def _fields_at(model: type[BaseModel], loc: tuple[Any, ...]) -> Iterable[str]:
     """Names that are allowed in the place of an unknown key."""
+    return _model_at(model, loc).model_fields
+
+
+def _field_at(model: type[BaseModel], loc: tuple[Any, ...]) -> FieldInfo | None:
+    """The field that a mistake is in; None for an item of a list."""
+    return _model_at(model, loc[:-1]).model_fields.get(loc[-1]) if loc and isinstance(loc[-1], str) else None
+
+
+def _model_at(model: type[BaseModel], loc: tuple[Any, ...]) -> type[BaseModel]:
     for part in loc:
         field = model.model_fields.get(part) if isinstance(part, str) else None
         inner = field.annotation if field else None
         for each in get_args(inner) or (inner,):  # also one that may be null
             if isinstance(each, type) and issubclass(each, BaseModel):
                 model = each
-    return model.model_fields
+    return model
 
 
 class Stateless:

@@ -48,6 +48,10 @@ def completed(row: Mapping[str, Any]) -> Completed:
         raise RowError(f"it holds {pictures}; allowed: rows of text, without the column")
     if "chosen" in row or "rejected" in row:
         return _pair(row)
+    if "prompt" in row and "completion" not in row:
+        raise RowError(
+            f"the row has no completion: to sample some, tasks=FILE instead of data=FILE; allowed: {ALLOWED}"
+        )
     needed(row, "completion")
     outcome = _label(row["label"]) if "label" in row else _reward(needed(row, "reward", "'label' or 'reward'"))
     text = _completion("completion", row["completion"])

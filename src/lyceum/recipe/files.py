@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from lyceum.utils.documents import DOCUMENT, DocumentError, read_yaml
-from lyceum.utils.errors import RecipeError, nearest
+from lyceum.utils.errors import RecipeError, close
 from lyceum.utils.terminal import quoted
 
 SUFFIXES = (".yaml", ".yml")
@@ -33,9 +34,21 @@ def recipe_text(name: str) -> str:
     return (_shipped() / f"{name}.yaml").read_text(encoding="utf-8")
 
 
-def read_raw(name: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
+def read_raw(name: str) -> dict[str, Any]:
     """The plain values of a recipe file, with ``extends`` resolved.
 
+    Raises:
+        RecipeError: as :func:`read_files`.
+    """
+    return reduce(extended, read_files(name), {})
+
+
+def read_files(name: str, above: tuple[str, ...] = (), named_by: str = "") -> list[dict[str, Any]]:
+    """The plain values of a recipe file, after those of the file that it extends, and so on.
+
+    Args:
+        above: files that extend this one, the first first.
+        named_by: the file whose key ``extends`` names it, as the user knows it; empty where the user does.
     Raises:
         RecipeError: no such recipe, a file that is not one, or recipes that extend each other in a circle.
     """
@@ -43,11 +56,13 @@ def read_raw(name: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
     is_file = path.suffix in SUFFIXES
     source = path if is_file else _shipped() / f"{name}.yaml"
     if not _is_file(source):
-        names = recipe_names()
+        got = f"extends: {named_by} says {quoted(name)}" if named_by else f"recipe: got {quoted(name)}"
         if found := _instead(name, path):
-            raise RecipeError(f"recipe: got {quoted(name)}{found}")
-        known = f"a .yaml file, or one of: {', '.join(names)}"
-        raise RecipeError(f"recipe: got {quoted(name)}{nearest(name, names)}; allowed: {known}")
+            raise RecipeError(f"{got}{found}")
+        names = recipe_names()
+        near = ", ".join(map(repr, close(name, names)[:3]))
+        known = f"a .yaml file, or a recipe's name; lyceum recipes lists all {len(names)}"
+        raise RecipeError(f"{got}{near and f' (did you mean {near}?)'}; allowed: {known}")
     # Identified by the file and not by its name: a file 'grpo.yaml' may extend the package's 'grpo'.
     here = str(path.resolve()) if is_file else name
     if here in above:
@@ -59,15 +74,17 @@ def read_raw(name: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
         raise RecipeError(f"recipe: {name} holds {type(raw).__name__}; allowed: a mapping of keys")
     extends = raw.pop("extends", None)
     if extends is None:
-        return raw
+        return [raw]
     if not isinstance(extends, str):
         raise RecipeError(f"extends: {name} says {quoted(extends)}; allowed: one recipe's name, or a .yaml file")
     base = str(path.parent / extends) if is_file and extends.endswith(SUFFIXES) else extends
-    extended = read_raw(base, (*above, here))
-    if "title" in raw:
-        for key in ("paper", "summary"):  # a recipe with its own title is not that paper's method
-            extended.pop(key, None)
-    return merged(extended, raw)
+    return [*read_files(base, (*above, here), name), raw]
+
+
+def extended(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe ``base`` with what a file that extends it says; one with its own title is not that paper's method."""
+    paper = ("paper", "summary") if "title" in over else ()
+    return merged({key: value for key, value in base.items() if key not in paper}, over)
 
 
 def _instead(name: str, path: Path) -> str:

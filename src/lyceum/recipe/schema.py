@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,9 +25,10 @@ from lyceum.core.component import (
     Seed,
     Settings,
     SlotSchema,
-    explain,
     find,
+    first_of,
     kinds,
+    mistakes,
     of_kind,
     slot,
 )
@@ -41,14 +44,14 @@ from lyceum.core.settings import (
 )
 from lyceum.core.types import Sampling
 from lyceum.models.load import ModelSettings
-from lyceum.recipe.files import read_raw, recipe_names
+from lyceum.recipe.files import extended, merged, read_files, recipe_names
 from lyceum.recipe.other_names import known_elsewhere
 from lyceum.reward.base import named_code
 from lyceum.rollout.flat import Flat
 from lyceum.rollout.turns import Turns, independent
 from lyceum.run.trackers import Tracker, missing
 from lyceum.utils.documents import DocumentError, read_yaml
-from lyceum.utils.errors import RecipeError, closest, nearest
+from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.terminal import quoted
 from lyceum.utils.threads import MOST
 
@@ -313,10 +316,34 @@ def load_recipe(name: str, overrides: Overrides = ()) -> Recipe:
     refuse_trust(raw)
     raw.setdefault("name", Path(name).stem)
     raw.setdefault("label", Path(name).stem)
-    typed = apply_overrides(raw, overrides)
-    recipe = parse(raw)
+    given = [read_override(override) for override in overrides]
+    keys = [key for key, _ in given]
+    try:
+        typed = apply_overrides(raw, given)
+    except RecipeError as error:
+        checked = _checked(raw, keys)
+        raise RecipeError(first_of([*error.lines, *(() if isinstance(checked, Recipe) else checked)])) from None
+    recipe = parse(raw, keys)
     check_code(recipe, typed)
     return recipe
+
+
+def read_raw(name: str) -> dict[str, Any]:
+    """The plain values of a recipe file, with ``extends`` resolved. A key of a stage may be named alone, as on the
+    command line; its settings are then merged with those of every stage that has it. An unknown key stays as it is.
+
+    Raises:
+        RecipeError: as :func:`read_files`.
+    """
+    raw: dict[str, Any] = {}
+    for over in read_files(name):
+        raw = extended(raw, {key: value for key, value in over.items() if key in Recipe.model_fields})
+        alone = {key: value for key, value in over.items() if key not in Recipe.model_fields}
+        if "data" in alone:  # first, as in apply_overrides
+            _train_on_data(raw, evaluated="tasks" in over or "evaluate" in over)
+            alone = {"data": alone["data"], **alone}
+        raw |= {key: value for key, value in alone.items() if not _place(raw, key, value, merge=True)}
+    return raw
 
 
 def refuse_trust(raw: Mapping[str, Any]) -> None:
@@ -330,14 +357,15 @@ def refuse_trust(raw: Mapping[str, Any]) -> None:
             raise RecipeError(f"{key}: a recipe cannot trust itself; give {key}=true on the command line")
 
 
-def parse(raw: Mapping[str, Any]) -> Recipe:
-    """Validate plain values into a recipe; every mistake is one line of the error."""
-    if lines := [line for key in raw if (line := _of_a_stage(key)) is not None]:
-        raise RecipeError(lines)
-    try:
-        recipe = Recipe.model_validate(dict(raw))
-    except ValidationError as error:
-        raise RecipeError(map(_with_other_names, explain(error, Recipe))) from None
+def parse(raw: Mapping[str, Any], typed: Sequence[str] = ()) -> Recipe:
+    """Validate plain values into a recipe; every mistake is one line of the error.
+
+    Args:
+        typed: keys as the user gave them, which the lines repeat.
+    """
+    recipe = _checked(raw, typed)
+    if not isinstance(recipe, Recipe):
+        raise RecipeError(first_of(recipe))
     lines = [] if recipe.stages else ["stages: got none; allowed: at least one, for example kind 'online'"]
     before: dict[str, dict[Left, str]] = {}
     for place, stage in enumerate(recipe.stages):
@@ -385,28 +413,93 @@ def with_possible_k(recipe: Recipe) -> Recipe:
     if ks == given:
         return recipe
     named = ",".join(map(str, ks))
-    log.warning("evaluate.k: %s, since each task is sampled %d times (evaluate.samples)", named, samples)
+    often = "once" if samples == 1 else f"{samples} times"
+    log.warning("evaluate.k: %s, since each task is sampled %s (evaluate.samples)", named, often)
     return recipe.model_copy(update={"evaluate": recipe.evaluate.model_copy(update={"k": ks})})
 
 
-def _with_other_names(line: str) -> str:
-    """The line, and of an unknown key without a near one, what another library's key of that name is called here."""
-    key, unknown, allowed = line.partition(": unknown key; ")
-    told = known_elsewhere(key.rpartition(".")[2], whole=False) if unknown else None
-    return line if told is None else f"{key}: unknown key ({told}); {allowed}"
+def _checked(raw: Mapping[str, Any], typed: Sequence[str]) -> Recipe | Iterator[str]:
+    """The recipe of plain values, its components not yet compared with each other; or lines, one for each mistake."""
+    unknown = (_unknown(raw, key) for key in raw if key not in Recipe.model_fields)
+    try:
+        recipe = Recipe.model_validate({key: value for key, value in raw.items() if key in Recipe.model_fields})
+    except ValidationError as error:
+        wrong = map(partial(_with_other_names, raw), mistakes(error, Recipe))
+        return chain(unknown, _as_typed(wrong, typed, stages=len(_mappings(raw))))
+    return recipe if (first := next(unknown, None)) is None else chain([first], unknown)
 
 
-def _of_a_stage(key: Any) -> str | None:
-    """A line about a key that belongs below ``stages``, or was meant to; None for any other."""
-    if not isinstance(key, str) or key in Recipe.model_fields:
-        return None
-    names = {name for kind in kinds("stages").values() for name in kind.model_fields} - set(Recipe.model_fields)
-    if key in names:
-        return f"{key}: unknown key: it is a key of a stage; allowed: stages: [{{{key}: ...}}]"
-    meant = closest(key, sorted({*Recipe.model_fields, *names}))
-    if meant not in names:
-        return None
-    return f"{key}: unknown key (did you mean {meant!r}, a key of a stage?); allowed: stages: [{{{meant}: ...}}]"
+def _as_typed(lines: Iterable[str], typed: Sequence[str], *, stages: int) -> Iterator[str]:
+    """The lines, whose keys say no ``stages.0.`` where the user did not, each once."""
+    named = any(key.startswith("stages.") for key in typed)
+    said: set[str] = set()
+    for line in lines:
+        place = re.match(r"stages\.\d+\.", line)
+        key = "" if place is None else line[place.end() :].partition(":")[0]
+        alone = any(f"{key}.".startswith(f"{each}.") or f"{each}.".startswith(f"{key}.") for each in typed)
+        if place is not None and (alone or (stages == 1 and not named)):
+            line = line.replace(place[0], "")
+        if line not in said:
+            said.add(line)
+            yield line
+
+
+def _with_other_names(raw: Mapping[str, Any], line: str) -> str:
+    """The line, and of an unknown key below another what another library's key of that name is called here: one that
+    belongs in this place goes before a near one, any other only where none is near."""
+    key, unknown, instead = line.partition(": unknown key")
+    if not unknown:
+        return line
+    names = re.sub(r"^stages\.\d+\.", "", key).split(".")
+    lacking = partial(_lacking, raw)
+    told = (
+        known_elsewhere(".".join(names))
+        or known_elsewhere("_".join(names[-2:]), lacking=lacking)
+        or known_elsewhere(names[-1], whole=False, below=names[0], lacking=lacking)
+        or (known_elsewhere(names[-1], whole=False, lacking=lacking) if instead.startswith(";") else None)
+    )
+    return line if told is None else f"{key}{unknown} ({told})"
+
+
+def _unknown(raw: Mapping[str, Any], key: str) -> str:
+    """A line about a key that neither the recipe nor one of its stages has."""
+    first = key.partition(".")[0]
+    stages = _mappings(raw)
+    known = sorted({*Recipe.model_fields, *(name for stage in stages for name in _stage_keys(stage))})
+    lacking = partial(_lacking, raw)
+    having = [kind for kind, settings in kinds("stages").items() if first in settings.model_fields]
+    told = known_elsewhere(key, lacking=lacking)
+    if told is None and having and not stages:
+        told = f"a key of a stage, and this recipe has none: extends: RECIPE, or stages: [{{{first}: ...}}]"
+    told = told or _deeper(first, [kinds("stages")[USUAL_STAGE](), Recipe()])
+    told = told or known_elsewhere(key, whole=False, lacking=lacking)
+    near = f" ({told})" if told else nearest(first, known)
+    if not near and having:
+        own = ", ".join(dict.fromkeys(str(stage.get("kind", USUAL_STAGE)) for stage in stages))
+        near = f" (a key of the stages {', '.join(having)}, and this recipe's are {own})"
+    return f"{key}: unknown key{near or '; allowed: ' + ', '.join(known)}"
+
+
+def _mappings(raw: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The stages of plain values that are, or stand for, mappings."""
+    stages = raw.get("stages")
+    named = (
+        [{"kind": stage} if isinstance(stage, str) else stage for stage in stages] if isinstance(stages, list) else []
+    )
+    return [stage for stage in named if isinstance(stage, Mapping)]
+
+
+def _lacking(raw: Mapping[str, Any], key: str) -> str:
+    """Why a recipe does not take a key of ours, in words; empty where it does."""
+    first, *below = key.split(".")
+    having = [stage for stage in _mappings(raw) if first in _stage_keys(stage)]
+    if first in Recipe.model_fields or any(_takes(stage, first, below) for stage in having):
+        return ""
+    if not having:
+        return f"this recipe has no {first}"
+    given = having[0].get(first)
+    kind = given.get("kind") if isinstance(given, Mapping) else given
+    return f"this recipe's {first}{f' {kind!r}' if isinstance(kind, str) else ''} has none"
 
 
 def check_evaluation_engine(recipe: Recipe) -> list[str]:
@@ -418,17 +511,28 @@ def check_evaluation_engine(recipe: Recipe) -> list[str]:
 
 
 def apply_overrides(raw: dict[str, Any], overrides: Overrides) -> set[str]:
-    """Set keys in place. Returns the strings that the user gave."""
+    """Set keys in place. Returns the strings that the user gave.
+
+    Raises:
+        RecipeError: with a line for each key that is unknown or cannot be set; the others are set.
+    """
     typed: set[str] = set()
     placed = [read_override(override) for override in overrides]
     if any(key == "data" for key, _ in placed):
         # First, since other keys may be of the stage that trains on it.
         placed.sort(key=lambda pair: pair[0] != "data")
         _train_on_data(raw, evaluated=any(key.partition(".")[0] in ("tasks", "evaluate") for key, _ in placed))
+    wrong: list[str] = []
     for key, value in placed:
         # Components come only from Python, so the code that they name was given by the user too.
         typed |= {leaf for leaf in _leaves(value) if isinstance(leaf, str)} | set(named_code(value))
-        _place(raw, key, value)
+        try:
+            if not _place(raw, key, value):
+                wrong.append(_unknown(raw, key))
+        except RecipeError as error:
+            wrong += error.lines
+    if wrong:
+        raise RecipeError(wrong)
     return typed
 
 
@@ -452,7 +556,12 @@ def read_override(override: str | tuple[str, Any]) -> tuple[str, Any]:
     return key, text_of_value if is_comment else value
 
 
-def _place(raw: dict[str, Any], key: str, value: Any) -> None:
+def _place(raw: dict[str, Any], key: str, value: Any, *, merge: bool = False) -> bool:
+    """Set a key of the recipe, or of every stage that has it. Returns whether there is such a key.
+
+    Args:
+        merge: merge a mapping with the one that is there.
+    """
     first, *rest = key.split(".")
     if "" in (first, *rest) or len(rest) >= DEEPEST:
         raise RecipeError(f"{quoted(key)}: got as a key; allowed: 1 to {DEEPEST} names, with one dot between two")
@@ -462,21 +571,14 @@ def _place(raw: dict[str, Any], key: str, value: Any) -> None:
         if first == "stages" and rest:
             rest[0] = _numbered(_stages(raw), rest[0])
         _set(raw, [first, *rest], value)
-        return
-    stages = _stages(raw)
-    known = {name: stage for stage in stages for name in _stage_keys(stage)}
-    if first not in known:
-        allowed = sorted({*Recipe.model_fields, *known})
-        told = known_elsewhere(key) or _deeper(first, [kinds("stages")[USUAL_STAGE](), Recipe()])
-        told = told or known_elsewhere(key, whole=False)
-        near = f" ({told})" if told else nearest(first, allowed)
-        raise RecipeError(f"{key}: unknown key{near}; allowed: {', '.join(allowed)}")
+        return True
+    having = [stage for stage in _stages(raw) if first in _stage_keys(stage)]
     if key == "data":
         value = data_from_text(value)
-    having = [stage for stage in stages if first in _stage_keys(stage)]
     # Where no component takes the key, all stages get it, and each refuses it by its own name.
     for stage in [stage for stage in having if _takes(stage, first, rest)] or having:
-        _set(stage, [first, *rest], value)
+        _set(stage, [first, *rest], value, merge=merge)
+    return bool(having)
 
 
 def _stages(raw: dict[str, Any]) -> list[Any]:
@@ -559,7 +661,7 @@ def _takes(stage: Any, name: str, below: Sequence[str]) -> bool:
     return component is None or below[0] in component.model_fields
 
 
-def _set(into: Any, path: list[str], value: Any) -> None:
+def _set(into: Any, path: list[str], value: Any, *, merge: bool = False) -> None:
     """Follow the path, creating missing mappings; ``stages.0.steps`` indexes a list."""
     where: list[str] = []
     for part in path[:-1]:
@@ -583,6 +685,8 @@ def _set(into: Any, path: list[str], value: Any) -> None:
     elif isinstance(into.get(last), dict) and isinstance(value, str) and last != "model":
         # The kind changes: drop the settings of the old kind.
         into[last] = value if into[last].get("kind") != value else into[last]
+    elif merge and last in into:
+        into[last] = merged({last: into[last]}, {last: value})[last]
     else:
         into[last] = value
 

@@ -654,9 +654,21 @@ def _check_row(checks: Sequence[_Check], rows: Rows, index: int, row: Row) -> No
         raise RecipeError(f"tasks.path: {rows.where(index)} holds {pictures}; allowed: {allowed}")
 
 
+_OTHERS = {
+    "conversations": "rename its column 'conversations' to 'messages', and in each message 'from' to 'role' (user, "
+    "assistant, system) and 'value' to 'content'",
+    "text": "the row is plain text: tasks='{kind: text, path: FILE}' cuts it into a prompt and what follows, as in "
+    "lyceum train rlp, and the stage mid-training (lyceum train rmt) also learns the text; to imitate answers: "
+    "columns prompt and completion, or messages",
+}
+"""Column of other kinds of rows -> what to do with them."""
+
+
 def _missing(key: str, column: str, rows: Rows, index: int, row: Row) -> RecipeError:
     if column == "answer" and {"chosen", "rejected"} <= row.keys():
         told = "the row is a preference pair: data=FILE instead of tasks=FILE, as in lyceum train dpo data=FILE"
+        return RecipeError(f"tasks.{key}: {rows.where(index)} has no column {column!r}; {told}")
+    if key == "columns.prompt" and column == "prompt" and (told := next(filter(None, map(_OTHERS.get, row)), None)):
         return RecipeError(f"tasks.{key}: {rows.where(index)} has no column {column!r}; {told}")
     unset = ", or null" if key not in ("columns.prompt", "where", "template") else ""
     return RecipeError(

@@ -53,6 +53,8 @@ def fault_of(messages: Any) -> str | None:
         role = message.get("role")
         if not isinstance(role, str) or not role:
             return f"message {number}, whose role is {kind_of(role)},"
+        if message.get("content") is None and message.get("tool_calls"):
+            return f"message {number}, which calls a tool (tool_calls are not supported: calls are text in content),"
         if (fault := _fault_of_content(message.get("content"))) is not None:
             return f"message {number}, whose content is {fault},"
     return None

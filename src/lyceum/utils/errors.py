@@ -45,7 +45,7 @@ def _of_bounded_length(line: str) -> str:
 
 
 MEANT = {
-    "accuracy": ("task",),
+    "accuracy": ("math", "task"),
     "adam": ("local",),
     "adamw": ("local",),
     "bf16": ("bfloat16",),
@@ -78,20 +78,25 @@ def nearest(given: str, allowed: Iterable[str]) -> str:
 
 def closest(given: str, allowed: Iterable[str]) -> str | None:
     """The allowed word that was meant, most likely; None when no one is close."""
+    return next(iter(close(given, allowed)), None)
+
+
+def close(given: str, allowed: Iterable[str]) -> list[str]:
+    """The allowed words that may have been meant, the likeliest first, at most ten."""
     if len(str(given)) > 100:  # not a typo, and slow to compare
-        return None
+        return []
     words = {word.lower(): word for word in reversed(list(allowed))}
     wanted = str(given).lower()
     if meant := [word for word in MEANT.get(wanted, ()) if word in words]:
-        return words[meant[0]]
-    close = difflib.get_close_matches(wanted, words, n=10, cutoff=0.6)
+        return [words[meant[0]]]
+    near = difflib.get_close_matches(wanted, words, n=10, cutoff=0.6)
 
     def unlikely(word: str) -> tuple[bool, bool, float]:
         # Swapped letters are the likelier typo: 'gpro' is 'grpo', though 'gspo' is as near; a first letter seldom is.
         near = difflib.SequenceMatcher(None, word, wanted).ratio()
         return sorted(word) != sorted(wanted), word[:1] != wanted[:1], -near
 
-    return words[min(close, key=unlikely)] if close else None
+    return [words[word] for word in sorted(near, key=unlikely)]
 
 
 class Diverged(RunError):
