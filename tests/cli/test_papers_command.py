@@ -24,7 +24,18 @@ def test_words_and_state_select_rows(capsys):
 
 def test_all_papers_are_listed_and_counted(capsys):
     assert main(["papers"]) == 0
-    assert "271 papers" in capsys.readouterr().out
+    assert "271 papers: " in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_a_method_whose_paper_is_not_on_the_list_is_found_too_and_counted_apart(capsys):
+    assert main(["papers", "kto"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Model Alignment as Prospect Theoretic Optimization, https://arxiv.org/abs/2402.01306" in out
+    assert "lyceum train kto; not as its paper: labels are the verifier's" in out
+    assert main(["papers", "dapo"]) == 0
+    assert "; and 1 more that recipes follow" in capsys.readouterr().out.splitlines()[-1]
+    assert main(["papers", "dapo", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["recipes"] == ["dapo"]
 
 
 def test_a_recipe_without_a_row_is_found_however_its_name_is_written(capsys):

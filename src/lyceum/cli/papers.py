@@ -15,19 +15,18 @@ def command(text: str, state: str | None, *, as_json: bool) -> None:
         from rich.table import Table
         from rich.text import Text
 
-        from lyceum.recipe.files import described_recipes
-        from lyceum.recipe.papers import STATES, found, papers, recipe_called
+        from lyceum.recipe.papers import STATES, followed_besides, found, papers
         from lyceum.utils.errors import RecipeError, nearest
         from lyceum.utils.terminal import quoted
 
         if state is not None and state not in STATES:
             raise RecipeError(f"--state: got {quoted(state)}{nearest(state, STATES)}; allowed: {', '.join(STATES)}")
-        every = papers()
+        listed = papers()
+        besides = followed_besides(listed)
+        every = [*listed, *besides]
         matches = [paper for paper in found(text, every) if state in (None, paper.state)]
         out.json([asdict(paper) | {"differs": paper.differs} for paper in matches])
-        if (recipe := recipe_called(text, every)) is not None and state is None:
-            out.show(f"lyceum train {recipe}: {described_recipes()[recipe]['title']} (its paper has no row here)")
-        elif not matches:
+        if not matches:
             names = {paper.name.casefold(): paper.name for paper in every}
             of_state = "" if state is None else f" of state {state!r}"
             out.show(f"no paper{of_state} contains {quoted(text)}{nearest(text.casefold(), names)}; all: lyceum papers")
@@ -52,7 +51,12 @@ def command(text: str, state: str | None, *, as_json: bool) -> None:
                     f"lyceum {name} --help; not as the paper: {paper.note}" if paper.note else f"lyceum {name} --help"
                 )
         if len(matches) > 1:
+            on_list = [paper for paper in matches if paper not in besides]
             counted = ", ".join(
-                f"{count} {each}" for each in STATES if (count := sum(paper.state == each for paper in matches))
+                f"{count} {each}" for each in STATES if (count := sum(paper.state == each for paper in on_list))
             )
-            out.show(f"{len(matches)} papers: {counted}")
+            more = len(matches) - len(on_list)
+            out.show(
+                f"{len(on_list)} papers{': ' if counted else ''}{counted}"
+                + (f"; and {more} more that recipes follow" if more else "")
+            )

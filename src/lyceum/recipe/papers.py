@@ -1,4 +1,4 @@
-"""The papers of the field: what each does, which recipe follows it, and what the others wait for.
+"""The papers of the field: what each does, which recipe follows it, and what is missing for the others.
 
 The rows are in ``papers.jsonl``; how a recipe differs from its paper is in the comments of the recipe's file.
 ``python -m lyceum.recipe.papers > docs/papers.md`` writes both as a page.
@@ -6,6 +6,7 @@ The rows are in ``papers.jsonl``; how a recipe differs from its paper is in the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -14,9 +15,9 @@ from lyceum.recipe.files import read_raw, recipe_names, recipe_text
 from lyceum.utils.documents import read_json
 
 STATES = {
-    "works": "a recipe does it",
-    "part": "a piece of it is there",
-    "planned": "nothing of it is there yet",
+    "works": "a recipe or a command does it",
+    "part": "a part of it is there",
+    "planned": "no recipe yet",
     "not a method": "a survey, a theory, a benchmark: nothing to run",
     "off the field": "no reinforcement learning of how a language model reasons",
 }
@@ -36,7 +37,7 @@ class Paper:
         recipes: names of the recipes that do it; under ``part`` those that do a piece.
         commands: commands of lyceum that do it, where it measures and trains nothing.
         note: what these commands do not do as the paper, and why.
-        missing: what ``part`` and ``planned`` wait for, or why it is off the field; empty otherwise.
+        missing: what ``part`` and ``planned`` need that lyceum does not have, or why it is off the field; else empty.
     """
 
     id: str
@@ -71,19 +72,20 @@ def papers() -> list[Paper]:
 
 
 def found(text: str, of: Sequence[Paper]) -> list[Paper]:
-    """The papers that contain every word of ``text`` in their name, title, line, recipes or what they wait for, or are
-    called so. Case does not count, and neither does punctuation between letters: ``dr-grpo`` finds ``Dr. GRPO``."""
-    words, whole = text.casefold().split(), _letters(text)
-    return [
-        paper
-        for paper in of
-        if all(word in _searched(paper) for word in words) or whole in map(_letters, (paper.name, *paper.recipes))
+    """The papers that contain every word of ``text`` in their name, title, line, recipes or what is missing, or are
+    called so. Case does not count, and neither does punctuation between letters: ``dr-grpo`` finds ``Dr. GRPO``.
+
+    Those that are called just so come first.
+    """
+    words = text.casefold().split()
+    matches = [
+        paper for paper in of if _is_called(paper, text) or all(word in _searched(paper) for word in words)
     ]
+    return sorted(matches, key=lambda paper: not _is_called(paper, text))
 
 
-def recipe_called(text: str, rows: Sequence[Paper]) -> str | None:
-    """The recipe of that name, written in any way, whose paper has no row; None where there is none."""
-    return next((name for name in other_recipes(rows) if _letters(name) == _letters(text)), None)
+def _is_called(paper: Paper, text: str) -> bool:
+    return _letters(text) in map(_letters, (paper.name, paper.id or "", *paper.recipes))
 
 
 def _letters(text: str) -> str:
@@ -121,46 +123,124 @@ def _continued(lines: Iterator[str]) -> Iterator[str]:
         yield line.removeprefix("#").strip()
 
 
+FAMILIES = {
+    "objective": "Losses: policy gradients, preferences, distillation",
+    "credit": "Advantages and credit",
+    "reward": "Rewards and reward models",
+    "curriculum": "Curriculum: which tasks are drawn",
+    "guidance": "Guidance: help for tasks that the policy fails",
+    "rollout": "Rollouts and search",
+    "environments": "Environments, tools and games",
+    "tasks": "Tasks and data",
+    "stages": "Several stages of training",
+    "systems": "Long and shared rollouts",
+    "evaluate": "Evaluation and analysis",
+    "other": "Other",
+}
+"""``Paper.family`` -> its heading on the page, in the page's order."""
+
+FAMILY_OF_RECIPE = {
+    "absolute-zero": "tasks",
+    "bfs-prover": "stages",
+    "cispo": "objective",
+    "dapo": "objective",
+    "dpo": "objective",
+    "dr-grpo": "objective",
+    "expert-iteration": "stages",
+    "gkd": "objective",
+    "grpo": "objective",
+    "gspo": "objective",
+    "ipo": "objective",
+    "kto": "objective",
+    "luffy": "guidance",
+    "orpo": "objective",
+    "ppo": "objective",
+    "prime": "reward",
+    "reinforce-plus-plus": "objective",
+    "rloo": "objective",
+    "treerl": "rollout",
+}
+"""Recipe of a paper that has no row -> its family; what else a row would say is in the recipe's file."""
+
+
+def followed_besides(rows: Sequence[Paper]) -> list[Paper]:
+    """The papers that recipes follow and that are not among ``rows``, such as that of ``grpo``."""
+    numbers = {paper.arxiv for paper in rows}
+    return [paper for name in other_recipes(rows) if (paper := _paper_of(name)).arxiv not in {"", *numbers}]
+
+
+def _paper_of(recipe: str) -> Paper:
+    raw = read_raw(recipe)
+    title = str(raw["title"])
+    # The method's name is given behind the title, or before its colon.
+    name = re.search(r" \(([^()]+)\)$", title) or re.match(r"([^:]+):", title)
+    return Paper(
+        id=recipe,
+        name=name[1] if name else title,
+        title=title[: name.start()] if name and name.start() else title,
+        scope="core",
+        family=FAMILY_OF_RECIPE.get(recipe, "other"),
+        state="works",
+        does=str(raw.get("summary", title)),
+        arxiv=str(raw.get("paper", "")).removeprefix("arXiv:"),
+        recipes=(recipe,),
+    )
+
+
 HEAD = """# Papers
 
-Made by `python -m lyceum.recipe.papers > docs/papers.md` from `src/lyceum/recipe/papers.jsonl` and the recipes.
-`lyceum papers TEXT` searches it; `lyceum recipes show NAME` prints every setting of a recipe.
+Which papers lyceum reproduces, by which recipe, and where the recipe differs from its paper.
 
-Common to all recipes and not repeated there: the small base model instead of the paper's, generated chained arithmetic
-([ladder.md](ladder.md)) instead of its data, 60 steps of 32 tasks with 8 samples of at most 80 tokens at temperature 1,
-learning rate 1e-4. Unless the recipe says otherwise there is no KL penalty, one update per step (every ratio is then 1
-and the clip has no effect), and the loss is averaged per completion.
+<!-- Made by `python -m lyceum.recipe.papers > docs/papers.md` from src/lyceum/recipe/papers.jsonl and the recipes. -->
+
+`lyceum papers TEXT` searches this list; `lyceum train NAME` runs a recipe; `lyceum recipes show NAME` prints every
+setting of it.
+
+Common to all recipes and not repeated below: the small base model instead of the paper's, generated chained arithmetic
+([the built-in model and tasks](ladder.md)) instead of its data, 60 steps of 32 tasks with 8 samples of at most 80
+tokens at temperature 1, learning rate 1e-4. Unless the recipe says otherwise there is no KL penalty, one update per
+step (every ratio is then 1 and the clip has no effect), and the loss is averaged per completion.
 
 """
+
+TABLE = "| recipe | paper, and what it does | where the recipe differs |\n|---|---|---|\n"
+ON_PAGE = ("works", "part", "planned")
 
 
 def page() -> str:
     """docs/papers.md."""
     rows = papers()
+    besides = followed_besides(rows)
     of_state = {state: [paper for paper in rows if paper.state == state] for state in STATES}
-    counts = "".join(f"| {state} | {len(of_state[state])} | {about} |\n" for state, about in STATES.items())
-    text = f"{HEAD}| state | papers | |\n|---|---|---|\n{counts}"
-    text += "\n## Works\n\n| paper | what it does | recipe | where the recipe differs |\n|---|---|---|---|\n"
-    for paper in of_state["works"]:
-        differs = " ".join([*paper.differs.values(), paper.note])
-        text += f"| {_cited(paper)} | {paper.does} | {_names(paper.done_by)} | {_cell(differs.strip())} |\n"
-    text += "\n## Other recipes: of papers done in part, of papers that have no row here, and our own\n\n"
-    text += "| recipe | what it does | paper | where it differs |\n|---|---|---|---|\n"
+    text = HEAD + _counts(of_state, len(besides))
+    text += "\n## What works\n"
+    for family, heading in FAMILIES.items():
+        done = [paper for paper in [*of_state["works"], *besides] if paper.family == family]
+        if done:
+            text += f"\n### {heading}\n\n{TABLE}" + "".join(map(_row, sorted(done, key=lambda paper: paper.done_by)))
+    text += "\n### Without a paper\n\n| recipe | what it does |\n|---|---|\n"
     for name in other_recipes(rows):
         raw = read_raw(name)
-        title, number = raw["title"], str(raw.get("paper", "")).removeprefix("arXiv:")
-        cited = f"{title}, {_link(number)}" if number else "our own"
-        differs = differs_from_paper(name)
-        text += f"| `{name}` | {raw.get('summary', title)} | {cited} | {_cell(differs)} |\n"
-    for state in ("part", "planned"):
-        text += f"\n## {state.capitalize()}\n\n| paper | what it does | what is missing, and what is there |\n"
-        text += "|---|---|---|\n"
-        for paper in of_state[state]:
-            there = f"{_names(paper.recipes)} does a piece. Missing: " if paper.recipes else ""
-            text += f"| {_cited(paper)} | {paper.does} | {there}{paper.missing} |\n"
-    for state in ("not a method", "off the field"):
-        text += f"\n## {state.capitalize()}\n\n| paper | what it is about |\n|---|---|\n"
-        text += "".join(f"| {_cited(paper)} | {paper.does} |\n" for paper in of_state[state])
+        if not raw.get("paper"):
+            text += f"| `{name}` | {_cell(str(raw.get('summary', raw['title'])))} |\n"
+    text += f"\n## Done in part\n\n{TABLE}" + "".join(map(_row, of_state["part"]))
+    text += "\n## Planned\n\n| paper, and what it does | what is missing |\n|---|---|\n"
+    order = list(FAMILIES)
+    for paper in sorted(of_state["planned"], key=lambda paper: order.index(paper.family)):
+        text += f"| {_cited(paper)} | {_cell(_sentence(paper.missing))} |\n"
+    return text
+
+
+def _counts(of_state: dict[str, list[Paper]], besides: int) -> str:
+    """How many papers there are of each state, on the page and off it."""
+    total = sum(map(len, of_state.values()))
+    text = f"Of the {total} papers of the list:\n\n| state | papers | meaning |\n|---|---|---|\n"
+    text += "".join(f"| {state} | {len(of_state[state])} | {STATES[state]} |\n" for state in ON_PAGE)
+    left_out = [state for state in STATES if state not in ON_PAGE]
+    text += f"\n{besides} recipes follow papers that are not on the list, such as `grpo`; they are below as well.\n"
+    text += "Not on this page:\n\n"
+    for state in left_out:
+        text += f"- {len(of_state[state])} {state} ({STATES[state]}): `lyceum papers --state '{state}'`\n"
     return text
 
 
@@ -170,9 +250,42 @@ def other_recipes(rows: Sequence[Paper]) -> list[str]:
     return [name for name in recipe_names() if name not in named]
 
 
+def _row(paper: Paper) -> str:
+    differs = _differences(paper)
+    if paper.missing:
+        differs = f"{differs} Missing: {paper.missing}.".strip()
+    return f"| {_names(paper.done_by) or 'none'} | {_cited(paper)} | {_cell(differs)} |\n"
+
+
+def _differences(paper: Paper) -> str:
+    """What its recipes and commands do not do as the paper; what several have in common is said once."""
+    recipes: dict[str, list[str]] = {}
+    for name, text in paper.differs.items():
+        recipes.setdefault(_sentence(text), []).append(name)
+    said = [text if len(recipes) == 1 else f"{_names(names)}: {text}" for text, names in recipes.items() if text]
+    return " ".join([*said, _sentence(paper.note)]).strip()
+
+
+def _sentence(text: str) -> str:
+    """With a capital, and a full stop at its end."""
+    return text[:1].upper() + text[1:] + ("" if text[-1:] in ("", ".") else ".")
+
+
 def _cited(paper: Paper) -> str:
-    own = "" if paper.name == paper.title else f"**{paper.name}**: "
-    return f"{own}{_cell(paper.title)}{', ' + _link(paper.arxiv) if paper.arxiv else ''}"
+    own, title = _named(paper.name, paper.title)
+    cited = f"**{_cell(own)}**: {_cell(title)}" if own else f"**{_cell(title)}**"
+    return f"{cited}{', ' + _link(paper.arxiv) if paper.arxiv else ''}<br>{_cell(paper.does)}"
+
+
+def _named(name: str, title: str) -> tuple[str, str]:
+    """A paper's name and title, without what the other has already: ``CurES: From ...`` is cut after its colon."""
+    remark = re.search(r" \(([^()]+)\)$", name)
+    if remark and remark[1].casefold() in title.casefold():
+        name = name[: remark.start()]
+    for part in (name, *re.split(r" / | \(|\)", name)):
+        if part and (begin := re.match(rf"{re.escape(part)}\s*:\s*", title, re.IGNORECASE)):
+            return name, title[begin.end() :]
+    return ("", title) if name.casefold() == title.casefold() else (name, title)
 
 
 def _link(number: str) -> str:

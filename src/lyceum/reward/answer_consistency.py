@@ -34,7 +34,7 @@ class AnswerConsistency(RewardSettings):
 
     Source:
         ACRE, arXiv:2510.10104, section 4 (equation 3). The values of its three coefficients, and how its second answer
-        is decoded, could not be looked up: the defaults are ours.
+        is decoded, are not stated in the paper as far as we could read it: the defaults are ours.
     """
 
     asks_model: ClassVar[bool] = True
