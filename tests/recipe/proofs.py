@@ -57,6 +57,9 @@ LEARNS = "groups/with_gradient"
 WRITES_PROGRAMS = ["stages.0.steps=17", "stages.0.tasks_per_step=16", "stages.0.learner.warmup_steps=1"]
 """Few steps of fine-tuning, after which the model writes functions, some of which are correct."""
 
+GUESSES = [*stages(12, 2, 2, 1), "stages.0.tasks_per_step=16", "checkpoint_every=100"]
+"""Few steps of fine-tuning, after which the model guesses numbers, and of three stages with ever more turns."""
+
 ONE_AT_A_TIME = ["reward.0.processes=1", "reward.1.processes=1"]
 """Programs: another process takes longer to start than they take."""
 
@@ -401,6 +404,16 @@ PROOFS: dict[str, Proof] = {
         {"stages.0.reward.1.weight=0": "grades"},
         ["steps=2", "tasks_per_step=8"],
     ),
+    "grpo-tcr": Proof(
+        ["rollout/turns/calls"],
+        {
+            FLAT_ROLLOUT.replace("80", "40"): "generation",
+            "reward=task": "grades",
+            "objective.aggregate=sequence": "weights",
+        },
+        # With 32 tasks per step some completions are too long from the first step on.
+        idle=["clip/high", "reward/part/overlong < 0"],
+    ),
     "gspo": Proof(["clip/low"], {"objective.form=token": "weights", "objective=ppo-clip": "weights"}),
     "guide-grpo": Proof(
         ["guidance/guide-grpo/groups/rescued", "guided/weight"],
@@ -741,6 +754,14 @@ PROOFS: dict[str, Proof] = {
     ),
     "sari": Proof(["reward/part/format"], {"reward=task": "grades"}, stages(1, 1, 1, 2)),
     "scaf-grpo": Proof(["guidance/scaffold/groups/guided"], {"guidance=[]": "generation"}),
+    "scalinginter-rl": Proof(
+        ["rollout/turns/cut", "rollout/turns/mean > 2"],
+        {
+            "stages.short.rollout.environment.max_turns=5": "generation",
+            "stages.longer.rollout.environment.max_turns=5": "generation",
+        },
+        GUESSES,
+    ),
     "sec": Proof(["curriculum/value/5"], {"curriculum.temperature=1e6": "draw"}),
     "seele": Proof(["guidance/seele/share/round_4"], {"guidance=[]": "generation"}, ["steps=2", "tasks_per_step=2"]),
     "self": Proof(
@@ -881,6 +902,16 @@ PROOFS: dict[str, Proof] = {
             "objective.trust_region=0": "weights",
             "stages.0.reward=[task]": "grades",
         },
+    ),
+    "tti": Proof(
+        ["rollout/turns/cut", "rollout/turns/mean > 2", "replay/groups"],
+        {
+            "stages.first.rollout.environment.max_turns=6": "generation",
+            "stages.second.rollout.environment.max_turns=6": "generation",
+            "replay=null": "forest",
+            "credit.baseline=batch-mean": "credit",
+        },
+        GUESSES,
     ),
     "tulu3": Proof(
         ["nll", "pairs", "value_loss"],
