@@ -38,10 +38,10 @@ def test_a_method_whose_paper_is_not_on_the_list_is_found_too_and_counted_apart(
     assert json.loads(capsys.readouterr().out)[0]["recipes"] == ["dapo"]
 
 
-def test_a_recipe_without_a_row_is_found_however_its_name_is_written(capsys):
-    for written in ("Dr. GRPO", "dr-grpo", "DR GRPO"):
+def test_a_paper_is_found_however_its_name_is_written(capsys):
+    for written in ("Dr. GRPO", "dr-grpo", "DR GRPO", "2503.20783"):
         assert main(["papers", written]) == 0
-        assert "lyceum train dr-grpo: Understanding R1-Zero-Like" in " ".join(capsys.readouterr().out.split())
+        assert "lyceum train dr-grpo" in capsys.readouterr().out
     assert main(["papers", "scaf grpo"]) == 0
     assert "2510.19807" in capsys.readouterr().out
 

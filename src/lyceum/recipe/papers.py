@@ -78,14 +78,12 @@ def found(text: str, of: Sequence[Paper]) -> list[Paper]:
     Those that are called just so come first.
     """
     words = text.casefold().split()
-    matches = [
-        paper for paper in of if _is_called(paper, text) or all(word in _searched(paper) for word in words)
-    ]
+    matches = [paper for paper in of if _is_called(paper, text) or all(word in _searched(paper) for word in words)]
     return sorted(matches, key=lambda paper: not _is_called(paper, text))
 
 
 def _is_called(paper: Paper, text: str) -> bool:
-    return _letters(text) in map(_letters, (paper.name, paper.id or "", *paper.recipes))
+    return _letters(text) in map(_letters, (paper.name, paper.id, *paper.recipes))
 
 
 def _letters(text: str) -> str:
