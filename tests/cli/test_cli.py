@@ -8,10 +8,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import tiny_rewards  # noqa: F401, its kind is asked for below
 import yaml
+from safetensors import SafetensorError
+from transformers import PreTrainedModel
 
 from lyceum.cli import main
 from lyceum.cli.show import held_out_table, side_by_side
@@ -255,6 +258,33 @@ def test_what_fails_while_running_ends_with_1_and_no_traceback(capsys, monkeypat
         err = capsys.readouterr().err
         assert said in err
         assert "Traceback" not in err
+
+
+def test_a_full_disk_in_the_end_keeps_the_trained_steps(capsys, monkeypatch):
+    def full(*args, **kwargs):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PreTrainedModel, "save_pretrained", full)
+        assert main(["train", "grpo", *TINY, "--name", "full"]) == 1
+    err = capsys.readouterr().err
+    assert "error: no space left on the disk (" in err
+    assert "needed): runs/full/model; free some space\n" in err
+    assert "runs/full has a checkpoint of step 2; to continue:\n" in err
+    assert err.rstrip().endswith("--name full --resume")
+    assert "Traceback" not in err
+    assert not list(Path("runs/full").glob("model*"))
+    assert main(["train", "grpo", *TINY, "--name", "full", "--resume"]) == 0
+    assert len({file.stat().st_mode for file in Path("runs/full/model").iterdir()}) == 1
+
+
+def test_a_disk_without_space_for_the_model_is_told_before_training(capsys, monkeypatch):
+    monkeypatch.setattr("lyceum.training.train.disk_usage", lambda _: SimpleNamespace(free=1000))
+    assert main(["train", "grpo", *TINY, "--name", "small"]) == 1
+    assert re.search(
+        r"the trained model needs .* in runs/small/model, and 1\.0 kB are free: free", capsys.readouterr().err
+    )
+    assert not Path("runs/small").exists()
 
 
 def test_a_mistake_of_the_program_keeps_its_traceback(capsys, monkeypatch):

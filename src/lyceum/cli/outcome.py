@@ -117,7 +117,7 @@ def failure_of(error: BaseException) -> Failure | None:
         from lyceum.utils.atomic_files import FULL
 
         what = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
-        advice = "; free some space, then continue with --resume" if error.errno in FULL else ""
+        advice = "; free some space" if error.errno in FULL else ""
         # No file can have such a name: the input is invalid.
         code = UNUSABLE if error.errno == errno.ENAMETOOLONG else FAILED
         return Failure(code, [f"{what}{advice}"])

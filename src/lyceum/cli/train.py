@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lyceum.cli.outcome import NOTHING_LEARNT, STOPPED, Failure
+from lyceum.cli.outcome import NOTHING_LEARNT, STOPPED, Failure, failure_of
 from lyceum.cli.output import Output, printing
 from lyceum.utils.terminal import printable, quoted
 
@@ -44,6 +44,8 @@ def command(
         if dry_run:
             return rehearse(output, loaded, resume=resume, overwrite=overwrite)
         from lyceum import api  # not before a mistake in a key is answered: it imports what evaluates and compares too
+        from lyceum.run.checkpoint import DiskFull
+        from lyceum.utils.atomic_files import FULL
 
         def began(threads: int) -> None:
             output.show(*plan(loaded, resume=resume, threads=threads))
@@ -52,13 +54,18 @@ def command(
         try:
             with processes(nproc, [sys.executable, "-m", "lyceum", "train", recipe, *keys]):
                 run = api.train(loaded, resume=resume, overwrite=overwrite, progress=output.progress, began=began)
-        except (Interrupted, KeyboardInterrupt) as stopped:
-            undone = getattr(stopped, "__notes__", [])
+        except (Interrupted, KeyboardInterrupt, OSError, DiskFull) as error:
+            if isinstance(error, OSError) and error.errno not in FULL:
+                raise
+            undone = getattr(error, "__notes__", [])
             how = ("--overwrite" if overwrite else "") if undone else "--resume"
             again = resume_command(recipe, keys, name, how=how, nproc=nproc, as_json=as_json)
             lines = [*undone, "to begin again:"] if undone else [saved_in(folder)]
-            step = {"step": stopped.step} if isinstance(stopped, Interrupted) else {}
-            raise Failure(STOPPED, [*lines, again], path=str(folder), **step, resume=again) from None
+            step = {"step": error.step} if isinstance(error, Interrupted) else {}
+            full = failure_of(error)  # None where the user stopped it
+            told = [] if full is None else full.lines
+            code = STOPPED if full is None else full.code
+            raise Failure(code, [*told, *lines, again], path=str(folder), **step, resume=again) from None
         document = {"path": str(run.path), "model": str(run.model), "report": str(run.report), **run.summary}
         output.json(document)
         if not as_json:

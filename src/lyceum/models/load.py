@@ -21,7 +21,7 @@ from lyceum.models.chat import check_template
 from lyceum.models.four_bits import Kind, check_4_bits, compute_alike, in_4_bits, unpacked_and_merged
 from lyceum.models.policy import Policy
 from lyceum.models.weights import Checkpoint, check_finite, check_folder
-from lyceum.utils.atomic_files import replace_folder
+from lyceum.utils.atomic_files import FULL, full_disk, replace_folder
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.lazy_imports import nn, peft, torch, transformers
 from lyceum.utils.library_messages import quiet, told_once
@@ -385,19 +385,43 @@ def save_module(
 
     Args:
         adapter: saved beside it in ``adapter/``.
+    Raises:
+        OSError: it could not be written; nothing of it is left, and the previous folder is intact.
     """
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    if adapter is not None:
-        adapter.save_pretrained(partial / "adapter")
     implementation = module.config._attn_implementation
     module.config._attn_implementation = None  # ours is unknown to a fresh process
     try:
+        if adapter is not None:
+            adapter.save_pretrained(partial / "adapter")
         module.save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
+        readable = (partial / "config.json").stat().st_mode
+        for weights in partial.rglob("*.safetensors"):
+            weights.chmod(readable)  # written for their owner alone, whatever the umask
+        replace_folder(partial, folder)
+    except Exception as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        if (code := _system_error(error)) is None:
+            raise
+        said = full_disk(folder.parent, bytes_of(module)) if code in FULL else os.strerror(code)
+        raise OSError(code, said, str(folder)) from error
     finally:
         module.config._attn_implementation = implementation
-    tokenizer.save_pretrained(partial)
-    replace_folder(partial, folder)
+
+
+def bytes_of(module: nn.Module) -> int:
+    """Approximate size of the folder that a model is saved in: its weights."""
+    return sum(weight.nbytes for weight in module.parameters())
+
+
+def _system_error(error: Exception) -> int | None:
+    """Error code of a file that could not be written: safetensors and tokenizers have it in their text alone."""
+    if isinstance(error, OSError):
+        return error.errno
+    found = re.search(r"\(os error ([0-9]+)\)", str(error))
+    return None if found is None else int(found[1])
 
 
 def _source(settings: ModelSettings) -> tuple[str, dict[str, Any]]:

@@ -40,6 +40,10 @@ class CheckpointError(RunError):
     """A checkpoint could not be written or read; names its path, and on a full disk the bytes needed and free."""
 
 
+class DiskFull(CheckpointError):
+    """A checkpoint that does not fit on the disk."""
+
+
 def save(folder: Path | str, step: int, state: Mapping[str, Any], *, keep: int = 2) -> Path:
     """Write a checkpoint, then remove the ones that are not needed any more.
 
@@ -179,9 +183,9 @@ def _into_place(partial: Path, target: Path) -> None:
     fsync_folder(target.parent)
 
 
-def _full(target: Path, needed: int) -> CheckpointError:
+def _full(target: Path, needed: int) -> DiskFull:
     free = shutil.disk_usage(target.parent).free
-    return CheckpointError(
+    return DiskFull(
         f"{target}: the disk is full: the checkpoint needs {needed} bytes ({size(needed)}), {free} are free "
         f"({size(free)}); the checkpoints before it are intact: free some space, then resume"
     )

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import disk_usage
 from typing import TYPE_CHECKING, Any, Literal
 
 from lyceum.core.settings import EngineSettings
@@ -15,11 +17,13 @@ from lyceum.core.types import LeftOut, StageRun, Task, TaskSource
 from lyceum.evaluation.held_out import EvaluationResult, Evaluator, first_tasks
 from lyceum.models.frozen import check_reference, check_teacher
 from lyceum.models.limits import context_of
-from lyceum.models.load import load_policy, load_tokenizer, save_policy
+from lyceum.models.load import bytes_of, load_policy, load_tokenizer, save_policy
+from lyceum.models.policy import Policy
 from lyceum.models.prompts import check_prompts, say_left_out
 from lyceum.models.renderer import Renderer
 from lyceum.recipe.schema import Recipe, parse
 from lyceum.reward.base import Combined, allow_code, combine
+from lyceum.run.checkpoint import CheckpointError
 from lyceum.run.folder import INITIAL, KEPT, Run
 from lyceum.run.outputs import check_output, input_paths
 from lyceum.stages.method import Method
@@ -29,8 +33,8 @@ from lyceum.stages.session import Session
 from lyceum.stages.sft import SupervisedStage
 from lyceum.stages.stopping import Until
 from lyceum.utils.aio import run_async
-from lyceum.utils.atomic_files import atomic_write
-from lyceum.utils.errors import Interrupted, RecipeError
+from lyceum.utils.atomic_files import atomic_write, size
+from lyceum.utils.errors import Interrupted, RecipeError, RunError
 from lyceum.utils.garbage_collection import only_new
 from lyceum.utils.lazy_imports import torch
 from lyceum.utils.progress import Progress
@@ -76,6 +80,7 @@ def train(
         Diverged: weights, logits or every update's loss were not finite, or rewards too large for their credit.
         NothingGraded: nothing could be graded in several steps in a row.
         NothingLearnt: no reward has differed within a group in many steps, from the first on.
+        OSError: something could not be written; what was trained is in a checkpoint, where there is space for one.
 
     A run that finishes without having learnt anything from its rewards says so in its summary: ``learnt`` is False, and
     ``nothing_learnt`` has the cause.
@@ -295,6 +300,7 @@ async def _train(
 ) -> None:
     with run.timed("load"):
         policy = load_policy((recipe if given is None else given.recipe).model)
+    _require_space(run, policy)
     began = None
     if any(isinstance(stage, SupervisedStage) and stage.start == "run" for stage in recipe.stages):
         began = [p.detach().clone() for p in policy.module.parameters() if p.requires_grad]
@@ -335,10 +341,24 @@ async def _train(
         last = await _stages(recipe, session, found[1] if found else None)
         try:
             await _evaluate_after(recipe, session)
-        except Interrupted:
+        except (Interrupted, OSError) as error:
             session.first_step -= last.step  # back to the first step of the last stage, whose state is saved
-            session.save(last.step, last.state_dict)
+            if isinstance(error, Interrupted):
+                session.save(last.step, last.state_dict)
+            else:
+                with suppress(OSError, CheckpointError):  # what kept the model from being written may keep it too
+                    session.save(last.step, last.state_dict)
             raise
+
+
+def _require_space(run: Run, policy: Policy) -> None:
+    """Raise RunError where the trained model cannot be saved: training would be in vain."""
+    needed, free = bytes_of(policy.module), disk_usage(run.path).free
+    if free < needed:
+        raise RunError(
+            f"the trained model needs {size(needed)} in {run.model}, and {size(free)} are free: free some space, or "
+            "output=FOLDER on another disk"
+        )
 
 
 async def _stages(recipe: Recipe, session: Session, state: dict[str, Any] | None) -> StageRun:

@@ -135,8 +135,14 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def full_disk(folder: Path) -> str:
-    return f"no space left on the disk ({size(shutil.disk_usage(folder).free)} free)"
+def full_disk(folder: Path, needed: int | None = None) -> str:
+    """What is told of a full disk.
+
+    Args:
+        needed: bytes that were to be written, where that is known.
+    """
+    needs = "" if needed is None else f", {size(needed)} needed"
+    return f"no space left on the disk ({size(shutil.disk_usage(folder).free)} free{needs})"
 
 
 def size(count: int) -> str:
