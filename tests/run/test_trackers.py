@@ -1,10 +1,11 @@
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from lyceum.recipe.schema import load_recipe
 from lyceum.run.metrics import Metrics
-from lyceum.run.trackers import open_curves
+from lyceum.run.trackers import open_curves, require_login
 from lyceum.utils.errors import RecipeError
 
 
@@ -65,6 +66,23 @@ def test_a_resumed_run_goes_on_in_the_same_one(wandb, tmp_path):
 def test_nothing_is_sent_by_a_run_that_measured_nothing(wandb, tmp_path):
     written(tmp_path, "wandb", [])
     assert wandb.runs == []
+
+
+def test_a_run_without_a_key_is_refused_before_it_starts(wandb, tmp_path, monkeypatch):
+    settings = SimpleNamespace(mode="online", api_key=None, base_url="https://curves.example.org")
+    wandb.setup = lambda: SimpleNamespace(settings=settings)
+    monkeypatch.setenv("NETRC", str(file := tmp_path / "netrc"))
+    file.write_text("machine github.com login user password 1234\n")
+    with pytest.raises(RecipeError, match=r"track: got wandb, which has no API key here; allowed: after .*wandb login"):
+        require_login(["tensorboard", "wandb"])
+    require_login(["tensorboard"])
+    file.write_text("machine curves.example.org login user password 1234\n")
+    require_login(["wandb"])
+    file.unlink()
+    for key, value in (("mode", "offline"), ("api_key", "1234")):
+        with monkeypatch.context() as patched:
+            patched.setattr(settings, key, value)
+            require_login(["wandb"])
 
 
 def test_trackio_is_opened_by_the_runs_name_and_prints_nothing_on_standard_output(monkeypatch, tmp_path, capsys):

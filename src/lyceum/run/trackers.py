@@ -9,9 +9,13 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
+from netrc import NetrcParseError, netrc
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, Literal, Protocol
+from urllib.parse import urlsplit
+
+from lyceum.utils.errors import RecipeError
 
 PROJECT = "lyceum"
 """Default project of hosted curves; WANDB_PROJECT or TRACKIO_PROJECT override it."""
@@ -40,6 +44,33 @@ def open_curves(kinds: Sequence[Tracker], run: Path, config: Mapping[str, Any]) 
 def missing(kinds: Sequence[Tracker]) -> list[str]:
     """Those that are not installed."""
     return [kind for kind in kinds if importlib.util.find_spec(kind) is None]
+
+
+def require_login(kinds: Sequence[Tracker]) -> None:
+    """Raise RecipeError where Weights & Biases would refuse the run's first point. Nothing is sent."""
+    if "wandb" not in kinds:
+        return
+    settings = importlib.import_module("wandb").setup().settings
+    if settings.mode in ("offline", "dryrun", "disabled"):
+        return
+    if not (settings.api_key or getattr(settings, "identity_token_file", None) or _in_netrc(settings.base_url)):
+        raise RecipeError(
+            "track: got wandb, which has no API key here; allowed: after the command wandb login, with "
+            "WANDB_MODE=offline, or without wandb"
+        )
+
+
+def _in_netrc(url: str) -> bool:
+    """Whether a password for the host is where ``wandb login`` leaves it."""
+    files = [os.environ["NETRC"]] if os.environ.get("NETRC") else ["~/.netrc", "~/_netrc"]
+    for file in files:
+        try:
+            known = netrc(os.path.expanduser(file)).hosts
+        except (NetrcParseError, OSError):
+            continue
+        if {urlsplit(url).netloc, "api.wandb.ai"} & known.keys():
+            return True
+    return False
 
 
 class TensorBoard:

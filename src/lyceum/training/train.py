@@ -26,6 +26,7 @@ from lyceum.reward.base import Combined, allow_code, combine
 from lyceum.run.checkpoint import CheckpointError
 from lyceum.run.folder import INITIAL, KEPT, Run
 from lyceum.run.outputs import check_output, input_paths
+from lyceum.run.trackers import require_login
 from lyceum.stages.method import Method
 from lyceum.stages.offline import Offline
 from lyceum.stages.online import Online
@@ -141,6 +142,7 @@ def rehearse(recipe: Recipe, *, resume: bool | Literal["auto"] = False, overwrit
 def _ready(recipe: Recipe, given: Given | None, *, own: bool) -> tuple[Recipe, TaskSource, TaskSource]:
     """The recipe, which evaluates only what can be, the tasks to train on and those to evaluate on."""
     check_run_folder(recipe, own=given is not None or own)
+    require_login(recipe.track)
     source, held_out = check(recipe if given is None else given.recipe)
     if recipe.evaluate.n and not evaluates(recipe, source):
         log.warning(
