@@ -75,6 +75,11 @@ def test_curves_are_frames_and_figures(run: lyceum.Trained):
         _ = run.rollouts
 
 
+def test_a_run_that_is_not_there_is_refused_at_once():
+    with pytest.raises(RecipeError, match="run folder: got 'runs/nothing', which is not a folder"):
+        lyceum.Trained("runs/nothing")
+
+
 def test_a_run_without_a_line_has_an_empty_frame_and_no_figure(tmp_path: Path):
     run = lyceum.Trained(tmp_path)
     assert run.curves.empty

@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 from lyceum.cli import main
 from lyceum.cli.show import held_out_table, side_by_side
 from lyceum.cli.train import resume_command
+from lyceum.recipe.schema import load_recipe
 from lyceum.utils import progress
 
 TINY = [
@@ -61,6 +62,9 @@ def test_train_shows_its_plan_and_closes_with_what_was_reached_and_where_to_look
 
     assert main(["train", "grpo", *TINY]) == 2
     assert "has finished" in capsys.readouterr().err
+    assert main(["train", "grpo", *TINY, "steps=9", "--resume"]) == 2
+    assert "; to train its model further: model=runs/grpo/model and another name\n" in capsys.readouterr().err
+    assert load_recipe("grpo", ["model=runs/grpo"]).model.path == "runs/grpo/model"
     assert main(["train", "grpo", *TINY, "--name", "second", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["finished"]

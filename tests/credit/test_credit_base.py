@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from lyceum.core.component import kinds
 from lyceum.core.forest import build_forest
 from lyceum.core.settings import Composition
+from lyceum.core.types import Sampling
 from lyceum.credit.base import kl_cost, last_token, row_reward, token_reward, whiten
 from lyceum.objective.kl import KLPenalty
 from lyceum.rollout.flat import Flat
@@ -88,6 +89,9 @@ def test_one_sample_a_task_is_refused_where_rows_are_compared(kind, settings, co
     line = f"got 1, but {why}; allowed: 2 or more, or credit.kind 'reinforce'"
     assert check(one) == ([f"rollout.samples: {line}"] if compares else [])
     assert check(Composition(rollout=MCTS(trajectories=1))) == ([f"rollout.trajectories: {line}"] if compares else [])
+    alike = Composition(rollout=Flat(sampling=Sampling(temperature=0)))
+    line = f"rollout.sampling.temperature: got 0, but {why}, which are then equal; allowed: above 0"
+    assert check(alike) == ([line] if compares else [])
 
 
 @pytest.fixture

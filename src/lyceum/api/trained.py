@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lyceum.run.reader import read_examples, read_run_folder
+from lyceum.run.reader import read_examples, read_run_folder, require_folder
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.html import share, shares, table
 
@@ -26,7 +26,8 @@ class Trained:
     """
 
     def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
+        """Raises RecipeError where there is no such folder."""
+        self.path = require_folder(path)
         self.model = self.path / "model"
 
     @property

@@ -597,12 +597,17 @@ class Composition:
         return [f"{key}: got {quoted(name)}{nearest(name, able)}, {why}; allowed: {known}"]
 
     def without_company(self, why: str, *, allowed: str = "2 or more") -> list[str]:
-        """An error line where a task's group has one row, for what compares rows.
+        """An error line where a task's group has one row, or several that are the same, for what compares rows.
 
         Args:
             why: who compares them, as a clause.
         """
-        return [f"{self.trajectories_key}: got 1, but {why}; allowed: {allowed}"] if self.trajectories == 1 else []
+        if self.trajectories == 1:
+            return [f"{self.trajectories_key}: got 1, but {why}; allowed: {allowed}"]
+        alone = None if self.guidance else self.rollout
+        if alone is not None and alone.kind == "flat" and alone.sampling.temperature == 0:
+            return [f"rollout.sampling.temperature: got 0, but {why}, which are then equal; allowed: above 0"]
+        return []
 
 
 class StageSettings(Component, slot="stages"):

@@ -6,6 +6,7 @@ import copy
 import os
 import re
 import shutil
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
@@ -53,7 +54,8 @@ class ModelSettings(Settings):
     """Where the policy comes from."""
 
     path: PathText = BASE
-    """``base`` (the small model in this package), ``scratch`` (untrained), a folder, a hub name, a .gguf file."""
+    """``base`` (the small model in this package), ``scratch`` (untrained), a folder, a run's (its model), a hub name,
+    a .gguf file."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Data type of the trained weights. Half precision rounds small updates away, nearly all at a learning rate of
     1e-6: to compute in bfloat16 and train in float32 use ``learner.autocast``."""
@@ -87,6 +89,14 @@ class ModelSettings(Settings):
             known = f"{BASE}, {SCRATCH}, a folder, owner/name of a hub, a .gguf file, or settings"
             raise ValueError(f"got {quoted(value)}; allowed: {known}")
         return {"path": value} if isinstance(value, str) else value
+
+    @field_validator("path")
+    @classmethod
+    def _of_run(cls, value: str) -> str:
+        """A run's folder is its trained model's."""
+        place = local_path(value)
+        named = value not in ("", BASE, SCRATCH) and not (place / "config.json").is_file()
+        return str(Path(value) / "model") if named and (place / "recipe.yaml").is_file() else value
 
     @field_validator("lora", mode="before")
     @classmethod
@@ -126,12 +136,7 @@ def check_model(settings: ModelSettings) -> None:
             raise RecipeError(f"model.path: no file {path}")
         return
     if not path or not place.exists():
-        looks_local = path.startswith((".", "/", "~")) or path.rstrip("/").count("/") != 1
-        if looks_local:
-            known = f"{BASE}, {SCRATCH}, a folder, owner/name of a hub, a .gguf file"
-            raise RecipeError(f"model.path: got {path!r}{nearest(path, [BASE, SCRATCH])}; allowed: {known}")
-        check_on_hub("model.path", path.rstrip("/"), "model")
-        return
+        return _check_absent(path, place)
     if not place.is_dir():
         raise RecipeError(f"model.path: {path} is a file; allowed: a model folder, or a .gguf file")
     config = place / "config.json"
@@ -142,6 +147,17 @@ def check_model(settings: ModelSettings) -> None:
     if not any((place / name).is_file() for name in names):
         raise RecipeError(f"model.path: {path} has no tokenizer ({', '.join(names[:2])}); save it beside the model")
     check_folder("model.path", path, place)
+
+
+def _check_absent(path: str, place: Path) -> None:
+    """Refuse a path that is not there, unless the hub has a model of that name."""
+    if place.name == "model" and (place.parent / "recipe.yaml").is_file():
+        raise RecipeError(f"model.path: the run {place.parent} has no model yet; allowed: a run that has finished")
+    looks_local = path.startswith((".", "/", "~")) or path.rstrip("/").count("/") != 1
+    if looks_local:
+        known = f"{BASE}, {SCRATCH}, a folder, owner/name of a hub, a .gguf file"
+        raise RecipeError(f"model.path: got {path!r}{nearest(path, [BASE, SCRATCH])}; allowed: {known}")
+    check_on_hub("model.path", path.rstrip("/"), "model")
 
 
 def check_weights(settings: ModelSettings) -> None:
@@ -466,7 +482,9 @@ def _with_adapters(module: transformers.PreTrainedModel, settings: ModelSettings
         lora_dropout=0.0,
         target_modules=targets if isinstance(targets, str) else list(targets),
     )
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        # peft asks transformers by a name that warns since 5.23.
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
         torch.manual_seed(settings.seed)
         adapted = get_peft_model(module, config)
     for written in cast(Any, adapted).peft_config.values():

@@ -207,11 +207,14 @@ class Run:
         if resume is False:
             raise _taken(path)
         refused = refused_changes(path, began, recipe, may_differ=may_differ)
+        finished = _is_finished(path)
         if refused:
             more = len(refused) - MOST_REFUSED
             lines = [*refused[:MOST_REFUSED], *([f"and {more} more"] if more > 0 else [])]
-            raise RecipeError([*lines, f"name: {path} holds a run of another recipe; allowed: its recipe, {WAYS}"])
-        if _is_finished(path) and (path / "report.html").exists():
+            held = "a finished run" if finished else "a run"
+            last = f"name: {path} holds {held} of another recipe; allowed: its recipe, {WAYS}"
+            raise RecipeError([*lines, last + (_further(path) if finished else "")])
+        if finished and (path / "report.html").exists():
             raise _taken(path)
         return True
 
@@ -524,7 +527,12 @@ def _taken(path: Path) -> RecipeError:
         return RecipeError(
             f"name: {path} lacks nothing but its report; allowed: resume=true (--resume) to write it, {WAYS}"
         )
-    return RecipeError(f"name: {path} has finished; allowed: {WAYS}")
+    return RecipeError(f"name: {path} has finished; allowed: {WAYS}{_further(path)}")
+
+
+def _further(path: Path) -> str:
+    """How to go on from a finished run."""
+    return f"; to train its model further: model={path / 'model'} and another name"
 
 
 def check_name(key: str, name: str) -> None:

@@ -163,15 +163,21 @@ class RunFolder:
         return [(float(tokens), float(value)) for tokens, value in points if tokens is not None and value is not None]
 
 
+def require_folder(path: Path | str) -> Path:
+    """The path of a folder. Raises RecipeError where there is none."""
+    path = Path(path)
+    if not path.is_dir():
+        raise RecipeError(f"run folder: got {str(path)!r}, which is not a folder; allowed: one that a run wrote")
+    return path
+
+
 def read_run_folder(path: Path | str) -> RunFolder:
     """Whatever of a run can be read; missing pieces are noted.
 
     Raises:
         RecipeError: no such folder, or an invalid file in it.
     """
-    path = Path(path)
-    if not path.is_dir():
-        raise RecipeError(f"run folder: got {str(path)!r}, which is not a folder; allowed: one that a run wrote")
+    path = require_folder(path)
     notes: list[str] = []
     summary = read_summary(path)
     if not (path / "summary.json").exists():
