@@ -264,6 +264,35 @@ def test_what_fails_while_running_ends_with_1_and_no_traceback(capsys, monkeypat
         assert "Traceback" not in err
 
 
+def test_training_on_pairs_shows_the_pairs_and_neither_tasks_nor_reward(capsys):
+    pair = {"prompt": "1+1=", "chosen": "2", "rejected": "3"}
+    Path("pairs.jsonl").write_text(json.dumps(pair) + "\n")
+    assert main(["train", "dpo", "data=pairs.jsonl", "model=scratch", "steps=1", "evaluate.n=0"]) == 0
+    out, err = capsys.readouterr()
+    assert "data        file: path pairs.jsonl" in out
+    assert "evaluation  none" in out
+    assert not re.search("^(tasks|reward|note) ", out, flags=re.MULTILINE)
+    assert "loss 0.6931, accuracy 0.000, margin 0.000" in err
+    assert "reward" not in err
+    card = Path("runs/dpo/model/README.md").read_text()
+    assert "- data: `pairs.jsonl`" in card
+    assert "- tasks:" not in card
+    assert "graded samples" not in card
+
+
+def test_the_plan_says_what_is_evaluated_and_what_is_held_out_in_vain(capsys):
+    assert main(["train", "grpo", *TINY, "--dry-run"]) == 0
+    assert "evaluation  2 held-out tasks, 2 samples each" in capsys.readouterr().out
+    rows = [{"prompt": f"{i}+1=", "completion": str(i + 1)} for i in range(40)]
+    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["train", "sft", "tasks=rows.jsonl", "model=scratch", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "evaluation  none" in out
+    assert "10 % of the rows are held out, though nothing is evaluated" in out
+    assert main(["train", "sft", "tasks=rows.jsonl", "model=scratch", "tasks.heldout_share=0", "--dry-run"]) == 0
+    assert "held out" not in capsys.readouterr().out
+
+
 def test_a_full_disk_in_the_end_keeps_the_trained_steps(capsys, monkeypatch):
     def full(*args, **kwargs):
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")

@@ -98,7 +98,11 @@ def test_a_resumed_run_goes_on_with_its_threads_and_another_number_is_warned_of(
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             try:
-                train(load_recipe("grpo", [*SMALL, f"output={tmp_path}", *keys]), began=told.append, **how)
+                train(
+                    load_recipe("grpo", [*SMALL, f"output={tmp_path}", *keys]),
+                    began=lambda threads, _: told.append(threads),
+                    **how,
+                )
             finally:
                 lines = [str(each.message) for each in warned if "threads" in str(each.message)]
         return told, lines

@@ -72,7 +72,7 @@ def train(
     resume: Resume = False,
     overwrite: bool = False,
     progress: progress.Mode = "auto",
-    began: Callable[[int], None] = lambda threads: None,
+    began: Callable[[int, int], None] = lambda threads, evaluated: None,
     **keys: Any,
 ) -> Trained:
     """Run a recipe.

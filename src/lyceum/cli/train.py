@@ -13,7 +13,7 @@ from lyceum.cli.output import Output, printing
 from lyceum.utils.terminal import printable, quoted
 
 if TYPE_CHECKING:  # it takes a second, and --help does not need it
-    from lyceum.core.settings import StageSettings
+    from lyceum.core.settings import StageSettings, TasksSettings
     from lyceum.recipe.schema import Recipe
 
 SMALL_MODELS_LR = 5e-5
@@ -47,8 +47,8 @@ def command(
         from lyceum.run.checkpoint import DiskFull
         from lyceum.utils.atomic_files import FULL
 
-        def began(threads: int) -> None:
-            output.show(*plan(loaded, resume=resume, threads=threads))
+        def began(threads: int, evaluated: int) -> None:
+            output.show(*plan(loaded, resume=resume, threads=threads, evaluated=evaluated))
 
         folder = Path(loaded.output) / loaded.name
         try:
@@ -86,7 +86,7 @@ def rehearse(output: Output, recipe: Recipe, *, resume: bool, overwrite: bool) -
 
     found = checked(recipe, resume=resume, overwrite=overwrite)
     task = found.first
-    output.show(*plan(recipe, resume=resume, threads=found.threads))
+    output.show(*plan(recipe, resume=resume, threads=found.threads, evaluated=found.evaluated))
     held_out = f", {found.held_out} held out" if found.held_out else ""
     output.show(
         f"{counted(found.tasks, 'task')} to train on{held_out}. "
@@ -170,8 +170,12 @@ def saved_in(folder: Path) -> str:
     return f"{folder} has a checkpoint of step {checkpoint.step_of(saved)}; to continue:"
 
 
-def plan(recipe: Recipe, *, resume: bool, threads: int) -> list[Any]:
-    """Summary of the run that is about to start, in a few lines."""
+def plan(recipe: Recipe, *, resume: bool, threads: int, evaluated: int) -> list[Any]:
+    """Summary of the run that is about to start, in a few lines.
+
+    Args:
+        evaluated: number of tasks that are evaluated.
+    """
     from rich.table import Table
     from rich.text import Text
 
@@ -190,22 +194,36 @@ def plan(recipe: Recipe, *, resume: bool, threads: int) -> list[Any]:
         "recipe", " ".join(part for part in (recipe.title or recipe.name, recipe.paper and f"({recipe.paper})") if part)
     )
     row("model", recipe.model.path + (f", LoRA of rank {recipe.model.lora.rank}" if recipe.model.lora else ""))
-    row("tasks", brief(recipe.tasks))
-    row("reward", " + ".join(part.kind for part in recipe.reward))
+    data = [stage.composition().data for stage in recipe.stages]
+    on_tasks = any(part is None or not part.given for part in data)
+    if on_tasks:
+        row("tasks", brief(recipe.tasks))
+    for part in data:
+        if part is not None and part.given:
+            row("data", brief(part))
+    if evaluated or (on_tasks and any(stage.grades for stage in recipe.stages)):
+        row("reward", " + ".join(part.kind for part in recipe.reward))
     for stage in recipe.stages:
         row("stage", stage_line(stage))
     greedy = " and greedily" if evaluation.greedy else ""
-    tasks = "held-out task" if evaluation.n == 1 else "held-out tasks"
-    of = tasks if evaluation.tasks is None else f"{tasks} of {brief(evaluation.tasks)}"
-    row(
-        "evaluation",
-        f"{evaluation.n} {of}, {counted(evaluation.samples, 'sample')} each{greedy}" if evaluation.n else "none",
-    )
+    tasks = "held-out task" if evaluated == 1 else "held-out tasks"
+    other = brief(recipe.tasks) if evaluation.tasks is None else brief(evaluation.tasks)
+    of = tasks if evaluation.tasks is None and on_tasks else f"{tasks} of {other}"
+    samples = counted(evaluation.samples, "sample")
+    row("evaluation", f"{evaluated} {of}, {samples} each{greedy}" if evaluated else "none")
+    if on_tasks and not evaluated and (share := held_out_share(recipe.tasks)):
+        row("note", f"{100 * share:g} % of the rows are held out, though nothing is evaluated: tasks.heldout_share=0")
     row("output", f"{Path(recipe.output) / recipe.name}{' (resumed)' if resume else ''}")
     row("threads", in_words(threads))
     if note := scale_note(recipe):
         row("note", note)
     return [lines, ""]
+
+
+def held_out_share(tasks: TasksSettings) -> float:
+    """Share of a file's rows that is kept from training, where neither another file nor a split is."""
+    apart = getattr(tasks, "heldout_path", None) or getattr(tasks, "heldout_split", None)
+    return 0.0 if apart else getattr(tasks, "heldout_share", 0.0)
 
 
 def scale_note(recipe: Recipe) -> str:
@@ -230,7 +248,8 @@ def stage_line(stage: StageSettings) -> str:
     if of.rollout is not None:
         size = of.rollout.size
         parts[0] += " x ? samples" if size is None or size.number is None else f" x {size.number} {size.setting}"
-    parts.append(f"completions of at most {stage.sampling.max_completion_tokens} tokens")
+    if of.data is None or not of.data.given:
+        parts.append(f"completions of at most {stage.sampling.max_completion_tokens} tokens")
     if of.max_tokens:
         parts.append(f"ends with {of.max_tokens:,} tokens sampled".replace(",", " "))
     slots = {"guidance": of.guidance, "value": (of.value,), "credit": (of.credit,), "objective": (of.objective,)}

@@ -63,7 +63,7 @@ def train(
     resume: bool | Literal["auto"] = False,
     overwrite: bool = False,
     interrupted: Callable[[], bool] = lambda: False,
-    began: Callable[[int], None] = lambda threads: None,
+    began: Callable[[int, int], None] = lambda threads, evaluated: None,
     given: Given | None = None,
 ) -> Path:
     """Run a recipe; returns the run folder.
@@ -73,7 +73,8 @@ def train(
         overwrite: replace the run of that name.
         interrupted: called between steps, and between tasks of the first and last evaluation; True stops the run with
             a checkpoint.
-        began: called when everything was checked, before a model is loaded, with the number of threads.
+        began: called when everything was checked, before a model is loaded, with the number of threads and of the tasks
+            that are evaluated.
         given: files that the recipe's run keeps in its folder, which are elsewhere as yet.
     Raises:
         RecipeError: something cannot work, found before any model was loaded.
@@ -90,7 +91,7 @@ def train(
     recipe, source, held_out = _ready(recipe, given, own=resume is not False and not overwrite)
     with _claimed(recipe, resume=resume, overwrite=overwrite) as run:
         threads = _threads(recipe, run)
-        began(threads)
+        began(threads, _evaluated(recipe, held_out))
         if run.complete:
             run.begin()
         else:
@@ -109,6 +110,7 @@ class Rehearsal:
     Attributes:
         tasks: how many there are to train on.
         held_out: how many there are to evaluate on; 0 where nothing is evaluated.
+        evaluated: how many of them are.
         prompt: the first task's, as the model's chat template writes it.
         tokens: of that prompt.
         threads: of the CPU.
@@ -116,6 +118,7 @@ class Rehearsal:
 
     tasks: int
     held_out: int
+    evaluated: int
     first: Task
     prompt: str
     tokens: int
@@ -136,7 +139,13 @@ def rehearse(recipe: Recipe, *, resume: bool | Literal["auto"] = False, overwrit
         run.leave()
     prompt = Renderer(load_tokenizer(recipe.model)).render(source[0].messages)
     held = len(held_out) if recipe.evaluate.n else 0
-    return Rehearsal(len(source), held, source[0], prompt.text, len(prompt.tokens), threads)
+    evaluated = _evaluated(recipe, held_out)
+    return Rehearsal(len(source), held, evaluated, source[0], prompt.text, len(prompt.tokens), threads)
+
+
+def _evaluated(recipe: Recipe, held_out: TaskSource) -> int:
+    """Number of tasks that the recipe's evaluations take."""
+    return min(recipe.evaluate.n, len(held_out))
 
 
 def _ready(recipe: Recipe, given: Given | None, *, own: bool) -> tuple[Recipe, TaskSource, TaskSource]:

@@ -213,14 +213,19 @@ class Progress:
     def step(self, done: int, metrics: Mapping[str, Any] | None = None) -> None:
         """Update the number of steps done. Of the metrics, ``reward/mean`` (or ``loss``), ``groups/with_gradient``,
         ``heldout/overall`` and ``tokens_per_second`` are shown, each until it is measured again, and the number of
-        groups that guides helped."""
+        groups that guides helped. Where nothing was sampled, the loss is shown, with ``dpo/accuracy`` and
+        ``dpo/margin`` of pairs, and not the reward, which follows from the data alone."""
         self._done, self._step_began = done, time.monotonic()
         metrics = metrics or {}
         loss, reward = _number(metrics, "loss"), _number(metrics, "reward/mean")
         heldout, speed = _number(metrics, "heldout/overall"), _number(metrics, "tokens_per_second")
         known = {"reward": reward, "loss": loss, "heldout": heldout}
         self._numbers |= {name: value for name, value in known.items() if value is not None}
-        if reward is not None:
+        if metrics.get("tokens_sampled") == 0 and loss is not None:
+            pairs = {"accuracy": _number(metrics, "dpo/accuracy"), "margin": _number(metrics, "dpo/margin")}
+            said = [f"{name} {shown(value, 3)}" for name, value in pairs.items() if value is not None]
+            self._metrics["loss"] = ", ".join([f"loss {loss:.4g}", *said])
+        elif reward is not None:
             self._metrics["reward"] = f"reward {shown(reward, 3)}"
         elif loss is not None and "reward" not in self._metrics:
             self._metrics["loss"] = f"loss {loss:.4g}"

@@ -34,13 +34,14 @@ def model_card(recipe: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
     trust = "".join(f" {key}=true" for key, given in trusts.items() if given)
     kept = {key: value for key, value in recipe.items() if key not in SETTINGS_OF_THIS_MACHINE} | {"model": model}
     before, after = (shares(summary.get(when) or {}) for when in ("before", "after"))
-    of = summary.get("after") or {}
+    of, evaluated = summary.get("after") or {}, recipe["evaluate"]["tasks"] or recipe["tasks"]
     figures = [
         "| held-out | before | after |",
         "|---|---|---|",
         *(f"| {row} | {share(before.get(row))} | {share(after.get(row))} |" for row in {**before, **after}),
         "",
-        f"Proportions with 95 % intervals over {of.get('tasks', '?')} tasks, {of.get('samples', '?')} samples each.",
+        f"Proportions with 95 % intervals over {of.get('tasks', '?')} tasks of {_code(_said(evaluated))}, "
+        f"{of.get('samples', '?')} samples each.",
     ]
     cost = [
         f"{summary[key]:,} {said}"
@@ -48,13 +49,20 @@ def model_card(recipe: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
         if summary.get(key) is not None
     ]
     idle = ["", "**Its rewards had no learning signal: nothing was learnt.**"] if summary.get("learnt") is False else []
+    files = [stage["data"]["path"] for stage in recipe["stages"] if (stage.get("data") or {}).get("kind") == "file"]
+    if files:
+        kept.pop("summary", None)  # of what the method samples itself
+    trained = [
+        f"- tasks: {_code(_said(recipe['tasks']))}",
+        f"- reward: {_code(', '.join(_said(part) for part in recipe['reward']))}",
+    ]
     versions = summary.get("versions") or {}
     lines = [
         *("---", write_yaml(_metadata(base, recipe)).rstrip(), "---", "", f"# {_code(name)}", ""),
         *(f"Trained with lyceum's recipe {_code(name)}{_paper(recipe)}.", ""),
         f"- base model: {OWN.get(base) or _code(base)}",
-        f"- tasks: {_code(_said(recipe['tasks']))}",
-        f"- reward: {_code(', '.join(_said(part) for part in recipe['reward']))}",
+        *[f"- data: {_code(path)}" for path in files],
+        *(trained if len(files) < len(recipe["stages"]) else []),
         f"- seed: {_code(recipe['seed'])}",
         *([f"- cost: {', '.join(cost)}"] if cost else []),
         *("", "## Held-out accuracy", "", *(figures if before or after else ["Not evaluated."]), *idle, ""),
