@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -93,9 +94,16 @@ def test_a_run_with_a_python_function_is_resumed_by_handing_it_over_again(monkey
     with pytest.raises(Interrupted):
         lyceum.train("grpo", **given)
     assert len(lyceum.train("grpo", resume=True, **given).metrics) == 2
-    monkeypatch.setattr("lyceum.reward._code.FUNCTIONS", {})  # as in another process
-    with pytest.raises(RecipeError, match="'reward_length' was passed in from Python, and not in this process"):
-        lyceum.train("runs/kept/recipe.yaml", ["trust_code=true"], name="again")
+    # Its own process knows it, and asks for no trust.
+    assert lyceum.Trained("runs/kept").evaluate(k=(1,), n=2)["reward"] is not None
+    monkeypatch.setattr("lyceum.reward.function_registry.FUNCTIONS", {})  # as in another process
+    said = r"'reward_length' was passed in from Python, and not in this process; allowed: .*reward=FILE\.py:FUNCTION"
+    for trust in ([], ["trust_code=true"]):
+        with pytest.raises(RecipeError, match=said):
+            lyceum.train("runs/kept/recipe.yaml", trust, name="again")
+        with pytest.raises(RecipeError, match=said):
+            lyceum.evaluate("runs/kept", overrides=trust)
+    assert "reward.0.function=FILE.py:FUNCTION --name again" in Path("runs/kept/model/README.md").read_text()
 
 
 def test_functions_for_trl_and_verl_are_known_by_their_parameters():

@@ -47,6 +47,7 @@ from lyceum.models.load import ModelSettings
 from lyceum.recipe.files import extended, merged, read_files, recipe_names
 from lyceum.recipe.other_names import known_elsewhere
 from lyceum.reward.base import named_code
+from lyceum.reward.function_registry import is_passed_in, passed_in
 from lyceum.rollout.flat import Flat
 from lyceum.rollout.turns import Turns, independent
 from lyceum.run.trackers import Tracker, missing
@@ -742,9 +743,12 @@ def _leaves(value: Any) -> list[Any]:
 
 
 def check_code(recipe: Recipe, typed: set[str]) -> None:
-    """Refuse code that the recipe's file names, unless the user typed its path or ``trust_code=true``."""
+    """Refuse code that the recipe's file names, unless the user typed its path or ``trust_code=true``, or it is a
+    function that was passed in to this process."""
     for path in named_code(recipe):
-        if not recipe.trust_code and path not in typed:
+        if is_passed_in(path):
+            passed_in(path, key="reward.function")
+        elif not recipe.trust_code and path not in typed:
             raise RecipeError(
                 f"reward.function: the recipe wants to run {path}; look at it, then give trust_code=true "
                 f"or the path itself on the command line"

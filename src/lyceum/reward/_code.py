@@ -25,7 +25,7 @@ from lyceum.core.types import Grade, Task
 from lyceum.core.user_files import describe
 from lyceum.reward._conventions import is_factory, parameters_of, takes_any
 from lyceum.reward.base import code_allowed
-from lyceum.reward.function_registry import FUNCTIONS, PLACE
+from lyceum.reward.function_registry import PLACE, passed_in
 from lyceum.reward.pool import WorkerError, shared_pool
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.terminal import quoted
@@ -221,12 +221,7 @@ def load_function(place: str, name: str, *, key: str) -> Callable[..., Any]:
         RecipeError: the file or module is missing or fails on import, or has no such function.
     """
     if place == PLACE:
-        if name not in FUNCTIONS:
-            raise RecipeError(
-                f"{key}: {name!r} was passed in from Python, and not in this process; allowed: the function itself "
-                f"again{nearest(name, FUNCTIONS)}"
-            )
-        return FUNCTIONS[name]
+        return passed_in(f"{place}:{name}", key=key)
     if place.endswith(".py") and not Path(place).is_file():
         raise RecipeError(f"{key}: {place!r} does not exist; allowed: path/to/file.py:name or package.module:name")
     try:

@@ -1,8 +1,8 @@
 """Python functions that were passed in directly, registered so that a recipe can name them.
 
 A recipe is plain values; a notebook's function is not. It is kept here under a name, which the recipe writes as
-``lyceum.reward.function_registry:NAME`` (``reward/_code.py`` looks there), and lives as long as its process: to resume
-a run that used one, pass it in again.
+``lyceum.reward.function_registry:NAME`` (``reward/_code.py`` looks there), and lives as long as its process: there it
+is used again without being asked for (``run.evaluate()``); elsewhere, and to resume a run, pass it in again.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lyceum.reward._conventions import convention_of
+from lyceum.utils.errors import RecipeError, nearest
 
 PLACE = __name__
 """Module part of the name of a function registered here."""
@@ -32,6 +33,27 @@ def reward_settings(reward: Any) -> Any:
     if isinstance(reward, Sequence) and not isinstance(reward, str):
         return [_part(part, taken) for part in reward]
     return _part(reward, taken)
+
+
+def is_passed_in(spec: str) -> bool:
+    """Whether a recipe's function is one that was passed in, in this process or another."""
+    return spec.rpartition(":")[0] == PLACE
+
+
+def passed_in(spec: str, *, key: str) -> Callable[..., Any]:
+    """The function that was passed in under this name.
+
+    Raises:
+        RecipeError: that was in another process.
+    """
+    name = spec.rpartition(":")[2]
+    if name not in FUNCTIONS:
+        raise RecipeError(
+            f"{key}: {name!r} was passed in from Python, and not in this process; allowed: it again, "
+            "reward=FUNCTION in Python, or from a file, reward=FILE.py:FUNCTION (lyceum train) or --reward "
+            f"FILE.py:FUNCTION (lyceum eval){nearest(name, FUNCTIONS)}"
+        )
+    return FUNCTIONS[name]
 
 
 def _part(part: Any, taken: set[str]) -> Any:

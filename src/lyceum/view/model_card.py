@@ -7,10 +7,11 @@ resumed run writes the same card.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lyceum.models.load import BASE, SCRATCH, local_path
+from lyceum.reward.function_registry import is_passed_in
 from lyceum.utils.documents import write_yaml
 from lyceum.utils.html import share, shares
 
@@ -32,6 +33,8 @@ def model_card(recipe: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
     base, name = model["path"], recipe["label"] or recipe["name"]
     trusts = {"trust_code": recipe["trust_code"], "model.trust_remote_code": model.pop("trust_remote_code")}
     trust = "".join(f" {key}=true" for key, given in trusts.items() if given)
+    passed_in = _passed_in(recipe["reward"])
+    trust += "".join(f" {key}=FILE.py:FUNCTION" for key in passed_in)
     kept = {key: value for key, value in recipe.items() if key not in SETTINGS_OF_THIS_MACHINE} | {"model": model}
     before, after = (shares(summary.get(when) or {}) for when in ("before", "after"))
     of, evaluated = summary.get("after") or {}, recipe["evaluate"]["tasks"] or recipe["tasks"]
@@ -66,7 +69,7 @@ def model_card(recipe: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
         f"- seed: {_code(recipe['seed'])}",
         *([f"- cost: {', '.join(cost)}"] if cost else []),
         *("", "## Held-out accuracy", "", *(figures if before or after else ["Not evaluated."]), *idle, ""),
-        *("## Again", "", "Save the block below as `recipe.yaml`, then:", ""),
+        *("## Again", "", *_told_of(passed_in), "Save the block below as `recipe.yaml`, then:", ""),
         *("```bash", f"lyceum train recipe.yaml{trust} --name again", "```", ""),
         *("Versions: " + ", ".join(f"{key} {versions[key]}" for key in VERSIONS if versions.get(key)) + ".", ""),
         *_fenced(write_yaml(kept)),
@@ -82,6 +85,22 @@ def _metadata(base: str, recipe: Mapping[str, Any]) -> dict[str, Any]:
     if tasks.get("kind") == "dataset" and _on_hub(str(tasks.get("path", ""))):
         found["datasets"] = [tasks["path"]]
     return found | {"tags": ["lyceum", "reinforcement-learning"]}
+
+
+def _passed_in(reward: Sequence[Any]) -> dict[str, str]:
+    """Key -> name of each function that was passed in from Python, which the recipe cannot hold."""
+    named = {f"reward.{n}.function": part.get("function") for n, part in enumerate(reward) if isinstance(part, Mapping)}
+    specs = {key: spec[0] if isinstance(spec, list) and len(spec) == 1 else spec for key, spec in named.items()}
+    return {
+        key: spec.rpartition(":")[2] for key, spec in specs.items() if isinstance(spec, str) and is_passed_in(spec)
+    }
+
+
+def _told_of(passed_in: Mapping[str, str]) -> list[str]:
+    if not passed_in:
+        return []
+    names = ", ".join(map(_code, passed_in.values()))
+    return [f"The reward was passed in from Python ({names}), and is not in the recipe: put it in a file.", ""]
 
 
 def _on_hub(path: str) -> bool:
