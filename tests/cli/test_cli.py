@@ -132,7 +132,8 @@ def test_a_run_closes_with_what_was_wrong_with_its_completions(capsys, tmp_path)
     assert 0 < ungraded < 8
     assert f"could not be graded and were left out:\n        {ungraded} x function: ValueError: odd" in out
     assert "mean reward [95 % interval]" not in out  # one held-out task of two is graded: no interval
-    assert "2 samples have a reward other than 0 and 1" in out
+    assert "2 samples are left out of the accuracy: rewards that are not all 0 or 1" in out
+    assert "reward.correct_at=VALUE" in out
     # The command that it names works: the folder's recipe could not trust its own code.
     assert "lyceum eval runs/grpo --k 1,8,64 trust_code=true" in out
     assert main(["eval", "runs/grpo", "--k", "1", "--n", "2", "trust_code=true"]) == 0

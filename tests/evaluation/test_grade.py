@@ -271,3 +271,24 @@ def test_a_model_counts_tokens_and_answers_rewards_that_score_under_one():
     # Tokens: seven signs, which the scratch model's tokenizer keeps apart, and the end of sequence.
     overlong = "[{kind: exact}, {kind: overlong, max_tokens: 9, buffer_tokens: 2}]"
     assert [line["score"] for line in grade("rows.jsonl", overlong, model="scratch")] == [-0.5, -0.5, 0.0]
+
+
+def test_an_accuracy_is_of_the_parts_whose_numbers_are_all_0_or_1(capsys):
+    def accuracy(completions, answer, **columns):
+        return [float(text == right) for text, right in zip(completions, answer, strict=True)]
+
+    def short(completions, **columns):
+        return [-len(text) / 80 for text in completions]
+
+    file = write("short.jsonl", GOOD, GOOD | {"completion": "3"}, GOOD | {"completion": ""})
+    found = lyceum.grade(file, [accuracy, short], progress="silent")
+    assert (found.judged, found.correct) == (3, 1)
+    # A row alone does not tell which part judges: shortness is exactly 0 in the last.
+    assert [line["correct"] for line in grade(file, [accuracy, short])] == [None, None, None]
+    assert [line["correct"] for line in grade(file, [accuracy, short], "reward.0.correct_at=1")] == [True, False, False]
+    # 1 row of 3 is exactly 0, and says nothing.
+    assert lyceum.grade(file, short, progress="silent").judged == 0
+    Path("mine.py").write_text("def half(completion):\n    return len(completion) / 2\n")
+    assert main(["grade", file, "--reward", "mine.py:half"]) == 0
+    assert "accuracy" not in (said := capsys.readouterr().out)
+    assert "reward.correct_at=VALUE" in said

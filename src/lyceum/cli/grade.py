@@ -31,6 +31,8 @@ def command(
             out.show(f"{count} ungraded: {reason}")
         if len(found.reasons) > MOST_REASONS:
             out.show(f"and {len(found.reasons) - MOST_REASONS} further reasons")
+        if found.judged < found.graded and found.to_judge:
+            out.show(f"rewards that are not all 0 or 1 do not say which answers are correct; {found.to_judge}")
         if output is not None:
             out.show(f"written to {output}")
 

@@ -46,9 +46,10 @@ def reward_lines(*sittings: Mapping[str, Any]) -> list[str]:
         means = " -> ".join(amount(metrics["reward"]) for metrics in sittings)
         lines.append(f"mean reward [95 % interval]: {means}")
     if last.get("unjudged"):
+        to_judge = f"; {last['to_judge']}" if last.get("to_judge") else ""
         lines.append(
-            f"{last['unjudged']} samples have a reward other than 0 and 1, which says neither correct nor incorrect; "
-            "they are left out of the accuracy"
+            f"{last['unjudged']} samples are left out of the accuracy: rewards that are not all 0 or 1 do not say "
+            f"which answers are correct{to_judge}"
         )
     return lines
 

@@ -243,7 +243,8 @@ def refuse_unmeasured(recipe: Recipe) -> None:
     if after and not after.get("overall"):
         why = [f"{times} x {reason}" for reason, times in (after.get("reasons_ungraded") or {}).items()]
         if unjudged := after.get("unjudged"):
-            why.append(f"{unjudged} x a reward other than 0 and 1, which says neither correct nor incorrect")
+            why.append(f"{unjudged} x a reward that does not say whether the answer is correct")
+            why += [after["to_judge"]] if after.get("to_judge") else []
         raise NothingGraded([f"{recipe.name}: none of its held-out completions has a verdict to compare:", *why])
 
 

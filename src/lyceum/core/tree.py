@@ -5,12 +5,13 @@ Finished trees are flattened into a :class:`lyceum.core.forest.Forest`, which is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
 from lyceum.core.types import ASSISTANT, Continuation, Grade, Origin, Task, TopTokens
+from lyceum.core.verdicts import verdict_reader
 from lyceum.utils.seeds import counter_seed
 
 
@@ -222,10 +223,15 @@ def is_correct(leaf: Node) -> bool:
     return leaf.grade.outcome > 0 if leaf.grade.verdict is None else leaf.grade.verdict
 
 
-def solved(leaves: Iterable[Node]) -> float | None:
-    """Accuracy of the leaves that the grader judges; None where it judges none."""
+def solved(leaves: Iterable[Node], read: Callable[[Grade | None], bool | None] | None = None) -> float | None:
+    """Accuracy of the leaves that the grader judges; None where it judges none.
+
+    Args:
+        read: how grades are read as verdicts; None decides by these leaves.
+    """
     grades = [leaf.grade for leaf in leaves if leaf.grade is not None and leaf.grade.outcome is not None]
-    known = [grade.verdict for grade in grades if grade.verdict is not None]
+    read = read or verdict_reader(grades)
+    known = [verdict for grade in grades if (verdict := read(grade)) is not None]
     return sum(known) / len(known) if known else None
 
 

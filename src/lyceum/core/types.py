@@ -412,6 +412,8 @@ class Grade:
             cannot be graded is counted, never scored 0.
         details: where a user's function failed: the row that it was given and its traceback; where a program did, how.
         answered: whether an answer was found in the expected place, correct or not; None where the grader does not say.
+        plain: where no part says whether the answer is correct, the numbers, by part, that say so if they are all 0 or
+            1 (``core/verdicts.py``); None for the outcome alone.
     """
 
     outcome: float | None
@@ -421,13 +423,21 @@ class Grade:
     reason: str | None = None
     details: str | None = None
     answered: bool | None = None
+    plain: Mapping[str, float] | None = None
+
+    @property
+    def numbers(self) -> Mapping[str, float]:
+        """The numbers, by part, that say whether the answer is correct if they are all 0 or 1."""
+        if self.correct is not None or self.outcome is None:
+            return {}
+        return {"": self.outcome} if self.plain is None else self.plain
 
     @property
     def verdict(self) -> bool | None:
-        """Correct or incorrect: what the grader says, or else what an outcome of exactly 1 or 0 means."""
-        if self.correct is None and self.outcome in (0.0, 1.0):
-            return self.outcome == 1.0
-        return self.correct
+        """Correct or incorrect: what the grader says, or else what a single number of exactly 1 or 0 means. Of several
+        numbers one grade does not tell which judge (``core/verdicts.py`` asks them all)."""
+        numbers = list(self.numbers.values())
+        return numbers[0] == 1.0 if len(numbers) == 1 and numbers[0] in (0.0, 1.0) else self.correct
 
     @classmethod
     def ungraded(cls, reason: str, details: str | None = None) -> Grade:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,7 @@ from lyceum.core.types import (
     Scored,
     Task,
 )
+from lyceum.core.verdicts import verdict_reader
 from lyceum.evaluation.measure import engine_settings, model_settings
 from lyceum.evaluation.rows_to_grade import (
     MOST_TOGETHER,
@@ -44,7 +46,7 @@ from lyceum.models.load import check_model, load_policy
 from lyceum.models.policy import Policy
 from lyceum.recipe.files import recipe_names
 from lyceum.recipe.schema import Overrides, Recipe, apply_overrides, check_code, read_override, read_raw, refuse_trust
-from lyceum.reward.base import Combined, allow_code, combine, named_code
+from lyceum.reward.base import Combined, allow_code, combine, named_code, to_judge
 from lyceum.run.outputs import check_output, input_paths
 from lyceum.run.reader import is_run, read_recipe
 from lyceum.tasks import base
@@ -79,7 +81,7 @@ class Graded:
     Attributes:
         rows: how many rows it has.
         graded: how many have a score.
-        correct: how many are correct, of those ``judged``.
+        correct: how many are correct, of those ``judged``; plain numbers judge where all of a part are 0 or 1.
         mean: of the scores; None where nothing is graded.
         parts: mean of each part over the rows that have it.
         reasons: why rows could not be graded, and how often.
@@ -87,13 +89,15 @@ class Graded:
 
     rows: int = 0
     graded: int = 0
-    judged: int = 0
-    correct: int = 0
     mean: float | None = None
     reasons: Counter[str] = field(default_factory=Counter)
+    to_judge: str | None = None
+    """The key that says which rewards are correct answers, where functions give numbers."""
     _parts: dict[str, tuple[int, float]] = field(default_factory=dict)
+    _said: Counter[tuple[bool | None, tuple[tuple[str, float], ...]]] = field(default_factory=Counter)
+    """What grades said of correctness, and how often: their verdict, and their plain numbers, any other one as nan."""
 
-    def add(self, line: Line) -> None:
+    def add(self, line: Line, grade: Grade) -> None:
         self.rows += 1
         if line["score"] is None:
             reason = line["reason"]
@@ -102,8 +106,8 @@ class Graded:
         self.graded += 1
         before = self.mean or 0.0
         self.mean = before + (line["score"] / self.graded - before / self.graded)
-        if line["correct"] is not None:
-            self.judged, self.correct = self.judged + 1, self.correct + line["correct"]
+        plain = ((name, number if number in (0.0, 1.0) else math.nan) for name, number in grade.numbers.items())
+        self._said[grade.correct, tuple(plain)] += 1
         for name, value in line["parts"].items():
             count, mean = self._parts.get(name, (0, 0.0))
             self._parts[name] = (count + 1, mean + (value / (count + 1) - mean / (count + 1)))
@@ -111,6 +115,20 @@ class Graded:
     @property
     def parts(self) -> dict[str, float]:
         return {name: mean for name, (_, mean) in self._parts.items()}
+
+    @property
+    def judged(self) -> int:
+        return sum(count for verdict, count in self._verdicts if verdict is not None)
+
+    @property
+    def correct(self) -> int:
+        return sum(count for verdict, count in self._verdicts if verdict)
+
+    @property
+    def _verdicts(self) -> list[tuple[bool | None, int]]:
+        said = [(Grade(0.0, correct, plain=dict(plain)), count) for (correct, plain), count in self._said.items()]
+        read = verdict_reader(grade for grade, _ in said)
+        return [(read(grade), count) for grade, count in said]
 
     @property
     def ungraded(self) -> int:
@@ -210,12 +228,13 @@ class Grading:
         Args:
             each: called with every line, in the rows' order.
         """
-        summary = Graded()
+        summary = Graded(to_judge=to_judge(self.recipe.reward))
         model = _Model.loaded(self.recipe) if self.with_model else None
         with Progress(None, title="grading", unit="row") as progress, atomic_lines(self.output) as write:
 
-            def done(line: Line) -> None:
-                summary.add(line)
+            def done(row: Completion, grade: Grade) -> None:
+                line = line_of(row, grade)
+                summary.add(line, grade)
                 if each is not None:
                     each(line)
                 write(to_json(line))
@@ -316,7 +335,7 @@ async def _grade_all(
     rows: Iterator[Completion],
     grader: Grader,
     model: _Model | None,
-    done: Callable[[Line], None],
+    done: Callable[[Completion, Grade], None],
     failed: Callable[[str, str], None],
 ) -> None:
     """Grade groups side by side while further rows are read, and hand on their lines, and failures, in order."""
@@ -330,7 +349,7 @@ async def _grade_all(
         for row, grade in zip(group, await grades, strict=True):
             if grade.outcome is None and grade.details is not None:
                 failed(grade.reason or "", grade.details)
-            done(line_of(row, grade))
+            done(row, grade)
         return sum(row.size for row in group)
 
     try:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from lyceum.core.tree import Tree
-from lyceum.core.types import Engine, Sampling, Task, TaskSource
+from lyceum.core.types import Engine, Grade, Sampling, Task, TaskSource
+from lyceum.core.verdicts import verdict_reader
 from lyceum.evaluation.statistics import TaskResult, summarise
 from lyceum.models.policy import Policy
-from lyceum.reward.base import Combined
+from lyceum.reward.base import Combined, to_judge
 from lyceum.reward.extract import vote
 from lyceum.rollout.flat import Flat
 from lyceum.rollout.turns import Turns
@@ -42,12 +44,16 @@ async def sample_tasks(
     return await runtime.run(tasks, sampled.build(), key=key, done=done)
 
 
-def results_of(trees: Sequence[Tree]) -> list[TaskResult]:
-    """Graded trees as input of the statistics. Votes are counted by the completion's last line after any marker."""
+def results_of(trees: Sequence[Tree], read: Callable[[Grade | None], bool | None]) -> list[TaskResult]:
+    """Graded trees as input of the statistics. Votes are counted by the completion's last line after any marker.
+
+    Args:
+        read: how grades are read as verdicts (``core/verdicts.py``).
+    """
     results = []
     for tree in trees:
         leaves = tree.trajectories
-        verdicts = [None if leaf.grade is None else leaf.grade.verdict for leaf in leaves]
+        verdicts = [read(leaf.grade) for leaf in leaves]
         level = tree.task.columns.get("level")
         answers = [vote(leaf.completion) for leaf in leaves]
         tokens = [len(leaf.completion_tokens) for leaf in leaves]
@@ -117,7 +123,7 @@ class Evaluator:
         if self.greedy:
             at_zero = self.sampling.model_copy(update={"temperature": 0.0})
             greedy = await sample_tasks(runtime, self.tasks, of, samples=1, sampling=at_zero, key="greedy", done=done)
-        return EvaluationResult(sampled, greedy, self.ks)
+        return EvaluationResult(sampled, greedy, self.ks, to_judge(list(self.grader.parts.values())))
 
 
 @dataclass
@@ -127,12 +133,23 @@ class EvaluationResult:
     trees: list[Tree]
     greedy: list[Tree] | None
     ks: tuple[int, ...]
+    to_judge: str | None = None
+    """The key that says which rewards are correct answers (:func:`lyceum.reward.base.to_judge`)."""
+
+    @cached_property
+    def _read(self) -> Callable[[Grade | None], bool | None]:
+        return verdict_reader(leaf.grade for tree in [*self.trees, *(self.greedy or ())] for leaf in tree.trajectories)
 
     @property
     def results(self) -> list[TaskResult]:
-        return results_of(self.trees)
+        return results_of(self.trees, self._read)
+
+    @property
+    def greedy_results(self) -> list[TaskResult] | None:
+        return None if self.greedy is None else results_of(self.greedy, self._read)
 
     def metrics(self) -> dict[str, Any]:
-        greedy = None if self.greedy is None else results_of(self.greedy)
         reasons = dict(list(reasons_ungraded(self.trees).items())[:MAX_REASONS])
-        return {**summarise(self.results, self.ks, greedy=greedy), "reasons_ungraded": reasons}
+        summary = summarise(self.results, self.ks, greedy=self.greedy_results)
+        judge = {"to_judge": self.to_judge} if summary["unjudged"] and self.to_judge else {}
+        return {**summary, **judge, "reasons_ungraded": reasons}

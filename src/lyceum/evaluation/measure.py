@@ -14,7 +14,7 @@ from lyceum.core.component import MOST_SAMPLES, explain, kinds
 from lyceum.core.settings import Composition, EngineSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Sampling, Task, TaskSource
-from lyceum.evaluation.held_out import EvaluationResult, Evaluator, first_tasks, results_of, why_nothing_graded
+from lyceum.evaluation.held_out import EvaluationResult, Evaluator, first_tasks, why_nothing_graded
 from lyceum.evaluation.statistics import summarise
 from lyceum.models.limits import context_of
 from lyceum.models.load import BASE, SCRATCH, ModelSettings, check_model, load_policy, load_tokenizer
@@ -279,7 +279,7 @@ def by_level(result: EvaluationResult) -> dict[str, dict[str, Any]]:
     for task in result.results:
         if task.level is not None:
             sampled.setdefault(str(task.level), []).append(task)
-    for task in results_of(result.greedy or ()):
+    for task in result.greedy_results or ():
         greedy.setdefault(str(task.level), []).append(task)
     found: dict[str, dict[str, Any]] = {}
     for level in sorted(sampled, key=level_order):

@@ -64,6 +64,7 @@ class Found:
 class CodePart(RewardSettings):
     """A reward that runs a Python function named in the recipe, where ``lyceum.reward.base.allow_code`` allows it."""
 
+    may_judge = True
     arguments: dict[str, Any] = Field(default_factory=dict)
     """Further keywords of every call (verl's ``reward_kwargs``); of a function that only takes settings and makes the
     reward function (``get_cosine_scaled_reward(max_len=...)``), that function's."""

@@ -142,6 +142,7 @@ class Term:
     """How a part joins the others, in one step: the settings of ``RewardSettings`` of the same names.
 
     Attributes:
+        may_judge: whether its plain numbers may be verdicts.
         scheduled: whether the weight follows a schedule, and is logged with each grade.
     """
 
@@ -150,11 +151,13 @@ class Term:
     passes_at: float = 1.0
     standardise: bool = False
     scheduled: bool = False
+    may_judge: bool = False
 
     @classmethod
     def of(cls, part: RewardSettings, context: GradingContext) -> Term:
         weight = part.weight if part.schedule is None else part.weight * part.schedule.at(context.progress)
-        return cls(weight, part.combine, part.passes_at, part.standardise, part.schedule is not None)
+        scheduled = part.schedule is not None
+        return cls(weight, part.combine, part.passes_at, part.standardise, scheduled, part.may_judge)
 
     def prepared(self, grades: Sequence[Grade]) -> list[Grade]:
         """A task's grades of this part as they join the others."""
@@ -174,10 +177,21 @@ class Term:
 def verdict_of(grades: Sequence[Grade]) -> bool | None:
     """Correct where every part that judges correctness says so; None where no part does.
 
-    Unlike ``Grade.verdict`` it does not read an outcome of 1 or 0 as a verdict: a format part gives those too.
+    An outcome of 1 or 0 is not read as a verdict: a format part gives those too.
     """
     verdicts = [grade.correct for grade in grades if grade.correct is not None]
     return all(verdicts) if verdicts else None
+
+
+def to_judge(parts: Sequence[RewardSettings]) -> str | None:
+    """The key that says which rewards are correct answers, where functions give numbers; None without functions."""
+    named = {n: ", ".join(spec.rpartition(":")[2] for spec in part.code()) for n, part in enumerate(parts)}
+    functions = [f"{n} ({names})" for n, names in named.items() if names and parts[n].may_judge]
+    if not functions:
+        return None
+    if len(parts) == 1:
+        return "reward.correct_at=VALUE says from which reward on an answer is correct"
+    return f"reward.N.correct_at=1 says which part judges, N being {' or '.join(functions)}"
 
 
 def part_names(parts: Sequence[RewardSettings]) -> list[str]:
@@ -229,10 +243,15 @@ def add_up(grades: Mapping[str, Grade], terms: Sequence[Term | float]) -> Grade:
     if not all(map(math.isfinite, (outcome, *steps.values()))):
         return Grade.ungraded("the weighted sum of the parts is not a finite number")
     right = verdict_of(list(grades.values()))
+    plain = {
+        name: grade.parts["raw"] if term.standardise else grade.outcome
+        for (name, grade), term in zip(grades.items(), joined, strict=True)
+        if grade.outcome is not None and (term.may_judge or len(joined) == 1)
+    }
     said = [grade.answered for grade in grades.values() if grade.answered is not None]
     answered = any(said) if said else None
     judged = tuple(JudgedStep(*span, reward) for span, reward in sorted(steps.items()))
-    return Grade(outcome, right, steps=judged, parts=named, reason=reason, details=details, answered=answered)
+    return Grade(outcome, right, judged, named, reason, details, answered, plain if right is None else None)
 
 
 def standardised(grades: Sequence[Grade]) -> list[Grade]:

@@ -15,6 +15,7 @@ from lyceum.reward.base import BaseGrader
 class TaskReward(RewardSettings):
     """The reward of the task source's own verifier."""
 
+    may_judge = True
     kind: Literal["task"] = "task"
     steps: bool = True
     """Pass on the steps that the verifier judges, if it judges any; false leaves process rewards to another part."""

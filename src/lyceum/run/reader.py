@@ -61,6 +61,7 @@ class _Measured(_Written):
     samples: int | None = None
     ungraded: int | None = None
     unjudged: int | None = None
+    to_judge: str | None = None
     reasons_ungraded: dict[str, int] | None = None
 
 

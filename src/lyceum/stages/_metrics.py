@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lyceum.core.forest import Forest
-from lyceum.core.tree import Node, Tree
+from lyceum.core.tree import Node, Tree, solved
 from lyceum.core.types import Credited, Grade, Origin
+from lyceum.core.verdicts import verdict_reader
 from lyceum.utils.lazy_imports import torch
 from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import mean
@@ -62,7 +63,14 @@ def has_gradient(tree: Tree) -> bool:
 
 def mean_solved(trees: Sequence[Tree]) -> float | None:
     """Accuracy of the unguided answers, averaged over trees; None if no grader gives verdicts, or all were guided."""
-    return _mean(share for tree in trees if (share := tree.solved_unaided) is not None)
+    return _mean(share for _, share in _solved(trees))
+
+
+def _solved(trees: Sequence[Tree]) -> list[tuple[Tree, float]]:
+    """The trees whose unguided answers have an accuracy, with it."""
+    read = verdict_reader(leaf.grade for tree in trees for leaf in tree.unaided)
+    shares = ((tree, solved(tree.unaided, read)) for tree in trees)
+    return [(tree, share) for tree, share in shares if share is not None]
 
 
 def mean_abs_advantage(forest: Forest, credited: Credited | None, trees: int) -> list[float]:
@@ -99,9 +107,8 @@ def _mean(values: Iterable[float]) -> float | None:
 def _correct_by_level(trees: Sequence[Tree]) -> dict[str, float]:
     """Accuracy by level of tasks that have one, unguided answers only."""
     of_level: dict[str, list[float]] = {}
-    for tree in trees:
-        level, share = tree.task.columns.get("level"), tree.solved_unaided
-        if level is not None and share is not None:
+    for tree, share in _solved(trees):
+        if (level := tree.task.columns.get("level")) is not None:
             of_level.setdefault(str(level), []).append(share)
     return {f"level/{level}/correct": mean(of_level[level]) for level in sorted(of_level, key=level_order)}
 

@@ -91,9 +91,7 @@ def _passed_in(reward: Sequence[Any]) -> dict[str, str]:
     """Key -> name of each function that was passed in from Python, which the recipe cannot hold."""
     named = {f"reward.{n}.function": part.get("function") for n, part in enumerate(reward) if isinstance(part, Mapping)}
     specs = {key: spec[0] if isinstance(spec, list) and len(spec) == 1 else spec for key, spec in named.items()}
-    return {
-        key: spec.rpartition(":")[2] for key, spec in specs.items() if isinstance(spec, str) and is_passed_in(spec)
-    }
+    return {key: spec.rpartition(":")[2] for key, spec in specs.items() if isinstance(spec, str) and is_passed_in(spec)}
 
 
 def _told_of(passed_in: Mapping[str, str]) -> list[str]:
