@@ -127,7 +127,7 @@ def test_settings_of_verls_reward_kwargs_and_acc_and_logs_arrive():
     assert (grade.correct, grade.parts) == (True, {"function": 1.0, "function/acc": 1.0})
     said = leaf("<think>")
     graded(["reward=trl_style.py:boxed"], said)
-    assert said.stats == {"log": {"said": "<think>"}}
+    assert said.stats == {"logged": {"said": "<think>"}}
 
 
 def test_empty_texts_alone_do_not_say_what_a_function_reads():
@@ -160,7 +160,7 @@ def test_tasks_that_are_graded_at_once_find_out_at_once_that_a_function_reads_me
         ("nothing", "got None, for 2 completions; allowed: a list with one number or None for each"),
         ("texts", "a reward is '1', a str; allowed: a number or None"),
         ("nones", "nones gave None: none grades this"),
-        ("nans", "nans gave None: none grades this"),
+        ("nans", "nans gave NaN: none grades this"),
         ("verl_nan", "the outcome is nan; allowed: a finite number, or None"),
         ("verl_pair", "the score is (1.0, 'right'), a tuple; allowed: a number or None"),
         ("verl_other_key", "a dict without 'score', with reward; allowed: one with it"),

@@ -175,8 +175,8 @@ def test_trl_functions_log_and_see_the_policys_version():
     # leaf() gives every token version 7; 7 of 70 steps.
     first, second = leaf("ab"), leaf("cd")
     assert outcomes(trl("trl_logs", max_steps=70), task(), first, second) == [0.5, 0.5]
-    assert first.stats == {"log": {"progress": 0.1, "first": "a"}}
-    assert second.stats == {"log": {"progress": 0.1, "first": "c"}}
+    assert first.stats == {"logged": {"first": "a"}, "logged_metrics": {"progress": [0.1]}}
+    assert second.stats == {"logged": {"first": "c"}}
 
 
 def test_async_trl_functions_get_messages_too():

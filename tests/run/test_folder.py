@@ -441,6 +441,7 @@ def test_a_row_holds_its_completion_token_by_token(tmp_path):
             "completion": " hint4.",
         },
         **{"outcome": 1.0, "correct": True, "reason": None, "parts": '{"exact": 1.0}', "tokens": 3, "finish": "stop"},
+        "logged": None,
         "advantage": 1.5,  # of the two tokens the policy wrote; with the hint's it would be 4
         "nodes": [0, 1, 2],  # parents first, in the order they were added: the wrong answer is 3
         "node_texts": ["2+2=.", " hint", "4."],

@@ -60,7 +60,8 @@ class Node:
         reward: what an environment paid for the turn that ends here, in its own unit.
         value: the rollout's estimate of the run's value, in the rollout's own unit, for credit to read; None without
             one.
-        stats: whatever a component stores on nodes (visits, hints) for the rollout table; no other component reads it.
+        stats: whatever a component stores on nodes (visits, hints) for the rollout table; no other component reads it,
+            but for what a reward function logged (``LOGGED``).
     """
 
     parent: Node | None
@@ -234,6 +235,11 @@ def solved(leaves: Iterable[Node], read: Callable[[Grade | None], bool | None] |
     known = [verdict for grade in grades if (verdict := read(grade)) is not None]
     return sum(known) / len(known) if known else None
 
+
+LOGGED = "logged"
+"""``Node.stats`` of a trajectory: column -> the value that a user's reward function logged for it."""
+LOGGED_METRICS = "logged_metrics"
+"""``Node.stats`` of the first trajectory of a call of such a function: name -> the numbers that the call logged."""
 
 REPLAY_NOTE = "replay"
 """Under which a recorded tree's ``metadata`` says how old it is."""

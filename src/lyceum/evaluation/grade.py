@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from lyceum.core.component import explain, kinds
-from lyceum.core.tree import Node, UnknownTokens
+from lyceum.core.tree import LOGGED, Node, UnknownTokens
 from lyceum.core.types import (
     Continuation,
     Engine,
@@ -232,8 +232,8 @@ class Grading:
         model = _Model.loaded(self.recipe) if self.with_model else None
         with Progress(None, title="grading", unit="row") as progress, atomic_lines(self.output) as write:
 
-            def done(row: Completion, grade: Grade) -> None:
-                line = line_of(row, grade)
+            def done(row: Completion, grade: Grade, logged: Line) -> None:
+                line = line_of(row, grade, logged)
                 summary.add(line, grade)
                 if each is not None:
                     each(line)
@@ -335,21 +335,21 @@ async def _grade_all(
     rows: Iterator[Completion],
     grader: Grader,
     model: _Model | None,
-    done: Callable[[Completion, Grade], None],
+    done: Callable[[Completion, Grade, Line], None],
     failed: Callable[[str, str], None],
 ) -> None:
     """Grade groups side by side while further rows are read, and hand on their lines, and failures, in order."""
-    waiting: deque[tuple[list[Completion], asyncio.Task[list[Grade]]]] = deque()
+    waiting: deque[tuple[list[Completion], asyncio.Task[list[tuple[Grade, Line]]]]] = deque()
     held = 0
     # A model's batches depend on who asks at the same time, and in the last bits so would its grades.
     most = WAITING if model is None else 1
 
     async def first() -> int:
         group, grades = waiting.popleft()
-        for row, grade in zip(group, await grades, strict=True):
+        for row, (grade, logged) in zip(group, await grades, strict=True):
             if grade.outcome is None and grade.details is not None:
                 failed(grade.reason or "", grade.details)
-            done(row, grade)
+            done(row, grade, logged)
         return sum(row.size for row in group)
 
     try:
@@ -366,17 +366,19 @@ async def _grade_all(
             grades.cancel()
 
 
-async def _grade(group: Sequence[Completion], grader: Grader, model: _Model | None) -> list[Grade]:
+async def _grade(group: Sequence[Completion], grader: Grader, model: _Model | None) -> list[tuple[Grade, Line]]:
+    """Each row's grade, and what the reward logged of it."""
     if group[0].fault is not None:
-        return [Grade.ungraded(row.fault or "") for row in group]
+        return [(Grade.ungraded(row.fault or ""), {}) for row in group]
     task = group[0].task
     context: GradingContext = _Context(task, model)
     try:
         prompt = Node.prompt(model.policy.renderer.render(task.messages).tokens if model else [])
         leaves = [_leaf(prompt, row, model) for row in group]
     except ValueError as error:  # a chat template that refuses the messages, half of a surrogate pair
-        return [Grade.ungraded(str(error)[:500])] * len(group)
-    return await grader(task, leaves, context)
+        return [(Grade.ungraded(str(error)[:500]), {})] * len(group)
+    grades = await grader(task, leaves, context)
+    return [(grade, leaf.stats.get(LOGGED, {})) for grade, leaf in zip(grades, leaves, strict=True)]
 
 
 def _leaf(prompt: Node, row: Completion, model: _Model | None) -> Node:
@@ -387,12 +389,14 @@ def _leaf(prompt: Node, row: Completion, model: _Model | None) -> Node:
     return leaf
 
 
-def line_of(row: Completion, grade: Grade) -> Line:
+def line_of(row: Completion, grade: Grade, logged: Line) -> Line:
     """The output line of a row."""
     score = None if grade.outcome is None else float(grade.outcome)
     line: Line = {"row": row.number, **row.about, "score": score, "correct": grade.verdict, "parts": dict(grade.parts)}
     if score is None:
         line["correct"] = None
+    if logged:
+        line["logged"] = logged
     if grade.reason is not None:
         line["reason"] = grade.reason
     return plain(line, other=str)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from lyceum.core.tree import Node
+from lyceum.core.tree import LOGGED, LOGGED_METRICS, Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.core.user_files import describe
 from lyceum.reward._code import CodePart, Found, accepted, check_parameters, failed, one_each
@@ -39,7 +39,8 @@ class Trl(CodePart):
     Several functions are added up as TRL adds them: one that returns None for a completion is left out of that
     completion's sum, and a completion for which all return None is ungraded. Each call has the completions of one task
     (TRL's have those of a whole batch). ``trainer_state`` has ``global_step``, the newest policy version among the
-    tokens, and ``max_steps``; values passed to ``log_extra`` and ``log_metric`` are kept with the trajectory.
+    tokens, and ``max_steps``. The mean of the numbers passed to ``log_metric`` is the metric ``reward/log/NAME``;
+    values passed to ``log_extra`` stand in the rollout table, column ``logged``.
     Parameters ``solution`` and ``ground_truth`` are the reference answer where no column has that name.
     """
 
@@ -105,10 +106,13 @@ class Trl(CodePart):
         return found
 
     def _add_up(self, rewards: Mapping[str, float | None], weights: Sequence[float]) -> Grade:
-        given = {name: reward for name, reward in rewards.items() if reward is not None}
+        # TRL treats None and nan alike: it turns None into nan and sums with nansum.
+        given = {name: reward for name, reward in rewards.items() if reward is not None and not math.isnan(reward)}
         if not given:
-            return Grade.ungraded(f"{', '.join(rewards)} gave None: none grades this")
-        total = sum(w * r for w, r in zip(weights, rewards.values(), strict=True) if r is not None)
+            said = " and ".join(sorted({"None" if reward is None else "NaN" for reward in rewards.values()}))
+            return Grade.ungraded(f"{', '.join(rewards)} gave {said}: none grades this")
+        weight = dict(zip(rewards, weights, strict=True))
+        total = sum(weight[name] * reward for name, reward in given.items())
         return Grade(total, self.correctness(total, None), parts=given)
 
 
@@ -196,13 +200,13 @@ async def reads_messages(
 def prepare(job: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], Any]]:
     """The call of one task's completions; its reply is {rewards, extra, metrics}."""
     extra: dict[str, list[Any]] = {}
-    metrics: dict[str, float] = {}
+    metrics: dict[str, list[float]] = {}
 
     def log_extra(column: str, values: Sequence[Any]) -> None:
         extra[column] = [value if isinstance(value, bool | int | float | str) else str(value) for value in values]
 
     def log_metric(name: str, value: Any) -> None:
-        metrics[name] = real(value, f"metric {name!r}")
+        metrics.setdefault(name, []).append(real(value, f"metric {name!r}"))
 
     offered = {
         "trainer_state": SimpleNamespace(global_step=job["global_step"], max_steps=job["max_steps"]),
@@ -212,17 +216,17 @@ def prepare(job: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], Any]]:
 
     def reply(result: Any) -> dict[str, Any]:
         rewards = one_each(result, job["count"])
-        numbers = [math.nan if reward is None else real(reward, "a reward") for reward in rewards]
-        # TRL treats None and nan alike: it turns None into nan and sums with nansum.
-        rewards = [None if math.isnan(number) else number for number in numbers]
+        rewards = [None if reward is None else real(reward, "a reward") for reward in rewards]
         return {"rewards": rewards, "extra": extra, "metrics": metrics}
 
     return {**job["arguments"], **{name: offered[name] for name in job["extras"]}}, reply
 
 
 def _keep_log(leaves: Sequence[Node], answer: Mapping[str, Any]) -> None:
-    """Store what the function logged in each leaf's metadata: a metric as it is, an extra column's own value."""
+    """Store what the function logged: a column's value with its trajectory, the call's metrics with the first."""
     for place, leaf in enumerate(leaves):
         own = {name: values[place] for name, values in answer["extra"].items() if place < len(values)}
-        if own or answer["metrics"]:
-            leaf.stats.setdefault("log", {}).update({**answer["metrics"], **own})
+        if own:
+            leaf.stats.setdefault(LOGGED, {}).update(own)
+    for name, values in answer["metrics"].items() if leaves else ():
+        leaves[0].stats.setdefault(LOGGED_METRICS, {}).setdefault(name, []).extend(values)

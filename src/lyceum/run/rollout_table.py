@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 from jaxtyping import Float
 
-from lyceum.core.tree import Node, Tree
+from lyceum.core.tree import LOGGED, LOGGED_METRICS, Node, Tree
 from lyceum.core.types import Grade, Origin
 from lyceum.core.user_files import user_file
 from lyceum.utils.errors import RecipeError
@@ -33,6 +33,7 @@ SCHEMA = pa.schema(
         ("correct", pa.bool_()),
         ("reason", pa.string()),
         ("parts", pa.string()),
+        ("logged", pa.string()),
         ("tokens", pa.int32()),
         ("finish", pa.string()),
         ("advantage", pa.float64()),
@@ -72,6 +73,7 @@ def trajectory_table(
         the nodes of a tree from its root, 0, parents first; ``node_stats`` is JSON, null where a rollout stored none.
         ``token_*`` lists cover the completion's tokens: log-probabilities are the behaviour policy's in nats, null
         where the policy did not write; advantages are null without ``advantage`` or for an ungraded trajectory.
+        ``logged`` is JSON, what a reward function passed to ``log_extra``, by column; null where none did.
         ``advantage`` is the mean over the tokens the policy wrote. ``task`` is JSON, the task's answer and columns, by
         which ``lyceum grade`` grades again. Values that are not finite are null everywhere.
     Raises:
@@ -97,6 +99,7 @@ def trajectory_table(
                 | {"row": graded_row, "tokens": flat.add(path[1:]), "finish": leaf.finish}
                 | _of_grade(grade)
                 | _of_path(path, index, decode)
+                | {"logged": _json(leaf.stats[LOGGED]) if LOGGED in leaf.stats else None}
             )
     columns = {name: [kept.get(name) for kept in rows] for name in SCHEMA.names}
     token_text = {} if token_text is None else token_text
@@ -193,7 +196,8 @@ class _Tokens:
 
 def _stats(node: Node) -> dict[str, Any]:
     """What a rollout stored on a node, with its value where it has one."""
-    return node.stats if node.value is None else {**node.stats, "value": round(node.value, 6)}
+    stats = {name: kept for name, kept in node.stats.items() if name not in (LOGGED, LOGGED_METRICS)}
+    return stats if node.value is None else {**stats, "value": round(node.value, 6)}
 
 
 def _fill(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lyceum.core.forest import Forest
-from lyceum.core.tree import Node, Tree, solved
+from lyceum.core.tree import LOGGED_METRICS, Node, Tree, solved
 from lyceum.core.types import Credited, Grade, Origin
 from lyceum.core.verdicts import verdict_reader
 from lyceum.utils.lazy_imports import torch
@@ -31,6 +31,7 @@ def rollout_metrics(trees: Sequence[Tree], dropped: Sequence[Tree], forest: Fore
         "entropy": _entropy(forest),
         **_correct_by_level(everything),
         **_reward_parts(leaves),
+        **_logged_by_rewards(leaves),
         **_rollout_counts(everything),
     }
 
@@ -120,6 +121,15 @@ def _reward_parts(leaves: Sequence[Node]) -> dict[str, float]:
         for name, value in (leaf.grade.parts if leaf.grade else {}).items():
             parts.setdefault(name, []).append(value)
     return {f"reward/part/{name}": mean(values) for name, values in parts.items()}
+
+
+def _logged_by_rewards(leaves: Sequence[Node]) -> dict[str, float]:
+    """Mean of each metric that reward functions logged, over their calls."""
+    logged: dict[str, list[float]] = {}
+    for leaf in leaves:
+        for name, values in leaf.stats.get(LOGGED_METRICS, {}).items():
+            logged.setdefault(name, []).extend(values)
+    return {f"reward/log/{name}": mean(values) for name, values in logged.items()}
 
 
 def _rollout_counts(trees: Sequence[Tree]) -> dict[str, float]:
