@@ -174,7 +174,7 @@ def test_a_run_on_rows_resumes_with_the_same_rows_alone(tmp_path: Path):
 
 
 def test_a_refused_run_on_rows_leaves_nothing(tmp_path: Path):
-    with pytest.raises(RecipeError, match=r"line 1 of 'rows-.*' has no column 'question'"):
+    with pytest.raises(RecipeError, match=r"row 0 of the rows passed in has no column 'question'"):
         lyceum.train("grpo", tasks=ROWS, **TINY, **{"tasks.columns.prompt": "question"})
     assert not list(tmp_path.iterdir())
 
@@ -191,3 +191,9 @@ def test_preference_pairs_are_rows_too(tmp_path: Path):
     run = lyceum.train("dpo", data=pairs, epochs=1, **tiny | {"steps": 9})
     assert run.summary["steps"] == 4  # 8 pairs, 2 per step
     assert run.metrics[0]["data/groups"] == 8
+
+
+def test_rows_that_are_all_one_problem_cannot_be_split_and_say_so():
+    same = [{"prompt": "1+1=", "solution": "2"}] * 40
+    with pytest.raises(RecipeError, match=r"40 rows of the rows passed in, which are 1 problem \(rows of one problem"):
+        lyceum.train("grpo", tasks=same, **TINY)

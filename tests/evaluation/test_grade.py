@@ -292,3 +292,17 @@ def test_an_accuracy_is_of_the_parts_whose_numbers_are_all_0_or_1(capsys):
     assert main(["grade", file, "--reward", "mine.py:half"]) == 0
     assert "accuracy" not in (said := capsys.readouterr().out)
     assert "reward.correct_at=VALUE" in said
+
+
+def test_a_file_that_cannot_be_graded_at_all_is_no_success(capsys):
+    file = write("said.jsonl", {"prompt": "1+1", "said": "2", "answer": "2"})
+    assert main(["grade", file, "--reward", "exact"]) == 2
+    assert "they have 'prompt', 'said', 'answer'; allowed: columns.completion=NAME" in capsys.readouterr().err
+    assert main(["grade", file, "--reward", "exact", "columns.completion=said"]) == 0
+    assert main(["grade", write("rows.jsonl", GOOD), "--reward", "task"]) == 2
+    assert "reward: got 'task', the verifier of the tasks" in capsys.readouterr().err
+    objects = write("objects.jsonl", GOOD | {"answer": {"a": 1}})
+    assert main(["grade", objects, "--reward", "exact"]) == 3
+    assert "none of the 1 rows could be graded: exact: the answer" in capsys.readouterr().err
+    assert main(["grade", objects, "--reward", "exact", "--json"]) == 3
+    assert [json.loads(line)["score"] for line in capsys.readouterr().out.splitlines()] == [None]

@@ -215,7 +215,7 @@ def test_arguments_are_plain_values_since_they_go_to_another_process():
 def test_a_function_that_fails_on_every_row_shows_its_traceback_once(tmp_path, capsys):
     rows = [{**ROW, "completion": "72"}, {**ROW, "answer": "#### 73", "completion": "72"}]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert main(["grade", "rows.jsonl", "--reward", "faults.py:raises"]) == 0
+    assert main(["grade", "rows.jsonl", "--reward", "faults.py:raises"]) == 3
     told = "".join(capsys.readouterr())
     assert told.count("Traceback (most recent call last):") == 1
     assert told.count("could not convert string to float: '#### 73'") == 1
@@ -224,7 +224,7 @@ def test_a_function_that_fails_on_every_row_shows_its_traceback_once(tmp_path, c
 
 def test_rows_of_texts_have_no_tokens_and_are_not_graded_by_them(tmp_path, capsys):
     (tmp_path / "rows.jsonl").write_text(json.dumps({**ROW, "completion": "72"}) + "\n")
-    assert main(["grade", "rows.jsonl", "--reward", SHORT]) == 0
+    assert main(["grade", "rows.jsonl", "--reward", SHORT]) == 3
     assert "reads completion_ids, but only texts are known here; try: lyceum grade with --model" in "".join(
         capsys.readouterr()
     )

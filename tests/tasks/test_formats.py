@@ -126,3 +126,14 @@ def test_a_completion_is_one_text_of_the_assistant(tmp_path: Path, completion: A
     rows = [{"prompt": "2+3=", "completion": "5"}, {"prompt": "2+3=", "completion": completion}]
     with pytest.raises(RecipeError, match=r"tasks.columns.demonstration: line 2 of 'rows.jsonl' holds"):
         source(tmp_path, *rows)
+
+
+def test_the_column_solution_is_the_answer_where_there_is_no_other(tmp_path):
+    worked = {"problem": "2+2?", "solution": r"As $2+2=4$, it is \boxed{4}."}
+    (tmp_path / "worked.jsonl").write_text(json.dumps(worked))
+    (tmp_path / "both.jsonl").write_text(json.dumps(worked | {"answer": "4"}))
+    answers = [
+        Dataset(path=str(tmp_path / name), heldout_share=0).build("train", 0)[0].answer
+        for name in ("worked.jsonl", "both.jsonl")
+    ]
+    assert answers == [worked["solution"], "4"]

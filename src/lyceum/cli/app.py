@@ -156,7 +156,8 @@ def grade(
 
     Each line has the row's number, score (null where it could not be graded, with the reason), correct and parts; of a
     run also step, task and the recorded outcome. Rows one after another with the same prompt, answer and column group
-    are graded together, for rewards that compare the completions of a group. Exit code 0 whatever the rows hold.
+    are graded together, for rewards that compare the completions of a group. Exit code 0 whatever the rows hold,
+    but 3 where none of them could be graded.
     """
     from lyceum.cli.grade import command
 

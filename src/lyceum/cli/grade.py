@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
+from lyceum.cli.outcome import NOTHING_LEARNT, Failure
 from lyceum.cli.output import printing
 
 if TYPE_CHECKING:
@@ -35,6 +38,11 @@ def command(
             out.show(f"rewards that are not all 0 or 1 do not say which answers are correct; {found.to_judge}")
         if output is not None:
             out.show(f"written to {output}")
+        if found.rows and not found.graded:
+            if as_json:  # each line has its reason
+                raise typer.Exit(NOTHING_LEARNT)
+            why = next(iter(found.reasons))
+            raise Failure(NOTHING_LEARNT, [f"none of the {found.rows} rows could be graded: {why}"])
 
 
 def table(found: Graded) -> Table:

@@ -37,6 +37,7 @@ from lyceum.evaluation.rows_to_grade import (
     MOST_TOGETHER,
     Columns,
     Completion,
+    check_completions,
     check_file,
     read_completions,
     read_rollouts,
@@ -192,6 +193,7 @@ class Grading:
             rollouts = rollout_files(path)
         else:
             check_file(path)
+            check_completions(path, columns)
         inputs = {**input_paths(recipe), "file": str(path)}
         written = None if output is None else check_output("output", output, inputs=inputs)
         if written is not None and written.exists() and written.stat().st_size and not _is_ours(written):
@@ -199,6 +201,11 @@ class Grading:
                 f"output: {written} is there and was not written by lyceum grade; allowed: a new file, or grades"
             )
         grading = cls(recipe, columns, path, rollouts, written, model is not None)
+        if not run and "tasks" not in raw and any(part.kind == "task" for part in recipe.reward):
+            raise RecipeError(
+                "reward: got 'task', the verifier of the tasks, and a file has none; allowed: with the tasks "
+                "(tasks=KIND), or another reward, such as math"
+            )
         asking = [part.kind for part in recipe.reward if part.waits_for_model or part.of_models]
         if asking and model is None:
             raise RecipeError(f"reward: got '{asking[0]}', which asks a model; allowed: together with --model FOLDER")

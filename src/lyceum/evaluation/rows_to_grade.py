@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,6 +25,8 @@ LONGEST_ROW = 1 << 25
 """Maximum bytes of a row of a JSON-lines file (32 MiB); a longer one is ungraded, and never held in memory."""
 MOST_TOKENS = 1 << 22
 """Maximum number of tokens of a completion."""
+LOOKED_AT = 100
+"""First rows that are looked at for the columns that they have."""
 MOST_TOGETHER = 1024
 """Maximum completions that are graded as one group."""
 _ROW = Limits(characters=LONGEST_ROW, depth=200, values=1 << 20, digits=300)
@@ -95,6 +98,17 @@ def check_file(path: Path) -> None:
         raise RecipeError(f"file: {str(path)!r} cannot be read: {error.strerror}") from None
     if path.suffix == ".parquet":
         parquet_file(path)
+
+
+def check_completions(path: Path, columns: Columns) -> None:
+    """Raise RecipeError where none of the first rows has the column of completions."""
+    first = [cells for cells, _ in islice(_rows(path), LOOKED_AT) if isinstance(cells, Mapping)]
+    if first and not any(columns.completion in cells for cells in first):
+        there = dict.fromkeys(name for cells in first for name in cells)
+        raise RecipeError(
+            f"columns.completion: got {quoted(columns.completion)}, which the rows of {quoted(path.name)} do not have; "
+            f"they have {', '.join(map(quoted, there))}; allowed: columns.completion=NAME of one of these"
+        )
 
 
 def rollout_files(run: Path) -> list[Path]:

@@ -229,7 +229,9 @@ def load_function(place: str, name: str, *, key: str) -> Callable[..., Any]:
         module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
     except Exception as error:
         where = (user_traceback(error) or "").splitlines()
-        cure = "; allowed: package.module:name for a file of a package" if RELATIVE in str(error) else ""
+        cure = (
+            "; allowed: package.module:name for a file of a package" if RELATIVE in str(error) else _to_install(error)
+        )
         raise RecipeError([f"{key}: {place!r} cannot be imported: {describe(error)}{cure}", *where]) from error
     function = getattr(module, name, None)
     if not callable(function):
@@ -238,6 +240,13 @@ def load_function(place: str, name: str, *, key: str) -> Callable[..., Any]:
             f"{key}: {place!r} has no function {name!r}{nearest(name, names)}; it has {', '.join(names) or 'none'}"
         )
     return function
+
+
+def _to_install(error: Exception) -> str:
+    """What to do about a package that is missing as a whole."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name or "." in error.name:
+        return ""
+    return f"; allowed: a package that is installed (pip install {error.name}), or a file in this folder"
 
 
 def _load_module(name: str) -> Any:

@@ -50,6 +50,7 @@ from lyceum.tasks.prompt import (
 from lyceum.tasks.rows import (
     Rows,
     Unreadable,
+    called,
     cell_of,
     check_there,
     kind_of,
@@ -68,8 +69,8 @@ Scalar = bool | int | float | str
 
 QUESTIONS = ("question", "problem", "messages")
 """Columns that are the prompt where there is none of that name."""
-ANSWERS = ("reward_model.ground_truth.target", "reward_model.ground_truth", "ground_truth")
-"""Columns that are the answer where there is none of that name (verl's files)."""
+ANSWERS = ("reward_model.ground_truth.target", "reward_model.ground_truth", "ground_truth", "solution")
+"""Columns that are the answer where there is none of that name (verl's files; TRL's and open-r1's)."""
 
 LONGEST = 64
 """Longest prompts, by characters, that are compared with the model's context where longer ones are refused."""
@@ -86,7 +87,8 @@ class Columns(Settings):
     answer: str | None = "answer"
     """The reference answer: text, a number, or a list of accepted ones, or what a reward function of yours reads: any
     list or object; null where there is none. Where there is no column ``answer``: ``reward_model.ground_truth`` or
-    ``ground_truth``, or its cell ``target`` where that is an object, or none where there is a completion."""
+    ``ground_truth``, or its cell ``target`` where that is an object, or ``solution``, or none where there is a
+    completion."""
     id: str | None = None
     """Unique id of the row; null takes the row's number."""
     level: str | None = None
@@ -192,9 +194,11 @@ class Dataset(TasksSettings):
         if other is None:
             kept = read.number[(read.part < self.heldout_share * PARTS) == (split == "heldout")]
             if not len(kept):
+                problems = len(np.unique(read.problem))
+                alike = f", which are {problems} problem{'s' * (problems > 1)} (rows of one problem stay together),"
                 raise RecipeError(
-                    f"tasks.heldout_share: {self.heldout_share} of the {len(read.rows)} rows of {self.path!r} leaves "
-                    f"none for {split}; allowed: another share, "
+                    f"tasks.heldout_share: {self.heldout_share} of the {len(read.rows)} rows of {called(self.path)}"
+                    f"{alike if problems < len(read.problem) else ''} leaves none for {split}; allowed: another share, "
                     + ("heldout_path, or evaluate.n=0" if split == "heldout" else "or heldout_path")
                 )
         elif split == "heldout":

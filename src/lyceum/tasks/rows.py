@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import tempfile
 import weakref
 from abc import ABC, abstractmethod
@@ -37,6 +38,15 @@ HELD = 1 << 26
 
 AT_ONCE = 1 << 20
 """Bytes of a larger file that are read at once."""
+
+
+PASSED_IN = re.compile(r"rows-[0-9a-f]{16}\.jsonl")
+"""Name of a file of rows that were passed in from Python, which the user has never seen."""
+
+
+def called(path: str) -> str:
+    """A dataset's path, for messages."""
+    return "the rows passed in" if PASSED_IN.fullmatch(Path(path).name) else repr(path)
 
 
 @dataclass(frozen=True)
@@ -271,6 +281,8 @@ class _JsonLines(Rows):
         return self._parsed(self._bytes(int(self.starts[index]), int(self.starts[index + 1])), index)
 
     def where(self, index: int) -> str:
+        if PASSED_IN.fullmatch(self.name):
+            return f"row {index} of {called(self.name)}"
         return f"line {self._line(index)} of {quoted(self.name)}"
 
     def _parsed(self, line: bytes, index: int) -> Row | Unreadable:
