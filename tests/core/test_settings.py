@@ -51,7 +51,7 @@ def test_a_plug_in_that_does_not_is_refused_by_name(monkeypatch):
     class Bare(Component, slot="credit"):
         kind: Literal["bare"] = "bare"
 
-    line = "stages.0.credit: got .*Bare; allowed: components that derive from lyceum.core.settings.CreditSettings"
+    line = "credit: got .*Bare; allowed: components that derive from lyceum.core.settings.CreditSettings"
     with pytest.raises(RecipeError, match=line):
         load_recipe("grpo", ["credit=bare"])
     with pytest.raises(RecipeError, match=line):
