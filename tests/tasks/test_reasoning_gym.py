@@ -146,7 +146,7 @@ def test_an_entry_that_takes_too_long_is_named_and_a_check_has_a_limit_of_its_ow
     hanging("score", 100)
     task = source[3]
     [grade] = ask(source, task, f"<answer>{task.answer}</answer>")
-    assert grade.reason == "no result within 0.1 seconds; the verifier's process was ended"
+    assert grade.reason == "no result within 0.1 seconds; its process was ended"
     hanging("entry", 0.1)
     with pytest.raises(WorkerError, match=r"tasks: entry 3 of reasoning-gym's 'chain_sum' was not made: no result"):
         source[3]

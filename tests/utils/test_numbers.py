@@ -158,8 +158,9 @@ def test_nothing_is_written_as_json_but_finite_numbers():
                 found[where] += 1
     assert set(found) == {
         "api/rows.py",
-        "reward/_code.py",
+        "reward/user_code.py",
         "constraint/json_schema.py",
+        "environment/tools.py",
         "reward/json_schema.py",
         "run/codec.py",
         "tasks/reasoning_gym.py",

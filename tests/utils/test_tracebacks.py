@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from lyceum.reward._code import load_function, serve
+from lyceum.reward.user_code import load_function, serve
 from lyceum.utils.numbers import real
 from lyceum.utils.tracebacks import user_traceback
 

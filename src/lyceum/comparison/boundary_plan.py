@@ -219,7 +219,8 @@ class BoundaryPlan:
         settings = measurement.recipe.evaluate
         with allow_code():
             grader = combine(measurement.recipe.reward, measurement.source)
-        rollout = measurement.recipe.evaluation_rollout
+            rollout = measurement.recipe.evaluation_rollout
+            tools = rollout.tools
         engine = measurement.recipe.evaluation_engine.build(policy)
         tasks = first_tasks(measurement.source, settings.n)
         sampled: list[TaskSamples] = []
@@ -232,7 +233,7 @@ class BoundaryPlan:
                 grader,
                 seed=measurement.recipe.seed,
                 grader_asks=grader.asks_model,
-                tools=rollout.tools,
+                tools=tools,
             )
             for tier in (None, *self.tiers):
                 asked = tasks if tier is None else [*_hinted(measurement, policy, tasks, tier)]

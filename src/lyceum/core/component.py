@@ -217,6 +217,10 @@ class Component(Settings):
                 if isinstance(each, Component):
                     yield each
 
+    def code(self) -> tuple[str, ...]:
+        """The Python functions that building it would run, as the recipe names them."""
+        return ()
+
     def check(self, stage: Composition) -> list[str]:
         """Conflicts with the other components of a stage or a search, one line each; nested components are included."""
         return [line for part in self.components() for line in part.check(stage)]

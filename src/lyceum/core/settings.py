@@ -67,11 +67,13 @@ class Size(NamedTuple):
 class EnvironmentSettings(Component, slot="environment"):
     """What answers the policy's turns."""
 
-    counted: ClassVar[tuple[str, ...]] = ()
-    """Names of what it counts of each turn, beside calls (``Observation.counts``)."""
-
     max_turns: int = Field(default=16, ge=1)
     """Maximum turns of the policy per trajectory; one that would go on after them counts as truncated."""
+
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """Names of what it counts of each turn, beside calls (``Observation.counts``)."""
+        return ()
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -298,10 +300,6 @@ class RewardSettings(Component, slot="reward"):
 
     @abstractmethod
     def build(self, source: TaskSource) -> Grader | ShapingGrader: ...
-
-    def code(self) -> tuple[str, ...]:
-        """The Python functions that building this part would run, as the recipe names them."""
-        return ()
 
 
 class ScorerSettings(Component, slot="scorer"):

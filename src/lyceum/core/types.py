@@ -55,6 +55,8 @@ yet)."""
 Row = Mapping[str, Any]
 """A dataset's row: plain values by column."""
 
+T = TypeVar("T")
+
 State = dict[str, Any]
 """One object's state in a checkpoint: plain values and tensors by name."""
 
@@ -810,6 +812,11 @@ class Context(GradingContext, Protocol):
 
     def share(self, tokens: int) -> Context:
         """The same task with a budget of at most this many tokens, for one of several rollouts at once."""
+        ...
+
+    async def outside(self, answer: Awaitable[T]) -> T:
+        """What a tool or another process answers, after a time that varies: the engine waits with it, so that batches
+        form in the same order, and goes on where it asks the run's model."""
         ...
 
     def acting(self, role: str, task: Task | None = None) -> Context:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -10,10 +11,12 @@ from pydantic import Field
 
 from lyceum.core.settings import EnvironmentSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import Environment, GradingContext, Message, Observation
+from lyceum.core.types import Environment, GradingContext, Observation
 from lyceum.environment._notation import Notation, WithinTurn, Written
+from lyceum.environment._tool_calls import ERROR, Call, Result, answered, tool_calls
 from lyceum.utils.arithmetic import ALL, OF_EXPRESSIONS, NotArithmetic, evaluate
-from lyceum.utils.documents import DocumentError, Limits, read_json
+from lyceum.utils.documents import Limits
+from lyceum.utils.terminal import quoted
 
 NAME = "calculator"
 MOST_CALLS = 16
@@ -71,43 +74,29 @@ class CalculatorEnvironment(WithinTurn):
 
     async def step(self, state: Written, turn: Node, said: str, context: GradingContext) -> Observation[Written]:
         of = self.settings
-        calls = self.calls(state, said)
-        if not calls:
-            return Observation(state, end=True)
-        results = [error if expression is None else self.compute(expression) for expression, error in calls]
-        failed = sum(result.startswith(ERROR) for result in results)
-        known = answer = ";".join(results)
-        messages: tuple[Message, ...] = ()
-        tokens: tuple[int, ...] = ()
-        if of.notation is None:
-            messages = tuple({"role": "tool", "name": NAME, "content": result} for result in results)
-        else:
-            answer = f"{of.notation.before}{known}{of.notation.after}"
-            tokens = tuple(context.encode_after(turn.path_tokens(), answer))
-        after = state.then(said, answer)
-        return Observation(
-            after,
-            messages,
-            tokens,
-            reward=of.failed_reward * failed,
-            key=f"{after.calls}:{known}",
-            calls=len(results),
-            failed=failed,
-        )
+        results = [self.result(call) for call in self.calls(state, said)]
+        return answered(state, turn, said, results, context, notation=of.notation, failed_reward=of.failed_reward)
 
-    def calls(self, state: Written, said: str) -> list[tuple[str | None, str]]:
-        """Each call's expression, or None and what is wrong with the call."""
-        if self.settings.notation is not None:
-            query = self.settings.notation.query(state.text, said)
-            if query is not None and not self.settings.notation.begin:
-                # 55!45-2 corrects 55 and asks for 45-2.
-                query = query[len(query.rstrip(OF_EXPRESSIONS)) :]
-            return [] if query is None else [(query, "")]
-        # Not by a regular expression, which is quadratic where calls begin and do not end.
-        parts = (part.partition("</tool_call>") for part in said.split("<tool_call>")[1:])
-        calls = [_expression(call) for call, end, _ in parts if end]
-        more = [(None, f"{ERROR}: more than {MOST_CALLS} calls in a turn")] if len(calls) > MOST_CALLS else []
-        return [*calls[:MOST_CALLS], *more]
+    def calls(self, state: Written, said: str) -> Sequence[Call | Result]:
+        """The turn's calls, or the error that one gets."""
+        if self.settings.notation is None:
+            return tool_calls(said, limits=_CALL_LIMITS, most=MOST_CALLS)
+        query = self.settings.notation.query(state.text, said)
+        if query is not None and not self.settings.notation.begin:
+            # 55!45-2 corrects 55 and asks for 45-2.
+            query = query[len(query.rstrip(OF_EXPRESSIONS)) :]
+        return [] if query is None else [Call(NAME, {"expression": query})]
+
+    def result(self, call: Call | Result) -> Result:
+        if isinstance(call, Result):
+            return replace(call, name=NAME)
+        if call.name != NAME:
+            return Result.error(f"no tool {quoted(call.name)}; allowed: {NAME}", NAME)
+        expression = call.arguments.get("expression")
+        if not isinstance(expression, str):
+            return Result.error("no text 'expression' in arguments", NAME)
+        text = self.compute(expression)
+        return Result(text, NAME, failed=text.startswith(ERROR))
 
     def compute(self, expression: str) -> str:
         """A result, or a line that begins with ``error`` and says what is wrong."""
@@ -121,24 +110,9 @@ class CalculatorEnvironment(WithinTurn):
         return written(value)
 
 
-ERROR = "error"
-
-
 def written(value: Fraction) -> str:
     """A whole number as it is, another one with at most ten decimals."""
     if value.denominator == 1:
         return str(value.numerator)
     whole, decimals = divmod(round(abs(value) * 10**10), 10**10)
     return f"{'-' if value < 0 else ''}{whole}.{decimals:010}".rstrip("0").rstrip(".")
-
-
-def _expression(call: str) -> tuple[str | None, str]:
-    try:
-        read = read_json(call, limits=_CALL_LIMITS)
-    except DocumentError:
-        return None, f"{ERROR}: the call is not JSON"
-    arguments = read.get("arguments") if isinstance(read, dict) else None
-    if not isinstance(read, dict) or read.get("name") != NAME or not isinstance(arguments, dict):
-        return None, f"{ERROR}: no call of {NAME} with arguments"
-    expression = arguments.get("expression")
-    return (expression, "") if isinstance(expression, str) else (None, f"{ERROR}: no text 'expression' in arguments")

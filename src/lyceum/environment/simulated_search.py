@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator
 
@@ -61,8 +61,6 @@ class SimulatedSearch(EnvironmentSettings):
         model.
     """
 
-    counted: ClassVar[tuple[str, ...]] = (NOISY,)
-
     kind: Literal["simulated-search"] = "simulated-search"
     notation: Notation = Notation(begin="<search>", end="</search>", before="<information>", after="</information>")
     """How queries and documents stand within the policy's text."""
@@ -80,6 +78,10 @@ class SimulatedSearch(EnvironmentSettings):
         if not all(0 <= value <= 1 for value in noise.values):
             raise ValueError(f"got {list(noise.values)}; allowed: probabilities")
         return noise
+
+    @property
+    def counted(self) -> tuple[str, ...]:
+        return (NOISY,)
 
     @property
     def stops(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from lyceum.core.types import Engine, Grade, Sampling, Task, TaskSource
 from lyceum.core.verdicts import verdict_reader
 from lyceum.evaluation.statistics import TaskResult, summarise
 from lyceum.models.policy import Policy
-from lyceum.reward.base import Combined, to_judge
+from lyceum.reward.base import Combined, allow_code, to_judge
 from lyceum.reward.extract import vote
 from lyceum.rollout.flat import Flat
 from lyceum.rollout.turns import Turns
@@ -41,7 +41,9 @@ async def sample_tasks(
 ) -> list[Tree]:
     """``samples`` graded completions per task. Seeds do not depend on the step: differences come from the model."""
     sampled = rollout.model_copy(update={"samples": samples, "sampling": sampling})
-    return await runtime.run(tasks, sampled.build(), key=key, done=done)
+    with allow_code():  # the user allowed the recipe's code when it was loaded
+        built = sampled.build()
+    return await runtime.run(tasks, built, key=key, done=done)
 
 
 def results_of(trees: Sequence[Tree], read: Callable[[Grade | None], bool | None]) -> list[TaskResult]:
@@ -117,7 +119,9 @@ class Evaluator:
         self, policy: Policy, engine: Engine, seed: int, done: Callable[[Tree], None] | None = None
     ) -> EvaluationResult:
         asks, of = self.grader.asks_model, self.rollout
-        runtime = InProcess(policy, engine, self.grader, seed=seed, grader_asks=asks, tools=of.tools)
+        with allow_code():
+            tools = of.tools
+        runtime = InProcess(policy, engine, self.grader, seed=seed, grader_asks=asks, tools=tools)
         sampled = await sample_tasks(runtime, self.tasks, of, samples=self.samples, sampling=self.sampling, done=done)
         greedy = None
         if self.greedy:

@@ -166,6 +166,7 @@ class Measurement:
             raise RecipeError("tasks: got an empty source; allowed: at least one task")
         with allow_code():
             combine(recipe.reward, source)
+            recipe.evaluation_rollout.check_tasks(source)
         if loaded is None:
             tokenizer = load_tokenizer(recipe.model)
             source = check_prompts("tasks", source, tokenizer, context_of(recipe.model, tokenizer))

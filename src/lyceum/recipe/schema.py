@@ -750,6 +750,6 @@ def check_code(recipe: Recipe, typed: set[str]) -> None:
             passed_in(path, key="reward.function")
         elif not recipe.trust_code and path not in typed:
             raise RecipeError(
-                f"reward.function: the recipe wants to run {path}; look at it, then give trust_code=true "
+                f"trust_code: the recipe wants to run {path}; look at it, then give trust_code=true "
                 f"or the path itself on the command line"
             )

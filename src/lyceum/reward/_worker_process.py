@@ -116,7 +116,7 @@ class WorkerProcess:
                 raise DocumentError("neither a result nor an error")
         except TimeoutError:
             self.close()
-            raise WorkerError(f"no result within {seconds:g} seconds; the verifier's process was ended") from None
+            raise WorkerError(f"no result within {seconds:g} seconds; its process was ended") from None
         except (EOFError, OSError):
             self.stop()
             printed.take(self._streams[2].fileno())  # why it died

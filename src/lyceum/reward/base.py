@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from lyceum.core.component import require_keys
+from lyceum.core.component import Component, require_keys
 from lyceum.core.settings import Composition, RewardSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Grade, Grader, GradingContext, JudgedStep, State, Task, TaskSource, is_scalar
@@ -353,7 +353,7 @@ def needs_value(what: str, stage: Composition) -> list[str]:
 def code_allowed() -> bool:
     """Whether a recipe may name Python code to run. False unless ``allow_code`` says otherwise.
 
-    A recipe is untrusted data; a reward function that it names is code. The caller that builds the reward
+    A recipe is untrusted data; a reward function or a tool that it names is code. The caller that builds it
     decides: the command line allows it where the user typed the path or ``trust_code=true``.
     """
     return _code_allowed.get()
@@ -361,7 +361,7 @@ def code_allowed() -> bool:
 
 def named_code(settings: Any) -> list[str]:
     """Every Python function named anywhere inside settings, such as a dataset's verifier: what needs permission."""
-    if isinstance(settings, RewardSettings) and settings.code():
+    if isinstance(settings, Component) and settings.code():
         return list(settings.code())
     if isinstance(settings, BaseModel):
         inner: Sequence[Any] = [getattr(settings, name) for name in type(settings).model_fields]
@@ -374,7 +374,7 @@ def named_code(settings: Any) -> list[str]:
 
 @contextmanager
 def allow_code(allowed: bool = True) -> Iterator[None]:
-    """Allow rewards built inside this context to run the Python functions that they name."""
+    """Allow rewards and environments built inside this context to run the Python functions that they name."""
     token = _code_allowed.set(allowed)
     try:
         yield

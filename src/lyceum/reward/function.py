@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
-from lyceum.reward._code import CodePart, abstained, accepted, check_parameters, failed
 from lyceum.reward._conventions import convention_of
 from lyceum.reward.trl import Trl
+from lyceum.reward.user_code import CodePart, abstained, accepted, check_parameters, failed
 from lyceum.reward.verl import Verl
 from lyceum.utils.messages import prompt_text
 from lyceum.utils.numbers import real

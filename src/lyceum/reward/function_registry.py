@@ -1,7 +1,7 @@
 """Python functions that were passed in directly, registered so that a recipe can name them.
 
 A recipe is plain values; a notebook's function is not. It is kept here under a name, which the recipe writes as
-``lyceum.reward.function_registry:NAME`` (``reward/_code.py`` looks there), and lives as long as its process: there it
+``lyceum.reward.function_registry:NAME`` (``reward/user_code.py`` looks there), and lives as long as its process: there it
 is used again without being asked for (``run.evaluate()``); elsewhere, and to resume a run, pass it in again.
 """
 
@@ -18,6 +18,9 @@ PLACE = __name__
 """Module part of the name of a function registered here."""
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """Name -> function."""
+
+TOOL = "tool_"
+"""What the names of tools begin with."""
 
 SYNC = 0
 """Processes for a function that is not async: 0, as it may close over objects of this process."""
@@ -62,11 +65,16 @@ def _part(part: Any, taken: set[str]) -> Any:
     return {"kind": convention_of(part), "function": f"{PLACE}:{_keep(part, taken)}", "processes": SYNC}
 
 
-def _keep(function: Callable[..., Any], taken: set[str]) -> str:
+def registered_tool(function: Callable[..., Any]) -> str:
+    """A function that the policy may call, as a recipe names it: ``PLACE:tool_NAME``."""
+    return f"{PLACE}:{_keep(function, set(), TOOL)}"
+
+
+def _keep(function: Callable[..., Any], taken: set[str], of: str = "reward_") -> str:
     """A name for the function: its own, so that the same recipe stays the same, numbered where two parts of one
     reward share it. A later function of the same name replaces it."""
     plain = re.sub(r"\W", "_", getattr(function, "__name__", type(function).__name__)).strip("_")
-    stem = f"reward_{plain or 'function'}"
+    stem = f"{of}{plain or 'function'}"
     name = stem
     while name in taken:
         name = f"{stem}_{len(taken) + 1}"

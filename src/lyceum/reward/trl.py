@@ -13,8 +13,8 @@ from pydantic import Field, field_validator, model_validator
 from lyceum.core.tree import LOGGED, LOGGED_METRICS, Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.core.user_files import describe
-from lyceum.reward._code import CodePart, Found, accepted, check_parameters, failed, one_each
 from lyceum.reward._conventions import parameters_of
+from lyceum.reward.user_code import CodePart, Found, accepted, check_parameters, failed, one_each
 from lyceum.utils.errors import RunError
 from lyceum.utils.messages import prompt_text
 from lyceum.utils.numbers import real

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
-from lyceum.reward._code import CodePart, Found, abstained, accepted, check_parameters, failed, one_each
 from lyceum.reward._conventions import VERL_TEXTS, parameters_of
+from lyceum.reward.user_code import CodePart, Found, abstained, accepted, check_parameters, failed, one_each
 from lyceum.utils.numbers import real
 
 PREPARE, PREPARE_BATCH = "lyceum.reward.verl:prepare", "lyceum.reward.verl:prepare_batch"

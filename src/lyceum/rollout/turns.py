@@ -17,6 +17,7 @@ from lyceum.rollout._growth import affordable, at_most, end_before
 from lyceum.rollout.flat import Flat
 from lyceum.utils.aio import gather
 from lyceum.utils.seeds import counter_seed
+from lyceum.utils.terminal import quoted
 
 TURN, CALLS, FAILED, CUT, REWRITTEN = "turn", "calls", "failed_calls", "cut", "rewritten"
 """``Node.stats`` of a node in which a turn ends: its number, its calls, how many failed, and whether the trajectory was
@@ -71,6 +72,20 @@ class Turns(RolloutSettings):
         names = (CALLS, FAILED, CUT, REWRITTEN, *self.environment.counted)
         counts = {name: sum(node.stats.get(name, 0) for node in nodes) for name in names}
         return {"mean": sum(turns) / max(1, len(turns)), **counts}
+
+    def note(self, trees: Sequence[Tree]) -> str | None:
+        """That no tool was called, or that no call got a result."""
+        nodes = [node for tree in trees for node in tree.nodes()]
+        calls, failed = (sum(node.stats.get(name, 0) for node in nodes) for name in (CALLS, FAILED))
+        if self.tools and not calls:
+            return (
+                "no tool was called; where the model's chat template has no place for tools, the prompts have to say "
+                'what there is, and that calls are written <tool_call>{"name": ..., "arguments": {...}}</tool_call>'
+            )
+        if calls and failed == calls:
+            answers = (node.text for node in nodes if node.parent is not None and node.parent.stats.get(FAILED))
+            return f"all {calls} calls of the environment failed; the first answer is {quoted(next(answers, ''))}"
+        return None
 
     def check(self, stage: Composition) -> list[str]:
         lines = super().check(stage)
@@ -128,7 +143,8 @@ class Conversation:
         turn.stats[TURN] = place.turn
         if turn.finish != "stop":
             return None
-        observed = await self.environment.step(place.state, turn, place.said + turn.text, self.context)
+        step = self.environment.step(place.state, turn, place.said + turn.text, self.context)
+        observed = await self.context.outside(step)
         turn.reward = observed.reward
         turn.stats |= {CALLS: observed.calls, FAILED: observed.failed, **observed.counts}
         if observed.end:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lyceum.core.entropy import TemperatureByEntropy
 from lyceum.core.roles import Roles
@@ -45,6 +45,8 @@ from lyceum.utils import progress as display
 from lyceum.utils.aio import IdleLoop, gather, idle
 from lyceum.utils.seeds import SeedKey, counter_seed
 from lyceum.utils.stop_strings import ends_in_drawn
+
+T = TypeVar("T")
 
 ScoreUnder = Callable[[FrozenName, Sequence[Scored]], list[list[float]]]
 """The learner's ``score_under``."""
@@ -306,6 +308,10 @@ class TaskContext:
         shared = copy(self)
         shared._budget = Budget(tokens, self._budget)
         return shared
+
+    async def outside(self, answer: Awaitable[T]) -> T:
+        with self._runtime.holding():
+            return await answer
 
     def acting(self, role: str, task: Task | None = None) -> TaskContext:
         acting = copy(self)

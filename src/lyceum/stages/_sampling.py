@@ -52,8 +52,11 @@ class Sampler:
         self.engine = session.build_engine(settings.engine, policies)
         curriculum = settings.curriculum.handed_on(session.run.path)
         self.curriculum: Curriculum = curriculum.build(session.source, seed=seed, policy=policy)
-        self.guidance: list[Guidance] = [guide.build(session.source, seed=seed) for guide in settings.guidance]
-        self.rollout = reduce(lambda rollout, guide: guide(rollout), self.guidance, settings.rollout.build())
+        with allow_code():  # the user allowed the recipe's code when it was loaded
+            self.guidance: list[Guidance] = [guide.build(session.source, seed=seed) for guide in settings.guidance]
+            self.rollout = reduce(lambda rollout, guide: guide(rollout), self.guidance, settings.rollout.build())
+            self.grader = combine(session.reward if settings.reward is None else settings.reward, session.source)
+            tools = settings.rollout.tools
         self.value: ValueModel | None = None
         if settings.value is not None:
             value = settings.value.handed_on(lambda stage: session.folder(stage) / "value")
@@ -61,8 +64,6 @@ class Sampler:
         online = settings.value is not None and settings.value.learns_online
         self.observing = [cast(ObservingValue, self.value)] if online else []
         """The value model, where it learns from each step."""
-        with allow_code():  # the user allowed the recipe's code when it was loaded
-            self.grader = combine(session.reward if settings.reward is None else settings.reward, session.source)
         self.runtime = InProcess(
             policy,
             self.engine,
@@ -71,7 +72,7 @@ class Sampler:
             max_tokens_per_task=settings.max_tokens_per_task,
             value=self.value,
             grader_asks=self.grader.asks_model,
-            tools=settings.rollout.tools,
+            tools=tools,
             score_under=score_under,
             judge=cast(JudgingValue, self.value) if settings.value is not None and settings.value.judges else None,
             roles=roles,

@@ -239,14 +239,16 @@ def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:
             for part in reward:
                 part.check_tasks(source)
     for stage in recipe.stages:
-        stage.check_tasks(source)
+        with allow_code():
+            stage.check_tasks(source)
         if not evaluated and any(isinstance(part, Until) and part.held_out for part in stage.components()):
             raise RecipeError(
                 f"stages.{stage.name}.until.accuracy: got 'held-out', but the tasks have no answers to compare with; "
                 "allowed: evaluate.tasks, or no until"
             )
     if evaluated:
-        recipe.evaluation_rollout.check_tasks(held_out)
+        with allow_code():
+            recipe.evaluation_rollout.check_tasks(held_out)
     tokenizer = load_tokenizer(recipe.model)
     for stage in recipe.stages:
         if (teacher := stage.composition().teacher) is not None:

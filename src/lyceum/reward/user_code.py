@@ -1,4 +1,4 @@
-"""A user's own Python function as a verifier: found by name, run where it can be ended, its results checked.
+"""A user's own Python function, a verifier or a tool: found by name, run where it can be ended, its results checked.
 
 A function that is not async runs in its own process, so that one that hangs can be ended. An async function runs
 in the run's event loop, many calls at once; it must not block, and is cancelled at its time limit.
@@ -106,13 +106,7 @@ class CodePart(RewardSettings):
         Raises:
             RecipeError: code is not allowed, there is no such function, or it does not take ``arguments``.
         """
-        if not code_allowed():
-            raise RecipeError(
-                f"{KEY}: got {spec!r}, which is Python code to run; allowed: give it on the command line, "
-                "or trust_code=true, after a look at what it does"
-            )
-        place, name = split_spec(spec, key=KEY, default_name=default_name)
-        function = load_function(place, name, key=KEY)
+        place, name, function = trusted_function(spec, key=KEY, default_name=default_name)
         taken = parameters_of(function)
         unread = [] if takes_any(function) else sorted(set(self.arguments) - set(taken))
         if unread:
@@ -139,37 +133,46 @@ class CodePart(RewardSettings):
         Args:
             prepare: ``module:name`` of the calling convention.
         """
-        convention: Prepare = _attribute(prepare)
-        function = found.function
-        if is_async(function):
-
-            async def call_async(job: Any) -> Any:
-                arguments, reply = convention(job)
-                async with asyncio.timeout(self.timeout_seconds):
-                    return reply(await function(**{**arguments, **found.further}))
-
-            return call_async
-        if self.processes == 0:
-
-            async def call_here(job: Any) -> Any:
-                arguments, reply = convention(job)
-                return reply(function(**{**arguments, **found.further}))
-
-            return call_here
-        settings = {
-            **{"place": found.place, "name": found.name, "prepare": prepare},
-            **{"made_with": found.made_with, "further": found.further},
-        }
-        pool = shared_pool(
-            "lyceum.reward._code:serve", settings, workers=self.processes, timeout_seconds=self.timeout_seconds
-        )
-        return pool.run
+        return caller(found, prepare, processes=self.processes, timeout_seconds=self.timeout_seconds)
 
     def correctness(self, reward: float, said: bool | None) -> bool | None:
         """The function's own verdict, or else whether the reward reaches ``correct_at``."""
         if said is not None or self.correct_at is None:
             return said
         return reward >= self.correct_at
+
+
+def caller(found: Found, prepare: str, *, processes: int, timeout_seconds: float) -> Callable[[Any], Awaitable[Any]]:
+    """An async function that calls the found one with a job and returns its reply.
+
+    Args:
+        prepare: ``module:name`` of the calling convention.
+        processes: for a function that is not async; 0 calls it here, without a time limit.
+        timeout_seconds: of each call; beyond it TimeoutError is raised, or WorkerError by a process.
+    """
+    convention: Prepare = _attribute(prepare)
+    function = found.function
+    if is_async(function):
+
+        async def call_async(job: Any) -> Any:
+            arguments, reply = convention(job)
+            async with asyncio.timeout(timeout_seconds):
+                return reply(await function(**{**arguments, **found.further}))
+
+        return call_async
+    if processes == 0:
+
+        async def call_here(job: Any) -> Any:
+            arguments, reply = convention(job)
+            return reply(function(**{**arguments, **found.further}))
+
+        return call_here
+    settings = {
+        **{"place": found.place, "name": found.name, "prepare": prepare},
+        **{"made_with": found.made_with, "further": found.further},
+    }
+    pool = shared_pool("lyceum.reward.user_code:serve", settings, workers=processes, timeout_seconds=timeout_seconds)
+    return pool.run
 
 
 def serve(
@@ -203,6 +206,21 @@ def _made(factory: Callable[..., Any], arguments: Mapping[str, Any], spec: str) 
             "function of completions, or one that returns such a function"
         )
     return made
+
+
+def trusted_function(spec: str, *, key: str, default_name: str | None = None) -> tuple[str, str, Callable[..., Any]]:
+    """Place, name and function that a recipe's key names, where its code is allowed to run.
+
+    Raises:
+        RecipeError: it is not allowed, or there is no such function.
+    """
+    if not code_allowed():
+        raise RecipeError(
+            f"{key}: got {spec!r}, which is Python code to run; allowed: give it on the command line, "
+            "or trust_code=true, after a look at what it does"
+        )
+    place, name = split_spec(spec, key=key, default_name=default_name)
+    return place, name, load_function(place, name, key=key)
 
 
 def split_spec(spec: str, *, key: str, default_name: str | None = None) -> tuple[str, str]:

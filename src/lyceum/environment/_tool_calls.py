@@ -1,0 +1,104 @@
+"""Tool calls as chat templates write them, and how the policy's turn goes on with their results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from lyceum.core.tree import Node
+from lyceum.core.types import GradingContext, Message, Observation
+from lyceum.environment._notation import Notation, Written
+from lyceum.utils.documents import DocumentError, Limits, read_json
+
+ERROR = "error"
+"""Beginning of a result that says what is wrong with a call."""
+FORM = '{"name": TOOL, "arguments": {...}}'
+
+
+class Call(NamedTuple):
+    """A call that can be read; whether there is such a tool, and it takes these arguments, is not checked yet."""
+
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a call gets.
+
+    Attributes:
+        name: the tool's; empty where there is none of the name that was called.
+    """
+
+    text: str
+    name: str = ""
+    failed: bool = False
+
+    @classmethod
+    def error(cls, why: str, name: str = "") -> Result:
+        return cls(f"{ERROR}: {why}", name, failed=True)
+
+
+def tool_calls(said: str, *, limits: Limits, most: int) -> list[Call | Result]:
+    """The calls ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>`` of a turn, in order; those that cannot be
+    read, and the first beyond ``most``, as the result that they get."""
+    # Not by a regular expression, which is quadratic where calls begin and do not end.
+    parts = (part.partition("</tool_call>") for part in said.split("<tool_call>")[1:])
+    calls = [call for call, end, _ in parts if end]
+    more = [Result.error(f"more than {most} calls in a turn")] if len(calls) > most else []
+    return [*(_read(call, limits) for call in calls[:most]), *more]
+
+
+def _read(call: str, limits: Limits) -> Call | Result:
+    try:
+        read = read_json(call, limits=limits)
+    except DocumentError as error:
+        return Result.error(f"the call is not JSON ({error}); allowed: {FORM}")
+    name, arguments = (read.get("name"), read.get("arguments")) if isinstance(read, dict) else (None, None)
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        return Result.error(f"no call of a tool with arguments; allowed: {FORM}")
+    return Call(name, arguments)
+
+
+def answered(
+    state: Written,
+    turn: Node,
+    said: str,
+    results: Sequence[Result],
+    context: GradingContext,
+    *,
+    notation: Notation | None,
+    failed_reward: float,
+    counts: Mapping[str, int] | None = None,
+) -> Observation[Written]:
+    """What the policy reads of its calls' results: one message of the tool for each, or with a notation the one result
+    within the text. No results end the trajectory.
+
+    Args:
+        failed_reward: of each call that gets an error.
+    """
+    if not results:
+        return Observation(state, end=True)
+    known = answer = ";".join(result.text for result in results)
+    messages: tuple[Message, ...] = ()
+    tokens: tuple[int, ...] = ()
+    if notation is None:
+        messages = tuple(
+            {"role": "tool", **({"name": result.name} if result.name else {}), "content": result.text}
+            for result in results
+        )
+    else:
+        answer = f"{notation.before}{known}{notation.after}"
+        tokens = tuple(context.encode_after(turn.path_tokens(), answer))
+    after, failed = state.then(said, answer), sum(result.failed for result in results)
+    return Observation(
+        after,
+        messages,
+        tokens,
+        reward=failed_reward * failed,
+        key=f"{after.calls}:{known}",
+        calls=len(results),
+        failed=failed,
+        counts=counts or {},
+    )
