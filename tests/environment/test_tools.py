@@ -23,7 +23,7 @@ from lyceum.rollout.turns import Turns
 from lyceum.run.reader import read_recipe
 from lyceum.run.trees import read_trees
 from lyceum.runtime.in_process import InProcess
-from lyceum.training.train import check, train
+from lyceum.training.train import check, rehearse, train
 from lyceum.utils.aio import run_async
 from lyceum.utils.errors import Interrupted, RecipeError
 
@@ -185,6 +185,14 @@ def test_code_that_nobody_allowed_is_not_run(tmp_path):
     wrong = json.dumps(ENVIRONMENT | {"functions": [f"{FILE}:bare"]})
     with pytest.raises(RecipeError, match="no docstring"):
         check(load_recipe("calculator", [f"rollout.environment={wrong}"]))
+
+
+def test_the_prompt_that_a_dry_run_shows_tells_of_the_functions(tmp_path):
+    environment = json.dumps({"kind": "tools", "functions": [f"{FILE}:add"]})
+    template = tmp_path / "chat.jinja"
+    template.write_text(QWEN3)
+    keys = [*SMALL, f"output={tmp_path}", f"model.chat_template={template}", f"rollout.environment={environment}"]
+    assert "Add two lengths." in rehearse(load_recipe("calculator", keys)).prompt
 
 
 def test_a_run_calls_a_function_and_is_the_same_when_resumed(tmp_path):

@@ -137,7 +137,10 @@ def rehearse(recipe: Recipe, *, resume: bool | Literal["auto"] = False, overwrit
         threads = _threads(recipe, run)
     finally:
         run.leave()
-    prompt = Renderer(load_tokenizer(recipe.model)).render(source[0].messages)
+    rollout = recipe.stages[0].composition().rollout
+    with allow_code():
+        tools = () if rollout is None else rollout.tools
+    prompt = Renderer(load_tokenizer(recipe.model)).render(source[0].messages, tools)
     held = len(held_out) if recipe.evaluate.n else 0
     evaluated = _evaluated(recipe, held_out)
     return Rehearsal(len(source), held, evaluated, source[0], prompt.text, len(prompt.tokens), threads)
