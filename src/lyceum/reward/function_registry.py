@@ -1,8 +1,8 @@
 """Python functions that were passed in directly, registered so that a recipe can name them.
 
 A recipe is plain values; a notebook's function is not. It is kept here under a name, which the recipe writes as
-``lyceum.reward.function_registry:NAME`` (``reward/user_code.py`` looks there), and lives as long as its process: there it
-is used again without being asked for (``run.evaluate()``); elsewhere, and to resume a run, pass it in again.
+``lyceum.reward.function_registry:NAME`` (``reward/user_code.py`` looks there), and lives as long as its process: there
+it is used again without being asked for (``run.evaluate()``); elsewhere, and to resume a run, pass it in again.
 """
 
 from __future__ import annotations
