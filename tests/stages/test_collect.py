@@ -39,6 +39,16 @@ def test_a_group_that_nobody_calls_right_or_wrong_is_not_between():
     assert not Collect(keep="solved-between", solved_low=0.0, solved_high=1.0).keeps(tree)
 
 
+def test_groups_that_only_lack_a_verdict_are_counted():
+    def of(*grades: Grade) -> Tree:
+        root = Node(None, [2], Origin.PROMPT)
+        root.children = [Node(root, [3], Origin.POLICY, finish="stop", grade=grade) for grade in grades]
+        return Tree(Task("t", ()), [root])
+
+    dropped = [of(Grade(0.1), Grade(0.2)), of(Grade(0.1), Grade(0.1)), of(Grade(0.1, True), Grade(0.2, True))]
+    assert [Collect(keep=keep).unjudged(dropped) for keep in ("partly-solved", "with-gradient")] == [1, 0]
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

@@ -128,3 +128,14 @@ def test_answers_that_are_not_where_the_verifier_looks_are_named():
     assert needed(signs(trees)).startswith(
         "answers where the verifier looks for them (67 % of the completions have none there"
     )
+
+
+def test_groups_dropped_for_want_of_a_verdict_are_told_with_both_cures():
+    counts = Counts()
+    counts.add([tree(Grade(0.1), Grade(0.5))])
+    counts.add_unjudged(1)
+    counts.add_signal(False)
+    [line] = counts.why_nothing_learnt
+    assert line.startswith("nothing was learnt: rewards were 0.1 to 0.5, but nothing says which answers are correct")
+    assert "reward.correct_at=VALUE" in line
+    assert "collect.keep=with-gradient" in line

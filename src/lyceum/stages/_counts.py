@@ -16,6 +16,8 @@ MAX_NOTHING_GRADED = 3
 """Consecutive steps without a graded trajectory after which a run stops: it would learn nothing."""
 LEARNS_NOTHING = 5
 """Consecutive steps without a learning signal after which a run says so."""
+UNJUDGED = "nothing says which answers are correct, by which collect.keep chooses groups"
+"""What is said of groups whose rewards differ and that were dropped all the same."""
 TO_LEARN = "a reward with more than one value"
 """What is needed where nothing says why no reward differs."""
 MOST = 0.5
@@ -64,13 +66,20 @@ class Counts:
                 self.reasons_ungraded[reason] = self.reasons_ungraded.get(reason, 0) + times
         graded_none = bool(leaves) and sum(reasons.values()) == len(leaves)
         self.nothing_graded = self.nothing_graded + 1 if graded_none else 0
-        if self.steps_without_signal or not self.steps_with_signal:  # not in steps of a run that learns
-            self.since_signal = {name: self.since_signal.get(name, 0) + more for name, more in signs(trees).items()}
+        self._add_signs(signs(trees))
         for tree in trees:
             for _, grade, outcome in tree.graded_with_outcome():
                 for reward in (outcome, *(step.reward for step in grade.steps)):
                     self.lowest_reward = min(reward, reward if self.lowest_reward is None else self.lowest_reward)
                     self.highest_reward = max(reward, reward if self.highest_reward is None else self.highest_reward)
+
+    def add_unjudged(self, groups: int) -> None:
+        """Count groups that were dropped for want of a verdict though their rewards differ; after :meth:`add`."""
+        self._add_signs({"unjudged": groups})
+
+    def _add_signs(self, more: Mapping[str, int]) -> None:
+        if self.steps_without_signal or not self.steps_with_signal:  # not in steps of a run that learns
+            self.since_signal |= {name: self.since_signal.get(name, 0) + n for name, n in more.items()}
 
     def add_signal(self, something: bool) -> None:
         """Count whether a step, whose trees were added, had a learning signal."""
@@ -92,7 +101,8 @@ class Counts:
             return "no reward was given"
         if self.lowest_reward == self.highest_reward:
             return f"every reward was {self.lowest_reward:g}"
-        return f"rewards were {self.lowest_reward:g} to {self.highest_reward:g}, but the same within each group"
+        but = UNJUDGED if self.since_signal.get("unjudged") else "the same within each group"
+        return f"rewards were {self.lowest_reward:g} to {self.highest_reward:g}, but {but}"
 
     @property
     def why_nothing_learnt(self) -> list[str]:
@@ -153,6 +163,10 @@ def signs(trees: Sequence[Tree]) -> dict[str, int]:
 def needed(signs: Mapping[str, int]) -> str:
     """What to try where no reward differs within a group: a remedy for each likely cause."""
     of = Counter(signs)
+    if of["unjudged"]:
+        return "a verdict per answer, reward.correct_at=VALUE (the reward from which it is correct), or " + (
+            "groups chosen by their rewards, collect.keep=with-gradient"
+        )
     remedies: list[str] = []
 
     def most(some: str, of_all: str) -> str | None:

@@ -73,6 +73,11 @@ class Kept(Component):
         """Whether a finished group is trained on."""
         return KEPT[self.keep](tree, self)
 
+    def unjudged(self, dropped: Sequence[Tree]) -> int:
+        """Number of groups dropped only because no grader says which of their answers are correct."""
+        by_verdict = self.keep in ("partly-solved", "solved-between")
+        return sum(by_verdict and tree.solved is None and has_gradient(tree) for tree in dropped)
+
 
 class Collect(Kept):
     """Which finished groups are trained on, and how long others are sampled in the place of those dropped."""
@@ -406,6 +411,7 @@ class OnlineRun:
         metrics |= (
             rollout_metrics(trees, dropped, forest) | self.sampler.count([*trees, *dropped]) | self.oversampling.metrics
         )
+        session.counts.add_unjudged(self.settings.collect.unjudged(dropped))
         metrics |= role_metrics([*trees, *dropped], self.settings.roles.swaps(self.step - 1))
         if self.replay is not None:
             metrics |= {f"replay/{name}": value for name, value in self.replay.metrics().items()}

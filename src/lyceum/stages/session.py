@@ -18,7 +18,7 @@ from lyceum.models.load import save_policy
 from lyceum.models.policy import Policy
 from lyceum.run.digests import step_digests
 from lyceum.run.folder import Run
-from lyceum.stages._counts import LEARNS_NOTHING, MAX_NOTHING_GRADED, Counts, needed, to_grade
+from lyceum.stages._counts import LEARNS_NOTHING, MAX_NOTHING_GRADED, UNJUDGED, Counts, needed, to_grade
 from lyceum.stages.models import engine_of
 from lyceum.utils.errors import Interrupted, NothingGraded, NothingLearnt
 from lyceum.utils.lazy_imports import Tensor, torch
@@ -196,13 +196,13 @@ class Session:
         """Count whether a sampling step had a learning signal; called after :meth:`count`."""
         counts = self.counts
         counts.add_signal(something)
-        if counts.steps_without_signal == LEARNS_NOTHING and counts.lowest_reward is not None and not self.warned:
+        unjudged = counts.since_signal.get("unjudged")  # never by chance
+        after = 1 if unjudged else LEARNS_NOTHING
+        if counts.steps_without_signal >= after and counts.lowest_reward is not None and not self.warned:
             self.warned = True
             so_far = "" if counts.steps_with_signal else f" (so far {counts.rewards})"
-            self.progress.say(
-                f"nothing is being learnt: for {LEARNS_NOTHING} steps no reward has differed within a group{so_far}; "
-                f"needed: {needed(counts.since_signal)}"
-            )
+            what = UNJUDGED if unjudged else f"for {after} steps no reward has differed within a group{so_far}"
+            self.progress.say(f"nothing is being learnt: {what}; needed: {needed(counts.since_signal)}")
 
     @contextmanager
     def training(self, learner: Learner) -> Iterator[None]:
