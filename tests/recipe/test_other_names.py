@@ -1,5 +1,6 @@
 """Keys of other libraries are answered with ours, which exist; docs/coming-from.md is the same table."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,8 @@ import pytest
 from lyceum.cli.explain import settings
 from lyceum.cli.outcome import main
 from lyceum.core.component import kinds
-from lyceum.recipe.other_names import other_names, page
-from lyceum.recipe.schema import Recipe
+from lyceum.recipe.other_names import answered, other_names, page
+from lyceum.recipe.schema import Recipe, load_recipe
 
 
 def test_the_page_is_that_of_the_table():
@@ -31,6 +32,32 @@ def test_every_key_of_ours_can_be_set():
     assert all(name.note for name in other_names() if not name.ours)
 
 
+WRITTEN = re.compile(r"(?<!\S)([a-z_][a-z_0-9.]*=[^\s;]+?)(?=[,:;.]?(?:\s|$))")
+"""key=value in a note."""
+
+
+def assignments():
+    """Every run of key=value that the table writes, in values and in notes, where no word in it has to be replaced."""
+    for name in other_names():
+        if name.library in ("verl", "OpenRLHF"):
+            yield from (typed for typed in name.values.values() if typed != "engine=vllm")  # not installed everywhere
+            for part in re.split(r"[;:,] |, or ", name.note):
+                found = " ".join(WRITTEN.findall(part))
+                if found and not re.search(r"[A-Z]{3}|wandb|vllm|\{", found):
+                    yield found
+
+
+@pytest.mark.parametrize("typed", sorted(set(assignments())))
+def test_what_the_table_says_to_type_can_be_typed(typed):
+    of_files = ["tasks=rows.jsonl"] if typed.startswith("tasks.") else []
+    load_recipe("grpo", [*of_files, *typed.split()])
+
+
+def test_no_key_of_ours_is_taken_for_one_of_another_library():
+    values = [value for name in other_names() for value in name.values]
+    assert [(key, v) for key in keys() for v in (None, *values) if answered(key, v) and key != "name"] == []
+
+
 @pytest.mark.parametrize(
     ("typed", "told"),
     [
@@ -38,7 +65,20 @@ def test_every_key_of_ours_can_be_set():
         ("--num_generations=8", "rollout.samples is TRL's num_generations"),
         ("data.train-batch-size=8", "tasks_per_step is verl's data.train_batch_size"),
         ("optim.lr=8", "learner.lr is verl's actor_rollout_ref.actor.optim.lr"),
-        ("init_kl_coef=0.1", "objective.kl.coefficient is OpenRLHF's init_kl_coef"),
+        ("init_kl_coef=0.1", "credit.kl_in_reward.coefficient is OpenRLHF's init_kl_coef: in the reward"),
+        ("algo.kl.init_coef=0.1", "credit.kl_in_reward.coefficient is OpenRLHF's init_kl_coef: in the reward"),
+        ("adv_estimator=rloo", "(credit=leave-one-out is verl's algorithm.adv_estimator=rloo)"),
+        ("norm_adv_by_std_in_grpo=False", "(credit.scale=none is verl's algorithm.norm_adv_by_std_in_grpo=false)"),
+        ("trainer.save_freq=-1", "(checkpoint_every=0 is verl's trainer.save_freq=-1)"),
+        ("critic.optim.weight_decay=0", "objective.value_coefficient is verl's critic.*: the value is a head"),
+        ("ref.strategy=fsdp2", "reference is verl's actor_rollout_ref.ref.*"),
+        ("reward_model.overlong_buffer.len=16", "reward is verl's reward_model.overlong_buffer.*"),
+        ("reward.custom_reward_function.path=f.py", "reward is verl's reward.custom_reward_function.path"),
+        ("credit=reinforce++", "did you mean 'reinforce-plus-plus'?"),
+        ("objective.aggregate=seq-mean-token-sum-norm", "did you mean 'constant'?"),
+        ("objective.kl.estimator=low_var_kl", "did you mean 'k3'?"),
+        ("rollout.sampling.top_k=-1", "rollout.sampling.top_k: got -1; allowed: 0 or more; 0 is what -1 is elsewhere"),
+        ("++learner.lr=1e-6", "allowed: the key alone, learner.lr=1e-6"),
         ("max_prompt_length=9", "tasks.max_prompt_tokens is TRL's max_prompt_length: longer prompts are refused"),
         ("eval_dataset=x", "evaluate.tasks is TRL's eval_dataset"),
         ("lr=8", "did you mean 'learner.lr'?"),

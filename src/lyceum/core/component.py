@@ -58,6 +58,9 @@ MOST_LINES = 10
 MOST_COUNTED = 100
 """Maximum number of further mistakes that are counted."""
 
+SWITCHED_OFF = ("checkpoint_every", "every", "top_k")
+"""Settings that 0 switches off, and -1 in vLLM and verl."""
+
 Seed = Annotated[int, Field(ge=0, le=(1 << 63) - 1)]
 """A random seed."""
 
@@ -385,6 +388,8 @@ def _explain_one(detail: ErrorDetails, model: type[BaseModel], key: str) -> str:
             return f"{key}: got {quoted(given)}; allowed: {_list_instead(given, _field_at(model, detail['loc']))}"
         case "model_type":
             return f"{key}: got {quoted(given)}; allowed: {', '.join(sorted(_fields_at(model, detail['loc'])))}"
+        case "greater_than_equal" if given == -1 and ctx["ge"] == 0 and detail["loc"][-1] in SWITCHED_OFF:
+            return f"{key}: got -1; allowed: 0 or more; 0 is what -1 is elsewhere"
         case "missing":
             return f"{key}: missing; it has no default: give {key}=VALUE"
         case "value_error":

@@ -6,11 +6,12 @@ writes ``docs/coming-from.md``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from itertools import groupby
+from typing import Any
 
 from lyceum.utils.documents import read_yaml
 
@@ -24,6 +25,8 @@ class OtherName:
         ours: the key here; empty where there is none.
         note: how the two differ, or what to do instead; empty where they are the same.
         rather: the key in recipes that have it, of which the note does not speak; empty where there is one key.
+        values: what to type here for a value there.
+        also: further names of the setting there.
     """
 
     library: str
@@ -31,6 +34,12 @@ class OtherName:
     ours: str
     note: str = ""
     rather: str = ""
+    values: Mapping[Any, str] = field(default_factory=dict)
+    also: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.theirs, *self.also
 
     def said(self, lacking: Callable[[str], str] | None = None) -> str:
         """``rollout.samples is TRL's num_generations``, and the note.
@@ -38,20 +47,36 @@ class OtherName:
         Args:
             lacking: why a recipe cannot take a key of ours, in words; empty where it can. By default any is taken.
         """
-        whose = f"{self.library}'" if self.library.endswith("s") else f"{self.library}'s"
         if not self.ours:
-            return f"{whose} {self.theirs}: {self.note}"
+            return f"{self.whose} {self.theirs}: {self.note}"
         if self.rather and lacking is not None and not lacking(self.rather):
-            return f"{self.rather} is {whose} {self.theirs}"
+            return f"{self.rather} is {self.whose} {self.theirs}"
         why = lacking(self.ours) if lacking is not None else ""
-        told = f"{self.ours} is {whose} {self.theirs}{f': {self.note}' if self.note else ''}"
+        told = f"{self.ours} is {self.whose} {self.theirs}{f': {self.notes}' if self.notes else ''}"
         return f"{told}; {why}" if why else told
+
+    @property
+    def whose(self) -> str:
+        return f"{self.library}'" if self.library.endswith("s") else f"{self.library}'s"
+
+    @property
+    def notes(self) -> str:
+        """What to type for each value, and the note."""
+        by_value: dict[str, list[str]] = {}
+        for value, typed in self.values.items():
+            by_value.setdefault(typed, []).append(_text(value))
+        told = [f"{', '.join(of)} is {typed}" for typed, of in by_value.items()]
+        return "; ".join([*told, self.note] if self.note else told)
 
 
 @cache
 def other_names() -> tuple[OtherName, ...]:
     table = read_yaml((files("lyceum.recipe") / "other_names.yaml").read_text(encoding="utf-8"))
-    return tuple(OtherName(library, theirs, **row) for library, rows in table.items() for theirs, row in rows.items())
+    return tuple(
+        OtherName(library, theirs, **row | {"also": tuple(row.get("also", ()))})
+        for library, rows in table.items()
+        for theirs, row in rows.items()
+    )
 
 
 def known_elsewhere(
@@ -69,10 +94,36 @@ def known_elsewhere(
     names = [
         name
         for name in other_names()
-        if (name.theirs == wanted or (not whole and name.theirs.endswith(f".{wanted}")))
+        if (wanted in name.names or (not whole and any(each.endswith(f".{wanted}") for each in name.names)))
         and (not below or name.ours.partition(".")[0] == below)
     ]
     return "; ".join({name.ours: name.said(lacking) for name in reversed(names)}.values()) or None
+
+
+def answered(key: str, value: Any) -> str | None:
+    """What to type for a setting of another library with this value, or for one of many that the table has together
+    (``critic.*``), or whose first name is a key of ours; None for any other."""
+    wanted = key.lstrip("-").replace("-", "_")
+    names = [name for name in other_names() if any(f".{each}".endswith(f".{wanted}") for each in name.names)]
+    for name in names:
+        typed = {_text(each): typed for each, typed in name.values.items()}
+        if _text(value) in typed:
+            return f"{typed[_text(value)]} is {name.whose} {name.theirs}={_text(value)}"
+    begins_as_ours = "." in wanted and key.partition(".")[0] in ("data", "reward", "rollout")
+    if exact := [name for name in names if begins_as_ours and wanted in name.names]:
+        return exact[0].said()
+    families = [name for name in other_names() if name.theirs.endswith(".*") and _is_below(name.theirs[:-1], wanted)]
+    return None if names or not families else max(families, key=lambda name: len(name.theirs)).said()
+
+
+def _is_below(above: str, key: str) -> bool:
+    """Whether a key stands below ``above``, which ends with a dot, and of which the last name is enough."""
+    return key.startswith(above) or f".{above}".endswith(f".{key.partition('.')[0]}.")
+
+
+def _text(value: Any) -> str:
+    """A value as it is typed; true and false in whatever letters."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def page() -> str:
@@ -84,7 +135,7 @@ def page() -> str:
     lines += ["[from TRL or verl, task by task](side-by-side.md)."]
     for library, names in groupby(other_names(), key=lambda name: name.library):
         lines += ["", f"## {library}", "", "| there | here | |", "|---|---|---|"]
-        lines += [f"| `{n.theirs}` | {_cell(n)} | {n.note} |" for n in names]
+        lines += [f"| {', '.join(map('`{}`'.format, n.names))} | {_cell(n)} | {n.notes} |" for n in names]
     return "\n".join(lines) + "\n"
 
 

@@ -45,7 +45,7 @@ from lyceum.core.settings import (
 from lyceum.core.types import Sampling
 from lyceum.models.load import ModelSettings
 from lyceum.recipe.files import extended, merged, read_files, recipe_names
-from lyceum.recipe.other_names import known_elsewhere
+from lyceum.recipe.other_names import answered, known_elsewhere
 from lyceum.reward.base import named_code
 from lyceum.reward.function_registry import is_passed_in, passed_in
 from lyceum.rollout.flat import Flat
@@ -542,6 +542,8 @@ def read_override(override: str | tuple[str, Any]) -> tuple[str, Any]:
     if isinstance(override, tuple):
         return override
     key, equals, text_of_value = override.partition("=")
+    if key.startswith("+"):  # as hydra adds one
+        raise RecipeError(f"override: got {quoted(override)}; allowed: the key alone, {override.lstrip('+')}")
     if not equals and os.path.isfile(override):  # False for what can be no path, where Path raises
         raise RecipeError(f"override: got {quoted(override)}, a file; allowed: key=value, such as tasks={override}")
     if not equals or not key:
@@ -566,6 +568,8 @@ def _place(raw: dict[str, Any], key: str, value: Any, *, merge: bool = False) ->
     first, *rest = key.split(".")
     if "" in (first, *rest) or len(rest) >= DEEPEST:
         raise RecipeError(f"{quoted(key)}: got as a key; allowed: 1 to {DEEPEST} names, with one dot between two")
+    if key not in Recipe.model_fields and (told := answered(key, value)) is not None:
+        raise RecipeError(f"{key}: unknown key ({told})")
     if first in Recipe.model_fields:
         if first == "reward" and rest:
             raw["reward"] = _reward_with_keys(raw.get("reward") or "task", one_of_many=rest[0].isdigit())
