@@ -14,7 +14,7 @@ import pytest
 
 import lyceum
 from lyceum.reward.function_registry import reward_settings
-from lyceum.utils.errors import Interrupted, RecipeError
+from lyceum.utils.errors import Interrupted, NothingLearntWarning, RecipeError
 from lyceum.utils.threads import SPINS
 
 TINY = {
@@ -79,6 +79,11 @@ def test_a_python_function_is_a_reward(tmp_path):
     assert {"reward/part/function", "reward/part/function#2"} <= set(run.metrics[0])
     with pytest.raises(RecipeError, match=r"asks for 'anser' \(did you mean 'answer'"):
         lyceum.train("grpo", tasks="data.jsonl", reward=lambda anser: 1.0, name="second", **TINY)
+
+
+def test_a_run_that_learnt_nothing_warns():
+    with pytest.warns(NothingLearntWarning, match="nothing was learnt: every reward was 1"):
+        lyceum.train("grpo", reward=lambda completion: 1.0, **TINY | {"steps": 1, "evaluate__n": 0})
 
 
 def test_a_run_with_a_python_function_is_resumed_by_handing_it_over_again(monkeypatch):

@@ -13,6 +13,7 @@ Every key of a recipe is a keyword, dotted or with ``__`` for the dot (``objecti
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -45,7 +46,7 @@ from lyceum.training.replay import Replayed
 from lyceum.training.replay import replay as run_replay
 from lyceum.training.train import train as run_recipe
 from lyceum.utils import progress
-from lyceum.utils.errors import RecipeError
+from lyceum.utils.errors import NothingLearntWarning, RecipeError
 from lyceum.utils.interrupts import Interrupts
 from lyceum.utils.library_messages import quiet
 from lyceum.utils.threads import wait_passively
@@ -96,7 +97,8 @@ def train(
             the number of CPU threads.
         keys: further keys of the recipe.
     Returns:
-        The finished run; ``learnt`` says whether its rewards had a learning signal.
+        The finished run; ``learnt`` says whether its rewards had a learning signal. Where they had none, a warning
+        says why.
     Raises:
         RecipeError: invalid settings; nothing was loaded or overwritten.
         NothingGraded: no completion could be graded for several consecutive steps.
@@ -121,7 +123,10 @@ def train(
             began=began,
             given=given,
         )
-    return Trained(path)
+    trained = Trained(path)
+    if trained.learnt is False:
+        warnings.warn("\n".join(trained.summary["nothing_learnt"]), NothingLearntWarning, stacklevel=3)
+    return trained
 
 
 @checked

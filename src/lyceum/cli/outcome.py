@@ -101,16 +101,11 @@ def failure_of(error: BaseException) -> Failure | None:
     if isinstance(error, RecipeError):
         return Failure(UNUSABLE, error.lines)
     if isinstance(error, typer.TyperException):
-        from lyceum.recipe.other_names import known_elsewhere
-
         context = getattr(error, "ctx", None)
         helps = [f"try: {context.command_path} --help"] if context is not None else []
         option = getattr(error, "option_name", None)  # of an option that does not exist
-        told = None if option is None else known_elsewhere(option)
-        settings = [] if told is None else [f"settings are given as key=value: {told}"]
-        if option is not None and told is None and _takes_keys(context):
-            settings = [f"settings are given as key=value, without dashes: {option.lstrip('-')}=VALUE"]
-        return Failure(UNUSABLE, [error.format_message() + _recipe_in(error), *settings, *helps])
+        meant = [] if option is None else _instead_of(option, context)
+        return Failure(UNUSABLE, [error.format_message() + _recipe_in(error), *meant, *helps])
     if isinstance(error, RunError):
         return Failure(error.exit_code, error.lines)
     if isinstance(error, OSError):
@@ -130,6 +125,34 @@ def _recipe_in(error: typer.TyperException) -> str:
 
     meant = re.match(r"No such command '([\w-]+)'", error.format_message())
     return f" It is a recipe: lyceum train {meant[1]}" if meant and meant[1] in recipe_names() else ""
+
+
+def _instead_of(option: str, context: Any) -> list[str]:
+    """A line that says what to type in the place of an option that a command does not have; none if nobody knows."""
+    from lyceum.recipe.other_names import answered, known_elsewhere
+
+    key = option.lstrip("-")
+    if told := known_elsewhere(key) or answered(key, None):
+        return [f"settings are given as key=value: {told}"]
+    if not _takes_keys(context):
+        return []
+    unknown = _unknown_key(key) if context.command.name in ("train", "compare") else None
+    if unknown is None:
+        return [f"settings are given as key=value, without dashes: {key}=VALUE"]
+    commands = context.parent.command.commands if context.parent is not None else {}
+    having = [name for name, command in commands.items() if any(option in each.opts for each in command.params)]
+    return [f"{option} is an option of lyceum {', '.join(having)}" if having else unknown]
+
+
+def _unknown_key(key: str) -> str | None:
+    """What a recipe says of a key that it does not have; None where it has it."""
+    from lyceum.recipe.schema import apply_overrides
+
+    try:
+        apply_overrides({"stages": [{"kind": "online"}]}, [(key, None)])
+    except RecipeError as error:
+        return error.lines[0].partition("; allowed: ")[0]
+    return None
 
 
 def _takes_keys(context: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ def command(
     with printing(as_json) as output:
         from lyceum.learner.fsdp import process_number, processes
         from lyceum.recipe.schema import load_recipe
-        from lyceum.utils.errors import Interrupted
+        from lyceum.utils.errors import Interrupted, NothingLearntWarning
 
         loaded = load_recipe(recipe, [*keys, *([("name", name)] if name is not None else [])])
         check_processes(loaded, nproc)
@@ -51,6 +52,7 @@ def command(
             output.show(*plan(loaded, resume=resume, threads=threads, evaluated=evaluated))
 
         folder = Path(loaded.output) / loaded.name
+        warnings.simplefilter("ignore", NothingLearntWarning)  # the last lines say so
         try:
             with processes(nproc, [sys.executable, "-m", "lyceum", "train", recipe, *keys]):
                 run = api.train(loaded, resume=resume, overwrite=overwrite, progress=output.progress, began=began)

@@ -128,6 +128,10 @@ class NothingLearnt(RunError):
     exit_code = 3
 
 
+class NothingLearntWarning(UserWarning):
+    """A run from Python is done and has learnt nothing; the command line has an exit code for it."""
+
+
 class Interrupted(Exception):
     """The user asked to stop; what was trained is in a checkpoint."""
 
