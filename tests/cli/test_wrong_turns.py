@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from pathlib import Path
 
@@ -46,6 +47,8 @@ TEXTS = {
     "extends.yaml": "extends: gpro\n",
     "alone.yaml": "credit: leave-one-out\n",
     "theirs.yaml": "extends: grpo\nmax_steps: 4\nlearning_rate: 1e-5\nlearner: {warmup_ratio: 0.1}\n",
+    "verl.yaml": "algorithm: {adv_estimator: rloo}\ndata: {train_files: x}\n",
+    "hydra.yaml": "defaults: [grpo]\n",
     "README.md": "Read me.\n",
     "runs/done/recipe.yaml": "extends: grpo\n",
 }
@@ -263,6 +266,11 @@ COMMANDS = [
     ("train grpo --lr 1", "lr: unknown key (did you mean 'learner.lr'?)"),
     ("train grpo --seeds 3", "--seeds is an option of lyceum compare"),
     ("train grpo --overlong_buffer_len=16", "as key=value: reward is OpenRLHF's overlong_buffer_len"),
+    ("train main_ppo", "recipe: got 'main_ppo', which trains by many methods; allowed: a recipe for its estimator"),
+    ("train verl.yaml", "recipe: got algorithm at the top, as configurations of verl and hydra have them"),
+    ("train verl.yaml", "algorithm.adv_estimator: credit=leave-one-out is verl's algorithm.adv_estimator=rloo"),
+    ("train verl.yaml", "data.train_files: tasks is verl's data.train_files"),
+    ("train hydra.yaml", "allowed: keys of lyceum below extends: grpo"),
     ("train grpo --nosuchthing=16", "nosuchthing: unknown key"),
     ("train grpo --resum", "No such option: --resum (Possible options: --resume)"),
     ("train grpo --resume", "there is no run in runs/grpo; allowed: the name of a run, or no resume"),
@@ -325,3 +333,16 @@ def test_a_wrong_turn_is_answered_by_what_cures_it(argv, said, capsys):
 
 def test_there_are_fifty_and_more():
     assert len(CASES) > 100
+
+
+def test_parts_of_the_recipes_own_reward_that_a_function_replaces_are_told():
+    from lyceum.cli.train import replaced_parts
+
+    assert replaced_parts("grpo", ["reward=my_reward.py:score"]) == replaced_parts("dapo", ["steps=2"]) == ""
+    told = replaced_parts("dapo", ["reward=my_reward.py:score"])
+    assert told.startswith("of the recipe's own reward, overlong is left out; to keep it: ")
+    [typed] = shlex.split(told.partition("to keep it: ")[2])
+    recipe = load_recipe("dapo", [typed])
+    assert [part.kind for part in recipe.reward] == ["function", "overlong"]
+    assert recipe.reward[1] == load_recipe("dapo").reward[1]
+    assert replaced_parts("dapo", [typed]) == ""

@@ -76,6 +76,12 @@ def test_a_difference_whose_interval_includes_0_is_no_win(tmp_path):
     assert "includes 0" in sentence
 
 
+def test_runs_that_end_equal_on_every_seed_are_said_to(tmp_path):
+    runs = [_run(tmp_path, recipe, seed, final) for recipe in "ab" for seed, final in enumerate([0.5, 0.7])]
+    sentence = compare(runs).sentence
+    assert "a reaches 60.0 % held-out and b 60.0 %, and they end equal on each of 2 paired seeds" in sentence
+
+
 def test_the_first_recipe_may_win_and_the_sign_is_its_own(tmp_path):
     runs = [_run(tmp_path, "a", seed, final) for seed, final in enumerate([0.6, 0.61])]
     runs += [_run(tmp_path, "b", seed, final) for seed, final in enumerate([0.3, 0.31])]

@@ -43,6 +43,13 @@ def test_the_task_whose_prompt_cannot_be_rendered_is_named(with_template):
         Reader("tasks", tokenizer, 64).check(Task("a", tuple(USER)))
 
 
+def test_a_role_that_the_template_does_not_name_is_refused(with_template):
+    task = Task("a", ({"role": "usr", "content": "1+1="},))
+    with pytest.raises(RecipeError, match=r"message of the role 'usr' \(did you mean 'user'\?\)"):
+        Reader("tasks", with_template("{{ messages[0].role }}{{ messages[0].content }}"), 64).check(task)
+    Reader("tasks", with_template("{{ 'Q: ' if messages[0].role == 'usr' }}{{ messages[0].content }}"), 64).check(task)
+
+
 def test_a_template_may_ask_for_a_system_message(with_template):
     tokenizer = with_template(
         "{% if messages[0].role != 'system' %}{{ raise_exception('no system') }}{% endif %}{{ messages[1].content }}"

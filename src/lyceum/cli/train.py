@@ -42,14 +42,15 @@ def command(
         if process_number() > 0:
             return follow(loaded)
         check_paths(loaded, resume=resume, overwrite=overwrite)
+        replaced = replaced_parts(recipe, keys)
         if dry_run:
-            return rehearse(output, loaded, resume=resume, overwrite=overwrite)
+            return rehearse(output, loaded, resume=resume, overwrite=overwrite, replaced=replaced)
         from lyceum import api  # not before a mistake in a key is answered: it imports what evaluates and compares too
         from lyceum.run.checkpoint import DiskFull
         from lyceum.utils.atomic_files import FULL
 
         def began(threads: int, evaluated: int) -> None:
-            output.show(*plan(loaded, resume=resume, threads=threads, evaluated=evaluated))
+            output.show(*plan(loaded, resume=resume, threads=threads, evaluated=evaluated, replaced=replaced))
 
         folder = Path(loaded.output) / loaded.name
         warnings.simplefilter("ignore", NothingLearntWarning)  # the last lines say so
@@ -79,7 +80,7 @@ def command(
             raise Failure(NOTHING_LEARNT, [cause, *untold, *same], **document)
 
 
-def rehearse(output: Output, recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
+def rehearse(output: Output, recipe: Recipe, *, resume: bool, overwrite: bool, replaced: str) -> None:
     """Show what the run would begin with."""
     from rich.text import Text
 
@@ -88,7 +89,7 @@ def rehearse(output: Output, recipe: Recipe, *, resume: bool, overwrite: bool) -
 
     found = checked(recipe, resume=resume, overwrite=overwrite)
     task = found.first
-    output.show(*plan(recipe, resume=resume, threads=found.threads, evaluated=found.evaluated))
+    output.show(*plan(recipe, resume=resume, threads=found.threads, evaluated=found.evaluated, replaced=replaced))
     held_out = f", {found.held_out} held out" if found.held_out else ""
     output.show(
         f"{counted(found.tasks, 'task')} to train on{held_out}. "
@@ -172,11 +173,37 @@ def saved_in(folder: Path) -> str:
     return f"{folder} has a checkpoint of step {checkpoint.step_of(saved)}; to continue:"
 
 
-def plan(recipe: Recipe, *, resume: bool, threads: int, evaluated: int) -> list[Any]:
+def replaced_parts(recipe: str, keys: Sequence[str]) -> str:
+    """Which parts of its reward, besides the verifier, a recipe loses by ``reward=...``, and what to type to keep them;
+    empty if none."""
+    from lyceum.recipe.schema import read_raw
+    from lyceum.utils.documents import read_yaml, write_yaml
+
+    typed = [key.removeprefix("reward=") for key in keys if key.startswith("reward=")]
+    own = read_raw(recipe).get("reward") or []
+    if not typed or not isinstance(own, list):
+        return ""
+    given = read_yaml(typed[-1])
+    kept = {_kind_of(part) for part in (given if isinstance(given, list) else [given])}
+    lost = [part for part in own if isinstance(part, dict) and _kind_of(part) not in kept]
+    if not lost:
+        return ""
+    settings = [write_yaml(part, default_flow_style=True, width=float("inf")).strip() for part in lost]
+    inner = typed[-1].strip().removeprefix("[").removesuffix("]") if isinstance(given, list) else typed[-1]
+    again = shlex.quote(f"reward=[{','.join([inner, *settings])}]")
+    return f"of the recipe's own reward, {' and '.join(map(_kind_of, lost))} is left out; to keep it: {again}"
+
+
+def _kind_of(part: Any) -> str:
+    return str(part.get("kind", "function")) if isinstance(part, dict) else str(part)
+
+
+def plan(recipe: Recipe, *, resume: bool, threads: int, evaluated: int, replaced: str = "") -> list[Any]:
     """Summary of the run that is about to start, in a few lines.
 
     Args:
         evaluated: number of tasks that are evaluated.
+        replaced: as :func:`replaced_parts` has it.
     """
     from rich.table import Table
     from rich.text import Text
@@ -205,6 +232,8 @@ def plan(recipe: Recipe, *, resume: bool, threads: int, evaluated: int) -> list[
             row("data", brief(part))
     if evaluated or (on_tasks and any(stage.grades for stage in recipe.stages)):
         row("reward", " + ".join(part.kind for part in recipe.reward))
+        if replaced:
+            row("", replaced)
     for stage in recipe.stages:
         row("stage", stage_line(stage))
     greedy = " and greedily" if evaluation.greedy else ""

@@ -166,6 +166,9 @@ def winner_sentence(recipes: Sequence[RecipeResult]) -> str:
         return (
             f"{reached}, {100 * found.mean:.1f} points more than {loser.recipe}'s {theirs} ({interval}{picked}){cost}."
         )
+    if found.low == found.high == 0 and difference.basis == PAIRED_SEEDS:
+        equal = f"they end equal on each of {difference.seeds} paired seeds"
+        return f"No winner is shown: {reached} and {loser.recipe} {theirs}, and {equal}{picked}{cost}."
     # The means are over all seeds, the difference over common ones: their signs may disagree.
     doubt = "points the other way over their common seeds" if found.high < 0 else "includes 0"
     return (

@@ -8,12 +8,15 @@ from functools import cached_property
 
 from lyceum.core.types import Task, TaskSource
 from lyceum.models.renderer import Renderer
-from lyceum.utils.errors import RecipeError
+from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.lazy_imports import transformers
 from lyceum.utils.messages import text_of
-from lyceum.utils.terminal import printable
+from lyceum.utils.terminal import printable, quoted
 
 log = logging.getLogger(__name__)
+
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+"""Roles of messages that chat templates know by these names; many write any other as if it were one, too."""
 
 CHECKED = 64
 """Number of tasks of a source whose prompts are rendered before a model is loaded."""
@@ -69,6 +72,13 @@ class Reader:
             raise RecipeError(
                 f"{key}: {prompt} has {characters} characters, but the model's context of {limit} tokens holds at most "
                 f"{limit * self.longest}"
+            )
+        template = str(self.tokenizer.chat_template)
+        roles = [message["role"] for message in task.messages]
+        if strange := [role for role in roles if role not in ROLES and role not in template]:
+            raise RecipeError(
+                f"{key}: {prompt} has a message of the role {quoted(strange[0])}{nearest(strange[0], ROLES)}, of which "
+                f"the model's chat template does not speak; allowed: {', '.join(ROLES)}"
             )
         ids = self._render(task)
         if len(ids) >= limit:

@@ -89,6 +89,8 @@ def extended(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
 
 def _instead(name: str, path: Path) -> str:
     """What was named where a recipe should be, and what to name; empty for what may be a misspelt name."""
+    if name in ("main_ppo", "verl.trainer.main_ppo", "train_ppo_ray"):
+        return ", which trains by many methods; allowed: a recipe for its estimator, such as grpo, ppo, rloo or dapo"
     if "=" in name:
         return f", a key; allowed: a recipe before it, such as lyceum train grpo {name[:100]}"
     if path.suffix in SUFFIXES:

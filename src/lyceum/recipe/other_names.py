@@ -6,7 +6,7 @@ writes ``docs/coming-from.md``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -114,6 +114,37 @@ def answered(key: str, value: Any) -> str | None:
         return exact[0].said()
     families = [name for name in other_names() if name.theirs.endswith(".*") and _is_below(name.theirs[:-1], wanted)]
     return None if names or not families else max(families, key=lambda name: len(name.theirs)).said()
+
+
+BLOCKS = ("actor_rollout_ref", "algorithm", "critic", "custom_reward_function", "defaults", "reward_model", "trainer")
+"""Keys at the top of verl's configuration files, none of which is a recipe's; ``defaults`` is hydra's own."""
+
+MOST_TOLD = 12
+"""Maximum settings of such a file that are translated in its error message."""
+
+
+def of_verl(raw: Mapping[str, Any]) -> list[str]:
+    """What a recipe's plain values are that are a configuration of verl's, and its settings here; none for others."""
+    blocks = [key for key in raw if key in BLOCKS]
+    if not blocks:
+        return []
+    found = [(key, value) for block in (*blocks, "data") for key, value in _leaves(block, raw.get(block))]
+    told = [f"{key}: {said}" for key, value in found if (said := answered(key, value) or known_elsewhere(key))]
+    more = [f"and {len(told) - MOST_TOLD} more"] if len(told) > MOST_TOLD else []
+    return [
+        f"recipe: got {', '.join(blocks)} at the top, as configurations of verl and hydra have them; allowed: keys of "
+        "lyceum below extends: grpo, or another recipe (docs/coming-from.md has verl's keys)",
+        *told[:MOST_TOLD],
+        *more,
+    ]
+
+
+def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for name, below in value.items():
+            yield from _leaves(f"{key}.{name}", below)
+    else:
+        yield key, value
 
 
 def _is_below(above: str, key: str) -> bool:

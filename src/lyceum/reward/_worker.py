@@ -82,6 +82,9 @@ def _serve(jobs: IO[bytes], results: IO[bytes]) -> None:
             reply = pack({"result": work(message["job"])})
             if len(reply) > MOST_BYTES:
                 raise ValueError(f"a result of {len(reply)} bytes; allowed: less than {MOST_BYTES}")
+        except SystemExit as error:  # of a user's function; the process is as good as before
+            said = f"it called sys.exit({'' if error.code is None else error.code!r})"[:2000]
+            reply = pack({"error": said, "traceback": user_traceback(error)})
         except Exception as error:
             reply = pack({"error": _text(error), "traceback": user_traceback(error)})
         _alarm(0)

@@ -121,7 +121,10 @@ class WorkerProcess:
             self.stop()
             printed.take(self._streams[2].fileno())  # why it died
             self.close()
-            raise WorkerError(f"the verifier's process died with status {self._process.returncode}") from None
+            raise WorkerError(
+                f"the verifier's process died with status {self._process.returncode} (a crash, too little memory, or "
+                "os._exit in a function)"
+            ) from None
         except DocumentError as error:
             self.close()
             raise WorkerError(
