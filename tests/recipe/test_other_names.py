@@ -1,6 +1,7 @@
 """Keys of other libraries are answered with ours, which exist; docs/coming-from.md is the same table."""
 
 import re
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -8,13 +9,26 @@ import pytest
 from lyceum.cli.explain import settings
 from lyceum.cli.outcome import main
 from lyceum.core.component import kinds
-from lyceum.recipe.other_names import answered, other_names, page
+from lyceum.recipe.other_names import SAME_AS_THEIRS, answered, other_names, page
 from lyceum.recipe.schema import Recipe, load_recipe
+from lyceum.utils.documents import read_yaml
 
 
 def test_the_page_is_that_of_the_table():
     # Catches a row that was changed without `python -m lyceum.recipe.other_names > docs/coming-from.md`.
     assert (Path(__file__).parents[2] / "docs/coming-from.md").read_text() == page()
+
+
+def test_what_makes_grpo_theirs_can_be_typed():
+    commands = re.findall(r"`lyceum train grpo ([^`]*)`", SAME_AS_THEIRS)
+    assert len(commands) == 2
+    assert all(load_recipe("grpo", command.split()).stages[0].credit.ddof == 1 for command in commands)
+
+
+def test_metrics_of_ours_are_explained():
+    text = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
+    table = read_yaml((files("lyceum.recipe") / "other_metrics.yaml").read_text())
+    assert [row["ours"] for rows in table.values() for row in rows.values() if f"`{row['ours']}`" not in text] == []
 
 
 def keys():
@@ -74,6 +88,7 @@ def test_no_key_of_ours_is_taken_for_one_of_another_library():
         ("ref.strategy=fsdp2", "reference is verl's actor_rollout_ref.ref.*"),
         ("reward_model.overlong_buffer.len=16", "reward is verl's reward_model.overlong_buffer.*"),
         ("reward.custom_reward_function.path=f.py", "reward is verl's reward.custom_reward_function.path"),
+        ("rollout.multi_turn.enable=true", "is verl's actor_rollout_ref.rollout.multi_turn.enable: rollout=turns"),
         ("credit=reinforce++", "did you mean 'reinforce-plus-plus'?"),
         ("objective.aggregate=seq-mean-token-sum-norm", "did you mean 'constant'?"),
         ("objective.kl.estimator=low_var_kl", "did you mean 'k3'?"),

@@ -388,8 +388,6 @@ def _explain_one(detail: ErrorDetails, model: type[BaseModel], key: str) -> str:
             return f"{key}: got {quoted(given)}; allowed: {_list_instead(given, _field_at(model, detail['loc']))}"
         case "model_type":
             return f"{key}: got {quoted(given)}; allowed: {', '.join(sorted(_fields_at(model, detail['loc'])))}"
-        case "greater_than_equal" if given == -1 and ctx["ge"] == 0 and detail["loc"][-1] in SWITCHED_OFF:
-            return f"{key}: got -1; allowed: 0 or more; 0 is what -1 is elsewhere"
         case "missing":
             return f"{key}: missing; it has no default: give {key}=VALUE"
         case "value_error":
@@ -401,7 +399,9 @@ def _explain_one(detail: ErrorDetails, model: type[BaseModel], key: str) -> str:
         case "int_parsing_size":
             return f"{key}: got {quoted(given)}; too large for a whole number"
         case type_ if type_ in _ALLOWED:
-            return f"{key}: got {quoted(given)}; allowed: {_ALLOWED[type_].format(*map(_number, ctx.values()))}"
+            elsewhere = "; 0 is what -1 is elsewhere" if given == -1 and detail["loc"][-1] in SWITCHED_OFF else ""
+            allowed = _ALLOWED[type_].format(*map(_number, ctx.values()))
+            return f"{key}: got {quoted(given)}; allowed: {allowed}{elsewhere}"
         case _:
             return f"{key}: got {quoted(given)}; {detail['msg'][0].lower()}{detail['msg'][1:]}"
 

@@ -69,9 +69,13 @@ class OtherName:
         return "; ".join([*told, self.note] if self.note else told)
 
 
+def _read(name: str) -> Any:
+    return read_yaml((files("lyceum.recipe") / name).read_text(encoding="utf-8"))
+
+
 @cache
 def other_names() -> tuple[OtherName, ...]:
-    table = read_yaml((files("lyceum.recipe") / "other_names.yaml").read_text(encoding="utf-8"))
+    table = _read("other_names.yaml")
     return tuple(
         OtherName(library, theirs, **row | {"also": tuple(row.get("also", ()))})
         for library, rows in table.items()
@@ -110,11 +114,27 @@ def answered(key: str, value: Any) -> str | None:
         if _text(value) in typed:
             return f"{typed[_text(value)]} is {name.whose} {name.theirs}={_text(value)}"
     begins_as_ours = "." in wanted and key.partition(".")[0] in ("data", "reward", "rollout")
-    if exact := [name for name in names if begins_as_ours and wanted in name.names]:
+    if exact := [name for name in names if begins_as_ours and (wanted in name.names or wanted.count(".") > 1)]:
         return exact[0].said()
     families = [name for name in other_names() if name.theirs.endswith(".*") and _is_below(name.theirs[:-1], wanted)]
     return None if names or not families else max(families, key=lambda name: len(name.theirs)).said()
 
+
+SAME_AS_THEIRS = """\
+## The same GRPO as theirs
+
+The recipe `grpo` is the paper's; TRL and verl differ from it in their defaults. With these keys the advantages, the
+loss and the optimizer are theirs:
+
+- verl with `adv_estimator=grpo`: `lyceum train grpo credit.ddof=1 objective.aggregate=token objective.dual_clip=3
+  learner.lr=1e-6 learner.betas=[0.9,0.999] learner.weight_decay=0.01 learner.warmup_steps=0 learner.updates_per_step=4
+  tasks_per_step=1024 rollout.sampling.max_completion_tokens=512`, where 4 is `train_batch_size / ppo_mini_batch_size`.
+  Its examples add `objective.kl.coefficient=0.001`. verl's FSDP actor takes the mean over tokens in each micro-batch,
+  lyceum over the tokens of the update.
+- TRL's `GRPOTrainer`: `lyceum train grpo credit.ddof=1 credit.eps=1e-4 objective.aggregate=token learner.lr=1e-6
+  learner.betas=[0.9,0.999] learner.warmup_steps=0 learner.schedule=linear rollout.sampling.max_completion_tokens=512`;
+  with `loss_type=grpo` leave `objective.aggregate` out."""
+"""Checked against verl of January 2026 and TRL of July 2026; their defaults are in the configuration classes."""
 
 BLOCKS = ("actor_rollout_ref", "algorithm", "critic", "custom_reward_function", "defaults", "reward_model", "trainer")
 """Keys at the top of verl's configuration files, none of which is a recipe's; ``defaults`` is hydra's own."""
@@ -167,6 +187,11 @@ def page() -> str:
     for library, names in groupby(other_names(), key=lambda name: name.library):
         lines += ["", f"## {library}", "", "| there | here | |", "|---|---|---|"]
         lines += [f"| {', '.join(map('`{}`'.format, n.names))} | {_cell(n)} | {n.notes} |" for n in names]
+    lines += ["", *SAME_AS_THEIRS.splitlines(), "", "## Metrics", ""]
+    lines += ["What is logged there and [here](metrics.md); what is missing below has no counterpart."]
+    for library, metrics in _read("other_metrics.yaml").items():
+        lines += ["", f"| {library} | here | |", "|---|---|---|"]
+        lines += [f"| `{theirs}` | `{row['ours']}` | {row.get('note', '')} |" for theirs, row in metrics.items()]
     return "\n".join(lines) + "\n"
 
 
