@@ -20,7 +20,7 @@ SECONDS = 2.0
 GOOD = [{"prompt": f"{i}+1=", "answer": str(i + 1)} for i in range(40)]
 FILES = {
     "good.jsonl": GOOD,
-    "solutions.jsonl": [{"prompt": row["prompt"], "solution": row["answer"]} for row in GOOD],
+    "golds.jsonl": [{"prompt": row["prompt"], "gold": row["answer"]} for row in GOOD],
     "numbers.jsonl": [{"prompt": i, "answer": "1"} for i in range(40)],
     "nulls.jsonl": [{"prompt": row["prompt"], "answer": None} for row in GOOD],
     "lists.jsonl": [[row["prompt"], row["answer"]] for row in GOOD],
@@ -186,7 +186,7 @@ DATA = [
     ("tasks=broken.jsonl", "tasks.path: line 2 of 'broken.jsonl': not JSON"),
     ("tasks=lists.jsonl", "line 1 of 'lists.jsonl' holds a list; allowed: an object with named cells"),
     ("tasks=wrapped.json", "'wrapped.json' must be a JSON list of objects"),
-    ("tasks=solutions.jsonl", "line 1 of 'solutions.jsonl' has no column 'answer'; allowed: prompt, solution, or null"),
+    ("tasks=golds.jsonl", "line 1 of 'golds.jsonl' has no column 'answer'; allowed: prompt, gold, or null"),
     ("tasks=numbers.jsonl", "holds a number in column 'prompt'; allowed: a text, or chat messages {role, content}"),
     ("tasks=nulls.jsonl", "holds nothing in column 'answer'; allowed: a text, a number, or a list of these"),
     ("tasks=content.jsonl", "holds message 0, whose content is nothing, in column 'prompt'"),
