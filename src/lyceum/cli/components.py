@@ -13,12 +13,19 @@ def command(slot: str | None, kind: str | None, *, as_json: bool) -> None:
         from rich.text import Text
 
         from lyceum.cli.explain import SLOTS, about, shown
-        from lyceum.core.component import kinds
+        from lyceum.core import own_components
+        from lyceum.core.component import find, kinds
         from lyceum.utils.errors import RecipeError, nearest
 
         if slot is not None and slot not in SLOTS:
             raise RecipeError(f"slot: got {slot!r}{nearest(slot, SLOTS)}; allowed: {', '.join(SLOTS)}")
-        found = {name: kinds(name) for name in ([slot] if slot is not None else SLOTS)}
+        if kind is not None and slot is not None and own_components.is_code(kind):
+            with own_components.trusting({kind}):
+                own = find(slot, kind)
+            assert own is not None
+            found = {slot: {kind: own}}
+        else:
+            found = {name: kinds(name) for name in ([slot] if slot is not None else SLOTS)}
         if kind is not None and slot is not None and kind not in found[slot]:
             raise RecipeError(f"kind: got {kind!r}{nearest(kind, found[slot])}; allowed: {', '.join(found[slot])}")
         document = {

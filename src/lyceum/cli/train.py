@@ -312,6 +312,7 @@ def _short(value: Any) -> str:
 def close(output: Output, run: Any, recipe: Recipe) -> None:
     """Show accuracy, an example, the cost, and next commands."""
     from lyceum.cli.show import cost_lines, held_out_table, reward_lines, side_by_side, ungraded_lines
+    from lyceum.core.component import own_within
     from lyceum.reward.base import named_code
 
     summary = run.summary
@@ -325,10 +326,12 @@ def close(output: Output, run: Any, recipe: Recipe) -> None:
         output.show("", chosen)
     output.show("", *cost_lines(summary, planned={stage.name: stage.steps for stage in recipe.stages}), "")
     quoted, value = shlex.quote(str(run.path)), run.path / "value"
+    read = [recipe.tasks, recipe.evaluate, recipe.reward, recipe.evaluation_rollout, recipe.evaluation_engine]
+    trust = " trust_code=true" if named_code(recipe) or own_within(read) else ""
     output.show(
         f"report  {run.report}",
         f"model   {run.model}   (AutoModelForCausalLM.from_pretrained)",
         *([f"value   {value}   (lyceum search {quoted} --value {shlex.quote(str(value))})"] if value.is_dir() else []),
-        f"next    lyceum eval {quoted} --k 1,8,64{' trust_code=true' if named_code(recipe) else ''}",
+        f"next    lyceum eval {quoted} --k 1,8,64{trust}",
         f"        lyceum view {quoted} --open",
     )

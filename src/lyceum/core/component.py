@@ -2,12 +2,14 @@
 
 A component is one file in a slot's package: a frozen pydantic model (its settings) whose ``build`` makes the thing.
 Dropping the file into the package is all it takes to be found: under its file's name, or where its kind is another,
-when all of its slot's modules are imported.
+when all of its slot's modules are imported. One of the user's own is named by its file and class
+(``core/own_components.py``).
 """
 
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import pkgutil
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,8 +31,9 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
+from lyceum.core import own_components
 from lyceum.utils.documents import is_unicode
-from lyceum.utils.errors import nearest
+from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.terminal import quoted
 
 if TYPE_CHECKING:
@@ -209,9 +212,13 @@ class Component(Settings):
         if "kind" in cls.model_fields:
             kind = cls.model_fields["kind"].default
             taken = _registry.setdefault(cls.slot, {}).get(kind)
-            if taken is not None and taken.__module__ != cls.__module__:
-                raise TypeError(f"{cls.slot} kind {kind!r} is {taken.__module__}.{taken.__qualname__} already")
+            if taken is not None and not _is_same(taken, cls):
+                raise RecipeError(
+                    f"{cls.slot} kind {kind!r} is {_dotted(taken)} already; allowed: another kind for {_dotted(cls)}"
+                )
             _registry[cls.slot][kind] = cls
+        if own_components.is_own(cls):
+            own_components.remember(cls)
 
     def components(self) -> Iterator[Component]:
         """The components in its own fields, alone or in tuples."""
@@ -226,12 +233,32 @@ class Component(Settings):
 
     def check(self, stage: Composition) -> list[str]:
         """Conflicts with the other components of a stage or a search, one line each; nested components are included."""
-        return [line for part in self.components() for line in part.check(stage)]
+        return [line for part in self.components() for line in lines_of(part, stage)]
 
     def check_tasks(self, source: TaskSource) -> None:
         """Raise RecipeError where the tasks lack fields that are read; nested components are checked too."""
         for part in self.components():
             part.check_tasks(source)
+
+
+def _is_same(taken: type[Component], defined: type[Component]) -> bool:
+    """Whether a class is an earlier one again: a cell that was run twice, a file imported under two names."""
+    file = own_components.file_of(defined)
+    return taken.__module__ == defined.__module__ or (file is not None and own_components.file_of(taken) == file)
+
+
+def lines_of(part: Component, stage: Composition) -> list[str]:
+    """What a component's ``check`` says.
+
+    Raises:
+        RecipeError: it returned something else than a list of texts.
+    """
+    lines: Any = part.check(stage)
+    if not isinstance(lines, list | tuple) or not all(isinstance(line, str) for line in lines):
+        raise RecipeError(
+            f"{part.slot} {part.kind!r}: check returned {lines!r:.200}; allowed: a list of lines, [] if none"
+        )
+    return list(lines)
 
 
 def kinds(slot: str) -> dict[str, type[Component]]:
@@ -243,19 +270,48 @@ def kinds(slot: str) -> dict[str, type[Component]]:
 
 
 def find(slot: str, kind: str) -> type[Component] | None:
-    """The component of a kind; None where there is none.
+    """The component of a kind; None where there is none, or only one that is not trusted.
 
     Imports the module that the kind is named after, and all of the slot's where it is another: all take half a second
     longer than the few that a recipe names.
     """
     if kind in (known := _registry.get(slot, {})):
         return known[kind]
+    if own_components.is_code(kind) and own_components.is_trusted(kind):
+        return _own(slot, kind)
     if not KIND.fullmatch(kind):
         return None
     module = f"lyceum.{slot}.{kind.replace('-', '_')}"
     if importlib.util.find_spec(module) is not None:
         importlib.import_module(module)
     return _registry.get(slot, {}).get(kind) or kinds(slot).get(kind)
+
+
+def _own(slot: str, kind: str) -> type[Component]:
+    """The class that a kind names by its file.
+
+    Raises:
+        RecipeError: it cannot be loaded, or is no component of the slot.
+    """
+    found = own_components.load(kind)
+    if isinstance(found, type) and issubclass(found, Component) and found.slot == slot:
+        return found
+    what = f"a component of {found.slot!r}" if isinstance(found, type) and issubclass(found, Component) else None
+    what = what or ("a class" if isinstance(found, type) else f"a {type(found).__name__}")
+    raise RecipeError(
+        f"kind: got {quoted(kind)}, {what}; allowed: a component of {slot!r}, a class that derives from its base class "
+        "in lyceum.core.settings"
+    )
+
+
+def own_within(settings: object) -> list[str]:
+    """The names of all components of the user's own anywhere inside settings."""
+    if isinstance(settings, BaseModel):
+        of = type(settings)
+        named = [own_components.name_of(of)] if isinstance(settings, Component) and own_components.is_own(of) else []
+        return named + [name for _, value in settings for name in own_within(value)]
+    inner = settings if isinstance(settings, list | tuple) else ()
+    return [name for value in inner for name in own_within(value)]
 
 
 class SlotSchema:
@@ -271,17 +327,32 @@ class SlotSchema:
     def parse(self, value: Any, base: type[Component]) -> Component:
         if isinstance(value, Component):
             if value.slot != self.slot:
-                raise PydanticCustomError("other-slot", "got a component of '{got}'", {"got": value.slot})
+                raise PydanticCustomError(
+                    "slot",
+                    "got {got}, a component of '{slot}'; allowed: one that derives from {base}",
+                    {"got": type(value).__name__, "slot": value.slot, "base": _dotted(base)},
+                )
             _require_base(type(value), base)
             return value
         if isinstance(value, str):
             value = {"kind": value}
         if not isinstance(value, Mapping):
+            is_class = isinstance(value, type) and issubclass(value, Component)
             raise PydanticCustomError(
-                "slot", "got {got}; allowed: a kind, or a mapping with a kind", {"got": quoted(value)}
+                "slot",
+                "got {got}; allowed: {allowed}",
+                {
+                    "got": f"the class {value.__name__}" if is_class else quoted(value),
+                    "allowed": f"an instance, {value.__name__}(...)"
+                    if is_class
+                    else f"a kind, or a mapping with a kind, or from Python a component of {self.slot!r}",
+                },
             )
         kind = value.get("kind", self.usual)
-        found = find(self.slot, kind) if isinstance(kind, str) else None
+        try:
+            found = self.find(kind)
+        except RecipeError as error:
+            raise PydanticCustomError("code", "not loaded", {"lines": tuple(error.lines)}) from None
         if found is None:
             allowed = kinds(self.slot)
             # In a tuple, since pydantic cannot print a text that is not Unicode.
@@ -290,32 +361,52 @@ class SlotSchema:
                 "no such kind",
                 {
                     "kind": (kind,),
-                    "allowed": (*allowed, *base.besides),
+                    "allowed": (*allowed, own_components.CLASS, *base.besides),
                     "now": _kind_now(kind, allowed),
                 },
             )
         _require_base(found, base)
         try:
-            return found.model_validate({**value, "kind": kind})
+            return found.model_validate({**value, "kind": found.model_fields["kind"].default})
         except ValidationError as error:
             # pydantic does not nest errors raised by validators: carry them, explain() unfolds them with their keys.
             details = error.errors(include_url=False)
             raise PydanticCustomError("inside", "invalid", {"inside": details, "of": found}) from None
 
+    def find(self, kind: object) -> type[Component] | None:
+        if not isinstance(kind, str):
+            return None
+        return _own(self.slot, kind) if own_components.is_code(kind) else find(self.slot, kind)
+
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        dump = core_schema.plain_serializer_function_ser_schema(lambda c: c.model_dump(mode="json"))
+        dump = core_schema.plain_serializer_function_ser_schema(_dumped)
         base = source if isinstance(source, type) and issubclass(source, Component) else Component
         return core_schema.no_info_plain_validator_function(lambda value: self.parse(value, base), serialization=dump)
 
 
+def _dumped(component: Component) -> dict[str, Any]:
+    """Its settings as plain values, from which another process can make it again."""
+    values, of = component.model_dump(mode="json"), type(component)
+    return {**values, "kind": own_components.name_of(of)} if own_components.is_own(of) else values
+
+
 def _require_base(found: type[Component], base: type[Component]) -> None:
-    """Refuse a plug-in that does not derive from its slot's base class."""
+    """Refuse a class that is no whole component of its slot."""
     if not issubclass(found, base):
-        raise PydanticCustomError(
-            "slot",
-            "got {got}; allowed: components that derive from {base}",
-            {"got": f"{found.__module__}.{found.__qualname__}", "base": f"{base.__module__}.{base.__qualname__}"},
+        wanted = f"components that derive from {_dotted(base)}"
+    elif "kind" not in found.model_fields or not isinstance(found.model_fields["kind"].default, str):
+        wanted = f'a class with a kind, a line such as kind: Literal["my-{base.slot}"] = "my-{base.slot}"'
+    elif inspect.isabstract(found):
+        wanted = (
+            f"a class that also has {', '.join(sorted(found.__abstractmethods__))}(...), as {_dotted(base)} declares"
         )
+    else:
+        return
+    raise PydanticCustomError("slot", "got {got}; allowed: {wanted}", {"got": _dotted(found), "wanted": wanted})
+
+
+def _dotted(of: type[Any]) -> str:
+    return f"{of.__module__}.{of.__qualname__}"
 
 
 def _kind_now(kind: object, allowed: Mapping[str, type[Component]]) -> str | None:
@@ -362,6 +453,10 @@ def _explain_all(details: Iterable[ErrorDetails], model: type[BaseModel], above:
         ctx = detail.get("ctx", {})
         if detail["type"] == "inside":
             yield from _explain_all(ctx["inside"], ctx["of"], (*above, *detail["loc"]))
+        elif detail["type"] == "code":
+            key = ".".join(str(part) for part in (*above, *detail["loc"]))
+            first, *rest = ctx["lines"]
+            yield from (f"{key}.{first}", *rest)
         else:
             yield _explain_one(detail, model, ".".join(str(part) for part in (*above, *detail["loc"])))
 
@@ -376,7 +471,7 @@ def _explain_one(detail: ErrorDetails, model: type[BaseModel], key: str) -> str:
             got = "no kind" if kind is None else quoted(kind)
             suggestion = nearest(kind, allowed) if isinstance(kind, str) else ""
             return f"{key}.kind: got {got}{suggestion}; allowed: {', '.join(allowed)}"
-        case "slot" | "other-slot":
+        case "slot":
             return f"{key}: {detail['msg']}"
         case "extra_forbidden":
             fields = list(_fields_at(model, detail["loc"][:-1]))

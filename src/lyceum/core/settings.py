@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, get_
 
 from pydantic import Field, field_validator, model_validator
 
-from lyceum.core.component import Component
+from lyceum.core.component import Component, lines_of
 from lyceum.core.roles import Roles
 from lyceum.core.schedule import Schedule
 from lyceum.core.types import EngineOffer, Sampling, can_be_compared
@@ -69,6 +69,9 @@ class EnvironmentSettings(Component, slot="environment"):
 
     max_turns: int = Field(default=16, ge=1)
     """Maximum turns of the policy per trajectory; one that would go on after them counts as truncated."""
+    timeout_seconds: float | None = Field(default=60.0, gt=0)
+    """Time limit of an answer, in seconds, the run's own model included where it asks that; a trajectory whose turn has
+    none by then is ungraded. Null sets none."""
 
     @property
     def counted(self) -> tuple[str, ...]:
@@ -659,7 +662,7 @@ class StageSettings(Component, slot="stages"):
     def check(self, stage: Composition) -> list[str]:
         # The reward's parts are checked where the recipe's reward is known.
         parts = (part for part in self.components() if not isinstance(part, RewardSettings))
-        lines = [line for part in parts for line in part.check(stage)]
+        lines = [line for part in parts for line in lines_of(part, stage)]
         readers = [f"{part.slot}.kind '{part.kind}'" for part in stage.components() if "average" in part.of_models]
         if readers and stage.average is None:
             lines.append(

@@ -12,7 +12,7 @@ from lyceum.evaluation.measure import model_settings
 from lyceum.models.limits import context_of
 from lyceum.models.load import ModelSettings, load_tokenizer
 from lyceum.models.prompts import check_prompts
-from lyceum.recipe.schema import Overrides, apply_overrides, parse, read_override
+from lyceum.recipe.schema import Overrides, apply_overrides, parse, read_override, trusting_own
 from lyceum.stages.online import Online
 from lyceum.utils.errors import RecipeError, nearest
 
@@ -87,8 +87,9 @@ class DoctorRequest:
                 raise RecipeError(f"{key}: unknown key{nearest(slot, allowed)}; allowed: {', '.join(allowed)}")
         raw: dict[str, Any] = {"tasks": {"kind": "chain"}, "stages": [{"kind": "online"}], "seed": seed}
         raw["model"] = model_settings(model, of_model)
-        apply_overrides(raw, rest)
-        recipe = parse(raw)
+        with trusting_own(rest):
+            apply_overrides(raw, rest)
+            recipe = parse(raw)
         (stage,) = recipe.stages
         assert isinstance(stage, Online)
         source = recipe.tasks.build("train", seed)

@@ -46,7 +46,16 @@ from lyceum.evaluation.rows_to_grade import (
 from lyceum.models.load import check_model, load_policy
 from lyceum.models.policy import Policy
 from lyceum.recipe.files import recipe_names
-from lyceum.recipe.schema import Overrides, Recipe, apply_overrides, check_code, read_override, read_raw, refuse_trust
+from lyceum.recipe.schema import (
+    Overrides,
+    Recipe,
+    apply_overrides,
+    check_code,
+    read_override,
+    read_raw,
+    refuse_trust,
+    trusting_own,
+)
 from lyceum.reward.base import Combined, allow_code, combine, named_code, to_judge
 from lyceum.run.outputs import check_output, input_paths
 from lyceum.run.reader import is_run, read_recipe
@@ -184,7 +193,8 @@ class Grading:
         if model is not None:
             raw["model"] = model_settings(model, {}).model_dump(mode="json")
         typed |= apply_overrides(raw, [one for one in placed if not one[0].startswith("columns.")])
-        recipe = _validated(raw, Recipe)
+        with trusting_own(placed, typed):
+            recipe = _validated(raw, Recipe)
         named = {key.partition(".")[2]: value for key, value in placed if key.startswith("columns.")}
         columns = _validated(named, Columns, "columns")
         check_code(recipe, typed)

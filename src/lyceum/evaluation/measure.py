@@ -28,6 +28,7 @@ from lyceum.recipe.schema import (
     check_evaluation_engine,
     read_override,
     tasks_from_text,
+    trusting_own,
 )
 from lyceum.reward.base import Combined, allow_code, combine
 from lyceum.run.folder import recover
@@ -137,27 +138,28 @@ class Measurement:
             raise RecipeError(f"n: got {n}; allowed: 1 or more")
         placed = [_placed(override) for override in overrides]
         tasks = _only_tasks(tasks, placed)
-        raw = _of_run(model) if isinstance(model, (str, Path)) else {"model": model}
-        sampling = raw.pop("sampling", {"max_completion_tokens": MAX_TOKENS})
-        evaluate = {"n": n, "samples": samples, "k": list(ks), "greedy": greedy, "sampling": sampling}
-        evaluate["engine"] = raw.pop("engine", "embedded")
-        evaluate["environment"] = raw.pop("environment", None)
-        raw |= {"seed": seed, "evaluate": evaluate}
-        if tasks is not None:
-            # A run's reward for its own tasks need not fit others; the others' own reward does.
-            raw.pop("reward", None)
-            raw["tasks"] = tasks_from_text(str(tasks) if isinstance(tasks, Path) else tasks)
-        elif raw.get("model") in (BASE, SCRATCH):
-            raw["tasks"] = {"kind": "chain"}
-        typed = apply_overrides(raw, placed)
-        if tasks is not None:
-            raw["tasks"] = whole(tasks_from_text(raw["tasks"]))
-        if "tasks" not in raw:
-            if loaded is None:  # report an unusable model first
-                check_model(_validated({"model": raw["model"]}).model)
-            known = f"{', '.join(kinds('tasks'))}, reasoning-gym:NAME, or a dataset's file or name"
-            raise RecipeError(f"tasks: got none, and {model} is not a run with its own tasks; allowed: {known}")
-        recipe = _validated(raw)
+        with trusting_own([*placed, ("tasks", tasks)]):
+            raw = _of_run(model) if isinstance(model, (str, Path)) else {"model": model}
+            sampling = raw.pop("sampling", {"max_completion_tokens": MAX_TOKENS})
+            evaluate = {"n": n, "samples": samples, "k": list(ks), "greedy": greedy, "sampling": sampling}
+            evaluate["engine"] = raw.pop("engine", "embedded")
+            evaluate["environment"] = raw.pop("environment", None)
+            raw |= {"seed": seed, "evaluate": evaluate}
+            if tasks is not None:
+                # A run's reward for its own tasks need not fit others; the others' own reward does.
+                raw.pop("reward", None)
+                raw["tasks"] = tasks_from_text(str(tasks) if isinstance(tasks, Path) else tasks)
+            elif raw.get("model") in (BASE, SCRATCH):
+                raw["tasks"] = {"kind": "chain"}
+            typed = apply_overrides(raw, placed)
+            if tasks is not None:
+                raw["tasks"] = whole(tasks_from_text(raw["tasks"]))
+            if "tasks" not in raw:
+                if loaded is None:  # report an unusable model first
+                    check_model(_validated({"model": raw["model"]}).model)
+                known = f"{', '.join(kinds('tasks'))}, reasoning-gym:NAME, or a dataset's file or name"
+                raise RecipeError(f"tasks: got none, and {model} is not a run with its own tasks; allowed: {known}")
+            recipe = _validated(raw)
         check_code(recipe, typed)
         if lines := check_evaluation_engine(recipe):
             raise RecipeError(lines)
@@ -184,7 +186,8 @@ class Measurement:
             for key, value in map(read_override, overrides)
             if key.startswith("model.")
         }
-        settings = model_settings(model, keys)
+        with trusting_own(overrides):
+            settings = model_settings(model, keys)
         tokenizer = load_tokenizer(settings)
         check_prompts("tasks", self.source, tokenizer, context_of(settings, tokenizer))
         return replace(self, recipe=self.recipe.model_copy(update={"model": settings}))

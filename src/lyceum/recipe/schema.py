@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from itertools import chain, count
@@ -18,6 +19,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
+from lyceum.core import own_components
 from lyceum.core.component import (
     MOST_SAMPLES,
     Component,
@@ -28,6 +30,7 @@ from lyceum.core.component import (
     find,
     first_of,
     kinds,
+    lines_of,
     mistakes,
     of_kind,
     slot,
@@ -87,6 +90,8 @@ def tasks_from_text(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     kind, colon, rest = value.partition(":")
+    if own_components.is_code(value):
+        return {"kind": value}
     known = find("tasks", kind)
     if known is not None and not colon:
         return {"kind": value}
@@ -103,7 +108,7 @@ def tasks_from_text(value: Any) -> Any:
 def data_from_text(value: Any) -> Any:
     """An offline stage's data as one may type them: a kind (``sampled``), or a file of pairs, labels or graded logs.
     Anything else is returned unchanged."""
-    if isinstance(value, str) and find("data", value) is None:
+    if isinstance(value, str) and not own_components.is_code(value) and find("data", value) is None:
         return {"kind": "file", "path": value}
     return value
 
@@ -321,14 +326,27 @@ def load_recipe(name: str, overrides: Overrides = ()) -> Recipe:
     raw.setdefault("label", Path(name).stem)
     given = [read_override(override) for override in overrides]
     keys = [key for key, _ in given]
-    try:
-        typed = apply_overrides(raw, given)
-    except RecipeError as error:
-        checked = _checked(raw, keys)
-        raise RecipeError(first_of([*error.lines, *(() if isinstance(checked, Recipe) else checked)])) from None
-    recipe = parse(raw, keys)
+    with trusting_own(given):
+        try:
+            typed = apply_overrides(raw, given)
+        except RecipeError as error:
+            checked = _checked(raw, keys)
+            raise RecipeError(first_of([*error.lines, *(() if isinstance(checked, Recipe) else checked)])) from None
+        recipe = parse(raw, keys)
     check_code(recipe, typed)
     return recipe
+
+
+def trusting_own(overrides: Overrides, further: Collection[str] = ()) -> AbstractContextManager[None]:
+    """Let recipes read inside name components of the user's own: those that these keys name, or all where they say
+    ``trust_code=true``.
+
+    Args:
+        further: what else the user has typed.
+    """
+    given = [read_override(override) for override in overrides]
+    typed = {*further} | {leaf for _, value in given for leaf in _leaves(value) if isinstance(leaf, str)}
+    return own_components.trusting(typed, everything=("trust_code", True) in given)
 
 
 def read_raw(name: str) -> dict[str, Any]:
@@ -380,8 +398,8 @@ def parse(raw: Mapping[str, Any], typed: Sequence[str] = ()) -> Recipe:
         written |= frozenset[Left]({"model"} if recipe.keep_stages else ())
         left: dict[Left, str] = {what: kind if what == "value" else "" for what in stage.leaves | written}
         before = before | {stage.name: left}
-        lines += [where + line for line in stage.check(composition)]
-        lines += [line for part in composition.reward for line in part.check(composition)]
+        lines += [where + line for line in lines_of(stage, composition)]
+        lines += [line for part in composition.reward for line in lines_of(part, composition)]
     learners = (part for stage in recipe.stages for part in stage.components() if isinstance(part, LearnerSettings))
     if recipe.model.quantise and any(learner.kind == "fsdp" for learner in learners):
         lines.append(

@@ -21,7 +21,7 @@ from lyceum.core.forest import AGE, Forest, build_forest
 from lyceum.core.types import Credited, Gradients, Learner, Origin, State
 from lyceum.models.load import ModelSettings, check_model, load_policy
 from lyceum.models.policy import Policy
-from lyceum.recipe.schema import Overrides, Recipe, apply_overrides, parse, read_override
+from lyceum.recipe.schema import Overrides, Recipe, apply_overrides, parse, read_override, trusting_own
 from lyceum.run import checkpoint
 from lyceum.run.folder import differences, recover
 from lyceum.run.outputs import check_output, input_paths
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from lyceum.run.trees import StepTrees
 
-_MAY_DIFFER = re.compile(r"stages\.[0-9]+\.(credit|objective)(\..*)?|model\.(device|trust_remote_code)")
+_MAY_DIFFER = re.compile(r"stages\.[0-9]+\.(credit|objective)(\..*)?|model\.(device|trust_remote_code)|trust_code")
 
 
 @dataclass(frozen=True)
@@ -328,20 +328,21 @@ def _recipes(run: Path, overrides: Overrides) -> tuple[Recipe, Recipe]:
     Raises:
         RecipeError: a mistake in them, or a key that a replay cannot change.
     """
-    # Code was trusted for another command: the model's own has to be trusted again, a reward's is not run.
+    # Code was trusted for another command: a model's or a component's has to be trusted again, a reward's is not run.
     distrust = [("trust_code", False), ("model.trust_remote_code", False)]
     raw, given = read_recipe(run), read_recipe(run)
     for each in (raw, given):
         apply_overrides(each, distrust)
-    try:
-        recipe = parse(raw)
-    except RecipeError as error:
-        raise RecipeError(f"{run / 'recipe.yaml'}: {line}" for line in error.lines) from error
-    apply_overrides(given, [read_override(each) for each in overrides])
-    other = parse(given)
+    with trusting_own(overrides):
+        try:
+            recipe = parse(raw)
+        except RecipeError as error:
+            raise RecipeError(f"{run / 'recipe.yaml'}: {line}" for line in error.lines) from error
+        apply_overrides(given, [read_override(each) for each in overrides])
+        other = parse(given)
     refused = [
         f"{key}: got {value!r}, but the step is recorded; allowed: keys of credit and objective, model.device, "
-        "model.trust_remote_code"
+        "model.trust_remote_code, trust_code"
         for key, (_, value) in differences(recipe.resolved(), other.resolved()).items()
         if not _MAY_DIFFER.fullmatch(key)
     ]

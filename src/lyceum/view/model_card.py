@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lyceum.core.own_components import is_code
 from lyceum.models.load import BASE, SCRATCH, local_path
 from lyceum.reward.function_registry import is_passed_in
 from lyceum.utils.documents import write_yaml
@@ -31,7 +32,10 @@ def model_card(recipe: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
     """
     model = dict(recipe["model"])
     base, name = model["path"], recipe["label"] or recipe["name"]
-    trusts = {"trust_code": recipe["trust_code"], "model.trust_remote_code": model.pop("trust_remote_code")}
+    trusts = {
+        "trust_code": recipe["trust_code"] or _names_a_class(recipe),
+        "model.trust_remote_code": model.pop("trust_remote_code"),
+    }
     trust = "".join(f" {key}=true" for key, given in trusts.items() if given)
     passed_in = _passed_in(recipe["reward"])
     trust += "".join(f" {key}=FILE.py:FUNCTION" for key in passed_in)
@@ -75,6 +79,13 @@ def model_card(recipe: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
         *_fenced(write_yaml(kept)),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _names_a_class(values: Any) -> bool:
+    """Whether a component in plain values is one of the user's own, which a command has to trust."""
+    if isinstance(values, Mapping):
+        return is_code(values.get("kind")) or any(map(_names_a_class, values.values()))
+    return isinstance(values, list | tuple) and any(map(_names_a_class, values))
 
 
 def _metadata(base: str, recipe: Mapping[str, Any]) -> dict[str, Any]:
