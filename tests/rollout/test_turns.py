@@ -1,5 +1,6 @@
 """Turns: what an environment answers is context of what follows, and nothing else."""
 
+import asyncio
 import json
 from itertools import pairwise
 from typing import Any, Literal
@@ -26,7 +27,7 @@ from lyceum.runtime.in_process import InProcess
 from lyceum.tasks.chain import Chain
 from lyceum.training.train import train
 from lyceum.utils.aio import run_async
-from lyceum.utils.errors import RecipeError
+from lyceum.utils.errors import RecipeError, RunError
 
 TASKS = [Task(f"t{i}", ({"role": "user", "content": text},)) for i, text in enumerate(("What is 8*3?", "And 37+8?"))]
 ENDS = tuple(range(5, 330, 6))
@@ -81,6 +82,46 @@ async def all_right(task, leaves, context):
 def trees_of(policy, settings: Turns, rollout=None, **more) -> list:
     runtime = InProcess(policy, EmbeddedEngine(policy), all_right, seed=3, tools=settings.tools, **more)
     return run_async(runtime.run(TASKS, rollout or settings.build(), key=0))
+
+
+class Failing(Told):
+    """Fails on about a quarter of the turns, in one of the ways in which environments do."""
+
+    kind: Literal["test-failing"] = "test-failing"
+    how: Literal["raises", "hangs", "none"] = "raises"
+
+    async def step(self, state, turn, said, context) -> Observation[int]:
+        if turn.address % 4:
+            return await super().step(state, turn, said, context)
+        if self.how == "hangs":
+            await asyncio.sleep(100)
+        if self.how == "raises":
+            raise RuntimeError("it broke")
+        return None
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("raises", "environment 'test-failing': RuntimeError: it broke"),
+        ("hangs", "environment 'test-failing': no answer within 0.05 seconds (step_timeout_seconds)"),
+    ],
+)
+def test_a_step_that_fails_leaves_its_trajectory_ungraded(how, reason):
+    settings = settings_of().model_copy(update={"environment": Failing(how=how, step_timeout_seconds=0.05)})
+    trees = trees_of(POLICIES["smollm2"], settings)
+    leaves = [leaf for tree in trees for leaf in tree.trajectories]
+    failed = [leaf for leaf in leaves if leaf.grade.outcome is None]
+    assert 0 < len(failed) < len(leaves)
+    assert settings.metrics(trees)["failed_steps"] == len(failed)
+    assert {leaf.grade.reason for leaf in failed} == {reason}
+    assert all(("it broke" in (leaf.grade.details or "")) == (how == "raises") for leaf in failed)
+
+
+def test_a_step_that_returns_something_else_ends_the_run():
+    settings = settings_of().model_copy(update={"environment": Failing(how="none")})
+    with pytest.raises(RunError, match=r"environment 'test-failing': step returned None; allowed: .*Observation"):
+        trees_of(POLICIES["smollm2"], settings)
 
 
 def after_thoughts(policy, settings: Turns):

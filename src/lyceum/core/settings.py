@@ -69,9 +69,9 @@ class EnvironmentSettings(Component, slot="environment"):
 
     max_turns: int = Field(default=16, ge=1)
     """Maximum turns of the policy per trajectory; one that would go on after them counts as truncated."""
-    timeout_seconds: float | None = Field(default=60.0, gt=0)
-    """Time limit of an answer, in seconds, the run's own model included where it asks that; a trajectory whose turn has
-    none by then is ungraded. Null sets none."""
+    step_timeout_seconds: float | None = Field(default=60.0, gt=0)
+    """Time limit of the answer to a turn, in seconds, what the run's own model takes included; a trajectory without an
+    answer by then is ungraded. Null sets none."""
 
     @property
     def counted(self) -> tuple[str, ...]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from jaxtyping import Bool, Float, Int
 
+from lyceum.core.built import a
 from lyceum.core.component import Stateless
 from lyceum.core.forest import AGE, Forest, Rows
 from lyceum.core.settings import Composition, CreditSettings
 from lyceum.core.types import Credited, Origin
 from lyceum.objective.kl import Estimator, KLPenalty, kl_estimate
-from lyceum.utils.errors import Diverged
+from lyceum.utils.errors import Diverged, RunError
 from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.numbers import LARGE, unit_of
 
@@ -124,6 +125,11 @@ def in_float32(value: Float[Tensor, "R L"], forest: Forest, what: str) -> Float[
     value = value.float()
     if not bool(value.isfinite().all()):
         low, high = forest.reward.min(), forest.reward.max()
+        if bool(value.isnan().any()) and max(abs(low), abs(high)) <= LARGE:
+            raise Diverged(
+                f"credit: {what} is nan, of outcomes between {low:g} and {high:g}; look for a division by 0, a "
+                "logarithm of 0 or a mean of nothing in what it computes"
+            )
         raise Diverged(
             f"credit: {what} is not finite in float32, whose largest number is 3.4e38; the step's outcomes are between "
             f"{low:g} and {high:g}. Give smaller ones (reward.weight), divide by their spread (credit.kind 'group' "
@@ -197,4 +203,10 @@ class OutcomeCredit(BaseCredit):
     def __call__(self, forest: Forest) -> Credited:
         rows = forest.rows()
         reward = row_reward(forest, rows, self.penalty)
-        return Credited(spread(self.advantage(reward, forest.group), forest, rows))
+        advantage: Any = self.advantage(reward, forest.group)
+        if not isinstance(advantage, Tensor) or advantage.shape != reward.shape:
+            raise RunError(
+                f"credit: its function of (reward, group) returned {a(advantage)}; allowed: a tensor of shape "
+                f"{tuple(reward.shape)}, one advantage for each row"
+            )
+        return Credited(spread(advantage, forest, rows))

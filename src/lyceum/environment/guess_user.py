@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from pydantic import Field
+
 from lyceum.core.settings import EnvironmentSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Environment, Exchange, GradingContext, Message, Observation, Sampling, Task, TaskSource
@@ -25,6 +27,8 @@ class GuessUser(EnvironmentSettings):
     """
 
     kind: Literal["guess-user"] = "guess-user"
+    step_timeout_seconds: float | None = Field(default=None, gt=0)
+    """Time limit of the answer to a turn, in seconds; null, since the run's own model writes it in its own time."""
     imagined: bool = False
     """Whether the run's model imagines the person; else the number is the task's and every answer is true."""
     critique: bool = True

@@ -32,6 +32,8 @@ class Python(EnvironmentSettings):
     """
 
     kind: Literal["python"] = "python"
+    step_timeout_seconds: float | None = Field(default=None, gt=0)
+    """Time limit of the answer to a turn, in seconds; null, since programs have their own limit and may queue."""
     notation: Notation = Notation(begin="```python\n", end="```\n```output", before="\n", after="```\n")
     """How programs and what they print stand within the policy's text. ``end`` ends a turn wherever the policy writes
     it: a mark that closes other blocks too, such as ``` alone, would end answers that have no program."""

@@ -24,6 +24,8 @@ class SelfSearch(EnvironmentSettings):
     """
 
     kind: Literal["self-search"] = "self-search"
+    step_timeout_seconds: float | None = Field(default=None, gt=0)
+    """Time limit of the answer to a turn, in seconds; null, since the run's own model writes it in its own time."""
     notation: Notation = Notation(begin="<search>", end="</search>", before="<information>", after="</information>")
     """How queries and information stand within the policy's text."""
     until: tuple[Annotated[str, Field(min_length=1)], ...] = ()

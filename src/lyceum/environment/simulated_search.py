@@ -62,6 +62,8 @@ class SimulatedSearch(EnvironmentSettings):
     """
 
     kind: Literal["simulated-search"] = "simulated-search"
+    step_timeout_seconds: float | None = Field(default=None, gt=0)
+    """Time limit of the answer to a turn, in seconds; null, since the run's own model writes it in its own time."""
     notation: Notation = Notation(begin="<search>", end="</search>", before="<information>", after="</information>")
     """How queries and documents stand within the policy's text."""
     prompts: Prompts = Prompts()

@@ -54,6 +54,8 @@ class Tools(EnvironmentSettings):
     notation: Notation | None = None
     """How calls stand within the policy's text instead, for models that know no tool calls: what is written there is
     the one argument, a text, of the one function. Prompts then tell nothing of it."""
+    step_timeout_seconds: float | None = Field(default=None, gt=0)
+    """Time limit of the answer to a turn, in seconds; null, since each call has its own and may wait for a process."""
     timeout_seconds: float = Field(default=30.0, gt=0)
     """Time limit per call, in seconds."""
     processes: int = Field(default=1, ge=0, le=64)

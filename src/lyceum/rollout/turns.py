@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,19 +10,23 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from lyceum.core.built import a, named, require_built
 from lyceum.core.component import of_kind, slot
 from lyceum.core.settings import Composition, EnvironmentSettings, RolloutSettings, Size
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import ASSISTANT, Context, Environment, Exchange, Observation, Origin, Rollout, Sampling
+from lyceum.core.types import ASSISTANT, Context, Environment, Exchange, Grade, Observation, Origin, Rollout, Sampling
+from lyceum.core.user_files import describe
 from lyceum.rollout._growth import affordable, at_most, end_before
 from lyceum.rollout.flat import Flat
 from lyceum.utils.aio import gather
+from lyceum.utils.errors import RecipeError, RunError
 from lyceum.utils.seeds import counter_seed
 from lyceum.utils.terminal import quoted
+from lyceum.utils.tracebacks import user_traceback
 
-TURN, CALLS, FAILED, CUT, REWRITTEN = "turn", "calls", "failed_calls", "cut", "rewritten"
-"""``Node.stats`` of a node in which a turn ends: its number, its calls, how many failed, and whether the trajectory was
-cut there; and of an answer for which the template rewrote what stood."""
+TURN, CALLS, FAILED, CUT, RAISED, REWRITTEN = "turn", "calls", "failed_calls", "cut", "failed_steps", "rewritten"
+"""``Node.stats`` of a node in which a turn ends: its number, its calls, how many failed, whether the trajectory was
+cut there, and whether the environment failed; and of an answer for which the template rewrote what stood."""
 
 
 class Turns(RolloutSettings):
@@ -50,7 +55,7 @@ class Turns(RolloutSettings):
         return self.model_copy(update={"samples": n})
 
     def build(self) -> Rollout:
-        return partial(self.roll, self.environment.build())
+        return partial(self.roll, require_built(self.environment, self.environment.build(), Environment))
 
     async def roll(self, environment: Environment[Any], context: Context, start: Node, n: int | None) -> list[Node]:
         samples = n or self.samples
@@ -65,11 +70,11 @@ class Turns(RolloutSettings):
         return await gather(to_end(talk.begin, turn) for turn in await talk.extend(talk.begin, samples))
 
     def metrics(self, trees: Sequence[Tree]) -> dict[str, float]:
-        """Turns per trajectory, calls and failed calls of the step, trajectories cut at the maximum, answers for which
-        the template rewrote what stood, and what the environment counts."""
+        """Turns per trajectory, calls and failed calls of the step, trajectories cut at the maximum, turns that the
+        environment failed on, answers for which the template rewrote what stood, and what the environment counts."""
         turns = [leaf.stats.get(TURN, 1) for tree in trees for leaf in tree.trajectories]
         nodes = [node for tree in trees for node in tree.nodes()]
-        names = (CALLS, FAILED, CUT, REWRITTEN, *self.environment.counted)
+        names = (CALLS, FAILED, CUT, RAISED, REWRITTEN, *self.environment.counted)
         counts = {name: sum(node.stats.get(name, 0) for node in nodes) for name in names}
         return {"mean": sum(turns) / max(1, len(turns)), **counts}
 
@@ -143,8 +148,10 @@ class Conversation:
         turn.stats[TURN] = place.turn
         if turn.finish != "stop":
             return None
-        step = self.environment.step(place.state, turn, place.said + turn.text, self.context)
-        observed = await self.context.outside(step)
+        observed = await self.observed(place, turn)
+        if observed is None:
+            turn.stats[RAISED] = 1
+            return None
         turn.reward = observed.reward
         turn.stats |= {CALLS: observed.calls, FAILED: observed.failed, **observed.counts}
         if observed.end:
@@ -158,6 +165,32 @@ class Conversation:
             return None
         left = min(left, self.context.tokens_left(answer))
         return Place(answer, observed.state, place.turn + 1, "", at_most(place.sampling, left))
+
+    async def observed(self, place: Place, turn: Node) -> Observation[Any] | None:
+        """The environment's answer; None where it has none, which leaves the trajectory ungraded.
+
+        Raises:
+            RunError: it returned something else.
+        """
+        settings = self.settings.environment
+        limit = asyncio.timeout(settings.step_timeout_seconds)
+        try:
+            async with limit:
+                step = self.environment.step(place.state, turn, place.said + turn.text, self.context)
+                observed: Any = await self.context.outside(step)
+        except (RunError, RecipeError):  # the run's, not the environment's
+            raise
+        except Exception as error:
+            why, where = describe(error), user_traceback(error)
+            if limit.expired():
+                why, where = f"no answer within {settings.step_timeout_seconds:g} seconds (step_timeout_seconds)", None
+            turn.grade = Grade.ungraded(f"{named(settings)}: {why}", where)
+            return None
+        if not isinstance(observed, Observation):
+            raise RunError(
+                f"{named(settings)}: step returned {a(observed)}; allowed: lyceum.core.types.Observation(state, ...)"
+            )
+        return observed
 
 
 def independent(rollout: RolloutSettings | None, environment: EnvironmentSettings | None) -> Flat | Turns:

@@ -5,16 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import reduce
+from numbers import Real
 from typing import TYPE_CHECKING, Any, cast
 
+from lyceum.core.built import a, named, require_built
 from lyceum.core.component import require_keys
 from lyceum.core.roles import Roles
 from lyceum.core.tree import Tree
-from lyceum.core.types import Curriculum, Guidance, JudgingValue, ObservingValue, ValueModel
+from lyceum.core.types import (
+    Curriculum,
+    EndingCurriculum,
+    Guidance,
+    JudgingValue,
+    ObservingValue,
+    Task,
+    ValueModel,
+)
 from lyceum.models.policy import Policy
 from lyceum.reward.base import allow_code, combine
 from lyceum.runtime.in_process import InProcess, ScoreUnder
 from lyceum.stages.session import Session
+from lyceum.utils.errors import RunError
 from lyceum.utils.seeds import SeedKey
 
 if TYPE_CHECKING:
@@ -51,9 +62,14 @@ class Sampler:
         seed, policy = session.stage_seed, session.policy
         self.engine = session.build_engine(settings.engine, policies)
         curriculum = settings.curriculum.handed_on(session.run.path)
-        self.curriculum: Curriculum = curriculum.build(session.source, seed=seed, policy=policy)
+        drawing = EndingCurriculum if curriculum.has_end else Curriculum
+        self.curriculum: Curriculum = require_built(
+            curriculum, curriculum.build(session.source, seed=seed, policy=policy), drawing
+        )
         with allow_code():  # the user allowed the recipe's code when it was loaded
-            self.guidance: list[Guidance] = [guide.build(session.source, seed=seed) for guide in settings.guidance]
+            self.guidance: list[Guidance] = [
+                require_built(guide, guide.build(session.source, seed=seed), Guidance) for guide in settings.guidance
+            ]
             self.rollout = reduce(lambda rollout, guide: guide(rollout), self.guidance, settings.rollout.build())
             self.grader = combine(session.reward if settings.reward is None else settings.reward, session.source)
             tools = settings.rollout.tools
@@ -102,7 +118,7 @@ class Sampler:
         """
         further, self.under_way = self.under_way[:tasks], self.under_way[tasks:]
         new = tasks - len(further) if self.draws is None else min(tasks - len(further), self.draws)
-        drawn = self.curriculum.draw(new)
+        drawn = self.draw(new)
         self.draws = None if self.draws is None else self.draws - new
         before = self.engine.tokens_computed
         done, progress = self.session.counter(phase, len(further) + new), self.progress(step)
@@ -125,6 +141,36 @@ class Sampler:
                 tree.sampled_tokens = 0
                 self.unfinished.append(tree)
         return [tree for tree in trees if not tree.unfinished]
+
+    def draw(self, tasks: int) -> list[Task]:
+        """So many tasks of the curriculum.
+
+        Raises:
+            RunError: it drew something else.
+        """
+        drawn: Any = self.curriculum.draw(tasks)
+        if isinstance(drawn, list) and len(drawn) == tasks and all(isinstance(task, Task) for task in drawn):
+            return drawn
+        got = f"{len(drawn)} of {type(drawn[0]).__name__}" if isinstance(drawn, list) and drawn else a(drawn)
+        got = "an empty list" if drawn == [] else got
+        raise RunError(
+            f"{named(self.settings.curriculum)}: draw({tasks}) returned {got}; allowed: a list of {tasks} tasks of the "
+            "source, some of them again where it has fewer"
+        )
+
+    def weight(self, tree: Tree) -> float:
+        """The curriculum's factor on the tree's advantages.
+
+        Raises:
+            RunError: it is no finite number.
+        """
+        weight: Any = self.curriculum.weight(tree)
+        if not isinstance(weight, Real) or not math.isfinite(weight):
+            raise RunError(
+                f"{named(self.settings.curriculum)}: the weight of task {tree.task.id!r} is {weight!r:.100}; allowed: "
+                "a finite number, 1.0 where it does not weight"
+            )
+        return float(weight)
 
     def observe(self, trees: Sequence[Tree]) -> None:
         """Give a step's results to those that learn from them; what is unfinished goes on from the next step on."""

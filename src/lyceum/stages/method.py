@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
-from lyceum.core.types import Credit, Objective
+from lyceum.core.built import a, named, require_built
+from lyceum.core.forest import Forest
+from lyceum.core.own_components import is_own
+from lyceum.core.types import Batch, Credit, Credited, Objective
+from lyceum.utils.errors import Diverged, RunError
+from lyceum.utils.lazy_imports import Tensor
 
 if TYPE_CHECKING:
     from lyceum.stages.offline import Offline
@@ -16,12 +23,20 @@ if TYPE_CHECKING:
 class Method:
     """What turns a forest into a loss."""
 
+    stage: Online | Offline
     credit: Credit
     objective: Objective
 
     @classmethod
     def of(cls, stage: Online | Offline) -> Method:
-        return cls(stage.credit.build(), stage.objective.build())
+        """
+        Raises:
+            RecipeError: a component of the user's own built something else.
+        """
+        objective = require_built(stage.objective, stage.objective.build(), Objective)
+        if is_own(type(stage.objective)):
+            objective = cast(Objective, CheckedObjective(named(stage.objective), objective))
+        return cls(stage, require_built(stage.credit, stage.credit.build(), Credit), objective)
 
     @property
     def columns(self) -> frozenset[str]:
@@ -38,3 +53,87 @@ class Method:
         """Whether something of the stage reads the reference."""
         names = self.needs.union(*(part.of_models for part in stage.composition().components()))
         return bool(names & {"reference", "reference_logprob"})
+
+    def credited(self, forest: Forest) -> Credited:
+        """A step's advantages; those of a credit of the user's own are checked.
+
+        Raises:
+            Diverged: one is not finite.
+            RunError: they are not laid out as the forest's rows.
+        """
+        settings = self.stage.credit
+        if not is_own(type(settings)):
+            return self.credit(forest)
+        try:
+            credited = self.credit(forest)
+        except RunError as error:  # of lyceum's own helpers, which do not know for whom they work
+            first, *rest = error.lines
+            raise type(error)([f"{named(settings)}: {first.removeprefix('credit: ')}", *rest]) from error
+        if not isinstance(credited, Credited):
+            raise RunError(f"{named(settings)} returned {a(credited)}; allowed: lyceum.core.types.Credited(advantage)")
+        shape = forest.rows().index.shape
+        tensors = {"advantage": credited.advantage, "value_target": credited.value_target, **credited.columns}
+        for name, value in tensors.items():
+            if value is None and name == "value_target":
+                continue
+            if not isinstance(value, Tensor) or value.shape != shape or not value.is_floating_point():
+                raise RunError(
+                    f"{named(settings)} returned {name}: {a(value)}; allowed: a tensor of floats of shape "
+                    f"{tuple(shape)}, laid out as forest.rows()"
+                )
+        if not bool(credited.advantage.isfinite().all()):
+            raise Diverged(f"{named(settings)} returned an advantage that is nan or infinite; allowed: finite ones")
+        return credited
+
+    @contextmanager
+    def learning(self) -> Iterator[None]:
+        """Say of a loss that was not finite whose it is, where it is of the user's own."""
+        try:
+            yield
+        except Diverged as error:
+            if isinstance(self.objective, CheckedObjective) and self.objective.not_finite:
+                raise Diverged([*error.lines, self.objective.not_finite]) from error
+            raise
+
+
+class CheckedObjective:
+    """An objective of the user's own, whose loss is looked at before its gradient is taken.
+
+    Attributes:
+        not_finite: what to say of a loss that was not finite, of log-probabilities that were; empty without one.
+    """
+
+    def __init__(self, name: str, objective: Objective) -> None:
+        self.name, self.objective = name, objective
+        self.not_finite = ""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.objective, name)
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Mapping[str, Any]]:
+        given: Any = self.objective(batch)
+        if not isinstance(given, tuple) or len(given) != 2 or not isinstance(given[1], Mapping):
+            raise RunError(
+                f"{self.name} returned {a(given)}; allowed: (loss, metrics), metrics a dict, such as (loss, {{}})"
+            )
+        loss, metrics = given
+        if not isinstance(loss, Tensor) or loss.dim():
+            raise RunError(
+                f"{self.name} returned {a(loss)} as its loss; allowed: one number, such as "
+                "(batch.weight * token_loss).sum()"
+            )
+        if not loss.requires_grad:
+            raise RunError(
+                f"{self.name} returned a loss without a gradient; allowed: one that is computed from batch.logprob"
+            )
+        for name, value in metrics.items():
+            if not isinstance(value, tuple) or len(value) != 2:
+                raise RunError(
+                    f"{self.name} returned metric {name!r}: {a(value)}; allowed: (sum, weight), logged as their ratio"
+                )
+        if not self.not_finite and not bool(loss.detach().isfinite()) and bool(batch.logprob.detach().isfinite().all()):
+            self.not_finite = (
+                f"the first loss that was not finite is {float(loss.detach()):g}, which {self.name} computed from "
+                "log-probabilities that are: look there for a division by 0, a logarithm of 0 or a large exponential"
+            )
+        return loss, metrics

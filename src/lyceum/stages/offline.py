@@ -165,7 +165,7 @@ class OfflineRun:
     def __init__(self, settings: Offline, session: Session) -> None:
         self.settings, self.session = settings, session
         self.steps, self.step, self.parts = settings.steps, 0, 0
-        method = Method.of(settings)
+        self.method = method = Method.of(settings)
         self.objective, self.credit, self.columns = method.objective, method.credit, method.columns
         needs = method.needs.union(*(part.of_models for part in settings.reward or ()))
         self.learner = settings.learner.build(
@@ -219,7 +219,7 @@ class OfflineRun:
             # What the engine has cached of the part before, a resumed run would not have.
             await self.engine.load(self.learner.weights(), version=session.first_step)
             trees = await self.sampler.sample(tasks, key=("data", self.parts), step=0, phase="sampling")
-            weights = [self.sampler.curriculum.weight(tree) for tree in trees]
+            weights = [self.sampler.weight(tree) for tree in trees]
             for tree in trees:
                 tree.mean_abs_advantage = 0.0  # there are none before the first update
             self.write(trees, weights)
@@ -316,7 +316,8 @@ class OfflineRun:
             await self.engine.load(self.learner.weights(), version=self.session.first_step + self.step)
             await self.record(trees, forest, credited, metrics)
             self.session.pause(self.step, self.last, self.state_dict)
-        self.learner.require_learnt()
+        with self.method.learning():
+            self.learner.require_learnt()
 
     @property
     def steps_per_pass(self) -> int:
@@ -355,9 +356,9 @@ class OfflineRun:
         )
 
     def learn(self, forest: Forest) -> tuple[Credited, dict[str, Any]]:
-        with self.session.training(self.learner):
+        with self.session.training(self.learner), self.method.learning():
             forest = self.learner.annotate(forest, self.columns)
-            credited = self.credit(forest)
+            credited = self.method.credited(forest)
             if self.settings.ratio == "behaviour" and not self.settings.data.given:
                 forest = forest.with_columns(old_logprob=torch.nan_to_num(forest.behaviour_logprob, nan=0.0))
             metrics = self.learner.step(forest, credited, self.objective)

@@ -248,7 +248,7 @@ class OnlineRun:
         self.step, tasks = 0, len(session.source)
         self.steps = last_step(settings.steps, settings.epochs, tasks, settings.tasks_per_step)
         self.note = note(settings.steps, settings.epochs, tasks, settings.tasks_per_step)
-        method = Method.of(settings)
+        self.method = method = Method.of(settings)
         self.objective, self.credit, self.columns = method.objective, method.credit, method.columns
         policies, names = models_of(settings.roles, session.policy), settings.roles.models
         session.beside = dict(zip(names[1:], policies[1:], strict=True))
@@ -293,8 +293,9 @@ class OnlineRun:
             self.observe(trees, dropped, recorded, forest, credited)
             await self.record(trees, dropped, recorded, forest, credited, metrics)
             session.pause(self.step, self.steps, self.state_dict)
-        for each in (self, *self.between):
-            each.learner.require_learnt()
+        with self.method.learning():
+            for each in (self, *self.between):
+                each.learner.require_learnt()
 
     @property
     def over(self) -> bool:
@@ -342,7 +343,7 @@ class OnlineRun:
         return kept, [*dropped, *surplus]
 
     def flatten(self, trees: Sequence[Tree], recorded: Sequence[ReplayedGroup] = ()) -> Forest:
-        weight, under_way = self.sampler.curriculum.weight, self.trained_under_way
+        weight, under_way = self.sampler.weight, self.trained_under_way
         weights = [*map(weight, trees), *(group.weight for group in recorded), *map(weight, under_way)]
         # Trees under way are the last: their rows are in no file of the step, which they are not finished in.
         together = [*trees, *(group.tree for group in recorded), *under_way]
@@ -366,9 +367,9 @@ class OnlineRun:
         if not forest.n_rows or self.warms_up(self.step):
             return None, {}
         replays = AGE in forest.columns
-        with self.session.training(self.learner):
+        with self.session.training(self.learner), self.method.learning():
             forest = self.learner.annotate(forest, self.columns | ({"old_logprob"} if replays else frozenset()))
-            credited = self.credit(forest)
+            credited = self.method.credited(forest)
             found = ratio_metrics(forest) if replays else {}
             if replays and self.settings.replay is not None and self.settings.replay.ratio == "behaviour":
                 forest = relative_to_behaviour(forest)
@@ -394,7 +395,7 @@ class OnlineRun:
             # That of a surplus group is unknown, not 0.
             tree.mean_abs_advantage = None if self.settings.collect.keeps(tree) else 0.0
         if self.replay is not None:
-            self.replay.observe(self.step, trees, [self.sampler.curriculum.weight(tree) for tree in trees])
+            self.replay.observe(self.step, trees, [self.sampler.weight(tree) for tree in trees])
         self.sampler.observe([*trees, *dropped])
 
     async def record(

@@ -143,7 +143,7 @@ class Replay:
             method.credit.load_state_dict(self.state["credit"])
         replays = AGE in forest.columns
         forest = learner.annotate(forest, method.columns | ({"old_logprob"} if replays else frozenset()))
-        credited = method.credit(forest)
+        credited = method.credited(forest)
         if replays and stage.replay is not None and stage.replay.ratio == "behaviour":
             forest = relative_to_behaviour(forest)
         trained = forest.trainable(forest.rows(), method.objective.origins)

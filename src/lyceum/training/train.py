@@ -11,7 +11,8 @@ from pathlib import Path
 from shutil import disk_usage
 from typing import TYPE_CHECKING, Any, Literal
 
-from lyceum.core.settings import EngineSettings
+from lyceum.core.component import own_within
+from lyceum.core.settings import EngineSettings, StageSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import LeftOut, StageRun, Task, TaskSource
 from lyceum.evaluation.held_out import EvaluationResult, Evaluator, first_tasks
@@ -243,6 +244,7 @@ def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:
                 part.check_tasks(source)
     for stage in recipe.stages:
         with allow_code():
+            check_own(stage)
             stage.check_tasks(source)
         if not evaluated and any(isinstance(part, Until) and part.held_out for part in stage.components()):
             raise RecipeError(
@@ -268,6 +270,15 @@ def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:
     check_stages_tasks(recipe, tokenizer, limit)
     fitting = check_prompts("tasks", source, tokenizer, limit)
     return fitting, check_prompts("evaluate.tasks", held_out, tokenizer, limit) if evaluated else fitting
+
+
+def check_own(stage: StageSettings) -> None:
+    """Raise RecipeError where a component of the user's own builds something that its slot cannot use."""
+    if isinstance(stage, (Online, Offline)) and own_within((stage.credit, stage.objective)):
+        Method.of(stage)
+    rollout = stage.composition().rollout
+    if rollout is not None and own_within(rollout):
+        rollout.build()
 
 
 def _built(recipe: Recipe) -> tuple[TaskSource, TaskSource, bool]:
