@@ -24,14 +24,46 @@ if TYPE_CHECKING:
         train,
     )
     from lyceum.api.trained import Trained
+    from lyceum.comparison.boundary import Boundary
+    from lyceum.comparison.compare import Comparison
+    from lyceum.comparison.sparsity import Sparsity
+    from lyceum.diagnosis.run import Report
+    from lyceum.evaluation.grade import Graded
+    from lyceum.evaluation.measure import Accuracy, Unwritten
+    from lyceum.models.policy import Policy
     from lyceum.recipe.schema import Recipe, load_recipe
-    from lyceum.utils.errors import Interrupted, RecipeError
+    from lyceum.test_time.result import SearchResult
+    from lyceum.training.replay import Replayed
+    from lyceum.utils.errors import (
+        Diverged,
+        Interrupted,
+        NothingGraded,
+        NothingLearnt,
+        NothingLearntWarning,
+        RecipeError,
+        RunError,
+    )
 
 __all__ = [
+    "Accuracy",
+    "Boundary",
+    "Comparison",
+    "Diverged",
+    "Graded",
     "Interrupted",
+    "NothingGraded",
+    "NothingLearnt",
+    "NothingLearntWarning",
+    "Policy",
     "Recipe",
     "RecipeError",
+    "Replayed",
+    "Report",
+    "RunError",
+    "SearchResult",
+    "Sparsity",
     "Trained",
+    "Unwritten",
     "boundary",
     "compare",
     "doctor",
@@ -48,10 +80,25 @@ __all__ = [
 ]
 
 _PLACES = {
+    "Accuracy": "lyceum.evaluation.measure",
+    "Boundary": "lyceum.comparison.boundary",
+    "Comparison": "lyceum.comparison.compare",
+    "Diverged": "lyceum.utils.errors",
+    "Graded": "lyceum.evaluation.grade",
     "Interrupted": "lyceum.utils.errors",
+    "NothingGraded": "lyceum.utils.errors",
+    "NothingLearnt": "lyceum.utils.errors",
+    "NothingLearntWarning": "lyceum.utils.errors",
+    "Policy": "lyceum.models.policy",
     "Recipe": "lyceum.recipe.schema",
     "RecipeError": "lyceum.utils.errors",
+    "Replayed": "lyceum.training.replay",
+    "Report": "lyceum.diagnosis.run",
+    "RunError": "lyceum.utils.errors",
+    "SearchResult": "lyceum.test_time.result",
+    "Sparsity": "lyceum.comparison.sparsity",
     "Trained": "lyceum.api.trained",
+    "Unwritten": "lyceum.evaluation.measure",
     "load_recipe": "lyceum.recipe.schema",
 }
 """Where a name is imported from; ``lyceum.api`` holds the others."""

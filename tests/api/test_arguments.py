@@ -48,6 +48,12 @@ WRONG = [
     ),
     ("replay", {"run": "runs/none", "step": "first"}, f"step: got 'first'; allowed: {WHOLE}"),
     ("boundary", {"models": 5}, "models: got 5; allowed: a list"),
+    (
+        "push",
+        {"run": "runs/none", "repository": "me/it", "which": "last"},
+        "which: got 'last'; allowed: 'model' or 'best'",
+    ),
+    ("sparsity", {"model": 5}, "model: got 5; allowed: a run, or its folder"),
     ("sparsity", {"base": "base", "model": "base", "atol": "x"}, "atol: got 'x'; allowed: a number"),
     ("doctor", {"samples": "x"}, f"samples: got 'x'; allowed: {WHOLE}"),
     ("push", {"run": "runs/none", "repository": 5}, "repository: got 5; allowed: a text"),

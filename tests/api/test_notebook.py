@@ -14,6 +14,7 @@ import pytest
 import lyceum
 from lyceum.comparison.compare import Comparison, Difference, RecipeResult
 from lyceum.comparison.sparsity import Share, Sparsity
+from lyceum.core.types import Grade
 from lyceum.evaluation.grade import Graded
 from lyceum.evaluation.intervals import Interval
 from lyceum.evaluation.measure import Accuracy
@@ -117,8 +118,8 @@ def test_other_results_are_tables_too_and_short_in_a_line():
     accuracy = Accuracy({"model": "base", "tasks": 4, "overall": HALF, "greedy": {"overall": MORE}, "levels": {}})
     assert repr(accuracy) == "Accuracy(base, 4 tasks: one sample 50.0 % [25.0, 75.0], greedy 75.0 % [50.0, 100.0])"
     graded = Graded()
-    graded.add({"row": 0, "score": 0.5, "correct": None, "parts": {"a<b": 0.5}})
-    graded.add({"row": 1, "score": None, "correct": None, "parts": {}, "reason": "no answer"})
+    graded.add({"row": 0, "score": 0.5, "correct": None, "parts": {"a<b": 0.5}}, Grade(0.5, None))
+    graded.add({"row": 1, "score": None, "correct": None, "parts": {}, "reason": "no answer"}, Grade(None, None))
     assert ["mean of a&lt;b", "0.500"] in cells(graded._repr_html_())
     assert ["ungraded: no answer", "1"] in cells(graded._repr_html_())
     whole = Share(tensors=2, elements=8, equal=0.25, close=0.5, close_bfloat16=0.75, rank=None)

@@ -95,8 +95,8 @@ def test_cells_are_written_as_json_has_them(tmp_path: Path):
     [
         (iter(()), "tasks: got no rows; allowed: at least one"),
         ([{"a": 1}, 5], "tasks: row 1 is a number; allowed: a mapping"),
-        ([{"a": b"x"}], "tasks: row 0 holds a bytes in column 'a'; allowed: texts, numbers"),
-        ([{"a": [math.inf]}], "tasks: row 0 holds a float in column 'a'"),
+        ([{"a": b"x"}], "tasks: row 0 holds a value of type 'bytes' in column 'a'; allowed: texts, numbers"),
+        ([{"a": [math.inf]}], "tasks: row 0 holds a value of type 'float' in column 'a'"),
         ([{1: "x"}], "tasks: row 0 has the column 1; allowed: texts as names"),
     ],
 )

@@ -21,9 +21,10 @@ import math
 def huge(completion):
     return 1e308 if sum(map(ord, completion)) % 2 else -1e308
 
-def logs(completions, log_metric, **kwargs):
+def logs(completions, log_metric, log_extra, **kwargs):
     log_metric("x", math.nan)
     log_metric("y", -math.inf)
+    log_extra("z", [math.nan for _ in completions])
     return [float(sum(map(ord, completion)) % 2) for completion in completions]
 
 def noted(completion):
@@ -52,11 +53,12 @@ def test_a_nan_that_a_reward_logs_does_not_blank_the_report(tmp_path):
     assert train("grpo", "reward={kind: trl, function: 'rew.py:logs', processes: 0}", "rollouts_every=1") == 0
     page = (tmp_path / "runs/grpo/report.html").read_text()
     (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
-    stats = [run.get("stats", []) for tree in strictly(text)["rollouts"]["trees"] for run in tree["nodes"]]
-    assert {"log": {"x": None, "y": None}} in [one for of_run in stats for one in of_run]
+    assert strictly(text)["rollouts"]["trees"]
+    for line in map(strictly, (tmp_path / "runs/grpo/metrics.jsonl").read_text().splitlines()):
+        assert [line[f"reward/log/{name}"] for name in ("x", "y")] == [None, None]
+        assert [line[f"reward/log/{name}/nonfinite"] for name in ("x", "y")] == ["nan", "-inf"]
     for row in pq.read_table(tmp_path / "runs/grpo/rollouts/step-000001.parquet").to_pylist():
-        for stats in row["node_stats"]:
-            strictly(stats)
+        assert strictly(row["logged"]) == {"z": None}
 
 
 def test_parts_that_are_not_finite_are_null_and_say_which(capsys, tmp_path):

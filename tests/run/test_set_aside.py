@@ -173,7 +173,7 @@ def test_killed_before_its_first_checkpoint_the_next_command_puts_the_old_run_ba
         if command == "view":
             recover(tmp_path / "demo")
         else:
-            with pytest.raises(RecipeError, match="holds a run of another recipe"):
+            with pytest.raises(RecipeError, match="holds a finished run of another recipe"):
                 start(tmp_path, OTHER, resume=True)
     assert digest(tmp_path, without=(".lock",)) == before
 

@@ -32,7 +32,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         lines = [line for key in kwargs if (line := _misspelt(function.__name__, key, parameters))]
         named = dict(zip(parameters, args, strict=False)) | kwargs
         for name, value in named.items():
-            fits, allowed = _TYPES.get(parameters[name].annotation, _ANY) if name in parameters else _ANY
+            fits, allowed = _TYPES[parameters[name].annotation] if name in parameters else _ANY
             if not fits(value):
                 lines.append(f"{name}: got {quoted(value)}; allowed: {allowed}")
         if lines:
@@ -92,6 +92,7 @@ _ANY: tuple[Callable[[Any], bool], str] = (lambda value: True, "anything")
 _WHOLE = (_is_whole, "a whole number")
 _PATH = (_is_path, "a path")
 _CALLED = (callable, "a function")
+_RUN = (lambda value: _is_path(value) or isinstance(value, Trained), "a run, or its folder")
 _TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "int": _WHOLE,
     "int | None": _optional(_WHOLE),
@@ -116,10 +117,14 @@ _TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "Resume": (lambda value: isinstance(value, bool) or value == "auto", "True, False or 'auto'"),
     "Mapping[str, Mapping[str, Any]] | None": _optional((_are_keys_of_labels, "a mapping {LABEL: {KEY: VALUE}}")),
-    "Callable[[int], None]": _CALLED,
+    "Callable[[int, int], None]": _CALLED,
     "Callable[[Line], None] | None": _optional(_CALLED),
     "Trained | Path | str | Rows": (_is_no_number, "a file, rows, or a run"),
     "str | Path | Mapping[str, Any] | None": (_is_no_number, "a kind, a folder, settings, or None"),
-    "Trained | Path | str": (lambda value: _is_path(value) or isinstance(value, Trained), "a run, or its folder"),
+    "Trained | Path | str": _RUN,
+    "Trained | str | Path": _RUN,
+    "Trained | str | Path | None": _optional(_RUN),
+    "Literal['model', 'best']": (lambda value: value in ("model", "best"), "'model' or 'best'"),
+    **dict.fromkeys(("Any", "Model | Policy", "Model | Policy | None", "Tasks | None"), _ANY),  # the recipe answers
 }
 """What an annotation takes, as it is written in the signature: a test of a value, and what to give."""

@@ -194,7 +194,7 @@ def _one_table(key: str, value: Any) -> Any:
         rows = "rows, such as datasets.Dataset.from_dict(columns)"
         raise RecipeError(f"{key}: got a mapping of columns; allowed: {rows}")
     if isinstance(value, list) and _are_questions(key, value):
-        row = json.dumps({"prompt": value[0], "answer": "..."}, ensure_ascii=False)
+        row = json.dumps({"prompt": value[0], "answer": "..."}, ensure_ascii=False, allow_nan=False)
         raise RecipeError(f"{key}: got a list of texts; allowed: a list of rows, such as {row}, or of kinds and files")
     return value
 
