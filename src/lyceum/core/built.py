@@ -18,7 +18,7 @@ def named(settings: Component) -> str:
     return f"{settings.slot} {settings.kind!r}"
 
 
-def a(value: object) -> str:
+def described(value: object) -> str:
     """What a value is, in a message: ``None``, ``a list``, ``a Tensor of shape (31,)``."""
     if value is None:
         return "None"
@@ -41,7 +41,7 @@ def require_built(settings: Component, built: T, declared: type[Any]) -> T:
     lacking = [name for name in members if not hasattr(built, name)]
     if lacking:
         raise RecipeError(
-            f"{named(settings)}: build returned {a(built)}, without {', '.join(lacking)}; allowed: {allowed}"
+            f"{named(settings)}: build returned {described(built)}, without {', '.join(lacking)}; allowed: {allowed}"
         )
     for name, function in members.items():
         if not inspect.isfunction(function) or (name == "__call__" and not callable(built)):

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from jaxtyping import Bool, Float, Int
 
-from lyceum.core.built import a
+from lyceum.core.built import described
 from lyceum.core.component import Stateless
 from lyceum.core.forest import AGE, Forest, Rows
 from lyceum.core.settings import Composition, CreditSettings
@@ -206,7 +206,7 @@ class OutcomeCredit(BaseCredit):
         advantage: Any = self.advantage(reward, forest.group)
         if not isinstance(advantage, Tensor) or advantage.shape != reward.shape:
             raise RunError(
-                f"credit: its function of (reward, group) returned {a(advantage)}; allowed: a tensor of shape "
+                f"credit: its function of (reward, group) returned {described(advantage)}; allowed: a tensor of shape "
                 f"{tuple(reward.shape)}, one advantage for each row"
             )
         return Credited(spread(advantage, forest, rows))

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from lyceum.core.built import a, named, require_built
+from lyceum.core.built import described, named, require_built
 from lyceum.core.component import of_kind, slot
 from lyceum.core.settings import Composition, EnvironmentSettings, RolloutSettings, Size
 from lyceum.core.tree import Node, Tree
@@ -188,7 +188,8 @@ class Conversation:
             return None
         if not isinstance(observed, Observation):
             raise RunError(
-                f"{named(settings)}: step returned {a(observed)}; allowed: lyceum.core.types.Observation(state, ...)"
+                f"{named(settings)}: step returned {described(observed)}; allowed: "
+                "lyceum.core.types.Observation(state, ...)"
             )
         return observed
 

@@ -8,7 +8,7 @@ from functools import reduce
 from numbers import Real
 from typing import TYPE_CHECKING, Any, cast
 
-from lyceum.core.built import a, named, require_built
+from lyceum.core.built import described, named, require_built
 from lyceum.core.component import require_keys
 from lyceum.core.roles import Roles
 from lyceum.core.tree import Tree
@@ -151,7 +151,7 @@ class Sampler:
         drawn: Any = self.curriculum.draw(tasks)
         if isinstance(drawn, list) and len(drawn) == tasks and all(isinstance(task, Task) for task in drawn):
             return drawn
-        got = f"{len(drawn)} of {type(drawn[0]).__name__}" if isinstance(drawn, list) and drawn else a(drawn)
+        got = f"{len(drawn)} of {type(drawn[0]).__name__}" if isinstance(drawn, list) and drawn else described(drawn)
         got = "an empty list" if drawn == [] else got
         raise RunError(
             f"{named(self.settings.curriculum)}: draw({tasks}) returned {got}; allowed: a list of {tasks} tasks of the "

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from lyceum.core.built import a, named, require_built
+from lyceum.core.built import described, named, require_built
 from lyceum.core.forest import Forest
 from lyceum.core.own_components import is_own
 from lyceum.core.types import Batch, Credit, Credited, Objective
@@ -70,7 +70,9 @@ class Method:
             first, *rest = error.lines
             raise type(error)([f"{named(settings)}: {first.removeprefix('credit: ')}", *rest]) from error
         if not isinstance(credited, Credited):
-            raise RunError(f"{named(settings)} returned {a(credited)}; allowed: lyceum.core.types.Credited(advantage)")
+            raise RunError(
+                f"{named(settings)} returned {described(credited)}; allowed: lyceum.core.types.Credited(advantage)"
+            )
         shape = forest.rows().index.shape
         tensors = {"advantage": credited.advantage, "value_target": credited.value_target, **credited.columns}
         for name, value in tensors.items():
@@ -78,7 +80,7 @@ class Method:
                 continue
             if not isinstance(value, Tensor) or value.shape != shape or not value.is_floating_point():
                 raise RunError(
-                    f"{named(settings)} returned {name}: {a(value)}; allowed: a tensor of floats of shape "
+                    f"{named(settings)} returned {name}: {described(value)}; allowed: a tensor of floats of shape "
                     f"{tuple(shape)}, laid out as forest.rows()"
                 )
         if not bool(credited.advantage.isfinite().all()):
@@ -114,12 +116,13 @@ class CheckedObjective:
         given: Any = self.objective(batch)
         if not isinstance(given, tuple) or len(given) != 2 or not isinstance(given[1], Mapping):
             raise RunError(
-                f"{self.name} returned {a(given)}; allowed: (loss, metrics), metrics a dict, such as (loss, {{}})"
+                f"{self.name} returned {described(given)}; allowed: (loss, metrics), metrics a dict, such as "
+                "(loss, {})"
             )
         loss, metrics = given
         if not isinstance(loss, Tensor) or loss.dim():
             raise RunError(
-                f"{self.name} returned {a(loss)} as its loss; allowed: one number, such as "
+                f"{self.name} returned {described(loss)} as its loss; allowed: one number, such as "
                 "(batch.weight * token_loss).sum()"
             )
         if not loss.requires_grad:
@@ -129,7 +132,8 @@ class CheckedObjective:
         for name, value in metrics.items():
             if not isinstance(value, tuple) or len(value) != 2:
                 raise RunError(
-                    f"{self.name} returned metric {name!r}: {a(value)}; allowed: (sum, weight), logged as their ratio"
+                    f"{self.name} returned metric {name!r}: {described(value)}; allowed: (sum, weight), logged as "
+                    "their ratio"
                 )
         if not self.not_finite and not bool(loss.detach().isfinite()) and bool(batch.logprob.detach().isfinite().all()):
             self.not_finite = (

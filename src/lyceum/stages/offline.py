@@ -33,6 +33,7 @@ from lyceum.core.types import Credited, Sampling, Task, TaskSource
 from lyceum.models.frozen import ReferenceSettings, TeacherSettings
 from lyceum.models.policy import Policy
 from lyceum.objective.base import Terms
+from lyceum.stages._epochs import steps_in_words
 from lyceum.stages._metrics import mean_solved, rollout_metrics
 from lyceum.stages._sampling import Sampler
 from lyceum.stages.method import Method
@@ -42,7 +43,6 @@ from lyceum.stages.stopping import Ending, UntilHeldOut, ends_in_words
 from lyceum.utils.atomic_files import atomic_write
 from lyceum.utils.errors import Interrupted, RecipeError, RunError
 from lyceum.utils.lazy_imports import torch
-from lyceum.utils.numbers import counted
 
 
 class Offline(StageSettings):
@@ -114,9 +114,8 @@ class Offline(StageSettings):
         return self.rollout.sampling
 
     def in_words(self) -> list[str]:
-        passes = "" if self.epochs is None else f", at most {counted(self.epochs, 'epoch')}"
         return [
-            f"{counted(self.steps, 'step')} of {counted(self.tasks_per_step, 'task')}{passes}",
+            steps_in_words(self.steps, self.epochs, self.tasks_per_step),
             *ends_in_words(self.until),
             f"data {self.data.kind}",
         ]

@@ -30,7 +30,7 @@ from lyceum.core.settings import (
 from lyceum.core.tree import Tree
 from lyceum.core.types import Credited, EndingCurriculum, Learner, ReplayedGroup, ReplaySource, Stateful, StepMetrics
 from lyceum.models.frozen import AverageSettings, ReferenceSettings, TeacherSettings
-from lyceum.stages._epochs import last_step, note
+from lyceum.stages._epochs import last_step, note, steps_in_words
 from lyceum.stages._metrics import has_gradient, mean_abs_advantage, role_metrics, rollout_metrics
 from lyceum.stages._oversampling import Oversample, Oversampling
 from lyceum.stages._sampling import Sampler
@@ -38,7 +38,6 @@ from lyceum.stages.method import Method
 from lyceum.stages.models import learner_of, models_of
 from lyceum.stages.session import Session
 from lyceum.stages.stopping import Ending, UntilOnline, ends_in_words
-from lyceum.utils.numbers import counted
 from lyceum.utils.terminal import quoted
 
 
@@ -153,9 +152,8 @@ class Online(StageSettings):
         return frozenset[Left]({"trees"} if trees else ()) | frozenset[Left]({"value-head"} if head else ())
 
     def in_words(self) -> list[str]:
-        passes = "" if self.epochs is None else f", at most {counted(self.epochs, 'epoch')}"
         return [
-            f"{counted(self.steps, 'step')} of {counted(self.tasks_per_step, 'task')}{passes}",
+            steps_in_words(self.steps, self.epochs, self.tasks_per_step),
             *ends_in_words(self.until),
         ]
 

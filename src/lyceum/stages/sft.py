@@ -22,11 +22,10 @@ from lyceum.core.types import Task, TaskSource, Trace
 from lyceum.models.demonstrations import demonstrated
 from lyceum.models.frozen import copy_values
 from lyceum.models.prompts import check_prompts
-from lyceum.stages._epochs import last_step, note
+from lyceum.stages._epochs import last_step, note, steps_in_words
 from lyceum.stages.session import Session
 from lyceum.stages.stopping import Ending, UntilHeldOut, ends_in_words
 from lyceum.utils.errors import RecipeError
-from lyceum.utils.numbers import counted
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -64,9 +63,8 @@ class SupervisedStage(StageSettings):
     """What samples in evaluations."""
 
     def in_words(self) -> list[str]:
-        passes = "" if self.epochs is None else f", at most {counted(self.epochs, 'epoch')}"
         return [
-            f"{counted(self.steps, 'step')} of {counted(self.tasks_per_step, 'task')}{passes}",
+            steps_in_words(self.steps, self.epochs, self.tasks_per_step),
             *ends_in_words(self.until),
         ]
 
