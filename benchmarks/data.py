@@ -2,8 +2,8 @@
 
     python benchmarks/data.py --python /path/to/trl/bin/python --out benchmarks/results/data.json
 
-Some minutes. Each side is a process of its own that trains a random small model for one step on the same rows, and a
-second time on the same file: ``datasets`` then finds what it has written to its cache.
+Some minutes. Each side is a process of its own that trains a random small model for one step on the same rows, a second
+time on the same file (``datasets`` then finds what it has written to its cache), and with the rows passed in otherwise.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ DEFINITIONS = {
     "seconds_to_first_step": "wall seconds from the start of the process to the end of its first training step",
     "processor_seconds": "processor seconds, user and system, of the process up to there: what else runs counts less",
     "peak_mib": "maximum resident memory of the process (MiB)",
-    "cache_mib": "what the process has written to the folder of datasets' cache (MiB)",
+    "cache_mib": "rows that the process has written: to the folder of datasets' cache, or to the run's (MiB)",
     "rows": "rows of the file, and 'few' for the first 1000: the difference is what rows cost",
     "again": "a second process on the same file and cache",
+    "streamed": "an IterableDataset of the file: datasets.load_dataset(streaming=True)",
+    "listed": "a list of dicts, all in memory",
     "load": "processes that waited for a processor in the last minute, before and after",
 }
 
@@ -41,11 +43,12 @@ print(time.time() - began, peak)
 
 LYCEUM = (
     """
-import sys, time
+import json, sys, time
 began = float(sys.argv[3])
 import lyceum
+rows = %(rows)s
 lyceum.train(
-    "grpo", model=sys.argv[2], tasks=sys.argv[1], steps=1, tasks_per_step=%(TASKS)d, output=sys.argv[4],
+    "grpo", model=sys.argv[2], tasks=rows, steps=1, tasks_per_step=%(TASKS)d, output=sys.argv[4],
     progress="silent", reward=lambda completion: len(completion) %% 3,
     **{"rollout.samples": %(SAMPLES)d, "rollout.sampling.max_completion_tokens": %(TOKENS)d, "evaluate.n": 0,
        "checkpoint_every": 0, "track": []},
@@ -65,7 +68,7 @@ from trl import GRPOConfig, GRPOTrainer
 def reward(completions, **columns):
     return [float(len(completion) %% 3) for completion in completions]
 
-rows = datasets.load_dataset("json", data_files=sys.argv[1], split="train", cache_dir=sys.argv[4] + "/cache")
+rows = %(rows)s
 config = GRPOConfig(
     output_dir=sys.argv[4], use_cpu=True, bf16=False, max_steps=1, per_device_train_batch_size=%(TASKS)d * %(SAMPLES)d,
     num_generations=%(SAMPLES)d, max_completion_length=%(TOKENS)d, beta=0.0, gradient_checkpointing=False,
@@ -80,6 +83,18 @@ trainer.train()
     + END
 )
 
+CACHED = 'datasets.load_dataset("json", data_files=sys.argv[1], split="train", cache_dir=sys.argv[4] + "/cache")'
+STREAMED = '__import__("datasets").load_dataset("json", data_files=sys.argv[1], split="train", streaming=True)'
+LISTED = "[json.loads(line) for line in open(sys.argv[1])]"
+CASES = (
+    (
+        "lyceum",
+        LYCEUM,
+        {"few": "sys.argv[1]", "many": "sys.argv[1]", "again": "sys.argv[1]", "streamed": STREAMED, "listed": LISTED},
+    ),
+    ("trl", TRL, {"few": CACHED, "many": CACHED, "again": CACHED, "streamed": STREAMED}),
+)
+"""How the rows are passed in, by system and case."""
 SIZES = {"TASKS": TASKS, "SAMPLES": SAMPLES, "TOKENS": TOKENS}
 
 
@@ -96,10 +111,12 @@ def main() -> None:
         result: dict[str, Any] = {"definitions": DEFINITIONS, "machine": common.machine("datasets")}
         result |= {"rows": number, "file_mib": round(many.stat().st_size / common.MIB, 1), "load": [os.getloadavg()[0]]}
         table: list[list[Any]] = []
-        for name, python, program in (("lyceum", sys.executable, LYCEUM), ("trl", options.python, TRL)):
-            for what, file in (("few", few), ("many", many), ("again", many)):
-                place = Path(folder) / f"{name}-{file.stem}"
-                found = measured(python, program % SIZES, file, model, place, options.threads)
+        for name, program, cases in CASES:
+            python = sys.executable if name == "lyceum" else options.python
+            for what, rows in cases.items():
+                file = few if what == "few" else many
+                place = Path(folder) / f"{name}-{file.stem if what == 'again' else what}"
+                found = measured(python, program % (SIZES | {"rows": rows}), file, model, place, options.threads)
                 result.setdefault(name, {})[what] = found
                 table.append([f"{name} {what}", *found.values()])
                 common.say(f"{name} {what}: {found}")
@@ -142,7 +159,8 @@ def measured(python: str, program: str, file: Path, model: str, place: Path, thr
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"{place.name} ended with {process.returncode}:\n{complaint[-3000:]}")
-    cache = sum(found.stat().st_size for found in place.rglob("*.arrow"))
+    written = [*place.rglob("*.arrow"), *place.rglob("tasks/*")]
+    cache = sum(found.stat().st_size for found in written)
     seconds, peak = map(float, said.splitlines()[-1].split())
     return {
         "seconds_to_first_step": round(seconds, 1),
