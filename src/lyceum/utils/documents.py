@@ -7,6 +7,7 @@ of five thousand digits cannot even be printed: all of them are refused with one
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 import re
@@ -42,6 +43,9 @@ DOCUMENT = Limits()
 
 DATA = Limits(characters=1 << 30, depth=200, values=1 << 27, digits=300)
 """Limits for program output: rows, messages, metrics. No number is larger than a float can be."""
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""Half of a surrogate pair, escaped."""
 
 
 class DocumentError(ValueError):
@@ -87,7 +91,7 @@ def read_json(text: str | bytes, *, limits: Limits = DOCUMENT, finite: bool = Tr
     _check_characters(text, limits)
     try:
         if isinstance(text, bytes):
-            text = text.decode("utf-8-sig")
+            text = text.removeprefix(codecs.BOM_UTF8).decode()
         value: Any = _decoder(limits, finite).decode(text)
     except RecursionError:
         raise DocumentError(f"lists and objects more than {limits.depth} deep") from None
@@ -96,9 +100,10 @@ def read_json(text: str | bytes, *, limits: Limits = DOCUMENT, finite: bool = Tr
     except json.JSONDecodeError as error:
         line = f"line {error.lineno}, " if error.lineno > 1 else ""
         raise DocumentError(f"{error.msg}, {line}character {error.colno}") from None
-    _check_depth(value, limits)
-    # Checked only where an escape occurs: a text of many megabytes is not scanned needlessly.
-    if re.search(r"\\u[dD][89a-fA-F]", text) or not is_unicode(text):
+    # Looked for only where it can be: a file may have a million such texts.
+    if text.count("[") + text.count("{") > limits.depth:
+        _check_depth(value, limits)
+    if ("\\u" in text and _SURROGATE.search(text)) or not is_unicode(text):
         _check_unicode(value)
     return value
 
