@@ -260,7 +260,7 @@ def test_a_run_that_is_there_is_not_written_over(capsys, tmp_path):
             "name: unknown key; allowed: model, tasks, reward, engine, environment, trust_code, temperature",
         ),
         (["eval", "scratch", "tempreature=1"], "tempreature: unknown key (did you mean 'temperature'?)"),
-        (["eval", "scratch", "evaluate.n=3"], "evaluate.n: unknown key; allowed: model"),
+        (["eval", "scratch", "evaluate.n=3"], "evaluate.n: unknown key (here it is the option --n); allowed: model"),
         (["eval", "scratch", "model=base"], "model: got 'base' as a key; allowed: the model's name before the keys"),
         (["eval", "scratch", "tasks=cliff", "--tasks", "chain"], "tasks: got 'cliff' as a key, and 'chain' before it"),
         (["eval", "nowhere"], "model.path: got 'nowhere'"),

@@ -233,6 +233,7 @@ MODELS = [
     ("model=gone.gguf", "model.path: no file gone.gguf"),
 ]
 SEVERAL = "train grpo nothing=1 num_generations=8 learner.lrr=3 steps=0"
+OF_TRL = "num_generations=4 max_completion_length=64 learning_rate=1e-6"
 COMMANDS = [
     ("train", "Missing argument 'recipe'"),
     ("train gpro", "recipe: got 'gpro' (did you mean 'grpo', 'gspo', 'ghpo'?)"),
@@ -295,6 +296,22 @@ COMMANDS = [
     ("eval runs/none", "model.path: there is no file or folder runs/none"),
     ("eval base --k 16 --samples 8", "samples: got 8, but k is up to 16; allowed: 16 or more"),
     ("eval base steps=3", "steps: unknown key"),
+    (f"eval base {OF_TRL}", "num_generations: unknown key (samples, on the command line --samples, is TRL's num_gen"),
+    (
+        f"eval base {OF_TRL}",
+        "max_completion_length: unknown key (max_completion_tokens is TRL's max_completion_length)",
+    ),
+    (f"eval base {OF_TRL}", "(a setting of training: learner.lr is TRL's learning_rate); allowed: model, tasks"),
+    ("eval base --max-new-tokens 64", "--max-tokens is OpenRLHF's max_new_tokens"),
+    ("eval base --min_p 0.1", "settings are given as key=value, without dashes: min_p=VALUE"),
+    ("eval base samples=4", "samples: unknown key (here it is the option --samples)"),
+    ("eval base rollout.sampling.top_p=0.9", "rollout.sampling.top_p: unknown key (here it is top_p)"),
+    ("eval base data.train_files=good.jsonl", "(tasks is verl's data.train_files)"),
+    ("search base num_samples=4", "(sizes, on the command line --sizes, is other libraries' num_samples)"),
+    ("boundary base --n_samples 4", "--samples is other libraries' num_samples"),
+    ("grade good.jsonl reward_funcs=x", "(reward, on the command line --reward, is TRL's reward_funcs"),
+    ("grade good.jsonl --reward-funcs x", "--reward is TRL's reward_funcs"),
+    ("grade good.jsonl --reward math columns=x", "columns: got it as a key; allowed: columns.prompt, columns.completion"),
     ("grade gone.jsonl --reward math", "file: got 'gone.jsonl', which does not exist"),
     ("grade good.jsonl", "reward: got none; allowed: a kind, FILE.py:FUNCTION, or a recipe"),
     ("grade good.jsonl --reward mth", "reward: got 'mth' (did you mean 'math'?)"),

@@ -22,6 +22,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+ANSWERING = ("train", "compare", "evaluate", "grade", "search", "boundary")
+"""Functions that say what another library's key is called in them."""
+
+
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """A function that raises RecipeError for arguments of a wrong type, by their annotations, and for keywords that
     are one of its own arguments misspelt."""
@@ -45,7 +49,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 def _misspelt(function: str, key: str, parameters: Mapping[str, Any]) -> str | None:
     own = [name for name, parameter in parameters.items() if parameter.kind is not parameter.VAR_KEYWORD]
     meant = None if key in parameters or "." in key or "__" in key else closest(key, own)
-    if meant is None or key in _keys() or (function in ("train", "compare") and known_elsewhere(key)):
+    if meant is None or key in _keys() or (function in ANSWERING and known_elsewhere(key)):
         return None  # the recipe answers
     return f"{key}: unknown argument of lyceum.{function} (did you mean {meant!r}?); allowed: {', '.join(own)}"
 

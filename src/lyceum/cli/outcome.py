@@ -129,14 +129,25 @@ def _recipe_in(error: typer.TyperException) -> str:
 
 def _instead_of(option: str, context: Any) -> list[str]:
     """A line that says what to type in the place of an option that a command does not have; none if nobody knows."""
+    from lyceum.evaluation.keys import KEYS, told_elsewhere
     from lyceum.recipe.other_names import answered, known_elsewhere
 
-    key = option.lstrip("-")
-    if told := known_elsewhere(key) or answered(key, None):
+    if context is None:
+        return []
+    key, command = option.lstrip("-"), context.command.name
+    if command not in KEYS:
+        told = known_elsewhere(key) or answered(key, None)
+    elif key.partition(".")[0] in KEYS[command]:
+        told = None
+    else:
+        options = {each.name: each.opts[0] for each in context.command.params}
+        if told := told_elsewhere(command, key, options | {"max_completion_tokens": options.get("max_tokens", "")}):
+            return [told]
+    if told:
         return [f"settings are given as key=value: {told}"]
     if not _takes_keys(context):
         return []
-    unknown = _unknown_key(key) if context.command.name in ("train", "compare") else None
+    unknown = _unknown_key(command, key)
     if unknown is None:
         return [f"settings are given as key=value, without dashes: {key}=VALUE"]
     commands = context.parent.command.commands if context.parent is not None else {}
@@ -144,19 +155,23 @@ def _instead_of(option: str, context: Any) -> list[str]:
     return [f"{option} is an option of lyceum {', '.join(having)}" if having else unknown]
 
 
-def _unknown_key(key: str) -> str | None:
-    """What a recipe says of a key that it does not have; None where it has it."""
+def _unknown_key(command: str, key: str) -> str | None:
+    """What a command says of a key that it does not have; None where it has it, or nothing is known."""
+    from lyceum.evaluation.keys import KEYS, refuse_unknown
     from lyceum.recipe.schema import apply_overrides
 
     try:
-        apply_overrides({"stages": [{"kind": "online"}]}, [(key, None)])
+        if command in ("train", "compare"):
+            apply_overrides({"stages": [{"kind": "online"}]}, [(key, None)])
+        elif command in KEYS:
+            refuse_unknown(command, [key])
     except RecipeError as error:
         return error.lines[0].partition("; allowed: ")[0]
     return None
 
 
 def _takes_keys(context: Any) -> bool:
-    return context is not None and any(parameter.name in ("keys", "words") for parameter in context.command.params)
+    return any(parameter.name in ("keys", "words") for parameter in context.command.params)
 
 
 def say(failure: Failure, *, as_json: bool) -> None:

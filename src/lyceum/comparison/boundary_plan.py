@@ -114,7 +114,15 @@ class BoundaryPlan:
         if sampled:
             first = next((label for label, path in sampled.items() if _is_run(path)), next(iter(sampled)))
             lead = Measurement.of(
-                sampled[first], tasks, overrides, k=(1,), n=n, samples=samples, greedy=False, seed=seed
+                sampled[first],
+                tasks,
+                overrides,
+                k=(1,),
+                n=n,
+                samples=samples,
+                greedy=False,
+                seed=seed,
+                command="boundary",
             )
             measurements = {
                 label: lead if label == first else lead.with_model(path, overrides) for label, path in sampled.items()

@@ -32,6 +32,7 @@ from lyceum.core.types import (
     Task,
 )
 from lyceum.core.verdicts import verdict_reader
+from lyceum.evaluation.keys import KEYS_OF_COLUMNS, refuse_unknown
 from lyceum.evaluation.measure import engine_settings, model_settings
 from lyceum.evaluation.rows_to_grade import (
     MOST_TOGETHER,
@@ -70,8 +71,6 @@ from lyceum.utils.progress import Progress
 from lyceum.utils.seeds import SeedKey, counter_seed
 from lyceum.utils.tracebacks import frames
 
-KEYS = ("reward", "tasks", "model", "trust_code", "columns")
-"""Keys that apply here; ``columns`` names the file's."""
 WAITING = 128
 """Maximum groups that are graded at the same time."""
 WAITING_BYTES = 1 << 26
@@ -179,13 +178,12 @@ class Grading:
             run = path.is_dir() and is_run(path)
         except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL, the home of nobody
             raise RecipeError(f"file: got {str(file)!r:.200}, which is no path ({error}); allowed: a file") from None
-        raw, typed = _raw_reward(reward, path if run else None)
         placed = [read_override(override) for override in overrides]
+        refuse_unknown("grade", (key for key, _ in placed))
+        raw, typed = _raw_reward(reward, path if run else None)
         for key, _ in placed:
-            if key.partition(".")[0] not in KEYS or key == "columns":
-                first = key.partition(".")[0]
-                allowed = ", ".join((*KEYS[:-1], *(f"columns.{name}" for name in Columns.model_fields)))
-                raise RecipeError(f"{key}: unknown key{nearest(first, KEYS)}; allowed: {allowed}")
+            if key == "columns":
+                raise RecipeError(f"columns: got it as a key; allowed: {', '.join(KEYS_OF_COLUMNS)}")
             if key.startswith("model.") and model is None:
                 raise RecipeError(f"{key}: got a value, but no model; allowed: together with --model")
             if key in ("reward", "model"):

@@ -15,6 +15,7 @@ from lyceum.core.settings import Composition, EngineSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Sampling, Task, TaskSource
 from lyceum.evaluation.held_out import EvaluationResult, Evaluator, first_tasks, why_nothing_graded
+from lyceum.evaluation.keys import refuse_unknown
 from lyceum.evaluation.statistics import summarise
 from lyceum.models.limits import context_of
 from lyceum.models.load import BASE, SCRATCH, ModelSettings, check_model, load_policy, load_tokenizer
@@ -37,15 +38,12 @@ from lyceum.run.reader import read_recipe
 from lyceum.utils.aio import run_async
 from lyceum.utils.atomic_files import atomic_write
 from lyceum.utils.documents import is_json_with
-from lyceum.utils.errors import RecipeError, nearest
+from lyceum.utils.errors import RecipeError
 from lyceum.utils.garbage_collection import only_new
 from lyceum.utils.html import in_words, share, shares, table
 from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import to_json
 from lyceum.utils.progress import Progress
-
-KEYS = ("model", "tasks", "reward", "engine", "environment", "trust_code")
-"""Keys of a recipe that apply here too, besides those of sampling."""
 
 MAX_TOKENS = 256
 """Default maximum tokens per completion, where neither the caller nor a run's recipe sets it."""
@@ -132,7 +130,10 @@ class Measurement:
         greedy: bool,
         seed: int,
         loaded: Policy | None = None,
+        command: str = "eval",
     ) -> Measurement:
+        overrides = [read_override(override) for override in overrides]
+        refuse_unknown(command, (key for key, _ in overrides))
         ks, samples = _sizes(k, samples)
         if n < 1:
             raise RecipeError(f"n: got {n}; allowed: 1 or more")
@@ -365,7 +366,7 @@ def _placed(override: str | tuple[str, Any]) -> tuple[str, Any]:
     """Sampling's keys may be given without a prefix: only one component samples here.
 
     Raises:
-        RecipeError: a key of training, or one that is given in another way; it would have no effect here.
+        RecipeError: a key that is given in another way; it would have no effect here.
     """
     key, value = read_override(override)
     first = key.partition(".")[0]
@@ -375,9 +376,6 @@ def _placed(override: str | tuple[str, Any]) -> tuple[str, Any]:
         return f"evaluate.{key}", value
     if key == "model":
         raise RecipeError(f"model: got {value!r} as a key; allowed: the model's name before the keys, model.KEY")
-    if first not in KEYS:
-        allowed = [*KEYS, *Sampling.model_fields]
-        raise RecipeError(f"{key}: unknown key{nearest(first, allowed)}; allowed: {', '.join(allowed)}")
     return key, value
 
 

@@ -7,7 +7,7 @@ writes ``docs/coming-from.md``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from itertools import groupby
@@ -41,14 +41,18 @@ class OtherName:
     def names(self) -> tuple[str, ...]:
         return self.theirs, *self.also
 
-    def said(self, lacking: Callable[[str], str] | None = None) -> str:
+    def said(self, lacking: Callable[[str], str] | None = None, here: Callable[[str], str] | None = None) -> str:
         """``rollout.samples is TRL's num_generations``, and the note.
 
         Args:
             lacking: why a recipe cannot take a key of ours, in words; empty where it can. By default any is taken.
+            here: what a command that does not train calls a key of ours; empty where it has none. By default the same.
         """
         if not self.ours:
             return f"{self.whose} {self.theirs}: {self.note}"
+        if here is not None:
+            name = here(self.ours)
+            return replace(self, ours=name, rather="").said() if name else f"a setting of training: {self.said()}"
         if self.rather and lacking is not None and not lacking(self.rather):
             return f"{self.rather} is {self.whose} {self.theirs}"
         why = lacking(self.ours) if lacking is not None else ""
@@ -84,7 +88,12 @@ def other_names() -> tuple[OtherName, ...]:
 
 
 def known_elsewhere(
-    key: str, *, whole: bool = True, below: str = "", lacking: Callable[[str], str] | None = None
+    key: str,
+    *,
+    whole: bool = True,
+    below: str = "",
+    lacking: Callable[[str], str] | None = None,
+    here: Callable[[str], str] | None = None,
 ) -> str | None:
     """What an unknown key is called here; None where no library of the table has it.
 
@@ -92,7 +101,7 @@ def known_elsewhere(
         key: as typed; ``-`` may stand for ``_``.
         whole: False also takes the last names of a dotted key, as ``optim.lr``.
         below: the first name of a key of ours; only keys that begin with it are meant.
-        lacking: as :meth:`OtherName.said` has it.
+        lacking, here: as :meth:`OtherName.said` has them.
     """
     wanted = key.lstrip("-").replace("-", "_")
     names = [
@@ -101,7 +110,7 @@ def known_elsewhere(
         if (wanted in name.names or (not whole and any(each.endswith(f".{wanted}") for each in name.names)))
         and (not below or name.ours.partition(".")[0] == below)
     ]
-    return "; ".join({name.ours: name.said(lacking) for name in reversed(names)}.values()) or None
+    return "; ".join({name.ours: name.said(lacking, here) for name in reversed(names)}.values()) or None
 
 
 def answered(key: str, value: Any) -> str | None:

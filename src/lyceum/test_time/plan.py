@@ -70,7 +70,8 @@ class Plan:
         loaded: Policy | None = None,
     ) -> Plan:
         request, rest = SearchRequest.of(strategies, sizes, value, tokens, overrides)
-        measurement = Measurement.of(model, tasks, rest, k=(1,), n=n, samples=1, greedy=False, seed=seed, loaded=loaded)
+        one = {"k": (1,), "samples": 1, "greedy": False}
+        measurement = Measurement.of(model, tasks, rest, **one, n=n, seed=seed, loaded=loaded, command="search")
         engine = measurement.recipe.evaluation_engine
         composition = Composition(value=request.value, engine=engine)
         if lines := request.check(composition):
