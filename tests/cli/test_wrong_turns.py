@@ -13,6 +13,7 @@ import lyceum.api  # noqa: F401, not in the first case
 from lyceum.cli import main
 from lyceum.recipe.schema import load_recipe
 from lyceum.training.train import check
+from lyceum.utils.documents import write_yaml
 
 SECONDS = 2.0
 """Of CPU time for each answer."""
@@ -299,7 +300,7 @@ COMMANDS = [
     (f"eval base {OF_TRL}", "num_generations: unknown key (samples, on the command line --samples, is TRL's num_gen"),
     (
         f"eval base {OF_TRL}",
-        "max_completion_length: unknown key (max_completion_tokens is TRL's max_completion_length)",
+        "unknown key (max_completion_tokens is TRL's max_completion_length); allowed: model, tasks",
     ),
     (f"eval base {OF_TRL}", "(a setting of training: learner.lr is TRL's learning_rate); allowed: model, tasks"),
     ("eval base --max-new-tokens 64", "--max-tokens is OpenRLHF's max_new_tokens"),
@@ -311,7 +312,7 @@ COMMANDS = [
     ("boundary base --n_samples 4", "--samples is other libraries' num_samples"),
     ("grade good.jsonl reward_funcs=x", "(reward, on the command line --reward, is TRL's reward_funcs"),
     ("grade good.jsonl --reward-funcs x", "--reward is TRL's reward_funcs"),
-    ("grade good.jsonl --reward math columns=x", "columns: got it as a key; allowed: columns.prompt, columns.completion"),
+    ("grade good.jsonl --reward math columns=x", "columns: got it as a key; allowed: columns.prompt, columns.compl"),
     ("grade gone.jsonl --reward math", "file: got 'gone.jsonl', which does not exist"),
     ("grade good.jsonl", "reward: got none; allowed: a kind, FILE.py:FUNCTION, or a recipe"),
     ("grade good.jsonl --reward mth", "reward: got 'mth' (did you mean 'math'?)"),
@@ -346,6 +347,20 @@ def test_a_wrong_turn_is_answered_by_what_cures_it(argv, said, capsys):
     assert seconds < SECONDS
     assert not out  # no plan of a run that will not be
     assert [path for path in Path.cwd().rglob("runs/**/*") if path.is_file()] == [Path.cwd() / "runs/done/recipe.yaml"]
+
+
+def test_a_resumed_run_of_another_recipe_is_told_every_key_before_the_tasks_are_read(monkeypatch, capsys):
+    Path("runs/old").mkdir(parents=True)
+    Path("runs/old/summary.json").write_text("{}")
+    Path("runs/old/recipe.yaml").write_text(write_yaml(load_recipe("grpo", [*SMALL, "name=old"]).resolved()))
+    monkeypatch.setattr("lyceum.training.train.check", lambda _: pytest.fail("tasks and tokenizer were read"))
+    others = "seed=1 tasks_per_step=3 learner.lr=1 objective.clip_low=0.1 objective.clip_high=0.3 learner.eps=1e-6"
+    changed = [*SMALL, *others.split(), "credit=leave-one-out", "threads=1"]
+    assert main(["train", "grpo", *changed, "--name", "old", "--resume"]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == len(others.split()) + 2  # a kind, and not its settings; the last says what to do
+    assert told[0] == "error: seed: got 1, but runs/old began with 0"
+    assert "       stages.0.credit.kind: got 'leave-one-out', but runs/old began with 'group'" in told
 
 
 def test_there_are_fifty_and_more():

@@ -245,7 +245,7 @@ def test_a_reward_part_that_never_acts_is_refused():
 
 
 def test_a_run_resumes_under_another_label_or_place_but_not_under_another_method(tmp_path):
-    from lyceum.training.train import MAY_DIFFER
+    from lyceum.recipe.resumed import MAY_DIFFER
 
     recipe = load_recipe("grpo", [*TINY, f"output={tmp_path}"])
     Run.start(tmp_path, "grpo", recipe.resolved()).close()

@@ -113,12 +113,29 @@ def rehearse(output: Output, recipe: Recipe, *, resume: bool, overwrite: bool, r
 
 def check_paths(recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
     """Refuse at once, before the imports that training takes, a run's folder that is taken, cannot be made or is not
-    there to be resumed, and tasks of a file that does not exist."""
+    there to be resumed, a resumed run of another recipe, and tasks of a file that does not exist."""
+    from lyceum.recipe.resumed import MAY_DIFFER, with_defaults
     from lyceum.run.folder import check_claim
     from lyceum.run.outputs import check_output
 
+    def as_given(written: dict[str, Any]) -> dict[str, Any]:
+        """Where nothing was evaluated because tasks have no answers, the run has written n=0; they are read later."""
+        began = with_defaults(written)
+        evaluate = began.get("evaluate")
+        if not isinstance(evaluate, dict) or evaluate.get("n") != 0:
+            return began
+        return began | {"evaluate": {**evaluate, "n": recipe.evaluate.n}}
+
     check_output("output", Path(recipe.output) / recipe.name, folder=True)
-    check_claim(recipe.output, recipe.name, resume=resume, overwrite=overwrite)
+    check_claim(
+        recipe.output,
+        recipe.name,
+        recipe.resolved(),
+        resume=resume,
+        overwrite=overwrite,
+        may_differ=MAY_DIFFER,
+        with_defaults=as_given,
+    )
     for tasks in (recipe.tasks, recipe.evaluate.tasks):
         if tasks is not None:
             tasks.check_paths()

@@ -11,10 +11,11 @@ from pydantic import BaseModel
 
 from lyceum.comparison._labels import by_label
 from lyceum.comparison.compare import Comparison, compare
+from lyceum.recipe.resumed import MAY_DIFFER, with_defaults
 from lyceum.recipe.schema import Overrides, Recipe, load_recipe, read_override
 from lyceum.run.folder import check_name, recover, refused_changes
 from lyceum.run.reader import read_recipe, read_run_folder
-from lyceum.training.train import MAY_DIFFER, check, check_run_folder, train, with_defaults
+from lyceum.training.train import check, check_run_folder, train
 from lyceum.utils.errors import NothingGraded, RecipeError, nearest
 from lyceum.utils.terminal import quoted
 

@@ -51,8 +51,6 @@ _OF_STEPS = ("rollouts", "digests", "trees", "replay")
 """Folders with one file per step, which a resumed run drops after its checkpoint."""
 
 _NAMES = (*FILES, *(name + DAMAGED for name in FILES))
-MOST_REFUSED = 5
-"""Maximum number of differences that a refused run is told."""
 
 WAYS = "another name, or overwrite=true (--overwrite) to replace it"
 
@@ -169,7 +167,7 @@ class Run:
             _recover(path)
             discard(path)
             began = _read_recipe(path, with_defaults) if is_run(path) and not overwrite else None
-            resumed = cls._resumes(path, began, recipe, resume=resume, may_differ=tuple(may_differ))
+            resumed = _resumes(path, began, recipe, resume=resume, may_differ=tuple(may_differ))
             complete = resumed and _is_finished(path)
             return cls(
                 path,
@@ -187,36 +185,6 @@ class Run:
         except BaseException:
             _let_go(lock, made)
             raise
-
-    @staticmethod
-    def _resumes(
-        path: Path,
-        began: dict[str, Any] | None,
-        recipe: Mapping[str, Any],
-        *,
-        resume: bool | Literal["auto"],
-        may_differ: tuple[str, ...],
-    ) -> bool:
-        """Whether to continue the existing run; raises where that is not requested or not possible.
-
-        Args:
-            began: recipe of the existing run; None where there is none, or it is to be replaced.
-        """
-        if began is None:
-            return False
-        if resume is False:
-            raise _taken(path)
-        refused = refused_changes(path, began, recipe, may_differ=may_differ)
-        finished = _is_finished(path)
-        if refused:
-            more = len(refused) - MOST_REFUSED
-            lines = [*refused[:MOST_REFUSED], *([f"and {more} more"] if more > 0 else [])]
-            held = "a finished run" if finished else "a run"
-            last = f"name: {path} holds {held} of another recipe; allowed: its recipe, {WAYS}"
-            raise RecipeError([*lines, last + (_further(path) if finished else "")])
-        if finished and (path / "report.html").exists():
-            raise _taken(path)
-        return True
 
     def begin(self) -> None:
         """Write the recipe, repair what a resumed run needs, and set aside a run that is to be replaced."""
@@ -492,13 +460,20 @@ class Run:
 
 
 def check_claim(
-    root: Path | str, name: str, *, resume: bool | Literal["auto"] = False, overwrite: bool = False
+    root: Path | str,
+    name: str,
+    recipe: Mapping[str, Any],
+    *,
+    resume: bool | Literal["auto"] = False,
+    overwrite: bool = False,
+    may_differ: Sequence[str] = (),
+    with_defaults: Callable[[dict[str, Any]], dict[str, Any]] = dict,
 ) -> None:
-    """Raise RecipeError where :meth:`Run.claim` would, whatever the recipe; what has to be made to see is removed."""
+    """Raise RecipeError where :meth:`Run.claim` would; what has to be made to see is removed."""
     path = _place(root, name, resume=resume, overwrite=overwrite)
     _let_go(*_held(path))
-    if is_run(path) and resume is False and not overwrite:
-        raise _taken(path)
+    if is_run(path) and not is_set_aside(path) and not overwrite:
+        _resumes(path, _read_recipe(path, with_defaults), recipe, resume=resume, may_differ=may_differ)
 
 
 def _place(root: Path | str, name: str, *, resume: bool | Literal["auto"], overwrite: bool) -> Path:
@@ -550,19 +525,50 @@ def _flat(value: Any, key: str = "") -> dict[str, Any]:
     return below or {key: value}
 
 
+def _resumes(
+    path: Path,
+    began: dict[str, Any] | None,
+    recipe: Mapping[str, Any],
+    *,
+    resume: bool | Literal["auto"],
+    may_differ: Sequence[str],
+) -> bool:
+    """Whether to continue the existing run; raises where that is not requested or not possible.
+
+    Args:
+        began: recipe of the existing run; None where there is none, or it is to be replaced.
+    """
+    if began is None:
+        return False
+    if resume is False:
+        raise _taken(path)
+    refused = refused_changes(path, began, recipe, may_differ=may_differ)
+    finished = _is_finished(path)
+    if refused:
+        held = "a finished run" if finished else "a run"
+        last = f"name: {path} holds {held} of another recipe; allowed: its recipe, {WAYS}"
+        raise RecipeError([*refused, last + (_further(path) if finished else "")])
+    if finished and (path / "report.html").exists():
+        raise _taken(path)
+    return True
+
+
 def refused_changes(
     path: Path, began: Mapping[str, Any], recipe: Mapping[str, Any], *, may_differ: Sequence[str]
 ) -> list[str]:
-    """One line per key in which a recipe differs from the one that the run in ``path`` began with.
+    """One line per key in which a recipe differs from the one that the run in ``path`` began with; where it is a kind,
+    none for the settings of both kinds.
 
     Args:
         may_differ: patterns of dotted keys to ignore.
     """
     differing = differences(began, read_yaml(write_yaml(dict(recipe))))
+    others = tuple(key.removesuffix("kind") for key in differing if key.endswith(".kind"))
     return [
         f"{key}: got {given!r}, but {path} began with {began!r}"
         for key, (began, given) in differing.items()
         if not any(fnmatchcase(key, pattern) for pattern in may_differ)
+        and not any(key.startswith(other) and key != f"{other}kind" for other in others)
     ]
 
 

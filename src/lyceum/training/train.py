@@ -22,7 +22,8 @@ from lyceum.models.load import bytes_of, load_policy, load_tokenizer, save_polic
 from lyceum.models.policy import Policy
 from lyceum.models.prompts import check_prompts, say_left_out
 from lyceum.models.renderer import Renderer
-from lyceum.recipe.schema import Recipe, parse
+from lyceum.recipe.resumed import MAY_DIFFER, with_defaults
+from lyceum.recipe.schema import Recipe
 from lyceum.reward.base import Combined, allow_code, combine
 from lyceum.run.checkpoint import CheckpointError
 from lyceum.run.folder import INITIAL, KEPT, Run
@@ -47,15 +48,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 log = logging.getLogger(__name__)
-
-MAY_DIFFER = (
-    *("title", "paper", "summary", "name", "label", "output"),
-    *("checkpoint_every", "checkpoint_minutes", "max_steps_without_signal", "threads"),
-    *("rollouts_every", "trees_every", "digests", "keep_stages"),
-    *("track*", "trust_code", "model.device"),
-)
-"""Keys in which a resumed run's recipe may differ from the original: none of them changes a result, but ``threads`` the
-last bits, of which a warning tells."""
 
 
 def train(
@@ -191,14 +183,6 @@ def _threads(recipe: Recipe, run: Run) -> int:
             f"{run.path} was computed with {before} threads, now with {threads}: its last bits may differ", stacklevel=3
         )
     return threads
-
-
-def with_defaults(written: dict[str, Any]) -> dict[str, Any]:
-    """A resolved recipe of an earlier version as this version resolves it: new keys get their defaults."""
-    try:
-        return parse(written).resolved()
-    except RecipeError:
-        return written  # from a version whose keys this one does not know
 
 
 @dataclass(frozen=True)
