@@ -120,6 +120,12 @@ def test_a_tool_that_hangs_is_ended(name, given):
     assert text.startswith("error: no result within 0.3 seconds")
 
 
+def test_a_tool_that_would_end_the_run_ends_its_own_call():
+    assert results(tools("exits"), *(called("exits", how=how) for how in ("exit", "cancel", "timeout"))) == [
+        "error: it called sys.exit(0)", "error: it was cancelled, and not by the run", "error: TimeoutError: no answer"
+    ]  # fmt: skip
+
+
 def test_calls_of_a_turn_run_together_and_are_answered_in_order():
     # Each waits fewer turns of the loop than the one before it, and sees all that began.
     assert results(tools("waits"), *(called("waits", turns=turns) for turns in (9, 6, 3))) == ["3", "3", "3"]

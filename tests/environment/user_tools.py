@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 import time
 from typing import Literal
 
@@ -38,6 +39,17 @@ def fails(at: str) -> str:
 def odd() -> object:
     """What JSON cannot hold."""
     return {1, 2}
+
+
+async def exits(how: Literal["exit", "cancel", "timeout"]) -> str:
+    """Would end the run.
+
+    Args:
+        how: by what
+    """
+    if how == "exit":
+        sys.exit(0)
+    raise asyncio.CancelledError if how == "cancel" else TimeoutError("no answer")
 
 
 def sleeps(seconds: float) -> int:

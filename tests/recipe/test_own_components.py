@@ -83,7 +83,10 @@ def test_the_resolved_recipe_makes_it_again(file, tmp_path):
     assert parse(resolved).resolved() == resolved  # as a resumed run reads its own
     own_components._loaded.clear()  # as another process
     with pytest.raises(RecipeError, match="wants to run"):
-        load_recipe(str(tmp_path / "recipe.yaml"))
+        load_recipe(str(tmp_path / "recipe.yaml"), ["title=other.py:Median"])
+    # The resolved recipe has the file's whole path; what is typed is the same file.
+    assert load_recipe(str(tmp_path / "recipe.yaml"), ["title=my_adv.py:Median"]).resolved()["stages"] == resolved["stages"]
+    own_components._loaded.clear()
     assert load_recipe(str(tmp_path / "recipe.yaml"), ["trust_code=true"]).resolved()["stages"] == resolved["stages"]
 
 
@@ -96,6 +99,9 @@ def test_the_resolved_recipe_makes_it_again(file, tmp_path):
         ("credit=my_adv.py:NoBuild", r"NoBuild; allowed: a class that also has build\(...\)"),
         ("credit=my_adv.py:NoKind", "NoKind; allowed: a class with a kind, a line such as"),
         ("credit=none.py:Median", "does not exist"),
+        ("credit=~nobody-of-this-name/my_adv.py:Median", "does not exist"),
+        (f"credit={'a' * 5000}.py:Median", "does not exist"),
+        ("credit=my_adv.py:1st", "allowed: path/to/file.py:name or package.module:name"),
         ("credit=my-adv", "leave-one-out.*, FILE.py:CLASS or package.module:CLASS"),
         ("rollout.environment=my_adv.py:Median", "environment"),
     ],
@@ -136,6 +142,21 @@ def test_one_kind_twice():
         define("group")
     first = define("same-kind-twice")
     assert define("same-kind-twice") is not first  # a cell that is run again
+
+
+def test_a_shipped_kind_that_is_not_imported_yet_is_taken_too(tmp_path):
+    (tmp_path / "my_adv.py").write_text(MEDIAN.format(kind="leave-one-out"))
+    program = (
+        "from lyceum.recipe.schema import load_recipe\n"
+        "try: load_recipe('grpo', ['credit=my_adv.py:Median'])\n"
+        "except Exception as error: print(error)\n"
+        "print(type(load_recipe('rloo').stages[0].credit).__module__)"
+    )
+    found = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    first, second = found.stdout.splitlines()[0], found.stdout.splitlines()[-1]
+    assert "credit kind 'leave-one-out' is lyceum.credit.leave_one_out." in first
+    assert "already; allowed: another kind for" in first
+    assert second == "lyceum.credit.leave_one_out"
 
 
 def test_check_returns_lines(tmp_path):

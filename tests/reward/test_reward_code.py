@@ -97,6 +97,28 @@ def test_an_async_function_is_cancelled_at_its_limit():
 
 
 @pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        (function("leaves_the_program"), {"exit": "function: it called sys.exit(0)"}),
+        (function("leaves_the_program", processes=0), {"exit": "function: it called sys.exit(0)"}),
+        (
+            function("ends_more_than_its_call"),
+            {
+                "exit": "function: it called sys.exit(0)",
+                "cancel": "function: it was cancelled, and not by the run",
+                "timeout": "function: TimeoutError: the service did not answer",
+            },
+        ),
+    ],
+    ids=["worker", "here", "async"],
+)
+def test_a_function_that_would_end_the_run_ends_its_own_call(part, said):
+    first, *others, last = grades(part, task(), "a", *said, "b")
+    assert [grade.reason for grade in others] == list(said.values())
+    assert (first.outcome, last.outcome) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(
     ("part", "row"),
     [
         (function("fails"), "task t/1: {file}:fails(completion='\\x1bhello')"),

@@ -3,6 +3,7 @@
 import asyncio
 import math
 import re
+import sys
 import time
 from decimal import Decimal
 from fractions import Fraction
@@ -68,6 +69,20 @@ def hangs(completion):
 async def later(completion, answer):
     await asyncio.sleep(60 if completion == "sleep" else 0.01)
     return float(completion == answer)
+
+
+def leaves_the_program(completion):
+    return sys.exit(0) if completion == "exit" else 1.0
+
+
+async def ends_more_than_its_call(completion):
+    if completion == "exit":
+        sys.exit(0)
+    if completion == "cancel":
+        raise asyncio.CancelledError
+    if completion == "timeout":
+        raise TimeoutError("the service did not answer")
+    return 1.0
 
 
 # As in TRL's documentation, in substance: a plain reward, a conversational one, one that abstains, one that logs.

@@ -211,12 +211,14 @@ class Component(Settings):
             cls.slot = slot
         if "kind" in cls.model_fields:
             kind = cls.model_fields["kind"].default
-            taken = _registry.setdefault(cls.slot, {}).get(kind)
+            taken = _registry.get(cls.slot, {}).get(kind)
+            if taken is None and cls.slot and isinstance(kind, str) and own_components.is_own(cls):
+                taken = find(cls.slot, kind)  # lyceum's may not be imported yet, whose place one's own must not take
             if taken is not None and not _is_same(taken, cls):
                 raise RecipeError(
                     f"{cls.slot} kind {kind!r} is {_dotted(taken)} already; allowed: another kind for {_dotted(cls)}"
                 )
-            _registry[cls.slot][kind] = cls
+            _registry.setdefault(cls.slot, {})[kind] = cls
         if own_components.is_own(cls):
             own_components.remember(cls)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -22,9 +23,10 @@ def split_spec(spec: str, *, key: str, default_name: str | None = None) -> tuple
     place, colon, name = spec.rpartition(":")
     if spec.endswith(".py") and default_name is not None:
         place, colon, name = spec, ":", default_name
-    if not colon or not place or not name.isidentifier():
+    if not colon or not place or not name.isidentifier() or "\0" in place:
         raise RecipeError(f"{key}: got {spec!r}; allowed: path/to/file.py:name or package.module:name")
-    return (str(Path(place).expanduser().resolve()) if place.endswith(".py") else place), name
+    # Not Path.expanduser, which raises where there is no such user.
+    return (str(Path(os.path.expanduser(place)).resolve()) if place.endswith(".py") else place), name
 
 
 def load_module(place: str, *, key: str) -> ModuleType:
@@ -33,7 +35,7 @@ def load_module(place: str, *, key: str) -> ModuleType:
     Raises:
         RecipeError: it is missing, or fails on import.
     """
-    if place.endswith(".py") and not Path(place).is_file():
+    if place.endswith(".py") and not os.path.isfile(place):  # Path.is_file raises for names that are too long
         raise RecipeError(f"{key}: {place!r} does not exist; allowed: path/to/file.py:name or package.module:name")
     try:
         return _load_file(Path(place)) if place.endswith(".py") else _load_module(place)

@@ -73,7 +73,7 @@ def trusting(names: Iterable[str], *, everything: bool = False) -> Iterator[None
         names: what the user has typed.
         everything: whatever the name is (``trust_code=true``).
     """
-    token = _trusted.set(_Everything() if everything else frozenset(names))
+    token = _trusted.set(_Everything() if everything else {_absolute(name) for name in names if is_code(name)})
     try:
         yield
     finally:
@@ -82,7 +82,15 @@ def trusting(names: Iterable[str], *, everything: bool = False) -> Iterator[None
 
 def is_trusted(kind: str) -> bool:
     """Whether :func:`load` gives what a kind names."""
-    return kind in _trusted.get() or ":".join(split_spec(kind, key="kind")) in _loaded
+    return (absolute := _absolute(kind)) in _trusted.get() or absolute in _loaded
+
+
+def _absolute(kind: str) -> str:
+    """The name with its file's whole path, by which a run's recipe has it."""
+    try:
+        return ":".join(split_spec(kind, key="kind"))
+    except RecipeError:  # it cannot be one, which load() says
+        return kind
 
 
 def load(kind: str) -> object:

@@ -216,8 +216,6 @@ class ToolsEnvironment(WithinTurn):
         try:
             text = await tool.call({"arguments": dict(call.arguments), "most": most})
             return Result(text, call.name)
-        except TimeoutError:
-            return Result.error(f"no result within {self.settings.timeout_seconds:g} seconds", call.name)
         except Exception as error:
             return Result.error(cut(describe(error), most), call.name)
 

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import IO, Any
 
-from lyceum.utils.tracebacks import user_traceback
+from lyceum.utils.tracebacks import exit_in_words, user_traceback
 
 LENGTH = struct.Struct(">Q")
 
@@ -83,8 +83,7 @@ def _serve(jobs: IO[bytes], results: IO[bytes]) -> None:
             if len(reply) > MOST_BYTES:
                 raise ValueError(f"a result of {len(reply)} bytes; allowed: less than {MOST_BYTES}")
         except SystemExit as error:  # of a user's function; the process is as good as before
-            said = f"it called sys.exit({'' if error.code is None else error.code!r})"[:2000]
-            reply = pack({"error": said, "traceback": user_traceback(error)})
+            reply = pack({"error": exit_in_words(error), "traceback": user_traceback(error)})
         except Exception as error:
             reply = pack({"error": _text(error), "traceback": user_traceback(error)})
         _alarm(0)

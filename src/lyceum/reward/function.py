@@ -51,8 +51,6 @@ class Function(CodePart):
                 given["task"] = asdict(given["task"])
             try:
                 return self._grade(await call(given))
-            except TimeoutError:
-                return Grade.ungraded(f"no result within {self.timeout_seconds:g} seconds")
             except Exception as error:
                 return failed(error, self.function, task, given)
 

@@ -86,9 +86,6 @@ class Trl(CodePart):
             asked = (function.rewards(task, leaves) for function in functions)
             columns = await asyncio.gather(*asked, return_exceptions=True)
             for number, (name, column) in enumerate(zip(names, columns, strict=True)):
-                if isinstance(column, TimeoutError):
-                    reason = f"{name}: no result within {self.timeout_seconds:g} seconds"
-                    return [Grade.ungraded(reason)] * len(leaves)
                 if isinstance(column, Exception):
                     given = functions[number].keywords(task, leaves, chat=bool(functions[number].as_messages))
                     return [failed(column, self.function[number], task, given, name=name)] * len(leaves)

@@ -10,7 +10,8 @@ import asyncio
 import importlib
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +27,7 @@ from lyceum.reward.function_registry import PLACE, passed_in
 from lyceum.reward.pool import WorkerError, shared_pool
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.terminal import quoted
-from lyceum.utils.tracebacks import user_traceback
+from lyceum.utils.tracebacks import exit_in_words, user_traceback
 
 KEY = "reward.function"
 """The recipe's key, for messages."""
@@ -142,7 +143,10 @@ def caller(found: Found, prepare: str, *, processes: int, timeout_seconds: float
     Args:
         prepare: ``module:name`` of the calling convention.
         processes: for a function that is not async; 0 calls it here, without a time limit.
-        timeout_seconds: of each call; beyond it TimeoutError is raised, or WorkerError by a process.
+        timeout_seconds: of each call.
+    Raises:
+        WorkerError: by the calls: no result in time, or what would end more than the call. Whatever else the function
+            raises comes as it is, from a process as a WorkerError.
     """
     convention: Prepare = _attribute(prepare)
     function = found.function
@@ -150,15 +154,23 @@ def caller(found: Found, prepare: str, *, processes: int, timeout_seconds: float
 
         async def call_async(job: Any) -> Any:
             arguments, reply = convention(job)
-            async with asyncio.timeout(timeout_seconds):
-                return reply(await function(**{**arguments, **found.further}))
+            limit = asyncio.timeout(timeout_seconds)
+            try:
+                async with limit:
+                    with _ending_its_call():
+                        return reply(await function(**{**arguments, **found.further}))
+            except TimeoutError:
+                if not limit.expired():  # the function's own
+                    raise
+                raise WorkerError(f"no result within {timeout_seconds:g} seconds") from None
 
         return call_async
     if processes == 0:
 
         async def call_here(job: Any) -> Any:
             arguments, reply = convention(job)
-            return reply(function(**{**arguments, **found.further}))
+            with _ending_its_call():
+                return reply(function(**{**arguments, **found.further}))
 
         return call_here
     settings = {
@@ -167,6 +179,20 @@ def caller(found: Found, prepare: str, *, processes: int, timeout_seconds: float
     }
     pool = shared_pool("lyceum.reward.user_code:serve", settings, workers=processes, timeout_seconds=timeout_seconds)
     return pool.run
+
+
+@contextmanager
+def _ending_its_call() -> Iterator[None]:
+    """Let a function's ``sys.exit``, or a cancellation of its own, end its call and not the run."""
+    try:
+        yield
+    except SystemExit as error:
+        raise WorkerError(exit_in_words(error), user_traceback(error)) from error
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():  # by the run, or the time limit
+            raise
+        raise WorkerError("it was cancelled, and not by the run", user_traceback(error)) from error
 
 
 def serve(

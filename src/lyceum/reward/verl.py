@@ -46,8 +46,6 @@ class Verl(CodePart):
             given = accepted(function, {**arguments(task, leaf), **dict.fromkeys(text, leaf.completion)})
             try:
                 return self._grade(await call(given))
-            except TimeoutError:
-                return Grade.ungraded(f"no result within {self.timeout_seconds:g} seconds")
             except Exception as error:
                 return failed(error, self.function, task, given)
 
@@ -65,8 +63,6 @@ class Verl(CodePart):
             try:
                 answers = await call({"arguments": given, "count": len(leaves)})
                 return [self._grade(answer) for answer in answers]
-            except TimeoutError:
-                return [Grade.ungraded(f"no result within {self.timeout_seconds:g} seconds")] * len(leaves)
             except Exception as error:
                 return [failed(error, self.function, task, given)] * len(leaves)
 

@@ -35,6 +35,11 @@ def user_traceback(error: BaseException) -> str | None:
     return "\n".join(lines)
 
 
+def exit_in_words(error: SystemExit) -> str:
+    """That a user's function called ``sys.exit``, of bounded length."""
+    return f"it called sys.exit({'' if error.code is None else error.code!r})"[:2000]
+
+
 def _is_callers(filename: str) -> bool:
     return filename.startswith((_PACKAGE, *_IMPORTING))
 
