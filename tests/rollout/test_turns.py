@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ from lyceum.evaluation.measure import Measurement
 from lyceum.learner.local import LocalConfig
 from lyceum.recipe.schema import load_recipe
 from lyceum.reward.environment import EnvironmentReward
+from lyceum.reward.pool import WorkerError
 from lyceum.rollout.turns import Turns, exchanges
 from lyceum.run.reader import read_recipe
 from lyceum.run.trees import read_trees
@@ -88,7 +90,7 @@ class Failing(Told):
     """Fails on about a quarter of the turns, in one of the ways in which environments do."""
 
     kind: Literal["test-failing"] = "test-failing"
-    how: Literal["raises", "hangs", "none"] = "raises"
+    how: Literal["raises", "hangs", "none", "exits", "cancels", "worker"] = "raises"
 
     async def step(self, state, turn, said, context) -> Observation[int]:
         if turn.address % 4:
@@ -97,6 +99,12 @@ class Failing(Told):
             await asyncio.sleep(100)
         if self.how == "raises":
             raise RuntimeError("it broke")
+        if self.how == "exits":
+            sys.exit(0)
+        if self.how == "cancels":
+            raise asyncio.CancelledError
+        if self.how == "worker":
+            raise WorkerError("its process died")
         return None
 
 
@@ -105,6 +113,9 @@ class Failing(Told):
     [
         ("raises", "environment 'test-failing': RuntimeError: it broke"),
         ("hangs", "environment 'test-failing': no answer within 0.05 seconds (step_timeout_seconds)"),
+        ("exits", "environment 'test-failing': it called sys.exit(0)"),
+        ("cancels", "environment 'test-failing': it was cancelled, and not by the run"),
+        ("worker", "environment 'test-failing': its process died"),
     ],
 )
 def test_a_step_that_fails_leaves_its_trajectory_ungraded(how, reason):

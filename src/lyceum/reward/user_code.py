@@ -157,7 +157,7 @@ def caller(found: Found, prepare: str, *, processes: int, timeout_seconds: float
             limit = asyncio.timeout(timeout_seconds)
             try:
                 async with limit:
-                    with _ending_its_call():
+                    with ending_its_call():
                         return reply(await function(**{**arguments, **found.further}))
             except TimeoutError:
                 if not limit.expired():  # the function's own
@@ -169,7 +169,7 @@ def caller(found: Found, prepare: str, *, processes: int, timeout_seconds: float
 
         async def call_here(job: Any) -> Any:
             arguments, reply = convention(job)
-            with _ending_its_call():
+            with ending_its_call():
                 return reply(function(**{**arguments, **found.further}))
 
         return call_here
@@ -182,7 +182,7 @@ def caller(found: Found, prepare: str, *, processes: int, timeout_seconds: float
 
 
 @contextmanager
-def _ending_its_call() -> Iterator[None]:
+def ending_its_call() -> Iterator[None]:
     """Let a function's ``sys.exit``, or a cancellation of its own, end its call and not the run."""
     try:
         yield

@@ -16,6 +16,8 @@ from lyceum.core.settings import Composition, EnvironmentSettings, RolloutSettin
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import ASSISTANT, Context, Environment, Exchange, Grade, Observation, Origin, Rollout, Sampling
 from lyceum.core.user_files import describe
+from lyceum.reward.pool import WorkerError
+from lyceum.reward.user_code import ending_its_call
 from lyceum.rollout._growth import affordable, at_most, end_before
 from lyceum.rollout.flat import Flat
 from lyceum.utils.aio import gather
@@ -176,11 +178,12 @@ class Conversation:
         limit = asyncio.timeout(settings.step_timeout_seconds)
         try:
             async with limit:
-                step = self.environment.step(place.state, turn, place.said + turn.text, self.context)
-                observed: Any = await self.context.outside(step)
-        except (RunError, RecipeError):  # the run's, not the environment's
-            raise
+                with ending_its_call():
+                    step = self.environment.step(place.state, turn, place.said + turn.text, self.context)
+                    observed: Any = await self.context.outside(step)
         except Exception as error:
+            if isinstance(error, (RunError, RecipeError)) and not isinstance(error, WorkerError):  # the run's own
+                raise
             why, where = describe(error), user_traceback(error)
             if limit.expired():
                 why, where = f"no answer within {settings.step_timeout_seconds:g} seconds (step_timeout_seconds)", None
