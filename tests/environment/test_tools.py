@@ -218,6 +218,14 @@ def test_a_run_calls_a_function_and_is_the_same_when_resumed(tmp_path):
     assert digest(resumed / "model", without=("README.md",)) == digest(path / "model", without=("README.md",))
 
 
+def test_a_run_whose_prompts_tell_of_functions_needs_no_permission_beyond_the_recipes(tmp_path, capfd):
+    environment = json.dumps({"kind": "tools", "functions": [f"{FILE}:add"]})
+    keys = [*SMALL, "steps=1", f"output={tmp_path}", "name=run", f"rollout.environment={environment}"]
+    with allow_code(False):  # as on the command line, where the path was typed
+        train(load_recipe("calculator", keys))
+    assert "no tool was called; where the model's chat template" in capfd.readouterr().err
+
+
 def test_a_runs_functions_have_to_be_trusted_again(tmp_path):
     keys = [*SMALL, "steps=1", f"output={tmp_path}", f"rollout.environment={json.dumps(ENVIRONMENT)}"]
     path = train(load_recipe("calculator", keys))

@@ -84,7 +84,7 @@ class Turns(RolloutSettings):
         """That no tool was called, or that no call got a result."""
         nodes = [node for tree in trees for node in tree.nodes()]
         calls, failed = (sum(node.stats.get(name, 0) for node in nodes) for name in (CALLS, FAILED))
-        if self.tools and not calls:
+        if not calls and self.tools:
             return (
                 "no tool was called; where the model's chat template has no place for tools, the prompts have to say "
                 'what there is, and that calls are written <tool_call>{"name": ..., "arguments": {...}}</tool_call>'

@@ -183,8 +183,11 @@ class Sampler:
 
         At the first step the user is told if a search's steps never ended.
         """
-        if not self.sampled and (note := self.settings.rollout.note(trees)):
-            self.session.progress.say(f"rollout.step: {note}")
+        if not self.sampled:
+            with allow_code():  # whether there are tools is told by the functions themselves
+                note = self.settings.rollout.note(trees)
+            if note:
+                self.session.progress.say(f"rollout.step: {note}")
         self.session.count(trees)
         metrics = {f"curriculum/{name}": value for name, value in self.curriculum.metrics().items()}
         for settings, guide in zip(self.settings.guidance, self.guidance, strict=True):
