@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shlex
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 import tiny_rewards  # noqa: F401, its kind is asked for below
@@ -202,6 +204,19 @@ def test_rewards_that_tell_nothing_apart_end_a_run_with_3(words, text, said, cap
     assert f"error: nothing was learnt: {said}; needed: " in err
     assert ("runs/grpo/model is the unchanged initial model" in err) == (words != ["credit=reinforce"])
     assert "runs/grpo/report.html" in out
+
+
+def test_groups_dropped_for_want_of_a_verdict_beside_others_that_are_kept_are_told_once(capsys):
+    # 0 or 1 for tasks of even number: verdicts; -1 or 1 for the others: none. Each group has both of its rewards.
+    some = "calls = {}\ndef reward(id):\n    calls[id] = 1 - calls.get(id, 0)\n"
+    some += "    return calls[id] - (1 - calls[id]) * (int(id[-1]) % 2)\n"
+    words = ["tasks_per_step=8", "rollout.samples=2", "collect={keep: partly-solved, max_waves: 1}", "evaluate.n=0"]
+    assert main(["train", "grpo", *TINY, *words, "steps=2", reward(some)]) == 0
+    err = capsys.readouterr().err
+    [told] = re.findall(r"(\d) of the step's 8 groups are dropped though their rewards differ: nothing says which", err)
+    lines = [json.loads(line) for line in Path("runs/grpo/metrics.jsonl").read_text().splitlines()]
+    assert lines[0]["groups_unjudged"] == int(told) == lines[0]["groups_dropped"] == 8 - lines[0]["groups"]
+    assert "reward.correct_at=VALUE" in err
 
 
 def test_one_step_of_many_that_teaches_is_enough_and_what_does_not_is_said_early_and_once(capsys):

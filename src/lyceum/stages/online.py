@@ -410,7 +410,9 @@ class OnlineRun:
         metrics |= (
             rollout_metrics(trees, dropped, forest) | self.sampler.count([*trees, *dropped]) | self.oversampling.metrics
         )
-        session.counts.add_unjudged(self.settings.collect.unjudged(dropped))
+        if unjudged := self.settings.collect.unjudged(dropped):
+            metrics["groups_unjudged"] = unjudged
+            session.count_unjudged(unjudged, of=len(trees) + len(dropped))
         metrics |= role_metrics([*trees, *dropped], self.settings.roles.swaps(self.step - 1))
         if self.replay is not None:
             metrics |= {f"replay/{name}": value for name, value in self.replay.metrics().items()}

@@ -192,6 +192,18 @@ class Session:
                 self.counts.failures[reason] = details[reason]
             self.progress.say("\n  ".join([f"not graded: {reason}", *lines]))
 
+    def count_unjudged(self, groups: int, *, of: int) -> None:
+        """Count groups that were dropped for want of a verdict, after :meth:`count`; tell the user once.
+
+        Args:
+            of: groups of the step. Where others are kept, what is trained is biased towards those that have verdicts.
+        """
+        self.counts.add_unjudged(groups)
+        if UNJUDGED not in self.said and groups < of:
+            self.said.add(UNJUDGED)
+            dropped = f"{groups} of the step's {of} groups are dropped though their rewards differ"
+            self.progress.say(f"{dropped}: {UNJUDGED}; needed: {needed({'unjudged': groups})}")
+
     def count_signal(self, something: bool) -> None:
         """Count whether a sampling step had a learning signal; called after :meth:`count`."""
         counts = self.counts
