@@ -521,6 +521,7 @@ def recipes() -> dict[str, dict[str, str]]:
     return described_recipes()
 
 
+@checked
 def load_model(model: Any = "base", **keys: Any) -> Policy:
     """A model and its tokenizer: ``base``, a folder, a hub name, a .gguf file, a run's folder, or a copy of a pair
     ``(model, tokenizer)``.

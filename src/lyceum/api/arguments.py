@@ -16,6 +16,7 @@ from lyceum.recipe.other_names import known_elsewhere
 from lyceum.recipe.schema import Recipe
 from lyceum.utils import progress
 from lyceum.utils.errors import RecipeError, closest
+from lyceum.utils.interrupts import imports_whole
 from lyceum.utils.terminal import quoted
 
 P = ParamSpec("P")
@@ -28,7 +29,7 @@ ANSWERING = ("train", "compare", "evaluate", "grade", "search", "boundary")
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """A function that raises RecipeError for arguments of a wrong type, by their annotations, and for keywords that
-    are one of its own arguments misspelt."""
+    are one of its own arguments misspelt. Ctrl-C leaves no import halfway (:func:`imports_whole`)."""
     parameters = inspect.signature(function).parameters
 
     @wraps(function)
@@ -41,7 +42,8 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
                 lines.append(f"{name}: got {quoted(value)}; allowed: {allowed}")
         if lines:
             raise RecipeError(lines)
-        return function(*args, **kwargs)
+        with imports_whole():
+            return function(*args, **kwargs)
 
     return call
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -13,6 +14,44 @@ from lyceum.utils import progress
 
 NOTICE = "Ctrl-C again stops now"
 """Part of what the first one says; the rest is what a second one would cost."""
+
+
+AGAIN_AFTER = 0.05
+"""Seconds after which a Ctrl-C that came during an import is tried again."""
+
+
+@contextlib.contextmanager
+def imports_whole() -> Iterator[None]:
+    """While entered, a Ctrl-C that comes during an import takes effect after it.
+
+    Half of torch or of transformers cannot be imported again, so that no later call in the same notebook would work.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+
+    def after_imports(number: int, frame: FrameType | None) -> None:
+        if _is_importing(frame):
+            again = threading.Timer(AGAIN_AFTER, signal.pthread_kill, (threading.main_thread().ident, number))
+            again.daemon = True
+            again.start()
+        else:
+            before(number, frame)
+
+    signal.signal(signal.SIGINT, after_imports)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
 
 
 class Interrupts:
