@@ -32,6 +32,9 @@ FILES = {
     "pairs.jsonl": [{"prompt": "1+1=", "chosen": "2", "rejected": "3"}],
     "texts.jsonl": [{"text": "1+1=2"}],
     "conversations.jsonl": [{"conversations": [{"from": "human", "value": "1+1="}]}],
+    "roles.jsonl": [{"conversations": [{"role": "user", "content": "1+1="}]}],
+    "alpaca.jsonl": [{"instruction": "1+1=", "input": "", "output": "2"}],
+    "labels.jsonl": [{"prompt": "1+1=", "completion": "2", "label": True}],
     "calls.jsonl": [{"messages": [{"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}]}],
     "empty.jsonl": [],
 }
@@ -286,6 +289,9 @@ COMMANDS = [
         "train sft tasks=conversations.jsonl",
         "rename its column 'conversations' to 'messages', and in each",
     ),
+    ("train sft tasks=roles.jsonl", "has no column 'prompt'; rename its column 'conversations' to 'messages' "),
+    ("train sft tasks=alpaca.jsonl", "tasks.columns.prompt=instruction tasks.columns.demonstration=output"),
+    ("train dpo data=labels.jsonl", "has no pair to learn from: each prompt has one completion"),
     ("train sft tasks=calls.jsonl", "message 0, which calls a tool (tool_calls are not supported"),
     ("train grpo data=good.jsonl", "to sample some, tasks=FILE instead of data=FILE"),
     ("train dpo tasks=pairs.jsonl", "the row is a preference pair: data=FILE instead of tasks=FILE"),
@@ -340,7 +346,7 @@ def test_a_wrong_turn_is_answered_by_what_cures_it(argv, said, capsys):
     code = main(argv)
     seconds = time.process_time() - began
     out, err = capsys.readouterr()
-    answer = " ".join((out + err).split())
+    answer = " ".join((out + err).split()) + " "
     assert code == 2
     assert said in answer
     assert "Traceback" not in answer.replace("Traceback (most recent call last): File", "", 1)  # of the user's own file

@@ -12,6 +12,9 @@ from tiny_models import plain_model, policy_like
 from lyceum.core.forest import build_forest
 from lyceum.data._formats import RowError, common_text, completed
 from lyceum.data.file import File, Groups
+from lyceum.objective.dpo import DPO
+from lyceum.objective.kto import KTO
+from lyceum.objective.orpo import ORPO
 from lyceum.recipe.schema import parse
 from lyceum.training.train import train
 from lyceum.utils.errors import RecipeError
@@ -117,7 +120,7 @@ def test_a_bad_file_is_refused_with_its_row_and_nothing_is_written(tmp_path):
         (PAIR | {"chosen": "é"}, "line 17 of 'mine.jsonl': it has characters that the model's vocabulary lacks"),
     ):
         with pytest.raises(RecipeError, match=f"data.path: {said}"):
-            File(path=written(tmp_path, *pairs, bad)).check_files(tokenizer, 512)
+            File(path=written(tmp_path, *pairs, bad)).check_files(tokenizer, 512, None)
     broken = tmp_path / "broken.parquet"
     broken.write_bytes(b"PAR1 no")
     for path, said in (
@@ -128,7 +131,7 @@ def test_a_bad_file_is_refused_with_its_row_and_nothing_is_written(tmp_path):
         (written(tmp_path, PAIR, PAIR | {"rejected": PAIR["chosen"]}, name="p.parquet"), "row 1 of 'p.parquet'.*equal"),
     ):
         with pytest.raises(RecipeError, match=said):
-            File(path=path).check_files(tokenizer, 512)
+            File(path=path).check_files(tokenizer, 512, None)
     with pytest.raises(RecipeError, match="has no rows"):
         train(recipe(tmp_path / "runs", str(tmp_path / "empty.jsonl")))
     assert not (tmp_path / "runs").exists()
@@ -141,7 +144,7 @@ def test_bad_rows_are_left_out_and_counted_where_that_is_asked_for(tmp_path, cap
     assert found == [1, 4]
     assert "2 rows are left out: line 2 of 'mine.jsonl': not JSON" in caplog.text
     with pytest.raises(RecipeError, match="has no row that can be used"):
-        File(path=written(tmp_path, "{", "{"), bad_rows="drop").check_files(policy.tokenizer, 512)
+        File(path=written(tmp_path, "{", "{"), bad_rows="drop").check_files(policy.tokenizer, 512, None)
 
 
 def test_a_pair_is_a_group_and_rows_of_one_prompt_are_another(tmp_path):
@@ -183,6 +186,28 @@ def test_what_a_file_cannot_give_is_refused():
         parse_with(collect={"keep": "with-gradient"})
     with pytest.raises(RecipeError, match=r"importance\.mode"):
         parse_with(objective={"kind": "ppo-clip", "importance": {"mode": "truncate"}})
+
+
+def test_content_in_parts_is_joined():
+    parts = [{"role": "assistant", "content": [{"type": "text", "text": "2+2="}, {"type": "text", "text": "4"}]}]
+    row = completed({"prompt": [USER], "chosen": parts, "rejected": [BAD]})
+    assert row.completions == (("2+2=4", 1.0), ("5", 0.0))
+
+
+def test_a_loss_of_pairs_needs_a_pair(tmp_path):
+    policy = policy_like(plain_model())
+    good, bad = ({"prompt": "2+2", "completion": text, "label": text == "4"} for text in ("4", "5"))
+    other = {"prompt": "3+3", "completion": "5", "label": False}
+
+    def check(objective, *rows):
+        File(path=written(tmp_path, *rows)).check_files(policy.tokenizer, 512, objective)
+
+    for objective in (DPO(), ORPO()):
+        check(objective, good, bad, other)
+        check(objective, PAIR)
+        with pytest.raises(RecipeError, match=r"has no pair to learn from.*lyceum train kto data=FILE"):
+            check(objective, good, good, other)
+    check(KTO(), good, other)
 
 
 def parse_with(**keys):

@@ -319,6 +319,21 @@ def test_content_in_parts_is_read_and_what_a_table_fills_up_with_nulls_is_left_o
         assert source[0].messages == tuple(messages)
 
 
+def test_an_answer_to_imitate_may_come_in_parts_or_from_a_column_of_any_name(tmp_path: Path):
+    parts = [{"type": "text", "text": "1+1="}, {"type": "text", "text": "2"}]
+    chat = [{"role": "user", "content": "1+1="}, {"role": "assistant", "content": parts}]
+    for row, columns in (
+        ({"messages": chat}, {}),
+        ({"prompt": chat[:1], "completion": chat[1:]}, {}),
+        ({"instruction": "1+1=", "output": "1+1=2"}, {"prompt": "instruction", "demonstration": "output"}),
+    ):
+        (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+        place = str(tmp_path / "rows.jsonl")
+        source = Dataset.model_validate({"path": place, "heldout_path": place, "columns": columns}).build("heldout", 0)
+        assert source[0].columns["demonstration"] == "1+1=2"
+        assert source[0].answer is None
+
+
 def test_a_parquet_file_of_odd_types_is_refused_by_its_row(tmp_path: Path):
     import decimal
     import math

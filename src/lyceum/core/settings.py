@@ -169,6 +169,8 @@ class ObjectiveSettings(Component, slot="objective"):
 
     reads_teacher: ClassVar[bool] = False
     """Whether it learns from the stage's teacher."""
+    pairs_samples: ClassVar[bool] = False
+    """Whether it learns from nothing but pairs of a task's trajectories."""
 
     @property
     def trains_value(self) -> bool:
@@ -462,12 +464,13 @@ class DataSettings(Component, slot="data"):
     """Whether a file gives them: ``groups`` reads them one by one. How likely they were as they were written is
     unknown, so that importance ratios can only be to the start of a step."""
 
-    def check_files(self, tokenizer: PreTrainedTokenizerBase, limit: int) -> None:
+    def check_files(self, tokenizer: PreTrainedTokenizerBase, limit: int, objective: ObjectiveSettings | None) -> None:
         """Raise RecipeError where a file cannot be used, before any model is loaded.
 
         Args:
             tokenizer: the policy's.
             limit: the model's context, in tokens.
+            objective: the stage's, which learns from the file.
         """
 
     def groups(self, stage: Gathering, home: Path) -> Sequence[tuple[Tree, float]]:

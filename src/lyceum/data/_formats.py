@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 from lyceum.core.types import Message
-from lyceum.tasks.prompt import fault_of, fault_of_images, plain_messages
+from lyceum.tasks.prompt import answer_of, fault_of, fault_of_images, plain_messages
 from lyceum.tasks.rows import kind_of
 
 ALLOWED = (
@@ -134,7 +134,7 @@ def _completion(name: str, value: Any) -> str:
         if isinstance(message, Mapping):
             if message.get("role") != "assistant":
                 raise RowError(f"{name} has a message of the role {message.get('role')!r}; {allowed}")
-            value = message.get("content")
+            value = answer_of(value)
     elif isinstance(value, Sequence) and not isinstance(value, str) and value:
         raise RowError(f"{name} has {len(value)} messages; {allowed}")
     if not isinstance(value, str) or not value:

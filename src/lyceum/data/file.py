@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from lyceum.core.component import PathText
-from lyceum.core.settings import DataSettings
+from lyceum.core.settings import DataSettings, ObjectiveSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Gathering, Grade, Task
 from lyceum.core.user_files import user_file
@@ -65,10 +65,21 @@ class File(DataSettings):
     limit: int | None = Field(None, ge=1, le=10**9)
     """Maximum rows read; null reads all."""
 
-    def check_files(self, tokenizer: PreTrainedTokenizerBase, limit: int) -> None:
-        used = sum(1 for _ in self.rows(tokenizer, limit, warn=True))
+    def check_files(self, tokenizer: PreTrainedTokenizerBase, limit: int, objective: ObjectiveSettings | None) -> None:
+        used, paired = 0, objective is None or not objective.pairs_samples
+        outcomes: dict[int, float] = {}
+        for used, (_, row) in enumerate(self.rows(tokenizer, limit, warn=True), 1):  # noqa: B007, it is read below
+            if not paired:
+                outcome = row.completions[0][1]
+                paired = row.alone or outcomes.setdefault(hash(to_json(row.prompt)), outcome) != outcome
         if not used:
             raise RecipeError(f"data.path: {quoted(self.path)} has no row that can be used; allowed: at least one")
+        if not paired:
+            raise RecipeError(
+                f"data.path: {quoted(self.path)} has no pair to learn from: each prompt has one "
+                "completion, or several of one outcome; allowed: prompt, chosen and rejected; or, for completions by "
+                "themselves, lyceum train kto data=FILE"
+            )
 
     async def parts(self, stage: Gathering) -> AsyncIterator[Sequence[Tree]]:
         """None: its groups are read one by one."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, model_validator
 
 from lyceum.core.component import PathText
-from lyceum.core.settings import Composition, DataSettings
+from lyceum.core.settings import Composition, DataSettings, ObjectiveSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Gathering
 
@@ -39,7 +39,7 @@ class Recorded(DataSettings):
     def check(self, stage: Composition) -> list[str]:
         return [] if self.path is not None else stage.without_trees("data.from_stage", self.from_stage or "")
 
-    def check_files(self, tokenizer: PreTrainedTokenizerBase, limit: int) -> None:
+    def check_files(self, tokenizer: PreTrainedTokenizerBase, limit: int, objective: ObjectiveSettings | None) -> None:
         if self.path is not None:
             from lyceum.run.stage_trees import check_tokens  # here: imports pyarrow
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Bool, Float, Int
 from pydantic import Field, model_validator
@@ -24,6 +24,8 @@ class Pairs(ObjectiveSettings):
     Every trajectory is in at most one pair: the best of a prompt with the worst, the second best with the second worst,
     and so on while their outcomes differ.
     """
+
+    pairs_samples: ClassVar[bool] = True
 
     pairs: int | None = Field(None, ge=1)
     """Maximum pairs per prompt; null: as many as there are."""

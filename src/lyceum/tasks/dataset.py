@@ -506,7 +506,7 @@ def _named(columns: Columns, row: Row) -> Columns:
     if columns.answer == "answer" and "answer" not in row:
         named = next((name for name in ANSWERS if _has(row, name)), None)
         # Rows to imitate need no answer; others are refused without one.
-        if named is not None or found.get("demonstration") is not None:
+        if named is not None or (columns.demonstration or found.get("demonstration")) is not None:
             found["answer"] = named
     return columns.model_copy(update=found)
 
@@ -659,20 +659,32 @@ def _check_row(checks: Sequence[_Check], rows: Rows, index: int, row: Row) -> No
 
 
 _OTHERS = {
-    "conversations": "rename its column 'conversations' to 'messages', and in each message 'from' to 'role' (user, "
-    "assistant, system) and 'value' to 'content'",
+    "conversations": "rename its column 'conversations' to 'messages'",
+    "conversation": "rename its column 'conversation' to 'messages'",
+    "instruction": "tasks.columns.prompt=instruction tasks.columns.answer=output; to imitate answers "
+    "tasks.columns.prompt=instruction tasks.columns.demonstration=output; where there is an input, "
+    "tasks.template='{instruction} {input}' instead of tasks.columns.prompt",
     "text": "the row is plain text: tasks='{kind: text, path: FILE}' cuts it into a prompt and what follows, as in "
     "lyceum train rlp, and the stage mid-training (lyceum train rmt) also learns the text; to imitate answers: "
     "columns prompt and completion, or messages",
 }
 """Column of other kinds of rows -> what to do with them."""
 
+_SHAREGPT = ", and in each message 'from' to 'role' (user, assistant, system) and 'value' to 'content'"
+
 
 def _missing(key: str, column: str, rows: Rows, index: int, row: Row) -> RecipeError:
     if column == "answer" and {"chosen", "rejected"} <= row.keys():
         told = "the row is a preference pair: data=FILE instead of tasks=FILE, as in lyceum train dpo data=FILE"
         return RecipeError(f"tasks.{key}: {rows.where(index)} has no column {column!r}; {told}")
-    if key == "columns.prompt" and column == "prompt" and (told := next(filter(None, map(_OTHERS.get, row)), None)):
+    if (
+        key == "columns.prompt"
+        and column == "prompt"
+        and (other := next((name for name in row if name in _OTHERS), ""))
+    ):
+        cell = row[other]
+        sharegpt = isinstance(cell, list) and cell and isinstance(cell[0], Mapping) and "from" in cell[0]
+        told = _OTHERS[other] + (_SHAREGPT if sharegpt else "")
         return RecipeError(f"tasks.{key}: {rows.where(index)} has no column {column!r}; {told}")
     unset = ", or null" if key not in ("columns.prompt", "where", "template") else ""
     return RecipeError(

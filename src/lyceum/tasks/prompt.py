@@ -8,6 +8,7 @@ from typing import Any
 
 from lyceum.core.types import Hint, Message, Task
 from lyceum.tasks.rows import kind_of
+from lyceum.utils.messages import text_of
 from lyceum.utils.terminal import quoted
 
 MOST_NAMES = 50
@@ -93,6 +94,8 @@ def answer_of(value: Any) -> str | None:
     """A completion's text: the cell itself, or its one message of the assistant; None where it is neither."""
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], Mapping):
         value = value[0].get("content") if value[0].get("role") == "assistant" else None
+        if isinstance(value, list) and _fault_of_content(value) is None:
+            value = text_of(value)
     return value if isinstance(value, str) and value else None
 
 

@@ -289,7 +289,7 @@ def check_recorded(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, limit: in
     """Raise RecipeError where trajectories that the stages read cannot be used."""
     for of in (stage.composition() for stage in recipe.stages):
         if of.data is not None:
-            of.data.check_files(tokenizer, limit)
+            of.data.check_files(tokenizer, limit, of.objective)
         if of.replay is not None:
             of.replay.check_files(tokenizer)
 
