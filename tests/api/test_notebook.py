@@ -9,15 +9,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as parquet
 import pytest
 
 import lyceum
+from lyceum.comparison.boundary import Against, Boundary
 from lyceum.comparison.compare import Comparison, Difference, RecipeResult
 from lyceum.comparison.sparsity import Share, Sparsity
 from lyceum.core.types import Grade
 from lyceum.evaluation.grade import Graded
 from lyceum.evaluation.intervals import Interval
 from lyceum.evaluation.measure import Accuracy
+from lyceum.run.rollout_table import SCHEMA
 from lyceum.test_time.result import SearchResult
 from lyceum.utils.errors import NothingLearnt, RecipeError
 from lyceum.utils.numbers import to_json
@@ -127,6 +131,76 @@ def test_other_results_are_tables_too_and_short_in_a_line():
     assert cells(sparse._repr_html_())[1:] == [[of, "2", "75.0 %", "50.0 %", "25.0 %"] for of in ("mlp", "all")]
 
 
+def test_no_result_fills_a_screen_with_its_fields():
+    gain = Interval(0.25, -0.25, 0.75)
+    first = RecipeResult("grpo", [1], Interval(**HALF), None, None, None, None, {}, [])
+    assert repr(Comparison([first], "No difference is shown.", [])) == "Comparison(No difference is shown.)"
+    whole = Share(tensors=2, elements=8, equal=0.25, close=0.5, close_bfloat16=0.75, rank=None)
+    sparse = repr(Sparsity("base", "runs/a", 1e-5, whole, {"mlp": whole}, [], [], [], []))
+    assert sparse == (
+        "Sparsity(weights of runs/a that are unchanged from base: 75.0 % in bfloat16, 50.0 % within 1e-05)"
+    )
+    against = Against("a", {"1": gain}, [], [], [], [], [], None, None)
+    found = Boundary(["base", "a"], 1, 4, 0, {"base": {"1": Interval(**HALF)}}, [against], 0.95, [])
+    assert repr(found).startswith("Boundary(pass@k of 4 tasks. a: ")
+    # Each reason names its task: 256 rows without an answer are 256 reasons.
+    graded = Graded()
+    for row in range(8):
+        line = {"row": row, "score": None, "correct": None, "parts": {}, "reason": f"task {row} has no answer"}
+        graded.add(line, Grade(None, None))
+    assert ["ungraded: others", "3"] in cells(graded._repr_html_())
+    assert "'others': 3" in repr(graded)
+    assert len(graded.to_json()["reasons_ungraded"]) == 8
+
+
+def test_rewards_that_are_no_verdicts_are_shown_as_rewards(tmp_path: Path):
+    reward = {"mean": 2.5, "low": 2.0, "high": 3.0}
+    metrics: dict[str, Any] = {"model": "base", "tasks": 0, "overall": None, "reward": reward, "unjudged": 40}
+    accuracy = Accuracy(metrics)
+    unread = "base, 40 samples whose reward does not say whether they are correct"
+    assert repr(accuracy) == f"Accuracy({unread}: mean reward 2.50 [2.00, 3.00])"
+    assert cells(accuracy._repr_html_()) == [["", "mean reward"], ["all", "2.50 [2.00, 3.00]"]]
+    (tmp_path / "summary.json").write_text(to_json({"finished": True, "before": metrics, "after": metrics}))
+    run = lyceum.Trained(tmp_path)
+    assert repr(run).endswith("held-out 2.5 -> 2.5 mean reward)")
+    assert ["mean reward", "2.50 [2.00, 3.00]", "2.50 [2.00, 3.00]"] in cells(run._repr_html_())
+
+
+def test_metrics_are_read_as_a_mapping_is():
+    assert dict(Accuracy({"overall": HALF})) == {"overall": HALF}
+    assert list(SearchResult({"results": []})) == ["results"]
+
+
+def test_rollouts_can_be_asked_for_what_is_not_correct(tmp_path: Path):
+    samples = [("7#7", True), ("8#8", False), ("?", None)]
+    rows = [{"completion": said, "correct": right, "task": '{"answer": "7"}'} for said, right in samples]
+    (tmp_path / "rollouts").mkdir()
+    table = pa.Table.from_pylist([dict.fromkeys(SCHEMA.names) | row for row in rows], schema=SCHEMA)
+    parquet.write_table(table, tmp_path / "rollouts/step-000001.parquet")
+    rollouts = lyceum.Trained(tmp_path).rollouts
+    # Of objects True, False and None, pandas negates none: TypeError.
+    assert list(rollouts.query("not correct").completion) == ["8#8"]
+    assert list(rollouts[~rollouts.correct].completion) == ["8#8"]
+    assert rollouts.correct.mean() == 0.5
+    assert list(rollouts.answer) == ["7"] * 3
+
+
+def test_a_run_is_found_from_another_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "runs/a").mkdir(parents=True)
+    (tmp_path / "runs/a/summary.json").write_text(to_json({"finished": True}))
+    monkeypatch.chdir(tmp_path)
+    run = lyceum.Trained("runs/a")
+    assert run.path == Path("runs/a")
+    monkeypatch.chdir(tmp_path / "runs")
+    assert run.summary == {"finished": True}
+    assert run.model == tmp_path / "runs/a/model"
+
+
+def test_a_run_that_samples_nothing_plots_its_loss(tmp_path: Path):
+    (tmp_path / "metrics.jsonl").write_text(to_json({"step": 1, "loss": 0.5, "lr": 1e-4}) + "\n")
+    assert [axes.get_title() for axes in lyceum.Trained(tmp_path).plot().axes] == ["loss"]
+
+
 def test_an_error_of_the_user_is_its_lines_and_no_traceback():
     error = RecipeError(["steps: got 0; allowed: 1 or more", "name: got none"])
     shown = ["RecipeError: steps: got 0; allowed: 1 or more", "RecipeError: name: got none"]
@@ -136,6 +210,7 @@ def test_an_error_of_the_user_is_its_lines_and_no_traceback():
 
 def test_progress_is_one_output_that_is_redrawn(monkeypatch, capsys):
     drawn: list[str] = []
+    texts: list[str] = []
 
     class Handle:
         def update(self, shown):
@@ -143,6 +218,7 @@ def test_progress_is_one_output_that_is_redrawn(monkeypatch, capsys):
 
     def display(shown, *, display_id):
         assert display_id
+        texts.append(repr(shown))
         drawn.append(shown._repr_html_())
         return Handle()
 
@@ -150,6 +226,7 @@ def test_progress_is_one_output_that_is_redrawn(monkeypatch, capsys):
     ipython = SimpleNamespace(get_ipython=lambda: kernel, display=SimpleNamespace(display=display))
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     with Progress(4, title="a<b") as progress:
+        assert texts == ["a<b    step 0/4"]  # where a frontend shows no HTML
         progress.step(2, {"reward/mean": 0.5})
         progress.phase("generating")
         progress.say("a line that stays")

@@ -153,6 +153,14 @@ def test_a_value_head_and_a_reference_that_the_run_had_none_of(runs):
     assert replay(runs / "terms", 3).own.gradients.metrics["kl/reference"] > 1e-9
 
 
+def test_a_notebook_shows_a_table_and_no_trees(runs):
+    found = replay(runs / "grpo", 1)
+    # No key is changed: both sides are the run's own.
+    assert repr(found) == f"Replayed(step 1 of {runs / 'grpo'}: sign flips 0, one sided 0, correlation 1, cosine 1)"
+    assert "<tr><td>credit</td><td>group</td><td>group</td></tr>" in found._repr_html_()
+    assert len(found._repr_html_()) < 2000
+
+
 def test_tables_for_people(runs, capsys):
     assert main(["replay", str(runs / "grpo"), "--step", "3", "objective.clip_high=0.3"]) == 0
     out = " ".join(capsys.readouterr().out.split())

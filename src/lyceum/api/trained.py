@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lyceum.run.reader import read_examples, read_run_folder, require_folder
 from lyceum.utils.errors import RecipeError
-from lyceum.utils.html import share, shares, table
+from lyceum.utils.html import mean_reward, share, shares, table
 
 if TYPE_CHECKING:
     import pandas
@@ -18,17 +19,21 @@ if TYPE_CHECKING:
 
 
 class Trained:
-    """The results of a run.
-
-    Attributes:
-        path: the run's folder.
-        model: its Hugging Face model folder.
-    """
+    """The results of a run."""
 
     def __init__(self, path: Path | str) -> None:
         """Raises RecipeError where there is no such folder."""
-        self.path = require_folder(path)
-        self.model = self.path / "model"
+        self._path, self._seen_from = require_folder(path), Path.cwd()
+
+    @property
+    def path(self) -> Path:
+        """The run's folder: as it was given, or absolute where the working directory is another one by now."""
+        return self._path if Path.cwd() == self._seen_from else self._seen_from / self._path
+
+    @property
+    def model(self) -> Path:
+        """Its Hugging Face model folder."""
+        return self.path / "model"
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -55,14 +60,25 @@ class Trained:
 
     @property
     def rollouts(self) -> pandas.DataFrame:
-        """The recorded samples as a DataFrame, a row each; every ``rollouts_every``-th step has them."""
+        """The recorded samples as a DataFrame, a row each; every ``rollouts_every``-th step has them.
+
+        ``outcome`` is the reward, ``answer`` the task's own. ``correct`` is <NA> where nothing says whether a sample
+        is: ``rollouts.query("not correct")`` leaves it out.
+        """
+        import pandas
+        import pyarrow
+
         from lyceum.run.rollout_table import read_rollouts
 
-        return read_rollouts(self.path).to_pandas()
+        # As objects, which True, False and None are otherwise, a column cannot be negated.
+        nullable = {pyarrow.bool_(): pandas.BooleanDtype()}
+        frame = read_rollouts(self.path).to_pandas(types_mapper=nullable.get)
+        frame.insert(frame.columns.get_loc("completion") + 1, "answer", [json.loads(of)["answer"] for of in frame.task])
+        return frame
 
     def plot(self, *metrics: str) -> RunFigure:
         """A matplotlib figure of these metrics against steps, by default of held-out accuracy, reward and completion
-        length; a notebook shows it, and ``savefig`` writes it."""
+        length, or of the loss; a notebook shows it, and ``savefig`` writes it."""
         from lyceum.view.run_figure import run_figure  # imports matplotlib
 
         return run_figure(read_run_folder(self.path), metrics)
@@ -92,14 +108,16 @@ class Trained:
         summary = self.summary
         before, after = (shares(summary.get(when) or {}) for when in ("before", "after"))
         rows = [(name, share(before.get(name)), share(after.get(name))) for name in {**before, **after}]
-        return table(
-            ("held-out", "before", "after"), rows, title=f"{self.path.name} ({self.path}): {_headline(summary)}"
-        )
+        rewards = [mean_reward(summary.get(when) or {}) for when in ("before", "after")]
+        rows += [(name, *(of.get(name, "-") for of in rewards)) for name in {**rewards[0], **rewards[1]}]
+        title = f"{self.path.name} ({self.path}): {_headline(summary)}"
+        return table(("held-out", "before", "after") if rows else (), rows, title=title)
 
 
 def _headline(summary: dict[str, Any]) -> str:
     idle = "nothing learnt, " if summary.get("learnt") is False else ""
-    before, after = ((summary.get(when) or {}).get("overall") for when in ("before", "after"))
-    if not before or not after:
-        return f"{idle}not evaluated"
-    return f"{idle}held-out {100 * before['mean']:.1f} -> {100 * after['mean']:.1f} %"
+    for key, unit, factor in (("overall", " %", 100), ("reward", " mean reward", 1)):
+        before, after = ((summary.get(when) or {}).get(key) for when in ("before", "after"))
+        if before and after:
+            return f"{idle}held-out {factor * before['mean']:.1f} -> {factor * after['mean']:.1f}{unit}"
+    return f"{idle}not evaluated"

@@ -9,6 +9,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from lyceum.utils.html import reward_is_accuracy
 from lyceum.utils.numbers import share, shown
 from lyceum.utils.progress import clock
 from lyceum.utils.terminal import printable
@@ -42,7 +43,7 @@ def reward_lines(*sittings: Mapping[str, Any]) -> list[str]:
     """Mean reward of one evaluation, or before and after, if it differs from accuracy."""
     last = sittings[-1]
     lines: list[str] = []
-    if all(metrics.get("reward") for metrics in sittings) and not _is_accuracy(last):
+    if all(metrics.get("reward") for metrics in sittings) and not reward_is_accuracy(last):
         means = " -> ".join(amount(metrics["reward"]) for metrics in sittings)
         lines.append(f"mean reward [95 % interval]: {means}")
     if last.get("unjudged"):
@@ -63,12 +64,6 @@ def ungraded_lines(metrics: Mapping[str, Any]) -> list[str]:
         f"{metrics['ungraded']} samples could not be graded and are left out:",
         *(f"  {times} x {reason}" for reason, times in reasons.items()),
     ]
-
-
-def _is_accuracy(metrics: Mapping[str, Any]) -> bool:
-    """Whether the mean reward equals the accuracy."""
-    overall = metrics.get("overall")
-    return not metrics.get("unjudged") and bool(overall) and abs(metrics["reward"]["mean"] - overall["mean"]) < 1e-9
 
 
 def amount(interval: Mapping[str, float]) -> str:

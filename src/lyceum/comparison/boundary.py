@@ -124,6 +124,9 @@ class Boundary:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    def __repr__(self) -> str:
+        return f"Boundary(pass@k of {self.tasks} tasks. {' '.join(sentences(self))})"
+
     def _repr_html_(self) -> str:
         base, rest = self.labels[0], self.against
         rows = [

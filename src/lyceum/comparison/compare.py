@@ -81,6 +81,9 @@ class Comparison:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    def __repr__(self) -> str:
+        return f"Comparison({self.sentence})"
+
     def _repr_html_(self) -> str:
         rows = [
             (

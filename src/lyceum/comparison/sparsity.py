@@ -124,6 +124,11 @@ class Sparsity:
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"stored": self.stored}
 
+    def __repr__(self) -> str:
+        of = self.overall
+        unchanged = f"{100 * of.close_bfloat16:.1f} % in bfloat16, {100 * of.close:.1f} % within {self.atol:g}"
+        return f"Sparsity(weights of {self.model} that are unchanged from {self.base}: {unchanged})"
+
     def _repr_html_(self) -> str:
         rows = [
             (kind, str(of.tensors), *(f"{100 * each:.1f} %" for each in (of.close_bfloat16, of.close, of.equal)))

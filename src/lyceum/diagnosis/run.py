@@ -51,6 +51,10 @@ class Report:
     def failures(self) -> list[Result]:
         return [result for result in self.results if result.status == "fails"]
 
+    def __repr__(self) -> str:
+        failed = ", ".join(result.check for result in self.failures) or "none"
+        return f"Report({self.request.model.path}, {len(self.results)} checks; failed: {failed})"
+
     def _repr_html_(self) -> str:
         rows = [(each.status, each.check, each.found, each.cure) for each in self.results]
         return table(("", "check", "found", "what to do"), rows, title=self.request.model.path)

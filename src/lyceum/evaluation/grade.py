@@ -81,6 +81,8 @@ MOST_REASONS = 1000
 """Maximum different reasons that are counted; further ones are counted together."""
 
 Line = dict[str, Any]
+SHOWN_REASONS = 5
+"""Reasons that a summary shows; :meth:`Graded.to_json` has all."""
 
 
 @dataclass
@@ -144,14 +146,22 @@ class Graded:
         return self.rows - self.graded
 
     def __repr__(self) -> str:
-        return f"Graded({', '.join(f'{name}={value}' for name, value in self.to_json().items())})"
+        found = self.to_json() | {"reasons_ungraded": self._shown_reasons}
+        return f"Graded({', '.join(f'{name}={value}' for name, value in found.items())})"
 
     def _repr_html_(self) -> str:
         counts = {name: str(value) for name, value in self.to_json().items() if isinstance(value, int)}
         means = {"mean": self.mean, **{f"mean of {name}": value for name, value in self.parts.items()}}
-        told = {f"ungraded: {reason}": str(count) for reason, count in self.reasons.most_common()}
+        told = {f"ungraded: {reason}": str(count) for reason, count in self._shown_reasons.items()}
         rows = {**counts, **{name: shown(value, 3) for name, value in means.items() if value is not None}, **told}
         return table(("grades", ""), rows.items())
+
+    @property
+    def _shown_reasons(self) -> dict[str, int]:
+        """The most frequent reasons, and how many rows have another one: each may name its task."""
+        most = dict(self.reasons.most_common(SHOWN_REASONS))
+        others = self.reasons.total() - sum(most.values())
+        return most | ({"others": most.get("others", 0) + others} if others else {})
 
     def to_json(self) -> dict[str, Any]:
         named = ("rows", "graded", "ungraded", "judged", "correct", "mean", "parts")

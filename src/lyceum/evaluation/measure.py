@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ from lyceum.utils.atomic_files import atomic_write
 from lyceum.utils.documents import is_json_with
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.garbage_collection import only_new
-from lyceum.utils.html import in_words, share, shares, table
+from lyceum.utils.html import in_words, mean_reward, share, shares, table
 from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import to_json
 from lyceum.utils.progress import Progress
@@ -63,6 +63,12 @@ class Accuracy:
     def __getitem__(self, name: str) -> Any:
         return self.metrics[name]
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.metrics)
+
+    def keys(self) -> KeysView[str]:
+        return self.metrics.keys()
+
     @property
     def why_nothing_graded(self) -> list[str]:
         """Lines that say why no sample could be graded; empty where one could."""
@@ -76,13 +82,23 @@ class Accuracy:
 
     def _repr_html_(self) -> str:
         overall = {"all": self.metrics} | {f"level {level}": of for level, of in self.metrics.get("levels", {}).items()}
-        columns = list(shares(self.metrics))
-        rows = [(name, *(share(shares(of).get(column)) for column in columns)) for name, of in overall.items()]
-        return table(("", *columns), rows, title=self._title)
+        columns, rewards = list(shares(self.metrics)), list(mean_reward(self.metrics))
+        rows = [
+            (
+                name,
+                *(share(shares(of).get(column)) for column in columns),
+                *(mean_reward(of).get(column, "-") for column in rewards),
+            )
+            for name, of in overall.items()
+        ]
+        return table(("", *columns, *rewards), rows, title=self._title)
 
     @property
     def _title(self) -> str:
-        return f"{self.metrics.get('model', '')}, {self.metrics.get('tasks', 0)} tasks"
+        tasks, unjudged = self.metrics.get("tasks", 0), self.metrics.get("unjudged")
+        without = f"{unjudged} samples whose reward does not say whether they are correct" if unjudged else ""
+        counted = [f"{tasks} tasks"] if tasks or not unjudged else []
+        return ", ".join([self.metrics.get("model", ""), *counted, *([without] if without else [])])
 
     def write(self, file: Path | str) -> Path:
         """Write the metrics as JSON.

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from lyceum.core.tree import LOGGED, LOGGED_METRICS, Node, Tree
 from lyceum.core.types import Grade, Origin
 from lyceum.core.user_files import user_file
+from lyceum.core.verdicts import verdict_reader
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor
 from lyceum.utils.numbers import plain, to_json
@@ -73,12 +74,14 @@ def trajectory_table(
         the nodes of a tree from its root, 0, parents first; ``node_stats`` is JSON, null where a rollout stored none.
         ``token_*`` lists cover the completion's tokens: log-probabilities are the behaviour policy's in nats, null
         where the policy did not write; advantages are null without ``advantage`` or for an ungraded trajectory.
-        ``logged`` is JSON, what a reward function passed to ``log_extra``, by column; null where none did.
-        ``advantage`` is the mean over the tokens the policy wrote. ``task`` is JSON, the task's answer and columns, by
-        which ``lyceum grade`` grades again. Values that are not finite are null everywhere.
+        ``correct`` is null where the grade does not say it, nor numbers of which all are 0 or 1. ``logged`` is JSON,
+        what a reward function passed to ``log_extra``, by column; null where none did. ``advantage`` is the mean over
+        the tokens the policy wrote. ``task`` is JSON, the task's answer and columns, by which ``lyceum grade`` grades
+        again. Values that are not finite are null everywhere.
     Raises:
         ValueError: the trees do not have as many graded trajectories as ``advantage`` has rows.
     """
+    read = verdict_reader(leaf.grade for tree in trees for leaf in tree.trajectories)
     graded = sum(len(tree.graded) for tree in trees)
     if advantage is not None and len(advantage) != graded:
         raise ValueError(f"rollouts: {len(advantage)} rows of advantages for {graded} graded trajectories")
@@ -97,7 +100,7 @@ def trajectory_table(
             rows.append(
                 of_tree
                 | {"row": graded_row, "tokens": flat.add(path[1:]), "finish": leaf.finish}
-                | _of_grade(grade)
+                | _of_grade(grade, read(grade))
                 | _of_path(path, index, decode)
                 | {"logged": _json(leaf.stats[LOGGED]) if LOGGED in leaf.stats else None}
             )
@@ -150,10 +153,10 @@ def _of_tree(tree: Tree) -> dict[str, Any]:
     }
 
 
-def _of_grade(grade: Grade) -> dict[str, Any]:
+def _of_grade(grade: Grade, correct: bool | None) -> dict[str, Any]:
     return {
         "outcome": plain(grade.outcome),
-        "correct": grade.correct,
+        "correct": correct,
         "reason": None if grade.reason is None else _text(grade.reason),
         "parts": _json(grade.parts),
     }

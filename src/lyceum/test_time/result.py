@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,12 @@ class SearchResult:
 
     def __getitem__(self, name: str) -> Any:
         return self.metrics[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.metrics)
+
+    def keys(self) -> KeysView[str]:
+        return self.metrics.keys()
 
     def __repr__(self) -> str:
         found = (f"{of['strategy']} {of['size']}: {share(of['accuracy'])}" for of in self.metrics["results"])

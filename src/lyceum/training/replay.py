@@ -32,6 +32,7 @@ from lyceum.stages.online import Online
 from lyceum.training._recorded import find_recorded
 from lyceum.utils.atomic_files import atomic_write
 from lyceum.utils.errors import RecipeError
+from lyceum.utils.html import table
 from lyceum.utils.lazy_imports import Tensor, torch
 
 if TYPE_CHECKING:
@@ -229,6 +230,26 @@ class Replayed:
         size = (_dot(own, own) * _dot(other, other)) ** 0.5  # one root: exactly 1 for equal gradients
         return _dot(own, other) / size if size else None
 
+    def __repr__(self) -> str:
+        return f"Replayed({self._title})"
+
+    def _repr_html_(self) -> str:
+        named = ("loss", "gradient_norm", "tokens", "coefficient_mean_abs", "share_not_zero")
+        kinds = [(slot, *(getattr(side.stage, slot).kind for side in self._sides)) for slot in ("credit", "objective")]
+        found = [side.to_json() for side in self._sides]
+        rows = [(name.replace("_", " "), *(_shown(side[name]) for side in found)) for name in named]
+        return table(("", "the run's own", "replayed"), [*kinds, *rows], title=self._title)
+
+    @property
+    def _sides(self) -> tuple[Side, Side]:
+        return self.own, self.other
+
+    @property
+    def _title(self) -> str:
+        named = ("sign_flips", "one_sided", "correlation", "cosine")
+        found = ", ".join(f"{name.replace('_', ' ')} {_shown(getattr(self, name))}" for name in named)
+        return f"step {self.replay.recorded.heading.step} of {self.replay.run}: {found}"
+
     def to_json(self) -> dict[str, Any]:
         replay = self.replay
         of = replay.recorded.heading
@@ -353,6 +374,10 @@ def _recipes(run: Path, overrides: Overrides) -> tuple[Recipe, Recipe]:
 
 def _dot(a: Sequence[Tensor], b: Sequence[Tensor]) -> float:
     return sum(float(torch.dot(x.flatten().double(), y.flatten().double())) for x, y in zip(a, b, strict=True))
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
 
 
 def _mean(values: Float[Tensor, " n"]) -> float | None:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from lyceum.utils.numbers import shown
+
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "") -> str:
     """An HTML table; every text is escaped, since names come from users and models."""
@@ -25,7 +27,24 @@ def share(value: Mapping[str, Any] | None) -> str:
 
 def in_words(of: Mapping[str, Any]) -> str:
     """``one sample 62.5 % [55.1, 69.9], greedy ...`` of an evaluation."""
-    return ", ".join(f"{name} {share(value)}" for name, value in shares(of).items())
+    found = {name: share(value) for name, value in shares(of).items()}
+    return ", ".join(f"{name} {value}" for name, value in {**found, **mean_reward(of)}.items())
+
+
+def mean_reward(of: Mapping[str, Any]) -> dict[str, str]:
+    """``{"mean reward": "2.31 [1.90, 2.72]"}`` of an evaluation, with its 95 % interval; empty where that is its
+    accuracy."""
+    reward = of.get("reward")
+    if not reward or reward_is_accuracy(of):
+        return {}
+    mean, low, high = (shown(reward[name], 2) for name in ("mean", "low", "high"))
+    return {"mean reward": f"{mean} [{low}, {high}]"}
+
+
+def reward_is_accuracy(of: Mapping[str, Any]) -> bool:
+    """Whether the mean reward of an evaluation equals its accuracy."""
+    overall = of.get("overall")
+    return not of.get("unjudged") and bool(overall) and abs(of["reward"]["mean"] - overall["mean"]) < 1e-9
 
 
 def shares(of: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

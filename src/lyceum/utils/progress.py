@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
-from html import escape
+from html import escape, unescape
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
@@ -389,6 +389,9 @@ class _Html:
     """What IPython shows as HTML."""
 
     text: str
+
+    def __repr__(self) -> str:
+        return unescape(re.sub("<[^>]*>", "", self.text)).strip()
 
     def _repr_html_(self) -> str:
         return self.text

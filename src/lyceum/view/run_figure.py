@@ -42,7 +42,7 @@ def run_figure(run: RunFolder, metrics: Sequence[str] = ()) -> RunFigure:
     if unknown := [name for name in metrics if name not in having]:
         said = f"{nearest(unknown[0], having)}; allowed: {', '.join(having)}"
         raise RecipeError(f"metrics: the run has no number {unknown[0]!r}{said}")
-    names = metrics or [name for name in SHOWN if name in having]
+    names = metrics or [name for name in SHOWN if name in having] or [name for name in ("loss",) if name in having]
     figure = RunFigure(figsize=(4.2 * max(1, len(names)), 3.2), dpi=100, layout="constrained")
     for place, name in enumerate(names):
         axes = figure.add_subplot(1, len(names), place + 1)
