@@ -148,7 +148,6 @@ def test_figures_that_cannot_be_written_in_the_end_are_told_all_the_same(model, 
         ["train", "grpo", "model=model", "output=.", "name=model"],
         ["train", "grpo", "model=model", "output=model", "name=x"],
         ["train", "grpo", "model=runs/grpo/model", "--overwrite"],
-        ["train", "grpo", "model=runs/grpo/model", "--resume"],
         ["train", "grpo", "tasks=data", "output=data"],
         ["train", "grpo", "output=a\0b"],
         ["train", "grpo", "output=/proc/nowhere"],
@@ -178,6 +177,17 @@ def test_every_command_with_an_output_refuses_one_that_is_an_input_or_a_run(mode
     keys = TINY if argv[0] in ("train", "compare") else []
     assert main([*argv, *keys]) == 2
     assert capsys.readouterr().err.startswith("error: output: ")
+    assert digest(".") == before
+
+
+def test_a_run_that_is_resumed_is_not_trained_from_its_own_model(model, capsys):
+    Path("runs/grpo").mkdir(parents=True)
+    for name, content in (("recipe.yaml", "model: {path: base}"), ("summary.json", "{}"), ("metrics.jsonl", "")):
+        (Path("runs/grpo") / name).write_text(content)
+    os.rename("model", "runs/grpo/model")
+    before = digest(".")
+    assert main(["train", "grpo", "model=runs/grpo/model", "--resume", *TINY]) == 2
+    assert "model.path: got 'runs/grpo/model', but runs/grpo began with 'base'" in capsys.readouterr().err
     assert digest(".") == before
 
 
