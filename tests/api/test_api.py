@@ -76,7 +76,7 @@ def test_a_python_function_is_a_reward(tmp_path):
     run = lyceum.train("grpo", tasks="data.jsonl", reward=[closeness, lambda completion: 1.0], **TINY)
     assert seen
     assert all(int(answer) % 2 != odd for answer, odd in seen)
-    assert {"reward/part/function", "reward/part/function#2"} <= set(run.metrics[0])
+    assert {"reward/part/closeness", "reward/part/lambda"} <= set(run.metrics[0])
     with pytest.raises(RecipeError, match=r"asks for 'anser' \(did you mean 'answer'"):
         lyceum.train("grpo", tasks="data.jsonl", reward=lambda anser: 1.0, name="second", **TINY)
 

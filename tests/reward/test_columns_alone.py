@@ -52,6 +52,8 @@ def test_under_a_curriculum_and_a_guide_that_send_messages_a_function_gets_the_c
     rows = parquet.read_table(folder / "rollouts").to_pylist()
     parts = [json.loads(row["parts"]) for row in rows]
     assert parts
-    assert all(part[kind] == 0 for part in parts), "names beside a chain's columns and the documented ones"
+    assert all(part[f"{kind}_counts_strangers"] == 0 for part in parts), (
+        "names beside a chain's columns and the documented ones"
+    )
     assert all("token-budget" in part for part in parts), "the budget reached the reward that it is for"
     assert all(json.loads(row["metadata"])["scaffold"]["samples"] for row in rows), "and hints were given"

@@ -124,7 +124,7 @@ def test_in_a_process_of_its_own_it_is_the_same_function(reward, expected):
 
 def test_settings_of_verls_reward_kwargs_and_acc_and_logs_arrive():
     [grade] = graded(["reward=verl_style.py:judged"], "72")
-    assert (grade.correct, grade.parts) == (True, {"function": 1.0, "function/acc": 1.0})
+    assert (grade.correct, grade.parts) == (True, {"judged": 1.0, "judged/acc": 1.0})
     said = leaf("<think>")
     graded(["reward=trl_style.py:boxed"], said)
     assert said.stats == {"logged": {"said": "<think>"}}

@@ -4,9 +4,10 @@ from pathlib import Path
 import pytest
 from leaves import Source, grades, leaf, outcomes, task
 
-from lyceum.reward.base import allow_code, combine, named_code
+from lyceum.reward.base import allow_code, combine, named_code, part_names
 from lyceum.reward.exact import Exact
 from lyceum.reward.function import Function
+from lyceum.reward.function_registry import reward_settings
 from lyceum.reward.trl import Trl
 from lyceum.reward.verl import Verl
 from lyceum.tasks.dataset import Dataset
@@ -50,10 +51,10 @@ def test_a_function_gets_what_its_parameters_name():
     near, abstains, wrong = grades(function("near"), one, "5", "abstain", "x")
     assert near.outcome == pytest.approx(0.8)
     assert near.correct is False
-    assert near.parts == {"function": near.outcome, "function/level": 3.0}
+    assert near.parts == {"near": near.outcome, "near/level": 3.0}
     assert abstains.outcome is None
     assert "gave None" in (abstains.reason or "")
-    assert (wrong.reason or "").startswith("function: ValueError")
+    assert (wrong.reason or "").startswith("near: ValueError")
     [right] = grades(function("right"), one, "7")  # a task as an object, and a bool as the verdict
     assert (right.outcome, right.correct) == (1.0, True)
 
@@ -70,6 +71,17 @@ def test_a_function_keeps_its_state_in_its_one_process_and_out_of_the_run():
     assert [
         getattr(module, "calls", 0) for name, module in sys.modules.items() if "lyceum_user_user_rewards" in name
     ] == [0]
+
+
+def test_the_first_call_that_takes_too_long_is_told_at_once_with_the_key(caplog):
+    # Two calls of two functions, of which one also runs in this process's loop: a line for each function.
+    for name in ("hangs", "later"):
+        grades(function(name, timeout_seconds=0.2), task(), "sleep", "sleep")
+    told = [record.getMessage() for record in caplog.records]
+    assert [f"{FILE}:{name} took longer than 0.2 s" for name in ("hangs", "later")] == [
+        line.partition(",")[0] for line in told
+    ]
+    assert all("reward.timeout_seconds=SECONDS" in line for line in told)
 
 
 @pytest.mark.parametrize("completion", ["hang", "sleep"])
@@ -93,7 +105,7 @@ def test_every_kind_of_number_is_a_reward_or_the_reason_why_not(settings):
 def test_an_async_function_is_cancelled_at_its_limit():
     right, slow = grades(function("later", timeout_seconds=0.3), task(), "42", "sleep")
     assert (right.outcome, slow.outcome) == (1.0, None)
-    assert slow.reason == "function: no result within 0.3 seconds"
+    assert slow.reason == "later: no result within 0.3 seconds"
 
 
 @pytest.mark.parametrize(
@@ -193,6 +205,17 @@ def test_trl_functions_that_abstain_are_left_out_of_the_sum():
     assert grades(part, task(task="math"), "x")[0].parts == {"trl": 2.0, "trl/trl_math_only": 1.0}
 
 
+def test_a_part_is_named_after_its_function_and_a_second_one_of_a_name_is_numbered():
+    def count(completion):
+        return 1.0
+
+    parts = [function("length"), trl("trl_length"), Verl(function=FILE), trl("a", "b"), function("length"), Exact()]
+    names = ["length", "trl_length", "compute_score", "trl", "length#2", "exact", "count"]
+    assert part_names([*parts, Function(**reward_settings(count))]) == names
+    # A function alone is the part, and has none of its own beside it.
+    assert grades(trl("trl_boxed"), task("4", ground_truth="4"), "x")[0].parts.keys() == {"trl_boxed"}
+
+
 def test_trl_functions_log_and_see_the_policys_version():
     # leaf() gives every token version 7; 7 of 70 steps.
     first, second = leaf("ab"), leaf("cd")
@@ -234,7 +257,7 @@ def test_verl_functions_get_their_four_arguments_and_acc_is_the_verdict():
     right, wrong = grades(Verl(function=FILE), one, "4", "5")
     assert (right.outcome, right.correct) == (1.0, True)
     assert (wrong.outcome, wrong.correct) == (0.0, False)
-    assert wrong.parts == {"verl": 0.0, "verl/acc": 0.0}
+    assert wrong.parts == {"compute_score": 0.0, "compute_score/acc": 0.0}
     plain = Verl(function=f"{FILE}:verl_plain", arguments={"bonus": 0.5})
     assert outcomes(plain, task(data_source="gsm8k", extra_info={"index": 2}), "x") == [3.5]
     assert outcomes(plain, task(extra_info={"index": 2}), "x") == [2.5]

@@ -68,9 +68,9 @@ def test_parts_that_are_not_finite_are_null_and_say_which(capsys, tmp_path):
     for file in ("summary.json", "examples.json"):
         strictly((tmp_path / "runs/grpo" / file).read_text())
     for line in map(strictly, (tmp_path / "runs/grpo/metrics.jsonl").read_text().splitlines()):
-        assert line["reward/part/function/note"] is None
-        assert line["reward/part/function/note/nonfinite"] == "nan"
-        assert line["reward/part/function/more/nonfinite"] == "inf"
+        assert line["reward/part/noted/note"] is None
+        assert line["reward/part/noted/note/nonfinite"] == "nan"
+        assert line["reward/part/noted/more/nonfinite"] == "inf"
 
 
 def test_rewards_of_plus_and_minus_1e308_train(capsys, tmp_path):

@@ -225,6 +225,7 @@ def plan(recipe: Recipe, *, resume: bool, threads: int, evaluated: int, replaced
     from rich.table import Table
     from rich.text import Text
 
+    from lyceum.reward.base import part_names
     from lyceum.utils.numbers import counted
     from lyceum.utils.threads import in_words
 
@@ -248,7 +249,7 @@ def plan(recipe: Recipe, *, resume: bool, threads: int, evaluated: int, replaced
         if part is not None and part.given:
             row("data", brief(part))
     if evaluated or (on_tasks and any(stage.grades for stage in recipe.stages)):
-        row("reward", " + ".join(part.kind for part in recipe.reward))
+        row("reward", " + ".join(part_names(recipe.reward)))
         if replaced:
             row("", replaced)
     for stage in recipe.stages:

@@ -267,6 +267,11 @@ class RewardSettings(Component, slot="reward"):
         return self
 
     @property
+    def label(self) -> str:
+        """Its name in metrics, grades and ``credit.parts``; the second part of a name is ``name#2``."""
+        return self.kind
+
+    @property
     def is_plain(self) -> bool:
         """Whether it is a term as it is, with weight 1: what a part inside of another one has to be."""
         return (self.weight, self.schedule, self.combine, self.standardise) == (1.0, None, "add", False)

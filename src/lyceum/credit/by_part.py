@@ -73,8 +73,8 @@ class ByPart(CreditWithKL):
     kind: Literal["by-part"] = "by-part"
     parts: dict[str, Term] = Field(default_factory=lambda: {OUTCOME: Term()}, min_length=1, max_length=32)
     """Part -> weight, or {weight, end, steps, gate}. ``outcome`` is the reward's weighted sum, from which alone
-    ``kl_in_reward`` is subtracted; its parts are named as in the metrics: ``task``, ``drm``, ``drm/coherence``, the
-    second part of a kind ``kind#2``."""
+    ``kl_in_reward`` is subtracted; its parts are named as in the metrics: ``task``, ``drm``, ``drm/coherence``, a
+    function by its name, the second part of a name ``NAME#2``."""
     scale: Scale = "std"
     """Divisor of a part's difference from the group's mean, as in kind ``group``."""
     ddof: Literal[0, 1] = 0

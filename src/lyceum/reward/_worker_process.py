@@ -45,6 +45,10 @@ class WorkerError(RunError):
         self.traceback = traceback
 
 
+class WorkerTimeoutError(WorkerError):
+    """The job passed its time limit, and its process was ended."""
+
+
 class WorkerProcess:
     """``python -m lyceum.reward._worker``: one exchange at a time, in any thread; can be ended from any thread.
 
@@ -116,7 +120,7 @@ class WorkerProcess:
                 raise DocumentError("neither a result nor an error")
         except TimeoutError:
             self.close()
-            raise WorkerError(f"no result within {seconds:g} seconds; its process was ended") from None
+            raise WorkerTimeoutError(f"no result within {seconds:g} seconds; its process was ended") from None
         except (EOFError, OSError):
             self.stop()
             printed.take(self._streams[2].fileno())  # why it died

@@ -195,13 +195,14 @@ def to_judge(parts: Sequence[RewardSettings]) -> str | None:
 
 
 def part_names(parts: Sequence[RewardSettings]) -> list[str]:
-    """The kind of each part; the second part of a kind is ``kind#2``."""
-    names: list[str] = []
-    for part in parts:
-        kind = part.kind
-        number = sum(name.partition("#")[0] == kind for name in names) + 1
-        names.append(kind if number == 1 else f"{kind}#{number}")
-    return names
+    """The label of each part, its kind or its function; the second part of a label is ``label#2``."""
+    return numbered([part.label for part in parts])
+
+
+def numbered(names: Sequence[str]) -> list[str]:
+    """The names, the second one of a name as ``name#2``."""
+    counts = [names[: at + 1].count(name) for at, name in enumerate(names)]
+    return [name if count == 1 else f"{name}#{count}" for name, count in zip(names, counts, strict=True)]
 
 
 def add_up(grades: Mapping[str, Grade], terms: Sequence[Term | float]) -> Grade:

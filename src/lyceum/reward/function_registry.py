@@ -19,6 +19,8 @@ PLACE = __name__
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """Name -> function."""
 
+REGISTERED = "reward_"
+"""What the names of rewards begin with."""
 TOOL = "tool_"
 """What the names of tools begin with."""
 
@@ -70,7 +72,7 @@ def registered_tool(function: Callable[..., Any]) -> str:
     return f"{PLACE}:{_keep(function, set(), TOOL)}"
 
 
-def _keep(function: Callable[..., Any], taken: set[str], of: str = "reward_") -> str:
+def _keep(function: Callable[..., Any], taken: set[str], of: str = REGISTERED) -> str:
     """A name for the function: its own, so that the same recipe stays the same, numbered where two parts of one
     reward share it. A later function of the same name replaces it."""
     plain = re.sub(r"\W", "_", getattr(function, "__name__", type(function).__name__)).strip("_")

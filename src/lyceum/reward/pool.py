@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lyceum.reward._worker import START_SECONDS, pack
-from lyceum.reward._worker_process import WorkerError, WorkerProcess
+from lyceum.reward._worker_process import WorkerError, WorkerProcess, WorkerTimeoutError
 
-__all__ = ["Pool", "WorkerError", "shared_pool"]
+__all__ = ["Pool", "WorkerError", "WorkerTimeoutError", "shared_pool"]
 
 
 class Pool:

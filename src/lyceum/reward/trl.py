@@ -14,6 +14,7 @@ from lyceum.core.tree import LOGGED, LOGGED_METRICS, Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.core.user_files import describe
 from lyceum.reward._conventions import parameters_of
+from lyceum.reward.base import numbered
 from lyceum.reward.user_code import CodePart, Found, accepted, check_parameters, failed, one_each
 from lyceum.utils.errors import RunError
 from lyceum.utils.messages import prompt_text
@@ -75,7 +76,7 @@ class Trl(CodePart):
         return self
 
     def build(self, source: TaskSource) -> Grader:
-        names = function_names(self.function)
+        names = numbered([self.own_name(spec) for spec in self.function])
         weights = self.function_weights or (1.0,) * len(names)
         chat = source.conversational if self.conversational is None else self.conversational
         # None until it has answered: a function that reads messages, with a dataset of texts.
@@ -86,9 +87,10 @@ class Trl(CodePart):
             asked = (function.rewards(task, leaves) for function in functions)
             columns = await asyncio.gather(*asked, return_exceptions=True)
             for number, (name, column) in enumerate(zip(names, columns, strict=True)):
+                prefix = f"{name}: " if len(names) > 1 else ""
                 if isinstance(column, Exception):
                     given = functions[number].keywords(task, leaves, chat=bool(functions[number].as_messages))
-                    return [failed(column, self.function[number], task, given, name=name)] * len(leaves)
+                    return [failed(column, self.function[number], task, given, prefix=prefix)] * len(leaves)
                 if isinstance(column, BaseException):
                     raise column
             rows = zip(*(column for column in columns if not isinstance(column, BaseException)), strict=True)
@@ -110,7 +112,7 @@ class Trl(CodePart):
             return Grade.ungraded(f"{', '.join(rewards)} gave {said}: none grades this")
         weight = dict(zip(rewards, weights, strict=True))
         total = sum(weight[name] * reward for name, reward in given.items())
-        return Grade(total, self.correctness(total, None), parts=given)
+        return Grade(total, self.correctness(total, None), parts=given if len(rewards) > 1 else {})
 
 
 class _Called:
@@ -151,12 +153,6 @@ class _Called:
             self.as_messages = False
         _keep_log(leaves, answer)
         return answer["rewards"]
-
-
-def function_names(specs: Sequence[str]) -> list[str]:
-    """The functions' own names; a second one of a name is ``name#2``."""
-    own = [spec.rpartition(":")[2] for spec in specs]
-    return [name if own.index(name) == at else f"{name}#{own[: at + 1].count(name)}" for at, name in enumerate(own)]
 
 
 def arguments(task: Task, leaves: Sequence[Node], *, chat: bool) -> dict[str, Any]:

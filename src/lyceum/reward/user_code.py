@@ -13,7 +13,7 @@ import json
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field, field_validator
 
@@ -23,9 +23,10 @@ from lyceum.core.types import Grade, Task
 from lyceum.core.user_files import describe
 from lyceum.reward._conventions import is_factory, parameters_of, takes_any
 from lyceum.reward.base import code_allowed
-from lyceum.reward.function_registry import PLACE, passed_in
-from lyceum.reward.pool import WorkerError, shared_pool
+from lyceum.reward.function_registry import PLACE, REGISTERED, is_passed_in, passed_in
+from lyceum.reward.pool import WorkerError, WorkerTimeoutError, shared_pool
 from lyceum.utils.errors import RecipeError, nearest
+from lyceum.utils.progress import say
 from lyceum.utils.terminal import quoted
 from lyceum.utils.tracebacks import exit_in_words, user_traceback
 
@@ -60,6 +61,8 @@ class CodePart(RewardSettings):
     """A reward that runs a Python function named in the recipe, where ``lyceum.reward.base.allow_code`` allows it."""
 
     may_judge = True
+    default_name: ClassVar[str | None] = None
+    """Function of a file that is named alone."""
     arguments: dict[str, Any] = Field(default_factory=dict)
     """Further keywords of every call (verl's ``reward_kwargs``); of a function that only takes settings and makes the
     reward function (``get_cosine_scaled_reward(max_len=...)``), that function's."""
@@ -88,20 +91,28 @@ class CodePart(RewardSettings):
         named: str | tuple[str, ...] = getattr(self, "function", ())
         return (named,) if isinstance(named, str) else named
 
-    def found(
-        self, spec: str, given: Mapping[str, Any], *, columns: Collection[str], default_name: str | None = None
-    ) -> Found:
+    @property
+    def label(self) -> str:
+        """The name of its function, where it has one."""
+        code = self.code()
+        return self.own_name(code[0]) if len(code) == 1 else self.kind
+
+    def own_name(self, spec: str) -> str:
+        """The name of a function that the recipe names; of one that was passed in, as it was defined."""
+        name = spec.rpartition(":")[2] if ":" in spec else self.default_name or spec
+        return name.removeprefix(REGISTERED) if is_passed_in(spec) else name
+
+    def found(self, spec: str, given: Mapping[str, Any], *, columns: Collection[str]) -> Found:
         """The function, made by its factory where it is one.
 
         Args:
             spec: ``path/to/file.py:name`` or ``package.module:name``.
             given: keywords of the convention, for messages.
             columns: of the tasks.
-            default_name: of the function where ``spec`` has none.
         Raises:
             RecipeError: code is not allowed, there is no such function, or it does not take ``arguments``.
         """
-        place, name, function = trusted_function(spec, key=KEY, default_name=default_name)
+        place, name, function = trusted_function(spec, key=KEY, default_name=self.default_name)
         taken = parameters_of(function)
         unread = [] if takes_any(function) else sorted(set(self.arguments) - set(taken))
         if unread:
@@ -128,7 +139,23 @@ class CodePart(RewardSettings):
         Args:
             prepare: ``module:name`` of the calling convention.
         """
-        return caller(found, prepare, processes=self.processes, timeout_seconds=self.timeout_seconds)
+        call = caller(found, prepare, processes=self.processes, timeout_seconds=self.timeout_seconds)
+        told = False
+
+        async def call_and_tell(job: Any) -> Any:
+            nonlocal told
+            try:
+                return await call(job)
+            except WorkerTimeoutError:
+                if not told:  # at once: a function that hangs may cost hours until its step is over
+                    told = True
+                    say(
+                        f"{found.spec} took longer than {self.timeout_seconds:g} s, and what it grades is ungraded; "
+                        "reward.timeout_seconds=SECONDS (of several parts: reward.N.timeout_seconds) sets the limit"
+                    )
+                raise
+
+        return call_and_tell
 
     def correctness(self, reward: float, said: bool | None) -> bool | None:
         """The function's own verdict, or else whether the reward reaches ``correct_at``."""
@@ -162,7 +189,7 @@ def caller(found: Found, prepare: str, *, processes: int, timeout_seconds: float
             except TimeoutError:
                 if not limit.expired():  # the function's own
                     raise
-                raise WorkerError(f"no result within {timeout_seconds:g} seconds") from None
+                raise WorkerTimeoutError(f"no result within {timeout_seconds:g} seconds") from None
 
         return call_async
     if processes == 0:
@@ -290,19 +317,19 @@ def _attribute(dotted: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def failed(error: Exception, function: str, task: Task, given: Mapping[str, Any], *, name: str = "") -> Grade:
+def failed(error: Exception, function: str, task: Task, given: Mapping[str, Any], *, prefix: str = "") -> Grade:
     """Ungraded, since the function raised: the error, the row, and the line of its file.
 
     Args:
         function: as the recipe names it.
         given: its keywords.
-        name: prefix of the reason, where there are several functions.
+        prefix: of the reason, where there are several functions.
     """
     where = error.traceback if isinstance(error, WorkerError) else user_traceback(error)
     keywords = ", ".join(f"{keyword}={quoted(value)}" for keyword, value in given.items())
     row = f"task {task.id}: {function}({keywords})"
     row = row if len(row) <= MAX_ROW else f"{row[: MAX_ROW - 3]}..."
-    return Grade.ungraded(f"{name}{': ' if name else ''}{describe(error)}", "\n".join(filter(None, (row, where))))
+    return Grade.ungraded(f"{prefix}{describe(error)}", "\n".join(filter(None, (row, where))))
 
 
 def one_each(result: Any, count: int) -> list[Any]:

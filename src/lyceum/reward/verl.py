@@ -27,6 +27,8 @@ class Verl(CodePart):
     completion, are the completion too. ``arguments`` are verl's ``reward_kwargs``, and replace any of these.
     """
 
+    default_name = "compute_score"
+
     kind: Literal["verl"] = "verl"
     function: str
     """``path/to/file.py:name`` or ``package.module:name``; a file alone means its ``compute_score``."""
@@ -34,7 +36,7 @@ class Verl(CodePart):
     def build(self, source: TaskSource) -> Grader:
         example = source[0]
         given = arguments(example, None)
-        found = self.found(self.function, given, columns=example.columns, default_name="compute_score")
+        found = self.found(self.function, given, columns=example.columns)
         function = found.function
         if "solution_strs" in parameters_of(function):
             return self._batched(found, example)

@@ -5,6 +5,7 @@ Everything goes to standard error: standard output is for results.
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import sys
@@ -25,6 +26,8 @@ from rich.text import Text
 
 from lyceum.utils.numbers import shown, to_json
 from lyceum.utils.terminal import Console
+
+log = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 Mode = Literal["auto", "live", "plain", "json", "silent"]
@@ -446,6 +449,14 @@ def sampled(*, sequences: int = 0, ended: int = 0, tokens: int = 0, to_grade: in
     """
     if _active is not None:
         _active.count(sequences=sequences, ended=ended, tokens=tokens, to_grade=to_grade, graded=graded)
+
+
+def say(text: str) -> None:
+    """Print a permanent line above whatever is displayed; a warning where nothing is."""
+    if _active is not None:
+        _active.say(text)
+    else:
+        log.warning("%s", text)
 
 
 def stopping() -> str:
