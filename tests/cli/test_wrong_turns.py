@@ -41,6 +41,8 @@ FILES = {
 TEXTS = {
     "broken.jsonl": '{"prompt": "1+1=", "answer": "2"}\n{"prompt": "2+1=", "answer": "3"\n',
     "data.txt": "1+1=2\n",
+    "data.jsonl.zst": "",
+    "data.jsonl.gz": "not compressed",
     "semicolons.csv": "prompt;answer\n" + "".join(f"{i}+1=;{i + 1}\n" for i in range(40)),
     "wrapped.json": '{"data": []}',
     "my_reward.py": "def score(completion):\n    return 1.0\n\ndef other(response):\n    return 1.0\n\nLIMIT = 3\n",
@@ -186,6 +188,9 @@ DATA = [
     ("tasks=god.jsonl", "tasks.path: got 'god.jsonl', which does not exist (did you mean 'good.jsonl'?)"),
     ("tasks=*.jsonlx", "tasks"),
     ("tasks=data.txt", "tasks.path: got 'data.txt', a file named .txt; allowed: .jsonl, .json, .parquet, .csv"),
+    ("tasks=data.jsonl.zst", ".tsv.gz; to decompress it: zstd -d data.jsonl.zst"),
+    ("tasks=data.jsonl.gz", "tasks.path: 'data.jsonl.gz' cannot be read: Not a gzipped file"),
+    ("tasks=gone.jsonl.gz", "tasks.path: got 'gone.jsonl.gz', which does not exist"),
     ("tasks=empty.jsonl", "tasks.path: 'empty.jsonl' has no rows"),
     ("tasks=broken.jsonl", "tasks.path: line 2 of 'broken.jsonl': not JSON"),
     ("tasks=lists.jsonl", "line 1 of 'lists.jsonl' holds a list; allowed: an object with named cells"),

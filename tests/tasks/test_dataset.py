@@ -227,7 +227,8 @@ def test_what_cannot_be_used_is_named(path: str, settings: dict[str, Any], line:
         ("bytes.jsonl", b"\xff\xfe\x00", "not UTF-8"),
         ("none.parquet", b"PAR", "cannot be read as parquet"),
         ("table.csv", b"a,b", "cannot be read as CSV"),
-        ("table.tsv", b"a", "a file named .tsv; allowed: .jsonl, .json, .parquet, .csv"),
+        ("table.tsv", b"", "cannot be read as CSV"),
+        ("table.xlsx", b"a", "a file named .xlsx; allowed: .jsonl, .json, .parquet, .csv"),
         ("null.jsonl", b'{"prompt": "a", "answer": null}\n', "holds nothing in column 'answer'"),
     ],
 )

@@ -1,5 +1,6 @@
 """Rows of files that are larger than memory: by offsets, the same rows as of small ones."""
 
+import gzip
 import json
 import os
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lyceum.recipe.schema import load_recipe
 from lyceum.tasks import rows as reading
 from lyceum.tasks.dataset import Dataset
 from lyceum.tasks.rows import Unreadable, read_rows
@@ -87,3 +89,37 @@ def test_a_rows_place_in_a_pattern_names_its_file(tmp_path: Path):
     for name in "ab":
         (tmp_path / f"{name}.jsonl").write_text('{"a": 1}\n{"a": 2}\n')
     assert read(tmp_path / "*.jsonl").where(3) == "line 2 of 'b.jsonl'"
+
+
+SUMS = [{"prompt": f"{i}+1=", "answer": str(i + 1)} for i in range(9)]
+LINES = "".join(json.dumps(row) + "\n" for row in SUMS)
+CELLS = [list(SUMS[0]), *(list(row.values()) for row in SUMS)]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("ending", "text"),
+    [
+        *((".jsonl", LINES), (".ndjson", LINES), (".json", json.dumps(SUMS))),
+        *((".csv", "\n".join(map(",".join, CELLS))), (".tsv", "\n".join(map("\t".join, CELLS)))),
+    ],
+)
+def test_files_are_read_by_their_endings_compressed_or_not(ending, text, packed, tmp_path):
+    path = tmp_path / f"rows{ending}{'.gz' if packed else ''}"
+    path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    rows = read(path)
+    assert list(rows.read()) == SUMS
+    assert rows[8] == SUMS[8]
+    assert load_recipe("grpo", [f"tasks={path.name}"]).tasks.kind == "dataset"  # and no kind of tasks
+
+
+def test_a_compressed_file_larger_than_what_is_held_is_read_from_the_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr("lyceum.tasks.rows.HELD", 100)
+    for name, text in (("rows.jsonl.gz", LINES), ("rows.csv.gz", "\n".join(map(",".join, CELLS)))):
+        (tmp_path / name).write_bytes(gzip.compress(text.encode()))
+        rows = read(tmp_path / name)
+        assert getattr(rows, "held", None) is None
+        assert [rows[index] for index in range(9)] == SUMS
+    (tmp_path / "torn.jsonl.gz").write_bytes(gzip.compress(LINES.encode())[:-20])
+    with pytest.raises(RecipeError, match=r"torn.jsonl.gz' cannot be read: "):
+        read(tmp_path / "torn.jsonl.gz")

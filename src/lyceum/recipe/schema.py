@@ -54,6 +54,7 @@ from lyceum.reward.function_registry import is_passed_in, passed_in
 from lyceum.rollout.flat import Flat
 from lyceum.rollout.turns import Turns, independent
 from lyceum.run.trackers import Tracker, missing
+from lyceum.tasks.rows import is_named_as_file
 from lyceum.utils.documents import DocumentError, read_yaml
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.terminal import quoted
@@ -99,9 +100,7 @@ def tasks_from_text(value: Any) -> Any:
         needed = next((name for name, field in known.model_fields.items() if field.is_required()), None)
         return {"kind": value} if needed is None else {"kind": kind, needed: rest}
     # Not Path.exists(), which raises an error on a name that is too long.
-    looks_like_data = (
-        "/" in value or Path(value).suffix in (".jsonl", ".json", ".parquet", ".csv") or os.path.exists(value)
-    )
+    looks_like_data = "/" in value or is_named_as_file(value) or os.path.exists(value)
     return {"kind": "dataset", "path": value} if looks_like_data else {"kind": value}
 
 

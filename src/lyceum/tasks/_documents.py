@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lyceum.core.types import Row
-from lyceum.tasks.rows import SUFFIXES, Rows, Unreadable, kind_of, read_rows
+from lyceum.tasks.rows import Rows, Unreadable, is_named_as_file, kind_of, read_rows
 from lyceum.utils.documents import DATA, DocumentError, read_json
 from lyceum.utils.errors import RecipeError, nearest
 
@@ -48,7 +48,7 @@ def read_documents(
         raise RecipeError(f"{key}: got {path!r}, which does not exist; allowed: a file, a folder or a dataset's name")
     if place.is_file() and place.suffix == ".jsonl":
         return _InFile(place, _Lines(place, key), _text_in_json(column), keeps, longest, limit, key)
-    if place.is_file() and place.suffix not in SUFFIXES:
+    if place.is_file() and not is_named_as_file(place.name):
         spans = _Lines(place, key) if by_lines else _Paragraphs(place, key)
         return _InFile(place, spans, lambda text, where: text, keeps, longest, limit, key)
     rows = read_rows(path, subset=None, split="train", key=key)

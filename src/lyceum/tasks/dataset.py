@@ -110,8 +110,9 @@ class Dataset(TasksSettings):
 
     kind: Literal["dataset"] = "dataset"
     path: PathText
-    """A .jsonl, .json, .parquet or .csv file, a pattern such as ``data/*.jsonl``, a dataset's folder, or a dataset's
-    name on the Hugging Face hub. All cells of a .csv file are texts."""
+    """A .jsonl (.ndjson), .json, .parquet, .csv or .tsv file, the texts also as .gz, a pattern such as
+    ``data/*.jsonl``, a dataset's folder, or a dataset's name on the Hugging Face hub. All cells of a .csv file are
+    texts."""
     subset: str | None = None
     """Configuration of a dataset on the hub, where it has several (``main`` of openai/gsm8k)."""
     split: str = "train"

@@ -6,11 +6,14 @@ an uncompressed copy on the disk.
 
 from __future__ import annotations
 
+import gzip
 import math
 import os
 import re
+import shutil
 import tempfile
 import weakref
+import zlib
 from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_right
@@ -31,7 +34,10 @@ from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.numbers import plain
 from lyceum.utils.terminal import quoted
 
-SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
+SUFFIXES = (".jsonl", ".json", ".parquet", ".csv", ".tsv", ".ndjson")
+PACKED = (".jsonl.gz", ".ndjson.gz", ".json.gz", ".csv.gz", ".tsv.gz")
+"""Endings of files that are decompressed: lines to a file on the disk, which is gone with the process."""
+UNPACKED_BY = {".zst": "zstd -d", ".bz2": "bunzip2 -k", ".xz": "unxz -k", ".zip": "unzip", ".lz4": "lz4 -d"}
 
 HELD = 1 << 26
 """Size of a file, uncompressed, up to which it is held in memory (64 MiB)."""
@@ -131,8 +137,13 @@ def check_there(path: str, key: str) -> None:
         raise _missing(path, key)
 
 
+def is_named_as_file(path: str) -> bool:
+    """Whether a path ends as the files do that can be read."""
+    return path.endswith((*SUFFIXES, *PACKED))
+
+
 def _is_local(path: str) -> bool:
-    return Path(path).suffix in SUFFIXES or path.startswith((".", "/", "~")) or path.count("/") > 1
+    return is_named_as_file(path) or path.startswith((".", "/", "~")) or path.count("/") > 1
 
 
 def _missing(path: str, key: str) -> RecipeError:
@@ -245,7 +256,7 @@ class _JsonLines(Rows):
         super().__init__(place.name, key)
         self.place = place
         try:
-            self.file = os.open(place, os.O_RDONLY)
+            self.file = _opened(place)
             weakref.finalize(self, os.close, self.file)
             self.stamp = stamp(os.fstat(self.file))
             starts, at = array("q"), 0
@@ -259,7 +270,7 @@ class _JsonLines(Rows):
             self.held: bytes | None = None
             if at <= HELD:
                 self.held = self._from_disk(0, at)
-        except OSError as error:
+        except (OSError, EOFError, zlib.error) as error:
             raise RecipeError(f"{key}: {str(place)!r} cannot be read: {error}") from None
 
     def __len__(self) -> int:
@@ -325,25 +336,53 @@ def stamp(file: os.stat_result) -> tuple[int, int, int, int]:
     return file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns
 
 
+def _opened(place: Path) -> int:
+    """A file to read lines from, decompressed where it has to be."""
+    if place.suffix != ".gz":
+        return os.open(place, os.O_RDONLY)
+    with gzip.open(place) as packed, tempfile.TemporaryFile() as unpacked:
+        shutil.copyfileobj(packed, unpacked, AT_ONCE)
+        unpacked.seek(0)
+        return os.dup(unpacked.fileno())
+
+
 def _read_file(place: Path, key: str) -> Rows:
-    match place.suffix:
-        case ".jsonl":
+    ending = Path(place.stem).suffix if place.name.endswith(PACKED) else place.suffix
+    match ending:
+        case ".jsonl" | ".ndjson":
             return _JsonLines(place, key)
         case ".json":
             try:
-                rows = read_json(place.read_bytes(), limits=DATA)
+                rows = read_json(_whole(place), limits=DATA)
             except DocumentError as error:
                 raise RecipeError(f"{key}: {str(place)!r} is not JSON: {error}") from None
+            except (OSError, EOFError, zlib.error) as error:
+                raise RecipeError(f"{key}: {str(place)!r} cannot be read: {error}") from None
             if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
                 raise RecipeError(f"{key}: {str(place)!r} must be a JSON list of objects, or JSON lines named .jsonl")
             return _Listed(rows, place.name, key)
         case ".parquet":
             return _Table(_read_parquet(place, key), place.name, key)
-        case ".csv":
-            return _Table(_read_csv(place, key), place.name, key)
+        case ".csv" | ".tsv":
+            return _Table(_read_csv(place, key, "," if ending == ".csv" else "\t"), place.name, key)
+        case _:
+            pass
+    if by := UNPACKED_BY.get(place.suffix):
+        raise RecipeError(
+            f"{key}: got {str(place)!r}, which is compressed; allowed: {', '.join((*SUFFIXES, *PACKED))}; to "
+            f"decompress it: {by} {place}"
+        )
     raise RecipeError(
-        f"{key}: got {str(place)!r}, a file named {place.suffix or 'without an ending'}; allowed: {', '.join(SUFFIXES)}"
+        f"{key}: got {str(place)!r}, a file named {place.suffix or 'without an ending'}; allowed: "
+        f"{', '.join((*SUFFIXES, *PACKED))}"
     )
+
+
+def _whole(place: Path) -> bytes:
+    if place.suffix != ".gz":
+        return place.read_bytes()
+    with gzip.open(place) as packed:
+        return packed.read(DATA.characters + 1)  # one more than is read at all
 
 
 def _read_parquet(place: Path, key: str) -> Any:
@@ -359,16 +398,16 @@ def _read_parquet(place: Path, key: str) -> Any:
         raise RecipeError(f"{key}: {str(place)!r} cannot be read as parquet: {describe(error)}") from error
 
 
-def _read_csv(place: Path, key: str) -> Any:
-    """A table of texts: CSV has no types, and an answer 007 is not 7."""
+def _read_csv(place: Path, key: str, delimiter: str) -> Any:
+    """A table of texts: CSV has no types, and an answer 007 is not 7. Arrow decompresses by the file's name."""
     from pyarrow import csv, string
 
-    lines = csv.ParseOptions(newlines_in_values=True)
+    lines = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     try:
         with csv.open_csv(place, parse_options=lines) as head:
             names = head.schema.names
         as_text = csv.ConvertOptions(column_types=dict.fromkeys(names, string()), strings_can_be_null=False)
-        if place.stat().st_size <= HELD:
+        if place.suffix != ".gz" and place.stat().st_size <= HELD:
             return csv.read_csv(place, parse_options=lines, convert_options=as_text)
         with csv.open_csv(place, parse_options=lines, convert_options=as_text) as batches:
             return _mapped(batches.schema, batches)
