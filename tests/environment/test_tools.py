@@ -230,6 +230,7 @@ def test_a_runs_functions_have_to_be_trusted_again(tmp_path):
     keys = [*SMALL, "steps=1", f"output={tmp_path}", f"rollout.environment={json.dumps(ENVIRONMENT)}"]
     path = train(load_recipe("calculator", keys))
     assert read_recipe(path)["stages"][0]["rollout"]["environment"]["functions"] == [f"{FILE}:compute"]
+    assert "lyceum train recipe.yaml trust_code=true --name again" in (path / "model/README.md").read_text()
     with pytest.raises(RecipeError, match="wants to run"):
         Measurement.of(path, None, [], k=[1], n=1, samples=1, greedy=False, seed=0)
     with allow_code(False):

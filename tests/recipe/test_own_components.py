@@ -84,11 +84,10 @@ def test_the_resolved_recipe_makes_it_again(file, tmp_path):
     own_components._loaded.clear()  # as another process
     with pytest.raises(RecipeError, match="wants to run"):
         load_recipe(str(tmp_path / "recipe.yaml"), ["title=other.py:Median"])
-    # The resolved recipe has the file's whole path; what is typed is the same file.
-    typed = load_recipe(str(tmp_path / "recipe.yaml"), ["title=my_adv.py:Median"])
-    assert typed.resolved()["stages"] == resolved["stages"]
-    own_components._loaded.clear()
-    assert load_recipe(str(tmp_path / "recipe.yaml"), ["trust_code=true"]).resolved()["stages"] == resolved["stages"]
+    # The resolved recipe has the file's whole path; what is typed in the second is the same file.
+    for key in ("trust_code=true", "title=my_adv.py:Median"):
+        assert load_recipe(str(tmp_path / "recipe.yaml"), [key]).resolved()["stages"] == resolved["stages"]
+        own_components._loaded.clear()
 
 
 @pytest.mark.parametrize(

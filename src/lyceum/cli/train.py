@@ -91,13 +91,13 @@ def rehearse(output: Output, recipe: Recipe, *, resume: bool, overwrite: bool, r
     task = found.first
     output.show(*plan(recipe, resume=resume, threads=found.threads, evaluated=found.evaluated, replaced=replaced))
     held_out = f", {found.held_out} held out" if found.held_out else ""
+    counts = "" if found.tasks is None else f"{counted(found.tasks, 'task')} to train on{held_out}. "
     output.show(
-        f"{counted(found.tasks, 'task')} to train on{held_out}. "
-        f"The prompt of {printable(task.id)}, {counted(found.tokens, 'token')}:",
+        f"{counts}The prompt of {printable(task.id)}, {counted(found.tokens, 'token')}:",
         "",
         Text(printable(found.prompt)),
         "",
-        Text(f"answer  {'none' if task.answer is None else quoted(task.answer)}"),
+        *([] if found.tasks is None else [Text(f"answer  {'none' if task.answer is None else quoted(task.answer)}")]),
         "nothing was trained or written (--dry-run)",
     )
     output.json(

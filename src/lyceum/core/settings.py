@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         ShapingGrader,
         Split,
         StageRun,
+        Task,
         TaskSource,
         Traces,
         ValueModel,
@@ -477,6 +478,10 @@ class DataSettings(Component, slot="data"):
             limit: the model's context, in tokens.
             objective: the stage's, which learns from the file.
         """
+
+    def first_task(self) -> Task:
+        """Of data that are ``given``, the prompt of the first row that is used."""
+        raise NotImplementedError
 
     def groups(self, stage: Gathering, home: Path) -> Sequence[tuple[Tree, float]]:
         """Of data that are ``given``, the finished and graded groups, each with the weight of its advantages.

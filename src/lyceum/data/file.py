@@ -18,7 +18,7 @@ from pydantic import Field
 from lyceum.core.component import PathText
 from lyceum.core.settings import DataSettings, ObjectiveSettings
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Continuation, Gathering, Grade, Task
+from lyceum.core.types import Continuation, Gathering, Grade, Message, Task
 from lyceum.core.user_files import user_file
 from lyceum.data._formats import Completed, RowError, completed
 from lyceum.models.policy import Policy
@@ -81,6 +81,10 @@ class File(DataSettings):
                 "themselves, lyceum train kto data=FILE"
             )
 
+    def first_task(self) -> Task:
+        number, row = next(self.rows())
+        return _task(Path(self.path).name, number, row.prompt)
+
     async def parts(self, stage: Gathering) -> AsyncIterator[Sequence[Tree]]:
         """None: its groups are read one by one."""
         return
@@ -133,6 +137,10 @@ class File(DataSettings):
             log.warning("data.bad_rows: %d rows are left out: %s%s", left_out, printable("; ".join(bad)), more)
 
 
+def _task(name: str, number: int, prompt: Sequence[Message]) -> Task:
+    return Task(f"{name}/{number}", tuple(prompt), provenance=name)
+
+
 class Groups(Sequence[tuple[Tree, float]]):
     """The groups of a file's copy, each read and tokenised when it is asked for: 16 bytes of memory per row."""
 
@@ -172,9 +180,9 @@ class Groups(Sequence[tuple[Tree, float]]):
             for start in self.start[self.end[index - 1] if index else 0 : self.end[index]]:
                 lines.seek(int(start))
                 rows.append(json.loads(lines.readline()))
-        messages = tuple(rows[0]["prompt"])
-        root = Node.prompt(self.policy.render(messages))
-        tree = Tree(Task(f"{self.name}/{rows[0]['row']}", messages, provenance=self.name), [root])
+        task = _task(self.name, rows[0]["row"], rows[0]["prompt"])
+        root = Node.prompt(self.policy.render(task.messages))
+        tree = Tree(task, [root])
         for row in rows:
             for text, outcome in row["completions"]:
                 tokens = self.policy.encode(text)

@@ -24,7 +24,8 @@ from lyceum.models.prompts import check_prompts, say_left_out
 from lyceum.models.renderer import Renderer
 from lyceum.recipe.resumed import MAY_DIFFER, with_defaults
 from lyceum.recipe.schema import Recipe
-from lyceum.reward.base import Combined, allow_code, combine
+from lyceum.reward.base import Combined, allow_code, combine, named_code
+from lyceum.reward.function_registry import is_passed_in
 from lyceum.run.checkpoint import CheckpointError
 from lyceum.run.folder import INITIAL, KEPT, Run
 from lyceum.run.outputs import check_output, input_paths
@@ -101,15 +102,16 @@ class Rehearsal:
     """What a run would begin with.
 
     Attributes:
-        tasks: how many there are to train on.
+        tasks: how many there are to train on; None where the first stage trains on a file of completions.
         held_out: how many there are to evaluate on; 0 where nothing is evaluated.
         evaluated: how many of them are.
-        prompt: the first task's, as the model's chat template writes it.
+        first: the first task, or the first row of that file.
+        prompt: its prompt, as the model's chat template writes it.
         tokens: of that prompt.
         threads: of the CPU.
     """
 
-    tasks: int
+    tasks: int | None
     held_out: int
     evaluated: int
     first: Task
@@ -130,13 +132,16 @@ def rehearse(recipe: Recipe, *, resume: bool | Literal["auto"] = False, overwrit
         threads = _threads(recipe, run)
     finally:
         run.leave()
-    rollout = recipe.stages[0].composition().rollout
+    of = recipe.stages[0].composition()
+    data = of.data if of.data is not None and of.data.given else None
+    first = source[0] if data is None else data.first_task()
     with allow_code():
-        tools = () if rollout is None else rollout.tools
-    prompt = Renderer(load_tokenizer(recipe.model)).render(source[0].messages, tools)
+        tools = () if of.rollout is None or data is not None else of.rollout.tools
+    prompt = Renderer(load_tokenizer(recipe.model)).render(first.messages, tools)
     held = len(held_out) if recipe.evaluate.n else 0
     evaluated = _evaluated(recipe, held_out)
-    return Rehearsal(len(source), held, evaluated, source[0], prompt.text, len(prompt.tokens), threads)
+    tasks = len(source) if data is None else None
+    return Rehearsal(tasks, held, evaluated, first, prompt.text, len(prompt.tokens), threads)
 
 
 def _evaluated(recipe: Recipe, held_out: TaskSource) -> int:
@@ -489,11 +494,13 @@ async def _evaluate_after(recipe: Recipe, session: Session) -> None:
     lesson = {"learnt": counts.learnt, "nothing_learnt": counts.why_nothing_learnt}
     run.summary({"steps": session.first_step, **counts.state_dict(), **lesson})
     written, summary = recipe.resolved(), run.summary()
-    atomic_write(run.model / "README.md", model_card(written, summary))
+    names_code = bool(own_within(recipe)) or not all(map(is_passed_in, named_code(recipe)))
+    atomic_write(run.model / "README.md", model_card(written, summary, names_code=names_code))
     if best := summary.get("best"):
         of_run = {key: summary[key] for key in ("versions", "before", "learnt") if key in summary}
         of_best = {"overall": best["overall"], "tasks": summary["after"]["tasks"], "samples": recipe.evaluate.samples}
-        atomic_write(run.best / "README.md", model_card(written, of_run | {"after": of_best, "steps": best["step"]}))
+        of_best = of_run | {"after": of_best, "steps": best["step"]}
+        atomic_write(run.best / "README.md", model_card(written, of_best, names_code=names_code))
     run.summary({"finished": True})
 
 

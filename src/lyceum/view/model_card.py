@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lyceum.core.own_components import is_code
 from lyceum.models.load import BASE, SCRATCH, local_path
 from lyceum.reward.function_registry import is_passed_in
 from lyceum.utils.documents import write_yaml
@@ -23,17 +22,18 @@ command line may give."""
 VERSIONS = ("lyceum", "python", "torch", "transformers", "machine", "gpu")
 
 
-def model_card(recipe: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
+def model_card(recipe: Mapping[str, Any], summary: Mapping[str, Any], *, names_code: bool = False) -> str:
     """The card as Markdown, with the hub's metadata at its top.
 
     Args:
         recipe: every key, as in recipe.yaml.
         summary: as in summary.json.
+        names_code: whether the recipe names code of the user's own, which a command has to trust.
     """
     model = dict(recipe["model"])
     base, name = model["path"], recipe["label"] or recipe["name"]
     trusts = {
-        "trust_code": recipe["trust_code"] or _names_a_class(recipe),
+        "trust_code": recipe["trust_code"] or names_code,
         "model.trust_remote_code": model.pop("trust_remote_code"),
     }
     trust = "".join(f" {key}=true" for key, given in trusts.items() if given)
@@ -79,13 +79,6 @@ def model_card(recipe: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
         *_fenced(write_yaml(kept)),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _names_a_class(values: Any) -> bool:
-    """Whether a component in plain values is one of the user's own, which a command has to trust."""
-    if isinstance(values, Mapping):
-        return is_code(values.get("kind")) or any(map(_names_a_class, values.values()))
-    return isinstance(values, list | tuple) and any(map(_names_a_class, values))
 
 
 def _metadata(base: str, recipe: Mapping[str, Any]) -> dict[str, Any]:
