@@ -170,6 +170,9 @@ def test_functions_may_be_given_themselves():
     settings = Tools(functions=[add, text])
     assert settings.names == ["add", "text"]
     assert results(settings, called("add", a=1)) == ['{"sum": 2.0, "unit": "m"}']
+    elsewhere = Tools(functions=[name.replace("tool_add", "tool_of_another_process") for name in settings.functions])
+    with pytest.raises(RecipeError, match=r"^environment.functions: 'tool_of_another_process' was passed in"):
+        elsewhere.build()
 
 
 SMALL = ["steps=2", "tasks_per_step=2", "rollout.samples=4", "evaluate.n=0", "trees_every=1", "tasks.levels=[4]"]

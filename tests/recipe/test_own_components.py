@@ -12,6 +12,7 @@ from lyceum.core import component, own_components
 from lyceum.core.own_components import is_code
 from lyceum.credit.base import CreditWithKL
 from lyceum.recipe.schema import load_recipe, parse
+from lyceum.training.train import check
 from lyceum.utils.errors import RecipeError
 
 MEDIAN = """
@@ -109,6 +110,11 @@ def test_the_resolved_recipe_makes_it_again(file, tmp_path):
 def test_what_is_no_component_of_the_slot(file, key, said):
     with pytest.raises(RecipeError, match=said):
         load_recipe("grpo", ["rollout=turns", key])
+
+
+def test_a_class_where_a_reward_function_is_named_says_how_it_is_given(file):
+    with pytest.raises(RecipeError, match=r"a component's class; allowed: .*reward={kind: my_adv.py:Median}"):
+        check(load_recipe("grpo", ["reward=my_adv.py:Median"]))
 
 
 def test_one_of_the_session_says_where_to_put_it(tmp_path):

@@ -30,7 +30,6 @@ def command(text: str, state: str | None, *, as_json: bool) -> None:
             names = {paper.name.casefold(): paper.name for paper in every}
             of_state = "" if state is None else f" of state {state!r}"
             out.show(f"no paper{of_state} contains {quoted(text)}{nearest(text.casefold(), names)}; all: lyceum papers")
-        if not matches:
             return
         table = Table()
         for head in ("paper", "state", "recipe", "what it does"):

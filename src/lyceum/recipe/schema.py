@@ -770,7 +770,7 @@ def check_code(recipe: Recipe, typed: set[str]) -> None:
     function that was passed in to this process."""
     for path in named_code(recipe):
         if is_passed_in(path):
-            passed_in(path, key="reward.function")
+            passed_in(path)
         elif not recipe.trust_code and path not in typed:
             raise RecipeError(
                 f"trust_code: the recipe wants to run {path}; look at it, then give trust_code=true "

@@ -45,7 +45,7 @@ def is_passed_in(spec: str) -> bool:
     return spec.rpartition(":")[0] == PLACE
 
 
-def passed_in(spec: str, *, key: str) -> Callable[..., Any]:
+def passed_in(spec: str) -> Callable[..., Any]:
     """The function that was passed in under this name.
 
     Raises:
@@ -53,10 +53,18 @@ def passed_in(spec: str, *, key: str) -> Callable[..., Any]:
     """
     name = spec.rpartition(":")[2]
     if name not in FUNCTIONS:
+        key, allowed = (
+            "reward.function",
+            (
+                "reward=FUNCTION in Python, or from a file, reward=FILE.py:FUNCTION (lyceum train) or --reward "
+                "FILE.py:FUNCTION (lyceum eval)"
+            ),
+        )
+        if name.startswith(TOOL):
+            key, allowed = "environment.functions", "[FUNCTION] in Python, or from a file, [FILE.py:FUNCTION]"
         raise RecipeError(
-            f"{key}: {name!r} was passed in from Python, and not in this process; allowed: it again, "
-            "reward=FUNCTION in Python, or from a file, reward=FILE.py:FUNCTION (lyceum train) or --reward "
-            f"FILE.py:FUNCTION (lyceum eval){nearest(name, FUNCTIONS)}"
+            f"{key}: {name!r} was passed in from Python, and not in this process; allowed: it again, {allowed}"
+            f"{nearest(name, FUNCTIONS)}"
         )
     return FUNCTIONS[name]
 

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, field_validator
 
+from lyceum.core.component import Component
 from lyceum.core.own_code import load_module, split_spec
 from lyceum.core.settings import RewardSettings
 from lyceum.core.types import Grade, Task
@@ -113,6 +114,11 @@ class CodePart(RewardSettings):
             RecipeError: code is not allowed, there is no such function, or it does not take ``arguments``.
         """
         place, name, function = trusted_function(spec, key=KEY, default_name=self.default_name)
+        if isinstance(function, type) and issubclass(function, Component):
+            raise RecipeError(
+                f"{KEY}: got {spec!r}, a component's class; allowed: a function, or reward={{kind: {spec}}} for the "
+                "class"
+            )
         taken = parameters_of(function)
         unread = [] if takes_any(function) else sorted(set(self.arguments) - set(taken))
         if unread:
@@ -277,7 +283,7 @@ def load_function(place: str, name: str, *, key: str) -> Callable[..., Any]:
         RecipeError: the file or module is missing or fails on import, or has no such function.
     """
     if place == PLACE:
-        return passed_in(f"{place}:{name}", key=key)
+        return passed_in(f"{place}:{name}")
     module = load_module(place, key=key)
     function = getattr(module, name, None)
     if not callable(function):

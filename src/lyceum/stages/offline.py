@@ -210,7 +210,7 @@ class OfflineRun:
     async def sample(self, tasks: int) -> Sequence[Tree]:
         session, file = self.session, self.file(self.parts)
         if file.exists():
-            drawn = self.sampler.curriculum.draw(tasks)
+            drawn = self.sampler.draw(tasks)
             (trees, _) = self.read(self.parts)
             if [tree.task.id for tree in trees] != [task.id for task in drawn]:
                 raise RecipeError(f"{file}: its tasks are not those that the stage draws; allowed: as the run wrote it")
