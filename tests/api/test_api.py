@@ -81,6 +81,27 @@ def test_a_python_function_is_a_reward(tmp_path):
         lyceum.train("grpo", tasks="data.jsonl", reward=lambda anser: 1.0, name="second", **TINY)
 
 
+def test_a_function_in_a_mapping_has_its_weight_and_messages_call_it_by_its_name():
+    def score(completion):
+        return None if completion else 1.0
+
+    part = {"function": score, "weight": 0.5}
+    run = lyceum.train("grpo", reward=[part, "task"], **TINY | {"steps": 1, "evaluate__n": 0}, output=Path("folder"))
+    assert run.path == Path("folder/grpo")
+    assert "function: score gave None: it does not grade this" in run.summary["reasons_ungraded"]
+    assert [part["weight"] for part in reward_settings([part, {"kind": "task", "weight": 1}])] == [0.5, 1]
+
+
+def test_a_loaded_recipe_takes_a_name_and_a_run_stands_for_its_model():
+    recipe = lyceum.load_recipe("grpo", [(key.replace("__", "."), value) for key, value in TINY.items()][:-1])
+    run = lyceum.train(recipe, name="named", progress="silent")
+    assert run.path == Path("runs/named")
+    assert lyceum.evaluate(run, n=2, k=(1,), progress="silent")["model"] == "runs/named/model"
+    assert lyceum.load_model(run).module.num_parameters()
+    further = lyceum.train("grpo", **TINY | {"model": run}, name="further")
+    assert lyceum.load_recipe(str(further.path / "recipe.yaml")).model.path == "runs/named/model"
+
+
 def test_a_run_that_learnt_nothing_warns():
     with pytest.warns(NothingLearntWarning, match="nothing was learnt: every reward was 1"):
         lyceum.train("grpo", reward=lambda completion: 1.0, **TINY | {"steps": 1, "evaluate__n": 0})

@@ -10,17 +10,51 @@ from lyceum.utils.errors import RecipeError
 
 ROWS = [{"prompt": "1+1=", "completion": "2", "answer": "2"}]
 WHOLE = "a whole number"
+
+
+def rows_of(source):
+    return ROWS
+
+
+class Lazy:
+    """As a polars.LazyFrame."""
+
+    def collect(self):
+        return ROWS
+
+
+class Indexed:
+    """As a torch.utils.data.Dataset."""
+
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, number):
+        return ROWS[number]
+
+
 WRONG = [
     ("train", {"progress": "off"}, "progress: got 'off'; allowed: auto, live, plain, json, silent"),
     ("train", {"resum": True}, "resum: unknown argument of lyceum.train (did you mean 'resume'?)"),
     ("train", {"recipe": ["grpo"]}, "recipe: got ['grpo']; allowed: a recipe's name or file"),
     ("train", {"overrides": "steps=3"}, "overrides: got 'steps=3'; allowed: a list of texts, such as [\"steps=50\"]"),
+    ("train", {"overrides": ROWS}, 'allowed: a list of texts, such as ["steps=50"]; rows are tasks=ROWS'),
+    ("boundary", {"models": "base", "overrides": "runs/a"}, "; models are one list, lyceum.boundary([BASE, MODEL])"),
+    ("train", {"recipe": lyceum.load_recipe("grpo"), "seed": 1}, "allowed: name=NAME, or load_recipe(NAME, overrides)"),
     ("train", {"resume": "yes"}, "resume: got 'yes'; allowed: True, False or 'auto'"),
     ("train", {"began": 5}, "began: got 5; allowed: a function"),
     ("train", {"train_dataset": ROWS}, "train_dataset: unknown key (tasks is TRL's train_dataset)"),
     ("train", {"beta": 0.1}, "beta: unknown key (objective.kl.coefficient is TRL's beta"),
     ("train", {"reward_funcs": [len]}, "reward_funcs: unknown key (reward is TRL's reward_funcs"),
     ("train", {"tasks": ["1+1=", "2+2="]}, 'allowed: a list of rows, such as {"prompt": "1+1=", "answer": "..."}'),
+    ("train", {"tasks": rows_of}, "tasks: got the function rows_of; allowed: what it returns, rows_of()"),
+    ("train", {"tasks": Lazy()}, "tasks: got a Lazy, which is not computed yet; allowed: Lazy.collect()"),
+    ("train", {"tasks": Indexed()}, "cannot be iterated over; allowed: [data[i] for i in range(len(data))]"),
+    ("train", {"tasks": [("1+1=", "2")]}, 'with a tuple in it; allowed: a list of mappings such as {"prompt": "1+1="'),
+    ("train", {"tasks": [ROWS, "chain"]}, "tasks: got rows within a mixture; allowed: all rows in one list"),
+    ("evaluate", {"tasks": {"kind": "mixture", "parts": [{"tasks": ROWS}]}}, "tasks: got rows within a mixture"),
+    ("train", {"tasks": 5}, "tasks: got a value of type 'int'; allowed: a kind, a file, settings, or rows: a list"),
+    ("train", {"reward": rows_of}, "reward.function: 'rows_of' asks for 'source'; allowed: level"),
     ("train", {"args": {}}, "args: unknown key (TRL's args: each setting is a keyword of its own"),
     ("train", {"tasks": {"prompt": ["1+1="]}}, "tasks: got a mapping of columns; allowed: rows, such as"),
     ("train", {"reward": 5}, "reward: got 5; allowed: a kind, FILE.py:FUNCTION, settings, or a list of these"),

@@ -89,6 +89,29 @@ def test_a_run_on_a_pair_resumes_with_the_same_pair_alone(pair: Any):
     assert [line["loss"] for line in resumed.metrics] == [line["loss"] for line in whole.metrics]
 
 
+def test_an_interrupted_run_has_the_model_of_its_last_checkpoint():
+    graded: list[str] = []
+
+    def stopping(completion: str) -> float:
+        graded.append(completion)
+        if len(graded) == 1:
+            signal.raise_signal(signal.SIGINT)
+        return digits(completion)
+
+    keys = TINY | {"evaluate__n": 0, "model": "scratch"}
+    with pytest.raises(Interrupted) as caught:
+        lyceum.train("grpo", reward=stopping, name="cut", **keys | {"steps": 5})
+    (shown,) = caught.value._render_traceback_()
+    so_far = "lyceum.load_model('runs/cut') is the model so far"
+    assert shown == f"Interrupted: stopped at step 1; resume=True in the same call continues; {so_far}"
+    whole = lyceum.train("grpo", reward=digits, name="whole", **keys | {"steps": 1})
+    found = weights(lyceum.load_model("runs/cut").module)
+    assert equal(found, weights(lyceum.load_model(whole).module))
+    assert not equal(found, weights(lyceum.load_model("scratch").module))
+    with pytest.raises(RecipeError, match=r"no model yet; allowed: .*, lyceum\.load_model\('runs/cut'\)"):
+        lyceum.Trained("runs/cut").evaluate()
+
+
 def test_a_model_of_load_model_is_trained_from_a_copy(pair: Any):
     policy = lyceum.load_model(pair)
     assert policy.module is not pair[0]

@@ -100,5 +100,5 @@ def test_values_of_another_width_than_keys_are_refused_clearly():
 
 def test_a_model_called_past_the_policy_says_how_to_call_it():
     policy = policy_like(plain_model())
-    with pytest.raises(ValueError, match=r"without a plan.*models\.policy"):
+    with pytest.raises(ValueError, match=r"needs a plan.*models\.policy.*from_pretrained\(run\.model\)"):
         policy.module(input_ids=torch.tensor([[1, 2]]))

@@ -4,11 +4,11 @@
 
     import lyceum
 
-    run = lyceum.train("grpo", model="base", steps=20, **{"objective.clip_high": 0.3})
+    run = lyceum.train("grpo", model="base", steps=20, objective__clip_high=0.3)
     run.summary["after"]["overall"], run.metrics[-1]["reward/mean"], run.report
     run.evaluate(k=(1, 8, 64))
 
-Every key of a recipe is a keyword, dotted or with ``__`` for the dot (``objective__clip_high=0.3``).
+Every key of a recipe is a keyword, with ``__`` for its dots, or dotted (``**{"objective.clip_high": 0.3}``).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lyceum.api.arguments import checked
-from lyceum.api.loaded import as_policy, is_loaded, model_as_folder
+from lyceum.api.loaded import as_policy, is_loaded, model_as_folder, policy_so_far
 from lyceum.api.rows import Rows, folder_for_rows, load_from_python, rows_as_file, rows_kept
-from lyceum.api.trained import Trained
+from lyceum.api.trained import Trained, folder_of
 from lyceum.comparison import run as comparing
 from lyceum.comparison.boundary import Boundary
 from lyceum.comparison.boundary_plan import BoundaryPlan
@@ -46,7 +46,7 @@ from lyceum.training.replay import Replayed
 from lyceum.training.replay import replay as run_replay
 from lyceum.training.train import train as run_recipe
 from lyceum.utils import progress
-from lyceum.utils.errors import NothingLearntWarning, RecipeError
+from lyceum.utils.errors import Interrupted, NothingLearntWarning, RecipeError
 from lyceum.utils.interrupts import Interrupts
 from lyceum.utils.library_messages import quiet
 from lyceum.utils.threads import wait_passively
@@ -56,7 +56,7 @@ wait_passively()  # where torch is not imported yet
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-Model = str | Path | Mapping[str, Any] | tuple["PreTrainedModel", "PreTrainedTokenizerBase"]
+Model = str | Path | Mapping[str, Any] | tuple["PreTrainedModel", "PreTrainedTokenizerBase"] | Trained
 Resume = bool | Literal["auto"]
 Tasks = str | Path | Mapping[str, Any] | TasksSettings | Sequence[str | Path | Mapping[str, Any]] | Rows
 
@@ -81,14 +81,16 @@ def train(
     Args:
         recipe: name of a shipped recipe, a .yaml file, or a loaded recipe.
         overrides: ``key=value`` as on the command line; applied before the keywords.
-        model: model to train: ``base``, ``scratch``, a folder, a hub name, a .gguf file, settings, or a pair ``(model,
-            tokenizer)`` of transformers' objects, or what :func:`load_model` returned. These are written to the run's
-            folder, once, and loaded from there: your own objects stay as they are. To resume, pass in the same ones.
+        model: model to train: ``base``, ``scratch``, a folder, a hub name, a .gguf file, settings, a run, or a pair
+            ``(model, tokenizer)`` of transformers' objects, or what :func:`load_model` returned. These two are written
+            to the run's folder, once, and loaded from there: your own objects stay as they are. To resume, pass in the
+            same ones.
         tasks: tasks to train on: a kind, ``reasoning-gym:NAME``, a .jsonl, .parquet or .csv file, settings, a list of
             these (a mixture), or rows: a list of dicts, a ``datasets.Dataset`` or ``IterableDataset``, a DataFrame of
             pandas or polars. Rows are written to the run's folder, once; to resume the run, pass in the same ones.
             The keys ``evaluate.tasks`` and, of a recipe for preference pairs, ``data`` take rows too.
-        reward: a kind, your own function, or a list of these. A function that is not async runs in this process.
+        reward: a kind, your own function, a mapping ``{"function": F, "weight": 0.2}``, or a list of these. A function
+            that is not async runs in this process.
         name: name of the run's folder in ``output``.
         resume: continue the run of that name; ``auto``: if there is one.
         overwrite: replace the run of that name.
@@ -107,22 +109,30 @@ def train(
     """
     with ExitStack() as until_done:
         if isinstance(recipe, Recipe):
-            if overrides or keys or any(value is not None for value in (model, tasks, reward, name)):
-                raise RecipeError("recipe: got a loaded recipe with further keys; allowed: its name or file with them")
-            loaded, given = recipe, None
+            if overrides or keys or any(value is not None for value in (model, tasks, reward)):
+                allowed = "name=NAME, or load_recipe(NAME, overrides) with them"
+                raise RecipeError(f"recipe: got a loaded recipe with further keys; allowed: {allowed}")
+            loaded, given = recipe if name is None else recipe.model_copy(update={"name": name}), None
         else:
             all_keys = [*overrides, *_overrides(keys, model, tasks, reward, name)]
             loaded, given = load_from_python(str(recipe), all_keys, until_done.enter_context(folder_for_rows()))
         until_done.enter_context(_displayed(progress))
         interrupts = until_done.enter_context(Interrupts())
-        path = run_recipe(
-            loaded,
-            resume=resume,
-            overwrite=overwrite,
-            interrupted=interrupts.interrupted,
-            began=began,
-            given=given,
-        )
+        try:
+            path = run_recipe(
+                loaded,
+                resume=resume,
+                overwrite=overwrite,
+                interrupted=interrupts.interrupted,
+                began=began,
+                given=given,
+            )
+        except Interrupted as stopped:
+            run = str(Path(loaded.output) / loaded.name)
+            stopped.add_note("resume=True in the same call continues")
+            if stopped.step:
+                stopped.add_note(f"lyceum.load_model({run!r}) is the model so far")
+            raise
     trained = Trained(path)
     if trained.learnt is False:
         warnings.warn("\n".join(trained.summary["nothing_learnt"]), NothingLearntWarning, stacklevel=3)
@@ -148,8 +158,7 @@ def evaluate(
     """pass@k, avg@k and maj@k of a model on tasks, overall and by level, each with its 95 % interval.
 
     Args:
-        model: as for :func:`train`; also a run's folder, whose trained model, tasks, reward and sampling are then the
-            defaults.
+        model: as for :func:`train`; of a run or its folder the tasks, reward and sampling are then the defaults.
         tasks: as for :func:`train`. The held-out ones of generated tasks; every row of a dataset, unless
             ``tasks.heldout_share`` says which share.
         overrides: ``key=value`` as on the command line.
@@ -169,6 +178,7 @@ def evaluate(
         Unwritten: the metrics could not be written to ``output``; the exception contains them.
     """
     given = [*overrides, *_overrides(keys, None, None, None if reward is None else reward_settings(reward), None)]
+    model = folder_of(model)
     loaded = as_policy(model, given)
     with rows_as_file("tasks", tasks) as tasks:
         measurement = Measurement.of(
@@ -221,7 +231,7 @@ def grade(
         RecipeError: invalid settings, or a file that is none of these; nothing was graded.
     """
     given = [*overrides, *_overrides(keys, None, None, None, None)]
-    with rows_as_file("file", file.path if isinstance(file, Trained) else file) as path:
+    with rows_as_file("file", folder_of(file)) as path:
         grading = Grading.of(path, given, reward=reward_settings(reward), model=model, output=output)
         with _displayed(progress):
             return grading.run(each)
@@ -267,6 +277,7 @@ def search(
         Interrupted: stopped by Ctrl-C between two sizes.
     """
     given = [*overrides, *_overrides(keys, None, None, None if reward is None else reward_settings(reward), None)]
+    model = folder_of(model)
     loaded = as_policy(model, given)
 
     def planned(tasks: Any, output: Path | str | None = None) -> Plan:
@@ -409,7 +420,7 @@ def boundary(
     given = [*overrides, *_overrides(keys, None, None, None if reward is None else reward_settings(reward), None)]
     named = [models] if isinstance(models, (str, Path)) else models
     planned = BoundaryPlan.of(
-        [each.path if isinstance(each, Trained) else each for each in named],
+        [folder_of(each) for each in named],
         tasks,
         given,
         samples=samples,
@@ -448,7 +459,7 @@ def sparsity(
     Raises:
         RecipeError: a folder without safetensors files, or models of different shapes; no weight was read.
     """
-    trained = [str(each.path if isinstance(each, Trained) else each) for each in (model, other) if each is not None]
+    trained = [str(folder_of(each)) for each in (model, other) if each is not None]
     planned = SparsityPlan.of(str(base), trained[0], trained[1] if other is not None else None, atol=atol, rank=rank)
     file = None if output is None else planned.check_output(output)
     with _displayed(progress):
@@ -474,7 +485,7 @@ def doctor(
     """Check that a model is sampled and trained right on this machine, and how fast.
 
     Args:
-        model: as for :func:`train`, or a run's folder.
+        model: as for :func:`train`, or a run or its folder.
         overrides: ``key=value`` as on the command line: ``engine.KEY``, ``learner.KEY``, ``model.KEY``, ``tasks``.
         engine, learner: a kind, or settings with a kind.
         samples: completions per sampling setting.
@@ -486,6 +497,7 @@ def doctor(
         RecipeError: invalid settings; no model was loaded.
     """
     given = [*overrides, *_overrides(keys, None, None, None, None)]
+    model = folder_of(model)
     loaded = is_loaded(model)
     with model_as_folder(model) as model:
         request = DoctorRequest.of(
@@ -513,7 +525,7 @@ def push(
         RecipeError: no such model, an impossible name, or a repository of the other visibility; nothing was uploaded.
         RunError: the hub refused, or cannot be reached.
     """
-    return upload(run.path if isinstance(run, Trained) else Path(run), repository, which=which, public=public)
+    return upload(Path(folder_of(run)), repository, which=which, public=public)
 
 
 def recipes() -> dict[str, dict[str, str]]:
@@ -526,14 +538,19 @@ def load_model(model: Any = "base", **keys: Any) -> Policy:
     """A model and its tokenizer: ``base``, a folder, a hub name, a .gguf file, a run's folder, or a copy of a pair
     ``(model, tokenizer)``.
 
-    ``.module`` is the transformers model, ``.tokenizer`` its tokenizer.
+    Of a run that was interrupted it is the model at its last checkpoint. ``.module`` is the transformers model, with
+    attention that only lyceum calls: to use it elsewhere, ``.module.save_pretrained(FOLDER)``; ``.tokenizer`` is its
+    tokenizer.
     """
+    model = folder_of(model)
+    if isinstance(model, (str, Path)) and (policy := policy_so_far(Path(model).expanduser(), keys)) is not None:
+        return policy
     with model_as_folder(model) as model:
         return load_policy(model_settings(model, keys))
 
 
 def _overrides(keys: Mapping[str, Any], model: Any, tasks: Any, reward: Any, name: str | None) -> Overrides:
-    given: dict[str, Any] = {"model": model, "tasks": tasks, "reward": reward, "name": name}
+    given: dict[str, Any] = {"model": folder_of(model), "tasks": tasks, "reward": reward, "name": name}
     if given["reward"] is not None:
         given["reward"] = reward_settings(given["reward"])
     if isinstance(given["model"], Path):
@@ -541,7 +558,8 @@ def _overrides(keys: Mapping[str, Any], model: Any, tasks: Any, reward: Any, nam
     if isinstance(given["tasks"], Path):
         given["tasks"] = str(given["tasks"])
     named = {key: value for key, value in given.items() if value is not None}
-    return [*named.items(), *((key.replace("__", "."), value) for key, value in keys.items())]
+    plain = {key.replace("__", "."): str(value) if isinstance(value, Path) else value for key, value in keys.items()}
+    return [*named.items(), *plain.items()]
 
 
 @contextmanager

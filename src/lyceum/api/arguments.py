@@ -9,6 +9,8 @@ from functools import wraps
 from numbers import Integral, Real
 from typing import Any, ParamSpec, TypeVar, get_args
 
+from lyceum.api.loaded import is_loaded
+from lyceum.api.rows import are_rows
 from lyceum.api.trained import Trained
 from lyceum.core.component import kinds
 from lyceum.core.types import Sampling
@@ -39,13 +41,21 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         for name, value in named.items():
             fits, allowed = _TYPES[parameters[name].annotation] if name in parameters else _ANY
             if not fits(value):
-                lines.append(f"{name}: got {quoted(value)}; allowed: {allowed}")
+                meant = _instead_of_overrides(function.__name__, value) if name == "overrides" else ""
+                lines.append(f"{name}: got {quoted(value)}; allowed: {allowed}{meant}")
         if lines:
             raise RecipeError(lines)
         with imports_whole():
             return function(*args, **kwargs)
 
     return call
+
+
+def _instead_of_overrides(function: str, value: Any) -> str:
+    """Where a value belongs that was passed as the second argument, or the third."""
+    if function == "boundary" and (_RUN[0](value) or is_loaded(value)):
+        return "; models are one list, lyceum.boundary([BASE, MODEL])"
+    return "; rows are tasks=ROWS" if are_rows(value) else ""
 
 
 def _misspelt(function: str, key: str, parameters: Mapping[str, Any]) -> str | None:

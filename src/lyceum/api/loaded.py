@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
@@ -18,8 +18,10 @@ from lyceum.evaluation.measure import model_settings
 from lyceum.models.load import load_policy, save_module
 from lyceum.models.policy import Policy
 from lyceum.recipe.schema import Overrides, read_override
+from lyceum.run import checkpoint
+from lyceum.run.reader import is_run, read_recipe
 from lyceum.utils.errors import RecipeError
-from lyceum.utils.lazy_imports import peft, transformers
+from lyceum.utils.lazy_imports import peft, torch, transformers
 from lyceum.utils.numbers import to_json
 
 PAIR = "allowed: a pair (model, tokenizer) of a transformers.PreTrainedModel and its tokenizer"
@@ -76,6 +78,29 @@ def as_policy(value: Any, overrides: Overrides) -> Policy | None:
     keys = {key.removeprefix("model."): value for key, value in placed if key.startswith("model.")}
     with model_as_folder(value) as folder:
         return load_policy(model_settings(folder, keys))
+
+
+def policy_so_far(run: Path, keys: Mapping[str, Any]) -> Policy | None:
+    """The model of an unfinished run, with the weights of its last checkpoint; None for anything else.
+
+    Args:
+        keys: further settings of the model.
+    Raises:
+        RecipeError: the checkpoint is of several models, or of pieces of one.
+    """
+    saved = None if not is_run(run) or (run / "model").is_dir() else checkpoint.latest(run / "checkpoints")
+    if saved is None:
+        return None
+    policy = load_policy(model_settings(read_recipe(run)["model"], keys))
+    trained = [parameter for parameter in policy.module.parameters() if parameter.requires_grad]
+    # Those of a value head come after the policy's own.
+    weights = checkpoint.load(saved)["state"]["of_stage"]["learner"].get("parameters", ())[: len(trained)]
+    if [weight.shape for weight in weights] != [parameter.shape for parameter in trained]:
+        raise RecipeError(f"model: {saved} does not hold one whole model; allowed: a run that has finished")
+    with torch.no_grad():
+        for parameter, weight in zip(trained, weights, strict=True):
+            parameter.copy_(weight)
+    return policy
 
 
 def _usable(value: Any) -> tuple[transformers.PreTrainedModel, transformers.PreTrainedTokenizerBase]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import inspect
 import json
 import math
 import os
@@ -38,7 +39,14 @@ class Frame(Protocol):
     def __len__(self) -> int: ...
 
 
-Rows = Iterable[Mapping[str, Any]] | Frame
+class Columned(Protocol):
+    """A ``datasets.Dataset`` or ``IterableDataset``, whose ``__iter__`` has no type that is of mappings."""
+
+    @property
+    def column_names(self) -> Any: ...
+
+
+Rows = Iterable[Mapping[str, Any]] | Frame | Columned
 """One mapping per row: a list, a ``datasets.Dataset`` or ``IterableDataset``, a generator; or a DataFrame."""
 
 READERS: Mapping[str, Callable[[str], Any]] = {
@@ -47,6 +55,9 @@ READERS: Mapping[str, Callable[[str], Any]] = {
     "data": lambda path: {"kind": "file", "path": path},
 }
 """Keys whose values may be rows, and the settings that read them from a file."""
+
+ROWS = 'a list of mappings such as {"prompt": "1+1=", "answer": "2"}, a datasets.Dataset, or a DataFrame'
+"""What rows are, in a message."""
 
 AT_ONCE = 1000
 """Rows of a DataFrame that are converted at once."""
@@ -196,7 +207,31 @@ def _one_table(key: str, value: Any) -> Any:
     if isinstance(value, list) and _are_questions(key, value):
         row = json.dumps({"prompt": value[0], "answer": "..."}, ensure_ascii=False, allow_nan=False)
         raise RecipeError(f"{key}: got a list of texts; allowed: a list of rows, such as {row}, or of kinds and files")
+    if not are_rows(value) and (said := _why_no_rows(value)) is not None:
+        raise RecipeError(f"{key}: got {said}")
     return value
+
+
+def _why_no_rows(value: Any) -> str | None:
+    """What a value is that can be no tasks, and what to give instead; None where the recipe answers."""
+    settings = (str, Path, Mapping, BaseModel)
+    parts = value.get("parts") if isinstance(value, Mapping) else value
+    of_mixture = parts if isinstance(parts, list | tuple) else ()
+    if any(are_rows(part.get("tasks") if isinstance(part, Mapping) else part) for part in of_mixture):
+        return "rows within a mixture; allowed: all rows in one list or DataFrame, or a file of them (.jsonl) as a part"
+    if value is None or isinstance(value, (*settings, type)):
+        return None
+    name = type(value).__name__
+    if isinstance(value, list | tuple):
+        odd = [part for part in value if not isinstance(part, settings)]
+        return f"a list with a {type(odd[0]).__name__} in it; allowed: {ROWS}" if odd else None
+    if hasattr(value, "collect"):
+        return f"a {name}, which is not computed yet; allowed: {name}.collect()"
+    if inspect.isfunction(value):
+        return f"the function {value.__name__}; allowed: what it returns, {value.__name__}()"
+    if hasattr(value, "__getitem__") and hasattr(value, "__len__"):
+        return f"a {name}, which cannot be iterated over; allowed: [data[i] for i in range(len(data))]"
+    return f"a value of type {name!r}; allowed: a kind, a file, settings, or rows: {ROWS}"
 
 
 def _are_questions(key: str, texts: Sequence[Any]) -> bool:

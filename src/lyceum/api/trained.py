@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from lyceum.view.run_figure import RunFigure
 
 
+def folder_of(value: Any) -> Any:
+    """A run's folder in the place of the run; any other value as it is."""
+    return value.path if isinstance(value, Trained) else value
+
+
 class Trained:
     """The results of a run."""
 
@@ -96,9 +101,10 @@ class Trained:
     def evaluate(self, tasks: Any = None, *, k: Sequence[int] = (1, 8), **keys: Any) -> Accuracy:
         """:func:`lyceum.evaluate` of the trained model; by default on the run's own held-out tasks."""
         from lyceum.api import evaluate
+        from lyceum.models.load import no_model_yet
 
         if not self.model.is_dir():
-            raise RecipeError(f"{self.path}: has no model yet; allowed: a run that has finished")
+            raise RecipeError(f"model: {no_model_yet(self.path)}")
         return evaluate(self.path, tasks, k=k, **keys)
 
     def __repr__(self) -> str:

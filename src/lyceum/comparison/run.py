@@ -235,7 +235,9 @@ def refuse_other_runs(recipes: Sequence[Recipe]) -> None:
             began = with_defaults(read_recipe(folder))
             lines += refused_changes(folder, began, recipe.resolved(), may_differ=MAY_DIFFER)
     if lines:
-        raise RecipeError([*lines, "name: runs of other recipes are there; allowed: their recipes, or --name NAME"])
+        raise RecipeError(
+            [*lines, "name: runs of other recipes are there; allowed: theirs, or name=NAME (--name NAME)"]
+        )
 
 
 def refuse_unmeasured(recipe: Recipe) -> None:

@@ -17,7 +17,7 @@ from lyceum.core.types import Environment, GradingContext, Observation, TaskSour
 from lyceum.core.user_files import describe
 from lyceum.environment._notation import Notation, WithinTurn, Written
 from lyceum.environment._tool_calls import Call, Result, answered, tool_calls
-from lyceum.reward.function_registry import PLACE, SYNC, TOOL, registered_tool
+from lyceum.reward.function_registry import PLACE, SYNC, TOOL, registered_tool, shown
 from lyceum.reward.user_code import Found, caller, trusted_function
 from lyceum.utils.aio import gather
 from lyceum.utils.documents import Limits
@@ -129,6 +129,7 @@ class Tools(EnvironmentSettings):
 
     def _tool(self, spec: str) -> Tool:
         place, name, function = trusted_function(spec, key=KEY)
+        spec = shown(spec)
         schema = schema_of(function, spec)
         found = Found(spec, place, name, function, None, {})
         processes = SYNC if place == PLACE else self.processes

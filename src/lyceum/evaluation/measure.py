@@ -18,7 +18,7 @@ from lyceum.evaluation.held_out import EvaluationResult, Evaluator, first_tasks,
 from lyceum.evaluation.keys import refuse_unknown
 from lyceum.evaluation.statistics import summarise
 from lyceum.models.limits import context_of
-from lyceum.models.load import BASE, SCRATCH, ModelSettings, check_model, load_policy, load_tokenizer
+from lyceum.models.load import BASE, SCRATCH, ModelSettings, check_model, load_policy, load_tokenizer, no_model_yet
 from lyceum.models.policy import Policy
 from lyceum.models.prompts import check_prompts, say_left_out
 from lyceum.recipe.schema import (
@@ -352,7 +352,7 @@ def _of_run(model: str | Path) -> dict[str, Any]:
     if not (folder / "recipe.yaml").is_file():
         return {"model": str(model)}
     if not (folder / "model").is_dir():
-        raise RecipeError(f"model: the run {folder} has no model yet; allowed: a run that has finished")
+        raise RecipeError(f"model: {no_model_yet(folder)}")
     # Key by key: a run's recipe may set trust_code, which was meant for another command.
     written = read_recipe(folder)
     known = {key: written[key] for key in ("tasks", "reward") if key in written}

@@ -149,10 +149,18 @@ def check_model(settings: ModelSettings) -> None:
     check_folder("model.path", path, place)
 
 
+def no_model_yet(run: Path) -> str:
+    """What is said of a run that has not finished, in the place of its model."""
+    allowed = "allowed: a run that has finished"
+    if (run / "checkpoints").is_dir():
+        allowed += f", or from Python its last checkpoint, lyceum.load_model({str(run)!r})"
+    return f"the run {run} has no model yet; {allowed}"
+
+
 def _check_absent(path: str, place: Path) -> None:
     """Refuse a path that is not there, unless the hub has a model of that name."""
     if place.name == "model" and (place.parent / "recipe.yaml").is_file():
-        raise RecipeError(f"model.path: the run {place.parent} has no model yet; allowed: a run that has finished")
+        raise RecipeError(f"model.path: {no_model_yet(place.parent)}")
     looks_local = path.startswith((".", "/", "~")) or path.rstrip("/").count("/") != 1
     if looks_local:
         known = f"{BASE}, {SCRATCH}, a folder, owner/name of a hub, a .gguf file"

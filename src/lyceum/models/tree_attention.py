@@ -46,7 +46,10 @@ def _attention(
 ) -> tuple[Float[Tensor, "1 T H D"], None]:
     """The function that transformers calls in each layer; the plan is passed through the model as a keyword."""
     if lyceum_plan is None:
-        raise ValueError("a model with lyceum's attention was called without a plan; call it through models.policy")
+        raise ValueError(
+            "this model has lyceum's attention, which needs a plan of its rows (models.policy); to generate with "
+            "transformers: AutoModelForCausalLM.from_pretrained(run.model), or save_pretrained and load again"
+        )
     if softcap is not None or s_aux is not None or dropout:
         raise NotImplementedError(
             f"{type(module).__name__}: the tree attention has no soft-capping, no sinks and no dropout"

@@ -8,7 +8,7 @@ it is used again without being asked for (``run.evaluate()``); elsewhere, and to
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lyceum.reward._conventions import convention_of
@@ -19,17 +19,16 @@ PLACE = __name__
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """Name -> function."""
 
-REGISTERED = "reward_"
-"""What the names of rewards begin with."""
-TOOL = "tool_"
-"""What the names of tools begin with."""
+REWARD, TOOL = "reward_", "tool_"
+"""What the names of rewards, and of tools, begin with."""
 
 SYNC = 0
 """Processes for a function that is not async: 0, as it may close over objects of this process."""
 
 
 def reward_settings(reward: Any) -> Any:
-    """A reward as a recipe writes it: functions become parts, alone or in a list; everything else stays.
+    """A reward as a recipe writes it: functions become parts, alone, in a list, or as the ``function`` of a mapping;
+    everything else stays.
 
     A function is called as its parameters say (``reward/_conventions.py``): as TRL does, as verl does, or with the
     keywords of reward kind ``function`` that it names.
@@ -43,6 +42,11 @@ def reward_settings(reward: Any) -> Any:
 def is_passed_in(spec: str) -> bool:
     """Whether a recipe's function is one that was passed in, in this process or another."""
     return spec.rpartition(":")[0] == PLACE
+
+
+def shown(spec: str) -> str:
+    """A function as messages call it: one that was passed in by its own name, any other as the recipe names it."""
+    return re.sub(f"^({REWARD}|{TOOL})", "", spec.rpartition(":")[2]) if is_passed_in(spec) else spec
 
 
 def passed_in(spec: str) -> Callable[..., Any]:
@@ -70,6 +74,8 @@ def passed_in(spec: str) -> Callable[..., Any]:
 
 
 def _part(part: Any, taken: set[str]) -> Any:
+    if isinstance(part, Mapping) and callable(part.get("function")):
+        return _part(part["function"], taken) | {key: value for key, value in part.items() if key != "function"}
     if not callable(part) or hasattr(part, "model_fields"):
         return part
     return {"kind": convention_of(part), "function": f"{PLACE}:{_keep(part, taken)}", "processes": SYNC}
@@ -80,7 +86,7 @@ def registered_tool(function: Callable[..., Any]) -> str:
     return f"{PLACE}:{_keep(function, set(), TOOL)}"
 
 
-def _keep(function: Callable[..., Any], taken: set[str], of: str = REGISTERED) -> str:
+def _keep(function: Callable[..., Any], taken: set[str], of: str = REWARD) -> str:
     """A name for the function: its own, so that the same recipe stays the same, numbered where two parts of one
     reward share it. A later function of the same name replaces it."""
     plain = re.sub(r"\W", "_", getattr(function, "__name__", type(function).__name__)).strip("_")

@@ -24,7 +24,7 @@ from lyceum.core.types import Grade, Task
 from lyceum.core.user_files import describe
 from lyceum.reward._conventions import is_factory, parameters_of, takes_any
 from lyceum.reward.base import code_allowed
-from lyceum.reward.function_registry import PLACE, REGISTERED, is_passed_in, passed_in
+from lyceum.reward.function_registry import PLACE, is_passed_in, passed_in, shown
 from lyceum.reward.pool import WorkerError, WorkerTimeoutError, shared_pool
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.progress import say
@@ -100,8 +100,9 @@ class CodePart(RewardSettings):
 
     def own_name(self, spec: str) -> str:
         """The name of a function that the recipe names; of one that was passed in, as it was defined."""
-        name = spec.rpartition(":")[2] if ":" in spec else self.default_name or spec
-        return name.removeprefix(REGISTERED) if is_passed_in(spec) else name
+        if is_passed_in(spec):
+            return shown(spec)
+        return spec.rpartition(":")[2] if ":" in spec else self.default_name or spec
 
     def found(self, spec: str, given: Mapping[str, Any], *, columns: Collection[str]) -> Found:
         """The function, made by its factory where it is one.
@@ -119,6 +120,7 @@ class CodePart(RewardSettings):
                 f"{KEY}: got {spec!r}, a component's class; allowed: a function, or reward={{kind: {spec}}} for the "
                 "class"
             )
+        spec = shown(spec)
         taken = parameters_of(function)
         unread = [] if takes_any(function) else sorted(set(self.arguments) - set(taken))
         if unread:
@@ -333,7 +335,7 @@ def failed(error: Exception, function: str, task: Task, given: Mapping[str, Any]
     """
     where = error.traceback if isinstance(error, WorkerError) else user_traceback(error)
     keywords = ", ".join(f"{keyword}={quoted(value)}" for keyword, value in given.items())
-    row = f"task {task.id}: {function}({keywords})"
+    row = f"task {task.id}: {shown(function)}({keywords})"
     row = row if len(row) <= MAX_ROW else f"{row[: MAX_ROW - 3]}..."
     return Grade.ungraded(f"{prefix}{describe(error)}", "\n".join(filter(None, (row, where))))
 
@@ -354,5 +356,5 @@ def one_each(result: Any, count: int) -> list[Any]:
     return rewards
 
 
-def abstained(what: str) -> Grade:
-    return Grade.ungraded(f"{what} gave None: it does not grade this")
+def abstained(function: str) -> Grade:
+    return Grade.ungraded(f"{shown(function)} gave None: it does not grade this")

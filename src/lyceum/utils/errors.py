@@ -138,3 +138,6 @@ class Interrupted(Exception):
     def __init__(self, step: int) -> None:
         super().__init__(f"stopped at step {step}")
         self.step = step
+
+    def _render_traceback_(self) -> list[str]:
+        return shown_in_a_notebook(self, ["; ".join([str(self), *getattr(self, "__notes__", ())])])
