@@ -88,7 +88,7 @@ def test_a_function_in_a_mapping_has_its_weight_and_messages_call_it_by_its_name
     part = {"function": score, "weight": 0.5}
     run = lyceum.train("grpo", reward=[part, "task"], **TINY | {"steps": 1, "evaluate__n": 0}, output=Path("folder"))
     assert run.path == Path("folder/grpo")
-    assert "function: score gave None: it does not grade this" in run.summary["reasons_ungraded"]
+    assert "score: score gave None: it does not grade this" in run.summary["reasons_ungraded"]
     assert [part["weight"] for part in reward_settings([part, {"kind": "task", "weight": 1}])] == [0.5, 1]
 
 

@@ -128,10 +128,12 @@ def train(
                 given=given,
             )
         except Interrupted as stopped:
-            run = str(Path(loaded.output) / loaded.name)
-            stopped.add_note("resume=True in the same call continues")
-            if stopped.step:
-                stopped.add_note(f"lyceum.load_model({run!r}) is the model so far")
+            if stopped.step:  # of a step before the first nothing is kept
+                run = str(Path(loaded.output) / loaded.name)
+                stopped.advice = (
+                    "resume=True in the same call continues",
+                    f"lyceum.load_model({run!r}) is the model so far",
+                )
             raise
     trained = Trained(path)
     if trained.learnt is False:

@@ -138,6 +138,8 @@ class Interrupted(Exception):
     def __init__(self, step: int) -> None:
         super().__init__(f"stopped at step {step}")
         self.step = step
+        self.advice: tuple[str, ...] = ()
+        """What can be typed now; not notes, which say what was undone."""
 
     def _render_traceback_(self) -> list[str]:
-        return shown_in_a_notebook(self, ["; ".join([str(self), *getattr(self, "__notes__", ())])])
+        return shown_in_a_notebook(self, ["; ".join([str(self), *getattr(self, "__notes__", ()), *self.advice])])
