@@ -69,7 +69,7 @@ class Suite:
 
 
 def suites(args: Any) -> dict[str, Suite]:
-    from lyceum.recipe.files import read_raw
+    from lyceum.recipe.files import read_merged
 
     chain = Suite(
         tokens=20_000 if args.quick else 100_000,
@@ -82,7 +82,7 @@ def suites(args: Any) -> dict[str, Suite]:
     )
     if "sums" not in args.on:
         return {"chain": chain}
-    given = read_raw("smollm2-sums")
+    given = read_merged("smollm2-sums")
     rollout = {"kind": "flat", "samples": 8, "sampling": {"max_completion_tokens": 24}}
     learner = {"lr": 2.0e-5, "betas": [0.9, 0.95], "warmup_steps": 2, "micro_batch_tokens": 512}
     sums = Suite(
@@ -106,10 +106,10 @@ def suites(args: Any) -> dict[str, Suite]:
 
 def recipe(suite: Suite, arm: str, seed: int, tokens: int, folder: Path, name: str) -> Any:
     """An arm as the stages of the recipe, each with its share of the tokens and with as many steps as they last."""
-    from lyceum.recipe.files import read_raw
+    from lyceum.recipe.files import read_merged
     from lyceum.recipe.schema import load_recipe
 
-    start, offline, online = read_raw("cascade-rl")["stages"]
+    start, offline, online = read_merged("cascade-rl")["stages"]
     given: dict[str, int] = dict.fromkeys(ARMS[arm], tokens)
     if len(given) == 2:
         given["offline"] = round(OFFLINE_SHARE[arm] * tokens)

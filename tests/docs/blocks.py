@@ -18,7 +18,7 @@ import typer
 
 from lyceum.cli.app import app
 from lyceum.core.component import kinds
-from lyceum.recipe.files import read_raw
+from lyceum.recipe.files import read_merged
 from lyceum.recipe.schema import load_recipe
 from lyceum.utils.errors import RecipeError
 
@@ -142,7 +142,7 @@ def keys_of(words: list[str]) -> list[str]:
 
 def smallest(recipe: str, named: list[str]) -> list[str]:
     """Those of ``SMALLEST`` that a recipe takes after the keys that a command names itself."""
-    stages = read_raw(recipe).get("stages") or [{}]
+    stages = read_merged(recipe).get("stages") or [{}]
     keys = {key for stage in stages for key in kinds("stages")[stage.get("kind", "online")].model_fields}
     found: list[str] = []
     for setting in SMALLEST:

@@ -10,7 +10,7 @@ import typer
 from lyceum.cli.app import app
 from lyceum.cli.explain import SLOTS
 from lyceum.core.component import kinds
-from lyceum.recipe.files import read_raw, recipe_names, recipe_text
+from lyceum.recipe.files import read_merged, recipe_names, recipe_text
 from lyceum.recipe.papers import (
     FAMILIES,
     FAMILY_OF_RECIPE,
@@ -64,12 +64,12 @@ def test_a_paper_that_works_has_recipes_that_cite_it_or_commands(paper):
     assert paper.recipes or (paper.commands and paper.arxiv)
     assert set(paper.commands) <= set(typer.main.get_group(app).commands)
     for name in paper.recipes:
-        assert read_raw(name)["paper"] == f"arXiv:{paper.arxiv}", name
+        assert read_merged(name)["paper"] == f"arXiv:{paper.arxiv}", name
 
 
 @pytest.mark.parametrize("name", other_recipes(ROWS))
 def test_a_recipe_that_no_row_names_cites_its_paper_or_is_our_own(name):
-    raw = read_raw(name)
+    raw = read_merged(name)
     assert raw.get("paper") or "# No paper:" in recipe_text(name)
     # Its paper's row would still say that it is planned.
     silent = [paper.id for paper in ROWS if paper.title.casefold() in raw["title"].casefold()]
@@ -82,7 +82,7 @@ def named(id):
 
 def test_a_recipe_of_a_paper_says_what_it_does_not_do():
     # The comment is what the page prints beside the paper.
-    silent = [name for name in recipe_names() if read_raw(name).get("paper") and not differs_from_paper(name)]
+    silent = [name for name in recipe_names() if read_merged(name).get("paper") and not differs_from_paper(name)]
     assert silent == []
 
 

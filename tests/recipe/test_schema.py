@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from lyceum.models.load import LoraSettings
-from lyceum.recipe.files import merged, read_raw
+from lyceum.recipe.files import merged, read_merged
 from lyceum.recipe.schema import apply_overrides, load_recipe, parse, read_override, recipe_names, tasks_from_text
 from lyceum.run.folder import Run
 from lyceum.training.train import train
@@ -186,7 +186,7 @@ def test_a_file_may_extend_the_recipe_of_its_own_name_but_not_itself(tmp_path):
     (tmp_path / "a.yaml").write_text("extends: b.yaml\n")
     (tmp_path / "b.yaml").write_text("extends: a.yaml\n")
     with pytest.raises(RecipeError, match="goes in a circle"):
-        read_raw(str(tmp_path / "a.yaml"))
+        read_merged(str(tmp_path / "a.yaml"))
 
 
 def test_a_file_names_a_key_of_a_stage_alone_and_keeps_the_stage_s_other_settings(tmp_path):

@@ -25,7 +25,7 @@ def recipe_names() -> list[str]:
 
 def described_recipes() -> dict[str, dict[str, str]]:
     """Recipe name -> {title, paper, summary}."""
-    raw = {name: read_raw(name) for name in recipe_names()}
+    raw = {name: read_merged(name) for name in recipe_names()}
     return {name: {key: str(of.get(key, "")) for key in ("title", "paper", "summary")} for name, of in raw.items()}
 
 
@@ -34,7 +34,7 @@ def recipe_text(name: str) -> str:
     return (_shipped() / f"{name}.yaml").read_text(encoding="utf-8")
 
 
-def read_raw(name: str) -> dict[str, Any]:
+def read_merged(name: str) -> dict[str, Any]:
     """The plain values of a recipe file, with ``extends`` resolved.
 
     Raises:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
-from lyceum.recipe.files import read_raw, recipe_names, recipe_text
+from lyceum.recipe.files import read_merged, recipe_names, recipe_text
 from lyceum.utils.documents import read_json
 
 STATES = {
@@ -168,7 +168,7 @@ def followed_besides(rows: Sequence[Paper]) -> list[Paper]:
 
 
 def _paper_of(recipe: str) -> Paper:
-    raw = read_raw(recipe)
+    raw = read_merged(recipe)
     title = str(raw["title"])
     # The method's name is given behind the title, or before its colon.
     name = re.search(r" \(([^()]+)\)$", title) or re.match(r"([^:]+):", title)
@@ -218,7 +218,7 @@ def page() -> str:
             text += f"\n### {heading}\n\n{TABLE}" + "".join(map(_row, sorted(done, key=lambda paper: paper.done_by)))
     text += "\n### Without a paper\n\n| recipe | what it does |\n|---|---|\n"
     for name in other_recipes(rows):
-        raw = read_raw(name)
+        raw = read_merged(name)
         if not raw.get("paper"):
             text += f"| `{name}` | {_cell(str(raw.get('summary', raw['title'])))} |\n"
     text += f"\n## Done in part\n\n{TABLE}" + "".join(map(_row, of_state["part"]))

@@ -126,14 +126,12 @@ class WorkerProcess:
             printed.take(self._streams[2].fileno())  # why it died
             self.close()
             raise WorkerError(
-                f"the verifier's process died with status {self._process.returncode} (a crash, too little memory, or "
+                f"its process died with status {self._process.returncode} (a crash, too little memory, or "
                 "os._exit in a function)"
             ) from None
         except DocumentError as error:
             self.close()
-            raise WorkerError(
-                f"the verifier's process sent an invalid reply ({printable(str(error))}) and was ended"
-            ) from None
+            raise WorkerError(f"its process sent an invalid reply ({printable(str(error))}) and was ended") from None
         finally:
             printed.show()
         self.ready = True

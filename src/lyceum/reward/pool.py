@@ -160,7 +160,7 @@ def _start(state: _State, number: int) -> WorkerProcess:
         process.exchange(state.start, START_SECONDS)
     except (OSError, WorkerError) as error:
         _close(state, number)
-        failure = WorkerError(f"the verifier's process did not start: {error}")
+        failure = WorkerError(f"its process did not start: {error}")
         if not any(other.ready for other in state.processes if other is not None):
             _fail_waiting(state, failure)
         raise failure from None
