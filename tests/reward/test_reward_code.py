@@ -111,14 +111,14 @@ def test_an_async_function_is_cancelled_at_its_limit():
 @pytest.mark.parametrize(
     ("part", "said"),
     [
-        (function("leaves_the_program"), {"exit": "function: it called sys.exit(0)"}),
-        (function("leaves_the_program", processes=0), {"exit": "function: it called sys.exit(0)"}),
+        (function("leaves_the_program"), {"exit": "leaves_the_program: it called sys.exit(0)"}),
+        (function("leaves_the_program", processes=0), {"exit": "leaves_the_program: it called sys.exit(0)"}),
         (
             function("ends_more_than_its_call"),
             {
-                "exit": "function: it called sys.exit(0)",
-                "cancel": "function: it was cancelled, and not by the run",
-                "timeout": "function: TimeoutError: the service did not answer",
+                "exit": "ends_more_than_its_call: it called sys.exit(0)",
+                "cancel": "ends_more_than_its_call: it was cancelled, and not by the run",
+                "timeout": "ends_more_than_its_call: TimeoutError: the service did not answer",
             },
         ),
     ],
