@@ -2,6 +2,7 @@
 
 import json
 import math
+from itertools import count
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from lyceum.comparison.boundary_plan import labels_of
 from lyceum.comparison.samples import ModelSamples, TaskSamples, read_samples
 from lyceum.evaluation.statistics import pass_at_k
 from lyceum.tasks.rows import read_rows
-from lyceum.utils.errors import RecipeError
+from lyceum.utils.errors import NothingGraded, RecipeError
 
 
 def samples(label, hint=None, level=None, **correct):
@@ -253,6 +254,22 @@ def test_samples_are_those_of_an_evaluation_and_perplexity_that_of_the_engine(st
         perplexities += [math.exp(-np.mean(leaf.model_logprob)) for leaf in right]
     assert found["perplexity"]["base"]["answers"] == len(perplexities) > 0
     assert found["perplexity"]["base"]["median"] == pytest.approx(np.median(perplexities), rel=1e-4)
+
+
+@pytest.mark.parametrize("numbers", [(0.0, 1.0), (0.0, 0.5, 1.0)])
+def test_numbers_that_are_not_all_0_or_1_judge_nothing_as_in_an_evaluation(numbers):
+    drawn = count()
+
+    def score(completion):
+        return numbers[next(drawn) % len(numbers)]
+
+    how = {"tasks": "chain", "n": 2, "samples": 3, "reward": score, "max_completion_tokens": 6}
+    if len(numbers) == 2:
+        found = lyceum.boundary(["scratch"], **how)
+        assert found.pass_at["scratch"]["1"].mean == 0.5
+    else:  # a 1 beside a 0.5 is no correct answer
+        with pytest.raises(NothingGraded, match="scratch: none of its samples has a verdict"):
+            lyceum.boundary(["scratch"], **how)
 
 
 def test_the_unsolved_tasks_can_be_trained_on(study):

@@ -191,6 +191,25 @@ def test_a_value_model_is_asked_about_each_path_once_and_charged_for_what_it_rea
     assert first.tokens_spent == first.tokens_computed + read
 
 
+def test_numbers_that_are_not_all_0_or_1_judge_nothing_as_in_an_evaluation():
+    tasks = [Task("t", ({"role": "user", "content": "1+1="},))]
+    strategy = Strategy(rollout="flat", choose="majority")
+    rollout = strategy.sized(3, Sampling(max_completion_tokens=4))
+
+    async def measured(*numbers):
+        async def scores(task, leaves, context):
+            return [Grade(number) for number, _ in zip(numbers, leaves, strict=True)]
+
+        value = Valued(PathLikelihood(1.0), reads=False)
+        grown = await grow(rollout, POLICY, EmbeddedEngine(POLICY), tasks, value, seed=0)
+        result, [row] = await measure(strategy, 3, grown, scores, {})
+        return result.any_correct, [each["right"] for each in row["trajectories"]], result.reasons
+
+    # The last sample's 1 is no correct answer beside a 0.5; with 0 and 1 alone it is.
+    assert run_async(measured(0.0, 0.5, 1.0)) == ([None], [None, None, None], {"no verdict": 1})
+    assert run_async(measured(0.0, 0.0, 1.0))[:2] == ([True], [False, False, True])
+
+
 def test_what_paths_share_is_read_once_a_call_and_a_lone_one_is_not_asked_about():
     # 1 2 3, 1 2 4 and 1 2: 4 tokens, the last path being the beginning of the others; 2 shares nothing with them.
     assert unique_tokens([[1, 2, 3], [1, 2, 4], [1, 2], [1, 2, 3]]) == 4

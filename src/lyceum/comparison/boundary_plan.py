@@ -14,7 +14,8 @@ from lyceum.comparison.boundary import Boundary, Perplexity, boundary, perplexit
 from lyceum.comparison.samples import ModelSamples, TaskSamples, read_samples
 from lyceum.core.solution import ladder_of, levels_of
 from lyceum.core.tree import Tree
-from lyceum.core.types import Hint, Scored, Task
+from lyceum.core.types import Grade, Hint, Scored, Task
+from lyceum.core.verdicts import verdict_reader
 from lyceum.evaluation.held_out import first_tasks, reasons_ungraded, sample_tasks
 from lyceum.evaluation.measure import Measurement
 from lyceum.guidance.base import leaks
@@ -231,7 +232,7 @@ class BoundaryPlan:
             tools = rollout.tools
         engine = measurement.recipe.evaluation_engine.build(policy)
         tasks = first_tasks(measurement.source, settings.n)
-        sampled: list[TaskSamples] = []
+        drawn: list[_Sampled] = []
         reasons: dict[str, int] = {}
 
         async def draw() -> None:
@@ -257,11 +258,13 @@ class BoundaryPlan:
                         key=key,
                         done=done,
                     )
-                    sampled.extend(_samples_of(tree, tier, paths=isinstance(rollout, Flat)) for tree in trees)
+                    drawn.extend(_Sampled.of(tree, tier, paths=isinstance(rollout, Flat)) for tree in trees)
                     reasons.update(reasons_ungraded(trees))
 
         with only_new():
             run_async(draw())
+        verdict = verdict_reader(grade for each in drawn for grade in each.grades)
+        sampled = [each.read(verdict) for each in drawn]
         if not any(task.graded for task in sampled):
             raise NothingGraded([f"{planned.label}: none of its samples has a verdict:", *list(reasons)[:8]])
         request = {**planned.request, "vocabulary": _vocabulary(policy)}
@@ -351,16 +354,49 @@ def _blocks(tasks: Sequence[Task], samples: int) -> Iterator[Sequence[Task]]:
         yield tasks[start : start + size]
 
 
-def _samples_of(tree: Tree, tier: str | None, *, paths: bool) -> TaskSamples:
-    leaves = tree.trajectories
-    verdicts = tuple(None if leaf.grade is None else leaf.grade.verdict for leaf in leaves)
-    right = [leaf for leaf, verdict in zip(leaves, verdicts, strict=True) if verdict and leaf.completion_tokens]
-    level = tree.task.columns.get("level")
-    scored: list[Scored] = []
-    for leaf in right[:RIGHT_ANSWERS] if paths and tier is None else ():
-        tokens = leaf.path_tokens()
-        scored.append(Scored(tokens, len(tokens) - len(leaf.completion_tokens), len(tokens)))
-    return TaskSamples(tree.task.id, None if level is None else str(level), tier, verdicts, tuple(scored))
+@dataclass(frozen=True)
+class _Sampled:
+    """One task's samples as they were graded: which are correct is known once all of the model's are.
+
+    Attributes:
+        grades: what each says of correctness alone; None where it is ungraded.
+        paths: tokens of those that may be correct, by number.
+    """
+
+    task: str
+    level: str | None
+    tier: str | None
+    grades: tuple[Grade | None, ...]
+    paths: Mapping[int, Scored]
+
+    @classmethod
+    def of(cls, tree: Tree, tier: str | None, *, paths: bool) -> _Sampled:
+        leaves, level = tree.trajectories, tree.task.columns.get("level")
+        graded = [None if leaf.grade is None or leaf.grade.outcome is None else leaf.grade for leaf in leaves]
+        grades = tuple(each and Grade(0.0, each.correct, plain=each.numbers) for each in graded)
+        kept: dict[int, Scored] = {}
+        certain = 0
+        for number, (leaf, grade) in enumerate(zip(leaves, grades, strict=True)):
+            if not paths or tier is not None or certain == RIGHT_ANSWERS:
+                break
+            said = _said(grade)
+            if any(said) and leaf.completion_tokens:
+                tokens = leaf.path_tokens()
+                kept[number] = Scored(tokens, len(tokens) - len(leaf.completion_tokens), len(tokens))
+                certain += all(said)
+        return cls(tree.task.id, None if level is None else str(level), tier, grades, kept)
+
+    def read(self, verdict: Callable[[Grade | None], bool | None]) -> TaskSamples:
+        correct = tuple(map(verdict, self.grades))
+        right = [path for number, path in self.paths.items() if correct[number]]
+        return TaskSamples(self.task, self.level, self.tier, correct, tuple(right[:RIGHT_ANSWERS]))
+
+
+def _said(grade: Grade | None) -> list[bool]:
+    """Whether the answer is correct, by each part that may say so."""
+    if grade is None:
+        return []
+    return [grade.correct] if grade.correct is not None else [number == 1.0 for number in grade.numbers.values()]
 
 
 def _right(samples: ModelSamples) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Engine, Grade, Grader, GradingContext, Task, ValueModel
+from lyceum.core.verdicts import verdict_reader
 from lyceum.models.policy import Policy
 from lyceum.reward.extract import vote
 from lyceum.runtime.in_process import InProcess
@@ -121,7 +122,8 @@ async def measure(
         await grade(grown, grader)
         grown.graded = True
     n = len(grown.trees)
-    verdicts = [[_verdict(leaf) for leaf in tree.trajectories] for tree in grown.trees]
+    read = verdict_reader(leaf.grade for tree in grown.trees for leaf in tree.trajectories)
+    verdicts = [[read(leaf.grade) for leaf in tree.trajectories] for tree in grown.trees]
     right = [False if at is None else of[at] for at, of in zip(chosen, verdicts, strict=True)]
     result = StrategyResult(
         strategy=strategy.label,
@@ -137,9 +139,10 @@ async def measure(
         trajectories=sum(map(len, verdicts)) / n,
         seconds=grown.seconds + ((grown.choosing_seconds or 0.0) if strategy.reads_values else 0.0),
         unanswered=chosen.count(None),
-        reasons=_reasons(grown.trees, chosen),
+        reasons=_reasons(grown.trees, chosen, read),
     )
-    return result, [answer(tree, of, at) for tree, of, at in zip(grown.trees, candidates, chosen, strict=True)]
+    rows = zip(grown.trees, candidates, chosen, verdicts, strict=True)
+    return result, [answer(tree, of, at, right) for tree, of, at, right in rows]
 
 
 def candidates_of(trees: Sequence[Tree], value: ValueModel | None) -> list[list[Candidate]]:
@@ -160,7 +163,9 @@ async def grade(grown: Grown, grader: Grader) -> None:
     await gather(runtime.grade(tree.task, tree.trajectories, key="chosen") for tree in grown.trees)
 
 
-def answer(tree: Tree, candidates: Sequence[Candidate], chosen: int | None) -> dict[str, Any]:
+def answer(
+    tree: Tree, candidates: Sequence[Candidate], chosen: int | None, verdicts: Sequence[bool | None]
+) -> dict[str, Any]:
     """A task's tree as JSON: nodes by number, parents first, and every trajectory with its last node."""
     nodes = list(tree.nodes())
     number = {node: i for i, node in enumerate(nodes)}
@@ -173,11 +178,11 @@ def answer(tree: Tree, candidates: Sequence[Candidate], chosen: int | None) -> d
                 "node": number[leaf],
                 "answer": candidate.answer,
                 "value": candidate.value,
-                "right": _verdict(leaf),
+                "right": verdict,
                 "finish": leaf.finish,
                 "completion": leaf.completion,
             }
-            for leaf, candidate in zip(tree.trajectories, candidates, strict=True)
+            for leaf, candidate, verdict in zip(tree.trajectories, candidates, verdicts, strict=True)
         ],
         "nodes": [
             {
@@ -192,10 +197,6 @@ def answer(tree: Tree, candidates: Sequence[Candidate], chosen: int | None) -> d
     }
 
 
-def _verdict(leaf: Node) -> bool | None:
-    return None if leaf.grade is None else leaf.grade.verdict
-
-
 def _any(verdicts: Sequence[bool | None]) -> bool | None:
     graded = [verdict for verdict in verdicts if verdict is not None]
     return any(graded) if graded or not verdicts else None
@@ -206,12 +207,14 @@ def _level(task: Task) -> str | None:
     return None if level is None else str(level)
 
 
-def _reasons(trees: Sequence[Tree], chosen: Sequence[int | None]) -> dict[str, int]:
+def _reasons(
+    trees: Sequence[Tree], chosen: Sequence[int | None], read: Callable[[Grade | None], bool | None]
+) -> dict[str, int]:
     """Why chosen answers could not be graded, the most frequent first."""
     leaves = [tree.trajectories[at] for tree, at in zip(trees, chosen, strict=True) if at is not None]
     found = Counter(
         (leaf.grade.reason or "no verdict") if leaf.grade is not None else "not graded"
         for leaf in leaves
-        if _verdict(leaf) is None
+        if read(leaf.grade) is None
     )
     return dict(found.most_common(10))
