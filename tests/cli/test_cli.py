@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from lyceum.cli import main
 from lyceum.cli.show import held_out_table, side_by_side
-from lyceum.cli.train import resume_command
+from lyceum.cli.train import plan, resume_command, warmup_notes
 from lyceum.recipe.schema import load_recipe
 from lyceum.utils import progress
 
@@ -290,6 +290,16 @@ def test_training_on_pairs_shows_the_pairs_and_neither_tasks_nor_reward(capsys):
     assert "- data: `pairs.jsonl`" in card
     assert "- tasks:" not in card
     assert "graded samples" not in card
+
+
+def test_the_plan_says_where_a_warm_up_is_longer_than_its_stage():
+    # After 5 of 20 steps of a linear rise to 1e-4 it is 2.5e-5; with 5 of 5 the rate is reached.
+    keys = ["steps=5", "learner.lr=1e-4"]
+    assert warmup_notes(load_recipe("grpo", [*keys, "learner.warmup_steps=5"])) == []
+    long = load_recipe("grpo", [*keys, "learner.warmup_steps=20"])
+    [told] = warmup_notes(long)
+    assert told.startswith("the learning rate rises to 2.5e-05 and never to learner.lr=0.0001: learner.warmup_st")
+    assert told in " ".join(text_of(plan(long, resume=False, threads=1, evaluated=0)[0]).split())
 
 
 def test_the_plan_says_what_is_evaluated_and_what_is_held_out_in_vain(capsys):

@@ -264,8 +264,9 @@ def plan(recipe: Recipe, *, resume: bool, threads: int, evaluated: int, replaced
         row("note", f"{100 * share:g} % of the rows are held out, though nothing is evaluated: tasks.heldout_share=0")
     row("output", f"{Path(recipe.output) / recipe.name}{' (resumed)' if resume else ''}")
     row("threads", in_words(threads))
-    if note := scale_note(recipe):
-        row("note", note)
+    for note in (scale_note(recipe), *warmup_notes(recipe)):
+        if note:
+            row("note", note)
     return [lines, ""]
 
 
@@ -287,6 +288,20 @@ def scale_note(recipe: Recipe) -> str:
         "1e-6: learner.lr=1e-6 (or model.lora=true and learner.lr=1e-5). Maximum tokens per completion: "
         "rollout.sampling.max_completion_tokens=1024"
     )
+
+
+def warmup_notes(recipe: Recipe) -> list[str]:
+    """A line for each stage that ends before its learning rate has risen to ``lr``."""
+    found: list[str] = []
+    for number, stage in enumerate(recipe.stages):
+        lr, where = stage.learner.lr, f"stages.{number}." if len(recipe.stages) > 1 else ""
+        warmup = getattr(stage.learner, "warmup_steps", 0)
+        if warmup > stage.steps:
+            found.append(
+                f"the learning rate rises to {lr * stage.steps / warmup:.2g} and never to {where}learner.lr={lr:g}: "
+                f"{where}learner.warmup_steps={warmup} is more than {where}steps={stage.steps}"
+            )
+    return found
 
 
 def stage_line(stage: StageSettings) -> str:
