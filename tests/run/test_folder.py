@@ -3,6 +3,7 @@ import errno
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Grade, Origin, Task
 from lyceum.run.folder import Run
+from lyceum.run.trackers import TensorBoard
 from lyceum.utils.atomic_files import atomic_write
 from lyceum.utils.errors import RecipeError
 
@@ -289,6 +291,17 @@ def test_a_resumed_run_reads_as_if_never_interrupted(tmp_path, monkeypatch):
     assert (run.path / "metrics.jsonl").read_text() == (never.path / "metrics.jsonl").read_text()
     curve = EventAccumulator(str(run.path / "tensorboard")).Reload().Scalars("loss")
     assert [event.step for event in curve] == [1, 2, 3, 4, 5]  # unpurged, 4 and 5 would be there twice
+
+
+def test_curves_of_a_run_that_is_resumed_within_the_second_are_read_in_order(tmp_path, monkeypatch):
+    # Readers sort files by name: second, host, ... The second writer's name would come first.
+    for host, step, gone_back in (("b", 1, False), ("a", 2, True)):
+        monkeypatch.setattr(socket, "gethostname", lambda host=host: host)
+        board = TensorBoard(tmp_path)
+        board.draw(step, {"loss": 1.0}, gone_back=gone_back)
+        board.close()
+    assert [event.step for event in EventAccumulator(str(tmp_path)).Reload().Scalars("loss")] == [1, 2]
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_what_is_timed_before_restoring_adds_up(tmp_path, monkeypatch):

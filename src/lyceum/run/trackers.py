@@ -83,12 +83,11 @@ class TensorBoard:
     def draw(self, step: int, numbers: Mapping[str, float], *, gone_back: bool) -> None:
         # One event for all curves: torch's SummaryWriter makes one per curve, which costs more than the rest.
         from tensorboard.compat.proto import event_pb2, summary_pb2
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         events: Any = event_pb2  # generated at run time: a type checker cannot see into them
         summaries: Any = summary_pb2
         if self._writer is None:
-            self._writer = EventFileWriter(str(self._folder), flush_secs=30)
+            self._writer = _newest_writer(self._folder)
         if gone_back:
             # Events of older files from this step on are obsolete, before the run went back: readers drop them.
             start = events.SessionLog(status=events.SessionLog.START)
@@ -105,6 +104,30 @@ class TensorBoard:
         if self._writer is not None:
             self._writer.close()
         self._writer = None
+
+
+def _newest_writer(folder: Path) -> Any:
+    """A writer of event files whose name sorts after those that are there: readers take files in order of their names.
+
+    A name is the second, host, process and a number, "10" before "9": of two in one second the later may be the first.
+    """
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    def names() -> set[str]:
+        return {file.name for file in folder.glob("events.out.tfevents.*")}
+
+    for _ in range(20):  # 2 s; longer where the clock was set back, and then names cannot help
+        before = names()
+        writer = EventFileWriter(str(folder), flush_secs=30)
+        if not before or max(names()) not in before:
+            break
+        writer.close()
+        for made in names() - before:
+            (folder / made).unlink()
+        time.sleep(0.1)
+    else:
+        writer = EventFileWriter(str(folder), flush_secs=30)
+    return writer
 
 
 class Hosted:
