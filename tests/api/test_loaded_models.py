@@ -89,7 +89,8 @@ def test_a_run_on_a_pair_resumes_with_the_same_pair_alone(pair: Any):
     assert [line["loss"] for line in resumed.metrics] == [line["loss"] for line in whole.metrics]
 
 
-def test_an_interrupted_run_has_the_model_of_its_last_checkpoint():
+@pytest.mark.parametrize("lora", [{}, {"model.lora": True}])
+def test_an_interrupted_run_has_the_model_of_its_last_checkpoint(lora: dict[str, Any]):
     graded: list[str] = []
 
     def stopping(completion: str) -> float:
@@ -98,7 +99,7 @@ def test_an_interrupted_run_has_the_model_of_its_last_checkpoint():
             signal.raise_signal(signal.SIGINT)
         return digits(completion)
 
-    keys = TINY | {"evaluate__n": 0, "model": "scratch"}
+    keys = TINY | {"evaluate__n": 0, "model": "scratch"} | lora
     with pytest.raises(Interrupted) as caught:
         lyceum.train("grpo", reward=stopping, name="cut", **keys | {"steps": 5})
     (shown,) = caught.value._render_traceback_()

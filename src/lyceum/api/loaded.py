@@ -15,7 +15,7 @@ from typing import Any
 
 from lyceum.core.user_files import user_file
 from lyceum.evaluation.measure import model_settings
-from lyceum.models.load import load_policy, save_module
+from lyceum.models.load import load_policy, merged, save_module
 from lyceum.models.policy import Policy
 from lyceum.recipe.schema import Overrides, read_override
 from lyceum.run import checkpoint
@@ -81,7 +81,8 @@ def as_policy(value: Any, overrides: Overrides) -> Policy | None:
 
 
 def policy_so_far(run: Path, keys: Mapping[str, Any]) -> Policy | None:
-    """The model of an unfinished run, with the weights of its last checkpoint; None for anything else.
+    """The model of an unfinished run, with the weights of its last checkpoint, adapters merged; None for anything
+    else.
 
     Args:
         keys: further settings of the model.
@@ -100,7 +101,7 @@ def policy_so_far(run: Path, keys: Mapping[str, Any]) -> Policy | None:
     with torch.no_grad():
         for parameter, weight in zip(trained, weights, strict=True):
             parameter.copy_(weight)
-    return policy
+    return Policy(merged(policy.module), policy.tokenizer)
 
 
 def _usable(value: Any) -> tuple[transformers.PreTrainedModel, transformers.PreTrainedTokenizerBase]:
