@@ -130,7 +130,7 @@ def test_a_reward_that_always_fails_stops_the_run_and_says_why(capsys, tmp_path)
     assert len((tmp_path / "runs/grpo/metrics.jsonl").read_text().splitlines()) == 3
 
 
-def test_a_run_closes_with_what_was_wrong_with_its_completions(capsys, tmp_path):
+def test_a_run_closes_with_what_was_wrong_with_its_completions(capsys, caplog, tmp_path):
     (tmp_path / "mine.py").write_text(
         "import itertools\nvalues = itertools.cycle([0.25, 0.5])\n"
         "def reward(id):\n    if int(id[-1]) % 2:\n        raise ValueError('odd')\n    return next(values)\n"
@@ -148,6 +148,17 @@ def test_a_run_closes_with_what_was_wrong_with_its_completions(capsys, tmp_path)
     # The command that it names works: the folder's recipe could not trust its own code.
     assert "lyceum eval runs/grpo --k 1,8,64 trust_code=true" in out
     assert main(["eval", "runs/grpo", "--k", "1", "--n", "2", "trust_code=true"]) == 0
+    # Of other tasks it says who grades.
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "2+3=", "answer": "5"}\n')
+    (tmp_path / "more.jsonl").write_text('{"prompt": "2+4=", "answer": "6"}\n')
+    others = ["eval", "runs/grpo", "--tasks", "[rows.jsonl, more.jsonl]", "--k", "1", "--no-greedy", "--json"]
+    capsys.readouterr()
+    assert main(others) == 0
+    assert json.loads(capsys.readouterr().out)["tasks"] == 2
+    assert "the tasks' own verifier grades, as these are not the run's tasks, whose reward is mine.py:" in caplog.text
+    caplog.clear()
+    assert main([*others, "--reward", "number"]) == 0
+    assert "own verifier" not in caplog.text
 
 
 def test_steps_that_never_end_are_pointed_out(capsys):

@@ -145,6 +145,9 @@ def test_a_file_named_for_evaluation_is_used_whole(tmp_path, monkeypatch):
 
     assert evaluated(*keys) == 30
     assert evaluated("tasks=a.jsonl", "evaluate.tasks=[b.jsonl]") == 30
+    # Of a file that is trained on the held-out rows alone, of the others beside it all.
+    held_out = evaluated("tasks=a.jsonl", "evaluate.tasks=[a.jsonl]")
+    assert evaluated("tasks=a.jsonl", "evaluate.tasks=[a.jsonl,b.jsonl]") == held_out + 30
     assert 0 < evaluated(*keys, "evaluate.tasks.heldout_share=0.5") < 30
     assert evaluated("tasks=b.jsonl", "evaluate.tasks=b.jsonl") < 30  # the others are trained on
     # A recipe that is written out means the same.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
@@ -450,8 +450,12 @@ class TasksSettings(Component, slot="tasks"):
         """Files and hub names that training tasks are read from."""
         return frozenset()
 
-    def whole(self) -> TasksSettings:
-        """The same tasks for evaluation alone: all rows of a file, unless the settings say which are held out."""
+    def whole(self, trained: Collection[str] = ()) -> TasksSettings:
+        """The same tasks for evaluation: all rows of a file, unless the settings say which are held out.
+
+        Args:
+            trained: files and hub names that are trained on too, of which only the held-out rows remain.
+        """
         return self
 
     @abstractmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -44,6 +45,8 @@ from lyceum.utils.html import in_words, mean_reward, share, shares, table
 from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import to_json
 from lyceum.utils.progress import Progress
+
+log = logging.getLogger(__name__)
 
 MAX_TOKENS = 256
 """Default maximum tokens per completion, where neither the caller nor a run's recipe sets it."""
@@ -164,19 +167,21 @@ class Measurement:
             raw |= {"seed": seed, "evaluate": evaluate}
             if tasks is not None:
                 # A run's reward for its own tasks need not fit others; the others' own reward does.
+                if not any(key == "reward" or key.startswith("reward.") for key, _ in placed):
+                    _say_other_reward(raw.get("reward"))
                 raw.pop("reward", None)
-                raw["tasks"] = tasks_from_text(str(tasks) if isinstance(tasks, Path) else tasks)
+                raw["tasks"] = _typed_tasks(tasks)
             elif raw.get("model") in (BASE, SCRATCH):
                 raw["tasks"] = {"kind": "chain"}
             typed = apply_overrides(raw, placed)
-            if tasks is not None:
-                raw["tasks"] = whole(tasks_from_text(raw["tasks"]))
             if "tasks" not in raw:
                 if loaded is None:  # report an unusable model first
                     check_model(_validated({"model": raw["model"]}).model)
                 known = f"{', '.join(kinds('tasks'))}, reasoning-gym:NAME, or a dataset's file or name"
                 raise RecipeError(f"tasks: got none, and {model} is not a run with its own tasks; allowed: {known}")
             recipe = _validated(raw)
+            if tasks is not None:  # there is no training here to hold rows out from
+                recipe = recipe.model_copy(update={"tasks": recipe.tasks.whole()})
         check_code(recipe, typed)
         if lines := check_evaluation_engine(recipe):
             raise RecipeError(lines)
@@ -293,6 +298,25 @@ def _only_tasks(tasks: Any, placed: Sequence[tuple[str, Any]]) -> Any:
     return tasks
 
 
+def _typed_tasks(tasks: Any) -> Any:
+    """Tasks as a recipe holds them, of an argument: a list or mapping may be a text, as in ``tasks=[a.csv, b.csv]``."""
+    if isinstance(tasks, str) and tasks.startswith(("[", "{")):
+        _, tasks = read_override(f"tasks={tasks}")
+    return tasks_from_text(str(tasks) if isinstance(tasks, Path) else tasks)
+
+
+def _say_other_reward(own: Any) -> None:
+    """Tell that other tasks are not graded by the run's reward, where it has one of its own."""
+    parts = own if isinstance(own, list) else []
+    named = [part.get("function", part.get("kind")) for part in parts if isinstance(part, dict)]
+    if named and named != ["task"]:
+        log.warning(
+            "reward: the tasks' own verifier grades, as these are not the run's tasks, whose reward is %s; "
+            "--reward REWARD grades by another",
+            " + ".join(map(str, named)),
+        )
+
+
 def by_level(result: EvaluationResult) -> dict[str, dict[str, Any]]:
     """Each level's own summary, its metrics at every k included; empty where tasks have no level."""
     sampled: dict[str, list[Any]] = {}
@@ -310,14 +334,6 @@ def by_level(result: EvaluationResult) -> dict[str, dict[str, Any]]:
             metrics["greedy"] = metrics["greedy"]["overall"]
         found[level] = metrics
     return found
-
-
-def whole(tasks: Any) -> Any:
-    """All rows of a dataset as held-out, where no split is given: there is no training here to hold them out from."""
-    if not isinstance(tasks, Mapping) or tasks.get("kind") != "dataset":
-        return tasks
-    chosen = {"heldout_path", "heldout_split", "heldout_share"} & set(tasks)
-    return dict(tasks) if chosen else {**tasks, "heldout_path": tasks.get("path")}
 
 
 def model_settings(model: Any, keys: Mapping[str, Any]) -> ModelSettings:

@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from lyceum.core.component import explain
 from lyceum.core.settings import TasksSettings
 from lyceum.core.types import Hint, Sampling, Task, TaskSource
-from lyceum.evaluation.measure import engine_settings, model_settings, whole
+from lyceum.evaluation.measure import engine_settings, model_settings
 from lyceum.hints.ladders import TIERS, Nonsense, Settings, read_ladder, request_for, without_leaks
 from lyceum.hints.writers import EndpointWriter, EngineWriter, Writer, WriterError
 from lyceum.models.load import check_model
@@ -257,10 +257,9 @@ def _source(tasks: Any, typed: Overrides, n: int | None) -> tuple[TasksSettings,
         raise RecipeError(f"n: got {n}; allowed: 1 or more")
     raw: dict[str, Any] = {"tasks": tasks_from_text(str(tasks) if isinstance(tasks, Path) else tasks)}
     apply_overrides(raw, [override for override in typed if _key(override).startswith("tasks.")])
-    # Every row, including any that training holds out. Generated tasks come from the training split.
-    raw["tasks"] = whole(raw["tasks"])
     try:
-        settings = Recipe.model_validate(raw).tasks
+        # Every row, including any that training holds out. Generated tasks come from the training split.
+        settings = Recipe.model_validate(raw).tasks.whole()
     except ValidationError as error:
         raise RecipeError(explain(error, Recipe)) from None
     source = settings.build("heldout" if settings.kind == "dataset" else "train", 0)

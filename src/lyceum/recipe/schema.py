@@ -419,11 +419,11 @@ def parse(raw: Mapping[str, Any], typed: Sequence[str] = ()) -> Recipe:
 
 
 def with_whole_files(recipe: Recipe) -> Recipe:
-    """The recipe with all rows of a file that is named for evaluation alone, unless it says which are held out."""
-    tasks = recipe.evaluate.tasks
-    if tasks is None or tasks.paths() & recipe.tasks.paths():
+    """The recipe with all rows of each file that is named for evaluation alone, unless it says which are held out."""
+    if (tasks := recipe.evaluate.tasks) is None:
         return recipe
-    return recipe.model_copy(update={"evaluate": recipe.evaluate.model_copy(update={"tasks": tasks.whole()})})
+    whole = tasks.whole(recipe.tasks.paths())
+    return recipe.model_copy(update={"evaluate": recipe.evaluate.model_copy(update={"tasks": whole})})
 
 
 def with_possible_k(recipe: Recipe) -> Recipe:

@@ -7,7 +7,7 @@ import logging
 import math
 import os
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -185,9 +185,9 @@ class Dataset(TasksSettings):
     def paths(self) -> frozenset[str]:
         return frozenset({self.path})
 
-    def whole(self) -> Dataset:
+    def whole(self, trained: Collection[str] = ()) -> Dataset:
         chosen = self.model_fields_set & {"heldout_path", "heldout_split", "heldout_share"}
-        return self if chosen else self.model_copy(update={"heldout_path": self.path})
+        return self if chosen or self.path in trained else self.model_copy(update={"heldout_path": self.path})
 
     def build(self, split: Split, seed: int) -> DatasetSource:
         """``seed`` is not used: rows are in the dataset's order, and the split is by checksum of the problem."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -62,8 +62,8 @@ class Mixture(TasksSettings):
     def paths(self) -> frozenset[str]:
         return frozenset().union(*(part.tasks.paths() for part in self.parts))
 
-    def whole(self) -> Mixture:
-        parts = tuple(part.model_copy(update={"tasks": part.tasks.whole()}) for part in self.parts)
+    def whole(self, trained: Collection[str] = ()) -> Mixture:
+        parts = tuple(part.model_copy(update={"tasks": part.tasks.whole(trained)}) for part in self.parts)
         return self.model_copy(update={"parts": parts})
 
     def build(self, split: Split, seed: int) -> MixtureSource:
