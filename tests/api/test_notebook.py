@@ -74,6 +74,8 @@ def test_curves_are_frames_and_figures(run: lyceum.Trained):
     assert [list(values) for values in reward.lines[-1].get_data()] == [[1, 2], [0.25, 0.5]]
     with pytest.raises(RecipeError, match=r"no number 'reward/men' \(did you mean 'reward/mean'\?\); allowed: "):
         run.plot("reward/men")
+    with pytest.raises(RecipeError, match=r"\(completion_tokens/mean is verl's response_length/mean\); allowed: "):
+        run.plot("response_length/mean")
     with pytest.raises(RecipeError, match="no number 'stage'"):
         run.plot("stage")
     with pytest.raises(RecipeError, match="has no rollouts"):

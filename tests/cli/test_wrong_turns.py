@@ -46,6 +46,8 @@ TEXTS = {
     "semicolons.csv": "prompt;answer\n" + "".join(f"{i}+1=;{i + 1}\n" for i in range(40)),
     "wrapped.json": '{"data": []}',
     "my_reward.py": "def score(completion):\n    return 1.0\n\ndef other(response):\n    return 1.0\n\nLIMIT = 3\n",
+    "theirs.py": "def reward_func(queries, prompts, labels):\n    return [1.0 for _ in queries]\n\n"
+    "class Manager:\n    def __init__(self, tokenizer, num_examine):\n        pass\n",
     "syntax.py": "def score(completion:\n    return 1.0\n",
     "imports.py": "import nosuchpackage\n",
     "learnr.yaml": "extends: grpo\nlearnr: {lr: 1}\n",
@@ -130,6 +132,17 @@ KEYS = [
     ("actor_rollout_ref.rollout.tensor_model_parallel_size=2", "a model's layers are not split between GPUs"),
     ("algorithm.gamma=0.99", "credit=gae credit.gamma=1.0 objective.value_coefficient=0.5"),
     ("critic.model.path=base", "the value is a head of the policy: credit=gae"),
+    ("actor_rollout_ref.rollout.mode=async", "rollouts are always asynchronous, a coroutine per task; leave it out"),
+    (
+        "actor_rollout_ref.rollout.multi_turn.interaction_config_path=x.yaml",
+        "rollout=turns rollout.environment=FILE.py:CLASS, what answers the policy",
+    ),
+    (
+        "data.tool_config_path=tools.yaml",
+        "(rollout.environment is verl's data.tool_config_path: rollout=turns 'rollout.environment={kind: tools,",
+    ),
+    ("data.sampler.class_name=Mine", "or curriculum=FILE.py:CLASS of one's own"),
+    ("actor_rollout_ref.actor.checkpoint.save_contents=[hf_model]", "nothing is to be merged: a run that ends leaves"),
     ("packing_samples=true", "rows always share their prefixes and are packed; leave it out"),
     ("model.quantise=nf4", "weights in 4 bits cannot be trained; allowed: both, model.lora=true beside it, or neither"),
 ]
@@ -162,6 +175,11 @@ PARTS = [
     ("engine=hf", "engine.kind: got 'hf' (did you mean 'embedded'?)"),
     ("model.dtype=fp16", "model.dtype: got 'fp16' (did you mean 'float16'?)"),
     ("model.device=gpu", "model.device: got 'gpu' (did you mean 'cuda'?)"),
+    (
+        "credit=my_reward.py:score",
+        "credit.kind: got 'my_reward.py:score', a function; allowed: a class that derives from lyceum.core.settings."
+        "CreditSettings or from a component of 'credit', and whose build returns what computes",
+    ),
     ("track=[wandb]", "wandb cannot be imported; pip install wandb, or leave it out"),
     ("track=none", "track: got 'none'; allowed: a list, such as [tensorboard]"),
 ]
@@ -180,6 +198,9 @@ FUNCTIONS = [
     ("reward=my_reward.py:scores", "has no function 'scores' (did you mean 'score'?); it has score, other"),
     ("reward=my_reward.py:LIMIT", "has no function 'LIMIT'; it has score, other"),
     ("reward=my_reward.py:other", "'my_reward.py:other' asks for 'response'; allowed: level"),
+    ("reward=theirs.py:reward_func", "asks for 'queries'; allowed: answer"),
+    ("reward=theirs.py:reward_func", "OpenRLHF's has other names here: completions for queries, answer for labels"),
+    ("reward=theirs.py:Manager", "a reward manager of verl's is not called: name the function that scores"),
     ("reward=nofile.py:score", "nofile.py' does not exist; allowed: path/to/file.py:name"),
     ("reward=syntax.py:score", "syntax.py' cannot be imported: SyntaxError: '(' was never closed (syntax.py, line 1)"),
     ("reward=imports.py:score", "imports.py' cannot be imported: ModuleNotFoundError: No module named 'nosuchpackage'"),

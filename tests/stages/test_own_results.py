@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from lyceum.core.built import require_built
-from lyceum.core.types import Credit, Credited, Curriculum, Environment, Objective
+from lyceum.core.types import Batch, Credit, Credited, Curriculum, Environment, Objective
 from lyceum.credit.base import BaseCredit, OutcomeCredit
 from lyceum.credit.leave_one_out import LeaveOneOut
 from lyceum.curriculum.uniform import Uniform
 from lyceum.environment.calculator import Calculator
-from lyceum.objective.base import BaseObjective
+from lyceum.objective.base import BaseObjective, policy_objective
 from lyceum.objective.kl import KLPenalty
+from lyceum.objective.reinforce import ReinforceLoss
 from lyceum.stages._sampling import Sampler
 from lyceum.stages.method import CheckedObjective, Method
 from lyceum.utils.errors import Diverged, RecipeError, RunError
@@ -143,6 +144,39 @@ LOGPROB = torch.full((2, 3), -1.0, requires_grad=True)
 def test_what_an_objective_returns(returned, said):
     with pytest.raises(RunError, match=f"objective 'mine' returned {said}"):
         CheckedObjective("objective 'mine'", returned)(SimpleNamespace(logprob=LOGPROB))
+
+
+def batch(**columns):
+    rows = {"advantage": LOGPROB, "old_logprob": LOGPROB, "behaviour_logprob": LOGPROB, "origin": LOGPROB.long()}
+    return Batch(
+        LOGPROB > -9,
+        torch.ones_like(LOGPROB),
+        logprob=LOGPROB,
+        group=torch.zeros(len(LOGPROB), dtype=torch.long),
+        **rows,
+    )
+
+
+@pytest.mark.parametrize(
+    ("surrogate", "said"),
+    [
+        # As verl's policy losses: summed over tokens already, which would be weighted and summed once more.
+        (lambda b: (b.logprob.mean(), {}), r"a Tensor of shape \(\) as its loss; allowed: a tensor of shape \(2, 3\)"),
+        (lambda b: (b.logprob.sum(1), {}), r"a Tensor of shape \(2,\) as its loss"),
+        (lambda b: b.logprob, r"a Tensor of shape \(2, 3\); allowed: \(loss, metrics\)"),
+        (lambda b: (b.logprob, None), r"a tuple; allowed: \(loss, metrics\), metrics a dict"),
+    ],
+)
+def test_what_a_surrogate_returns(surrogate, said):
+    objective = CheckedObjective("objective 'mine'", policy_objective(ReinforceLoss(), surrogate))
+    with pytest.raises(RunError, match=f"objective 'mine': its surrogate returned {said}"):
+        objective(batch())
+
+
+def test_a_name_of_another_library_is_told_with_those_of_the_batch():
+    objective = CheckedObjective("objective 'mine'", lambda b: (b.log_prob * b.advantages, {}))
+    with pytest.raises(RunError, match=r"'mine' reads batch.log_prob \(did you mean 'logprob'\?\); allowed: mask"):
+        objective(batch())
 
 
 def test_a_loss_that_is_not_finite_names_the_objective():

@@ -299,10 +299,12 @@ def _own(slot: str, kind: str) -> type[Component]:
     if isinstance(found, type) and issubclass(found, Component) and found.slot == slot:
         return found
     what = f"a component of {found.slot!r}" if isinstance(found, type) and issubclass(found, Component) else None
+    base = next(of.__name__ for of in Component.__subclasses__() if of.slot == slot)
     what = what or ("a class" if isinstance(found, type) else f"a {type(found).__name__}")
     raise RecipeError(
-        f"kind: got {quoted(kind)}, {what}; allowed: a component of {slot!r}, a class that derives from its base class "
-        "in lyceum.core.settings"
+        f"kind: got {quoted(kind)}, {what}; allowed: a class that derives from lyceum.core.settings.{base} or from a "
+        f"component of {slot!r}, and whose build returns what computes; lyceum components {slot} lists them, the page "
+        "'A method in one file' has one to begin from"
     )
 
 

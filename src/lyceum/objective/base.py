@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from jaxtyping import Bool, Float, Int
 from pydantic import Field, model_validator
 
+from lyceum.core.built import described
 from lyceum.core.component import Stateless
 from lyceum.core.forest import Forest
 from lyceum.core.settings import Composition, ObjectiveSettings
@@ -16,6 +17,7 @@ from lyceum.core.types import Batch, Credited, GradientsOf, Metrics, Objective, 
 from lyceum.objective._importance import ImportanceCorrection, importance_weight
 from lyceum.objective._value import value_loss
 from lyceum.objective.kl import LOG_RATIO_LIMIT, KLPenalty, kl_estimate
+from lyceum.utils.errors import RunError
 from lyceum.utils.lazy_imports import Tensor, torch
 
 Aggregate = Literal["token", "sequence", "constant"]
@@ -134,6 +136,28 @@ class BaseObjective(Stateless):
         """There is no state to change."""
 
 
+def loss_of_tokens(given: Any, batch: Batch) -> tuple[Float[Tensor, "R L"], Metrics]:
+    """What a surrogate returned, where it is a loss for each token and metrics.
+
+    A loss that is summed already would be broadcast, and weighted once more for each token.
+
+    Raises:
+        RunError: it is anything else.
+    """
+    if not isinstance(given, tuple) or len(given) != 2 or not isinstance(given[1], dict):
+        raise RunError(
+            f"objective: its surrogate returned {described(given)}; allowed: (loss, metrics), metrics a dict, such as "
+            "(loss, {})"
+        )
+    loss, metrics = given
+    if not isinstance(loss, Tensor) or loss.shape != batch.logprob.shape:
+        raise RunError(
+            f"objective: its surrogate returned {described(loss)} as its loss; allowed: a tensor of shape "
+            f"{tuple(batch.logprob.shape)}, one loss for each token, which objective.aggregate then sums"
+        )
+    return loss, metrics
+
+
 class PolicyObjective(BaseObjective):
     """A surrogate for the policy plus the terms beside it, summed with the update's weights."""
 
@@ -162,7 +186,7 @@ class PolicyObjective(BaseObjective):
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Metrics]:
         batch = clean(batch)
-        token_loss, metrics = self.surrogate(batch)
+        token_loss, metrics = loss_of_tokens(self.surrogate(batch), batch)
         token_loss = token_loss * self._correction(batch, metrics)
         token_loss = token_loss + self.beside(batch, metrics)
         return (batch.weight * token_loss).sum(), metrics

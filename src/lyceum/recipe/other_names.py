@@ -176,6 +176,14 @@ def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield key, value
 
 
+def metric_elsewhere(name: str) -> str:
+    """`` (ours is verl's name)`` of a metric that another library calls by this name; nothing where none does."""
+    for library, metrics in _read("other_metrics.yaml").items():
+        if name in metrics:
+            return f" ({metrics[name]['ours']} is {library}'s {name})"
+    return ""
+
+
 def _is_below(above: str, key: str) -> bool:
     """Whether a key stands below ``above``, which ends with a dot, and of which the last name is enough."""
     return key.startswith(above) or f".{above}".endswith(f".{key.partition('.')[0]}.")

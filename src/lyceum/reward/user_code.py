@@ -37,6 +37,15 @@ KEY = "reward.function"
 Prepare = Callable[[Any], tuple[dict[str, Any], Callable[[Any], Any]]]
 """Turns a job (JSON types) into a call's keywords and a function that turns its result into a reply (JSON types)."""
 
+OPENRLHF = (
+    "a function of OpenRLHF's has other names here: completions for queries, answer for labels, and returns a list"
+)
+INSTEAD = {"queries": OPENRLHF, "labels": OPENRLHF} | dict.fromkeys(
+    ("tokenizer", "num_examine", "compute_score"),
+    "a reward manager of verl's is not called: name the function that scores, such as FILE.py:compute_score",
+)
+"""What to write where a function asks for a parameter of another library that is never passed."""
+
 MAX_ROW = 600
 """Maximum characters quoted of a failed call."""
 
@@ -134,7 +143,7 @@ class CodePart(RewardSettings):
             if parameter.default is parameter.empty and each not in self.arguments:
                 raise RecipeError(
                     f"{KEY}: {spec!r} asks for {each!r}{nearest(each, given)}; allowed: {', '.join(given)}; where it "
-                    f"makes the reward function of settings, reward.arguments.{each}=..."
+                    f"makes the reward function of settings, reward.arguments.{each}=...{_instead(each)}"
                 )
         made = _made(function, self.arguments, spec)
         if not taken and not callable(made):
@@ -296,6 +305,11 @@ def load_function(place: str, name: str, *, key: str) -> Callable[..., Any]:
     return function
 
 
+def _instead(name: str) -> str:
+    """What to write, where a parameter of another library tells what was meant; else nothing."""
+    return f"; {INSTEAD[name]}" if name in INSTEAD else ""
+
+
 def is_async(function: Callable[..., Any]) -> bool:
     """Whether it is an async function, or an object whose ``__call__`` is one."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
@@ -317,7 +331,8 @@ def check_parameters(found: Found, given: Mapping[str, Any]) -> None:
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise RecipeError(f"{key}: {spec!r} takes {name!r} by position only; allowed: parameters with names")
         if parameter.default is parameter.empty and name not in given:
-            raise RecipeError(f"{key}: {spec!r} asks for {name!r}{nearest(name, given)}; allowed: {', '.join(given)}")
+            near = nearest(name, given)
+            raise RecipeError(f"{key}: {spec!r} asks for {name!r}{near}; allowed: {', '.join(given)}{_instead(name)}")
 
 
 def _attribute(dotted: str) -> Any:

@@ -131,6 +131,8 @@ def to_grade(reasons: Mapping[str, int]) -> str:
     most = max(reasons, key=lambda reason: reasons[reason], default="")
     if "no result within" in most or "timed out" in most:
         return "try: a larger reward.timeout_seconds, or fewer workers on a machine that is busy"
+    if most == "function: KeyError: 'solution_str'":  # def compute_score(**kwargs) tells nobody whose it is
+        return "try: verl's parameters, reward={kind: verl, function: FILE.py:FUNCTION}"
     if most.startswith("environment '"):
         return "try: the environment's step by hand, on a turn's text"
     if most.startswith("function:"):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, cast
 
 from lyceum.core.built import described, named, require_built
 from lyceum.core.forest import Forest
 from lyceum.core.own_components import is_own
 from lyceum.core.types import Batch, Credit, Credited, Objective
-from lyceum.utils.errors import Diverged, RunError
+from lyceum.utils.errors import Diverged, RunError, nearest
 from lyceum.utils.lazy_imports import Tensor
 
 if TYPE_CHECKING:
@@ -113,7 +113,18 @@ class CheckedObjective:
         return getattr(self.objective, name)
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Mapping[str, Any]]:
-        given: Any = self.objective(batch)
+        try:
+            given: Any = self.objective(batch)
+        except RunError as error:  # of lyceum's own helpers, which do not know for whom they work
+            first, *rest = error.lines
+            raise type(error)([f"{self.name}: {first.removeprefix('objective: ')}", *rest]) from error
+        except AttributeError as error:
+            if not isinstance(error.obj, Batch):
+                raise
+            names = [field.name for field in fields(Batch)]
+            raise RunError(
+                f"{self.name} reads batch.{error.name}{nearest(error.name, names)}; allowed: {', '.join(names)}"
+            ) from error
         if not isinstance(given, tuple) or len(given) != 2 or not isinstance(given[1], Mapping):
             raise RunError(
                 f"{self.name} returned {described(given)}; allowed: (loss, metrics), metrics a dict, such as "

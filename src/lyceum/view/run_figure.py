@@ -9,6 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from lyceum.recipe.other_names import metric_elsewhere
 from lyceum.run.reader import RunFolder
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.view.plots import PALETTE
@@ -40,7 +41,8 @@ def run_figure(run: RunFolder, metrics: Sequence[str] = ()) -> RunFigure:
     measured = _measured(run)
     having = [*known, *([HELDOUT] if measured and HELDOUT not in known else [])]
     if unknown := [name for name in metrics if name not in having]:
-        said = f"{nearest(unknown[0], having)}; allowed: {', '.join(having)}"
+        near = metric_elsewhere(unknown[0]) or nearest(unknown[0], having)
+        said = f"{near}; allowed: {', '.join(having)}"
         raise RecipeError(f"metrics: the run has no number {unknown[0]!r}{said}")
     names = metrics or [name for name in SHOWN if name in having] or [name for name in ("loss",) if name in having]
     figure = RunFigure(figsize=(4.2 * max(1, len(names)), 3.2), dpi=100, layout="constrained")
