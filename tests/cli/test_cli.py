@@ -209,6 +209,11 @@ def test_ctrl_c_leaves_a_checkpoint_and_the_command_that_resumes(capsys, monkeyp
     command = err.strip().splitlines()[-1].strip()
     assert command == resume_command("grpo", keys, None, as_json=False)
     assert "'tasks.levels=[1, 2]' --resume" in command  # quoted: it is typed into a shell
+    for model in ("runs/grpo", "runs/grpo/checkpoints/step-000002"):  # it has no weights for others yet
+        assert main(["eval", model, "--tasks", "chain"]) == 2
+        assert (
+            "the run runs/grpo has no model yet; allowed: a run that has finished (--resume)" in capsys.readouterr().err
+        )
     import shlex
 
     assert main([*shlex.split(command)[1:], "--json"]) == 0

@@ -124,5 +124,10 @@ def test_what_cannot_be_graded_stops_a_run_too_unless_told_to_go_on(tmp_path):
     with pytest.raises(NothingGraded, match="nothing graded in 3 steps in a row") as end:
         run(tmp_path, "bug", *keys)
     assert end.value.lines[-1] == "try: the function on a few rows, lyceum grade ROWS.jsonl --reward FILE.py:FUNCTION"
+    theirs = tmp_path / "theirs.py"
+    theirs.write_text("def reward(**columns):\n    return float(columns['solution_str'] == columns['ground_truth'])\n")
+    with pytest.raises(NothingGraded) as end:
+        run(tmp_path, "verl", f"reward={{kind: function, function: '{theirs}:reward', processes: 0}}")
+    assert end.value.lines[-1] == "try: verl's parameters, reward={kind: verl, function: FILE.py:FUNCTION}"
     run(tmp_path, "onward", *keys, "max_steps_without_signal=0")
     assert read_summary(tmp_path / "onward")["learnt"] is False

@@ -141,6 +141,8 @@ def check_model(settings: ModelSettings) -> None:
         raise RecipeError(f"model.path: {path} is a file; allowed: a model folder, or a .gguf file")
     config = place / "config.json"
     if not config.is_file():
+        if place.parent.name == "checkpoints":
+            raise RecipeError(f"model.path: {path} is a checkpoint, for --resume; {no_model_yet(place.parents[1])}")
         meant = f" (did you mean {str(place / 'model')!r}?)" if (place / "model" / "config.json").is_file() else ""
         raise RecipeError(f"model.path: {path} has no config.json, so it is not a Hugging Face model folder{meant}")
     names = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json")
@@ -151,7 +153,9 @@ def check_model(settings: ModelSettings) -> None:
 
 def no_model_yet(run: Path) -> str:
     """What is said of a run that has not finished, in the place of its model."""
-    allowed = "allowed: a run that has finished"
+    allowed = "allowed: a run that has finished (--resume)"
+    if (run / "best").is_dir():
+        allowed += f", its best so far, {run / 'best'}"
     if (run / "checkpoints").is_dir():
         allowed += f", or from Python its last checkpoint, lyceum.load_model({str(run)!r})"
     return f"the run {run} has no model yet; {allowed}"

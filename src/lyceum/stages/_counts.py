@@ -126,16 +126,20 @@ class Counts:
         vars(self).update({name: copy(state[name]) for name in vars(self)})
 
 
-def to_grade(reasons: Mapping[str, int]) -> str:
-    """What to try where nothing could be graded, by the most frequent reason."""
+def to_grade(reasons: Mapping[str, int], failures: Mapping[str, str]) -> str:
+    """What to try where nothing could be graded, by the most frequent reason.
+
+    Args:
+        failures: reason -> traceback, of those that a user's function raised.
+    """
     most = max(reasons, key=lambda reason: reasons[reason], default="")
     if "no result within" in most or "timed out" in most:
         return "try: a larger reward.timeout_seconds, or fewer workers on a machine that is busy"
-    if most == "function: KeyError: 'solution_str'":  # def compute_score(**kwargs) tells nobody whose it is
+    if most.endswith(": KeyError: 'solution_str'"):  # def compute_score(**kwargs) tells nobody whose it is
         return "try: verl's parameters, reward={kind: verl, function: FILE.py:FUNCTION}"
     if most.startswith("environment '"):
         return "try: the environment's step by hand, on a turn's text"
-    if most.startswith("function:"):
+    if most in failures:
         return "try: the function on a few rows, lyceum grade ROWS.jsonl --reward FILE.py:FUNCTION"
     return (
         "try: the reward on a few rows, lyceum grade ROWS.jsonl --reward KIND; lyceum components reward tells its needs"

@@ -121,9 +121,9 @@ class CheckedObjective:
         except AttributeError as error:
             if not isinstance(error.obj, Batch):
                 raise
-            names = [field.name for field in fields(Batch)]
+            name, names = str(error.name), [field.name for field in fields(Batch)]
             raise RunError(
-                f"{self.name} reads batch.{error.name}{nearest(error.name, names)}; allowed: {', '.join(names)}"
+                f"{self.name} reads batch.{name}{nearest(name, names)}; allowed: {', '.join(names)}"
             ) from error
         if not isinstance(given, tuple) or len(given) != 2 or not isinstance(given[1], Mapping):
             raise RunError(

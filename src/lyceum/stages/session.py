@@ -287,7 +287,7 @@ class Session:
             cause, *details = counts.why_ungraded
             untold = [] if self.progress.is_read else details
             head = f"nothing graded in {MAX_NOTHING_GRADED} steps in a row: {cause}"
-            raise NothingGraded([head, *untold, to_grade(counts.reasons_ungraded)])
+            raise NothingGraded([head, *untold, to_grade(counts.reasons_ungraded, counts.failures)])
         hopeless = counts.learnt is False and done < last and 0 < limit <= counts.steps_without_signal
         stop = self.interrupted()
         if stop or hopeless or self.due(done, self.checkpoint_every, last) or self.overdue(done, last):
