@@ -141,7 +141,7 @@ def test_a_run_closes_with_what_was_wrong_with_its_completions(capsys, caplog, t
     assert "100 % of the completions were truncated" in out  # of an untrained model
     ungraded = json.loads((tmp_path / "runs/grpo/summary.json").read_text())["ungraded"]
     assert 0 < ungraded < 8
-    assert f"could not be graded and were left out:\n        {ungraded} x function: ValueError: odd" in out
+    assert f"could not be graded and were left out:\n        {ungraded} x reward: ValueError: odd" in out
     assert "mean reward [95 % interval]" not in out  # one held-out task of two is graded: no interval
     assert "2 samples are left out of the accuracy: rewards that are not all 0 or 1" in out
     assert "reward.correct_at=VALUE" in out

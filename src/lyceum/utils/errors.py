@@ -133,13 +133,19 @@ class NothingLearntWarning(UserWarning):
 
 
 class Interrupted(Exception):
-    """The user asked to stop; what was trained is in a checkpoint."""
+    """The user asked to stop; what was trained is in a checkpoint.
+
+    Attributes:
+        advice: what can be done from Python now. Not notes of the error: those say what was undone.
+    """
 
     def __init__(self, step: int) -> None:
         super().__init__(f"stopped at step {step}")
         self.step = step
         self.advice: tuple[str, ...] = ()
-        """What can be typed now; not notes, which say what was undone."""
+
+    def __str__(self) -> str:
+        return "; ".join([super().__str__(), *self.advice])
 
     def _render_traceback_(self) -> list[str]:
-        return shown_in_a_notebook(self, ["; ".join([str(self), *getattr(self, "__notes__", ()), *self.advice])])
+        return shown_in_a_notebook(self, ["; ".join([str(self), *getattr(self, "__notes__", ())])])
