@@ -318,6 +318,10 @@ COMMANDS = [
     ("train sft tasks=roles.jsonl", "has no column 'prompt'; rename its column 'conversations' to 'messages' "),
     ("train sft tasks=alpaca.jsonl", "tasks.columns.prompt=instruction tasks.columns.demonstration=output"),
     ("train dpo data=labels.jsonl", "has no pair to learn from: each prompt has one completion"),
+    ("train dpo data=pairs.jsonl loss_type=ipo", "loss_type: unknown key (objective.loss is TRL's loss_type)"),
+    ("train grpo model.use_cpu=true", "(model.device is TRL's use_cpu: model.device=cpu)"),
+    ("train grpo importance_sampling_level=sequence", "(objective=gspo is TRL's importance_sampling_level=sequence)"),
+    ("train grpo remove_unused_columns=false", "every column reaches the reward by its name; leave it out"),
     ("train sft tasks=calls.jsonl", "message 0, which calls a tool (tool_calls are not supported"),
     ("train grpo data=good.jsonl", "to sample some, tasks=FILE instead of data=FILE"),
     ("train dpo tasks=pairs.jsonl", "the row is a preference pair: data=FILE instead of tasks=FILE"),
@@ -393,6 +397,24 @@ def test_a_resumed_run_of_another_recipe_is_told_every_key_before_the_tasks_are_
     assert len(told) == len(others.split()) + 2  # a kind, and not its settings; the last says what to do
     assert told[0] == "error: seed: got 1, but runs/old began with 0"
     assert "       stages.0.credit.kind: got 'leave-one-out', but runs/old began with 'group'" in told
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ("train grpo --name done --resume steps=7", "its recipe (lyceum train runs/done/recipe.yaml --resume)"),
+        ("train dpo data=good.jsonl", "data.path: line 1 of 'good.jsonl': the row has no completion"),
+    ],
+)
+def test_what_no_tokenizer_has_to_say_is_said_before_its_import(argv, said, capsys, monkeypatch):
+    def loaded(*args):
+        pytest.fail("a tokenizer was loaded")
+
+    monkeypatch.setattr("lyceum.training.train.load_tokenizer", loaded)
+    Path("runs/done/recipe.yaml").write_text(write_yaml(load_recipe("grpo", ["name=done"]).resolved()))
+    Path("runs/done/summary.json").write_text("{}")
+    assert main(argv.split()) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
 
 
 def test_there_are_fifty_and_more():

@@ -474,6 +474,10 @@ class DataSettings(Component, slot="data"):
     """Whether a file gives them: ``groups`` reads them one by one. How likely they were as they were written is
     unknown, so that importance ratios can only be to the start of a step."""
 
+    def check_first_rows(self) -> None:
+        """Raise RecipeError where a file's first rows show that it is of another kind: known without a tokenizer, whose
+        import takes seconds."""
+
     def check_files(self, tokenizer: PreTrainedTokenizerBase, limit: int, objective: ObjectiveSettings | None) -> None:
         """Raise RecipeError where a file cannot be used, before any model is loaded.
 

@@ -8,6 +8,7 @@ from array import array
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
+from itertools import islice
 from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
@@ -41,7 +42,7 @@ NAMED = 5
 """Bad rows that a warning names; of further ones only the number is given."""
 
 CHECKED = 64
-"""Rows whose characters are compared with the model's vocabulary."""
+"""Rows that are looked at before anything else, and whose characters are compared with the model's vocabulary."""
 
 TEMPLATE_TOKENS = 512
 """Tokens that a chat template may add to a row; rows that could be too long by this bound are rendered to be sure."""
@@ -64,6 +65,10 @@ class File(DataSettings):
     """What happens where a row cannot be used: the command is refused, or the row is left out and counted."""
     limit: int | None = Field(None, ge=1, le=10**9)
     """Maximum rows read; null reads all."""
+
+    def check_first_rows(self) -> None:
+        for _ in islice(self.rows(), CHECKED):
+            pass
 
     def check_files(self, tokenizer: PreTrainedTokenizerBase, limit: int, objective: ObjectiveSettings | None) -> None:
         used, paired = 0, objective is None or not objective.pairs_samples

@@ -546,7 +546,8 @@ def _resumes(
     finished = _is_finished(path)
     if refused:
         held = "a finished run" if finished else "a run"
-        last = f"name: {path} holds {held} of another recipe; allowed: its recipe, {WAYS}"
+        own = "" if finished else f"its recipe (lyceum train {path / 'recipe.yaml'} --resume), "
+        last = f"name: {path} holds {held} of another recipe; allowed: {own}{WAYS}"
         raise RecipeError([*refused, last + (_further(path) if finished else "")])
     if finished and (path / "report.html").exists():
         raise _taken(path)

@@ -232,6 +232,8 @@ def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:
             for part in reward:
                 part.check_tasks(source)
     for stage in recipe.stages:
+        if (data := stage.composition().data) is not None:
+            data.check_first_rows()
         with allow_code():
             check_own(stage)
             stage.check_tasks(source)
