@@ -141,6 +141,10 @@ def test_functions_for_trl_and_verl_are_known_by_their_parameters():
 
     parts = reward_settings([trl, compute_score, "task"])
     assert [part if isinstance(part, str) else part["kind"] for part in parts] == ["trl", "verl", "task"]
+    weighted = reward_settings({"function": trl, "weight": 0.5})
+    assert weighted == parts[0] | {"weight": 0.5}
+    with pytest.raises(RecipeError, match="reward: got a tuple"):
+        reward_settings([(trl, 0.5)])
     # Two functions of one name in one reward are two functions.
     first, second = reward_settings([lambda completion: 1.0, lambda completion: 2.0])
     assert first["function"] != second["function"]

@@ -184,6 +184,11 @@ PARTS = [
     ("track=none", "track: got 'none'; allowed: a list, such as [tensorboard]"),
 ]
 FUNCTIONS = [
+    ("reward=accuracy_reward", "reward: got 'accuracy_reward' (did you mean 'trl.rewards:accuracy_reward'?)"),
+    (
+        "reward=owner/reward-model",
+        "which looks like a model; allowed: FILE.py:NAME or MODULE:NAME of a function that asks",
+    ),
     ("reward=accuracy", "reward.0.kind: got 'accuracy' (did you mean 'math'?)"),
     ("reward=maths", "reward.0.kind: got 'maths' (did you mean 'math'?)"),
     ("reward=score", "FILE.py:FUNCTION"),
@@ -415,6 +420,11 @@ def test_what_no_tokenizer_has_to_say_is_said_before_its_import(argv, said, caps
     Path("runs/done/summary.json").write_text("{}")
     assert main(argv.split()) == 2
     assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_of_a_reward_that_is_given_twice_the_first_is_not_dropped_silently(caplog):
+    assert [part.kind for part in load_recipe("grpo", ["reward=math", "reward=number"]).reward] == ["number"]
+    assert "reward: given more than once, and only the last counts; for several, reward=[A,B]" in caplog.text
 
 
 def test_there_are_fifty_and_more():

@@ -242,6 +242,10 @@ class Recipe(Settings):
                 )
             if isinstance(word, str) and (named := _function_meant(word)) is not None:
                 raise ValueError(f"got {quoted(word)} (did you mean {named!r}?); allowed: {FUNCTION}, or a kind")
+            if isinstance(word, str) and "/" in word and ":" not in word:
+                raise ValueError(
+                    f"got {quoted(word)}, which looks like a model; allowed: {FUNCTION} that asks it, or a kind"
+                )
         return tuple(map(_function_part, parts))
 
     @field_validator("name", "label")
@@ -542,6 +546,9 @@ def apply_overrides(raw: dict[str, Any], overrides: Overrides) -> set[str]:
         # First, since other keys may be of the stage that trains on it.
         placed.sort(key=lambda pair: pair[0] != "data")
         _train_on_data(raw, evaluated=any(key.partition(".")[0] in ("tasks", "evaluate") for key, _ in placed))
+    for several in ("reward", "tasks"):
+        if [key for key, _ in placed].count(several) > 1:
+            log.warning("%s: given more than once, and only the last counts; for several, %s=[A,B]", several, several)
     wrong: list[str] = []
     for key, value in placed:
         # Components come only from Python, so the code that they name was given by the user too.
@@ -743,8 +750,19 @@ def _reward_with_keys(reward: Any, *, one_of_many: bool) -> Any:
 FUNCTION = "FILE.py:NAME or MODULE:NAME of a function"
 
 
+TRL_REWARDS = (
+    "accuracy_reward",
+    "reasoning_accuracy_reward",
+    "think_format_reward",
+    "get_soft_overlong_punishment",
+)
+"""Functions of TRL's ``trl.rewards``, whose names alone are typed from habit."""
+
+
 def _function_meant(word: str) -> str | None:
-    """The path of a function that was written in another way: ``module.name``, ``file.py::name``."""
+    """The path of a function that was written in another way: ``module.name``, ``file.py::name``, or TRL's own."""
+    if word in TRL_REWARDS:
+        return f"trl.rewards:{word}"
     place, twice, name = word.partition("::")
     if not twice and ":" not in word:
         place, _, name = word.rpartition(".")

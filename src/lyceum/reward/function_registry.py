@@ -74,6 +74,8 @@ def passed_in(spec: str) -> Callable[..., Any]:
 
 
 def _part(part: Any, taken: set[str]) -> Any:
+    if isinstance(part, tuple) and any(map(callable, part)):
+        raise RecipeError("reward: got a tuple as a part; allowed: {'function': FUNCTION, 'weight': 0.5}, or a list")
     if isinstance(part, Mapping) and callable(part.get("function")):
         return _part(part["function"], taken) | {key: value for key, value in part.items() if key != "function"}
     if not callable(part) or hasattr(part, "model_fields"):
