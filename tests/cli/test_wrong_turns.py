@@ -58,6 +58,7 @@ TEXTS = {
     "verl.yaml": "algorithm: {adv_estimator: rloo}\ndata: {train_files: x}\n",
     "hydra.yaml": "defaults: [grpo]\n",
     "README.md": "Read me.\n",
+    "adapters/adapter_config.json": "{}",
     "runs/done/recipe.yaml": "extends: grpo\n",
 }
 
@@ -86,7 +87,8 @@ def folder(tmp_path, monkeypatch):
     for name, text in TEXTS.items():
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text(text)
-    Path("folder").mkdir()
+    for place in ("folder", "runs/x/checkpoints/step-3"):
+        Path(place).mkdir(parents=True)
 
 
 KEYS = [
@@ -275,7 +277,13 @@ COMMANDS = [
     ("train GRPO", "recipe: got 'GRPO' (did you mean 'grpo', "),
     ("train steps=3", "recipe: got 'steps=3', a key; allowed: a recipe before it, such as lyceum train grpo steps=3"),
     ("train good.jsonl", "got 'good.jsonl', a file; allowed: a recipe, such as lyceum train grpo tasks=good.jsonl"),
-    ("train runs/done", "a folder (did you mean 'runs/done/recipe.yaml'?)"),
+    ("train runs/done", "a run (did you mean 'runs/done/recipe.yaml', which trains it again?)"),
+    ("compare runs/done grpo", "curves of runs that are there: tensorboard --logdir runs"),
+    ("compare grpo grpo:learner.lr=1e-5", "with nothing beside it; allowed: another recipe to compare it with, as in"),
+    ("train reward data=pairs.jsonl", "allowed: rlmt, which trains a reward model on pairs of its own answers"),
+    ("view done", "run: done is not a run's folder (no recipe.yaml) (did you mean runs/done?)"),
+    ("eval adapters tasks=good.jsonl", "but one of adapters; allowed: a whole model"),
+    ("eval runs/x/checkpoints/step-3", "but a checkpoint, from which --resume continues; the run runs/x has no model yet"),
     ("train mine.yaml", "recipe: got 'mine.yaml', and there is no such file; allowed: a .yaml file"),
     ("train grpo.yaml", "there is no such file (did you mean 'grpo', which comes with lyceum?)"),
     ("train learnr.yaml", "learnr: unknown key (did you mean 'learner'?)"),

@@ -17,6 +17,8 @@ def command(run: Path, *, open_it: bool, as_json: bool) -> None:
         if not (run / "recipe.yaml").is_file():
             compared = run / "comparison.png"
             instead = f"; a comparison's plot is {compared}" if compared.is_file() else ""
+            if (near := "runs" / run).joinpath("recipe.yaml").is_file():
+                instead = f" (did you mean {near}?)"
             raise RecipeError(f"run: {run} is not a run's folder (no recipe.yaml){instead}")
         report = write_report(run)
         if open_it:

@@ -141,10 +141,9 @@ def check_model(settings: ModelSettings) -> None:
         raise RecipeError(f"model.path: {path} is a file; allowed: a model folder, or a .gguf file")
     config = place / "config.json"
     if not config.is_file():
-        if place.parent.name == "checkpoints":
-            raise RecipeError(f"model.path: {path} is a checkpoint, for --resume; {no_model_yet(place.parents[1])}")
-        meant = f" (did you mean {str(place / 'model')!r}?)" if (place / "model" / "config.json").is_file() else ""
-        raise RecipeError(f"model.path: {path} has no config.json, so it is not a Hugging Face model folder{meant}")
+        raise RecipeError(
+            f"model.path: {path} has no config.json, so it is not a Hugging Face model folder{_meant(place)}"
+        )
     names = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json")
     if not any((place / name).is_file() for name in names):
         raise RecipeError(f"model.path: {path} has no tokenizer ({', '.join(names[:2])}); save it beside the model")
@@ -159,6 +158,19 @@ def no_model_yet(run: Path) -> str:
     if (run / "checkpoints").is_dir():
         allowed += f", or from Python its last checkpoint, lyceum.load_model({str(run)!r})"
     return f"the run {run} has no model yet; {allowed}"
+
+
+def _meant(place: Path) -> str:
+    """What a folder without a model holds instead, and which folder beside it has one."""
+    if (place / "adapter_config.json").is_file():
+        merged = f"; {place.parent} has the model with these merged" if (place.parent / "config.json").is_file() else ""
+        return f", but one of adapters; allowed: a whole model{merged}"
+    if place.parent.name == "checkpoints":
+        run = place.parents[1]
+        trained = (run / "model" / "config.json").is_file()
+        instead = f"{run / 'model'} is the trained model" if trained else no_model_yet(run)
+        return f", but a checkpoint, from which --resume continues; {instead}"
+    return f" (did you mean {str(place / 'model')!r}?)" if (place / "model" / "config.json").is_file() else ""
 
 
 def _check_absent(path: str, place: Path) -> None:

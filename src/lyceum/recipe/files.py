@@ -91,6 +91,10 @@ def _instead(name: str, path: Path) -> str:
     """What was named where a recipe should be, and what to name; empty for what may be a misspelt name."""
     if name in ("main_ppo", "verl.trainer.main_ppo", "train_ppo_ray"):
         return ", which trains by many methods; allowed: a recipe for its estimator, such as grpo, ppo, rloo or dapo"
+    if name.replace("_", "-") in ("reward", "reward-model", "reward-modeling", "reward-trainer", "rm"):
+        return (
+            "; allowed: rlmt, which trains a reward model on pairs of its own answers; none trains on pairs of a file"
+        )
     if "=" in name:
         return f", a key; allowed: a recipe before it, such as lyceum train grpo {name[:100]}"
     if path.suffix in SUFFIXES:
@@ -100,7 +104,10 @@ def _instead(name: str, path: Path) -> str:
     if _is_file(path):
         return f", a file; allowed: a recipe, such as lyceum train grpo tasks={name[:100]} for a file of tasks"
     if _is_file(path / "recipe.yaml"):
-        return f", a folder (did you mean {str(path / 'recipe.yaml')!r}?); allowed: a .yaml file, or a recipe's name"
+        return (
+            f", a run (did you mean {str(path / 'recipe.yaml')!r}, which trains it again?); allowed: a .yaml file, or "
+            f"a recipe's name; curves of runs that are there: tensorboard --logdir {path.parent}"
+        )
     return ""
 
 
