@@ -194,6 +194,14 @@ def test_content_in_parts_is_joined():
     assert row.completions == (("2+2=4", 1.0), ("5", 0.0))
 
 
+def test_a_file_from_which_nothing_is_learnt_says_so(tmp_path):
+    rows = [{"prompt": f"{n}+2", "completion": f"{n + 2}", "reward": n % 2.0} for n in range(1, 5)]
+    graded = recipe(tmp_path, written(tmp_path, *rows), objective="ppo-clip")
+    summary = json.loads((train(graded) / "summary.json").read_text())
+    assert summary["learnt"] is False
+    assert summary["nothing_learnt"][0].startswith("nothing was learnt: no two completions of a prompt have different")
+
+
 def test_a_loss_of_pairs_needs_a_pair(tmp_path):
     policy = policy_like(plain_model())
     good, bad = ({"prompt": "2+2", "completion": text, "label": text == "4"} for text in ("4", "5"))

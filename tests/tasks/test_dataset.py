@@ -335,6 +335,14 @@ def test_an_answer_to_imitate_may_come_in_parts_or_from_a_column_of_any_name(tmp
         assert source[0].answer is None
 
 
+def test_tools_that_are_not_shown_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    chat = [{"role": "user", "content": "1+1="}, {"role": "assistant", "content": "2"}]
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"messages": chat, "tools": [{"type": "function"}]}) + "\n")
+    place = str(tmp_path / "rows.jsonl")
+    Dataset.model_validate({"path": place, "heldout_path": place}).build("heldout", 0)
+    assert "rows.jsonl: the column 'tools' is not shown to the model" in caplog.text
+
+
 def test_a_parquet_file_of_odd_types_is_refused_by_its_row(tmp_path: Path):
     import decimal
     import math

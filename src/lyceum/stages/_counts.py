@@ -77,6 +77,10 @@ class Counts:
         """Count groups that were dropped for want of a verdict though their rewards differ; after :meth:`add`."""
         self._add_signs({"unjudged": groups})
 
+    def add_given(self, groups: int) -> None:
+        """Count groups of a file, which were not sampled."""
+        self._add_signs({"given": groups})
+
     def _add_signs(self, more: Mapping[str, int]) -> None:
         if self.steps_without_signal or not self.steps_with_signal:  # not in steps of a run that learns
             self.since_signal |= {name: self.since_signal.get(name, 0) + n for name, n in more.items()}
@@ -98,7 +102,8 @@ class Counts:
     def rewards(self) -> str:
         """The range of the rewards in words, such as ``every reward was 0``."""
         if self.lowest_reward is None or self.highest_reward is None:
-            return "no reward was given"
+            given = self.since_signal.get("given")
+            return "no two completions of a prompt have different rewards" if given else "no reward was given"
         if self.lowest_reward == self.highest_reward:
             return f"every reward was {self.lowest_reward:g}"
         but = UNJUDGED if self.since_signal.get("unjudged") else "the same within each group"
@@ -174,6 +179,10 @@ def needed(signs: Mapping[str, int]) -> str:
     if of["unjudged"]:
         return "a verdict per answer, reward.correct_at=VALUE (the reward from which it is correct), or " + (
             "groups chosen by their rewards, collect.keep=with-gradient"
+        )
+    if of["given"]:
+        return (
+            "such prompts, chosen and rejected among them; or a loss that compares nothing (lyceum train kto data=FILE)"
         )
     remedies: list[str] = []
 

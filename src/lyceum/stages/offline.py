@@ -370,10 +370,12 @@ class OfflineRun:
         session.digest(step, trees, metrics, forest=forest, credited=credited)
         metrics = self._found | rollout_metrics(trees, (), forest) | metrics
         self._found = {}
-        counts = session.counts
+        counts, given = session.counts, self.settings.data.given
+        if given:
+            counts.add_given(len(trees))
         session.count_signal(
             self.settings.teacher is not None
-            or self.settings.data.given
+            or (given and metrics.get("tokens_trained", 0) > 0)
             or metrics.get("pairs", 0) > 0
             or (counts.lowest_reward != counts.highest_reward and bool((credited.advantage != 0).any()))
         )

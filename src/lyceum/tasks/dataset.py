@@ -452,6 +452,8 @@ def _pass(settings: Dataset, rows: Rows, name: str) -> _Read:
             if columns is None:
                 columns = _named(settings.columns, row)
                 checks = _checks(settings, columns, row)
+                if columns.demonstration is not None and row.get("tools"):
+                    log.warning("%s: the column 'tools' is not shown to the model, messages alone are", rows.name)
             if not _is_chosen(settings, rows, index, row):
                 continue
             chosen += 1
