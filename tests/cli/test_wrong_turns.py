@@ -283,7 +283,7 @@ COMMANDS = [
     ("train reward data=pairs.jsonl", "allowed: rlmt, which trains a reward model on pairs of its own answers"),
     ("view done", "run: done is not a run's folder (no recipe.yaml) (did you mean runs/done?)"),
     ("eval adapters tasks=good.jsonl", "but one of adapters; allowed: a whole model"),
-    ("eval runs/x/checkpoints/step-3", "but a checkpoint, from which --resume continues; the run runs/x has no model yet"),
+    ("eval runs/x/checkpoints/step-3", "but a checkpoint, from which --resume continues; the run runs/x"),
     ("train mine.yaml", "recipe: got 'mine.yaml', and there is no such file; allowed: a .yaml file"),
     ("train grpo.yaml", "there is no such file (did you mean 'grpo', which comes with lyceum?)"),
     ("train learnr.yaml", "learnr: unknown key (did you mean 'learner'?)"),
