@@ -362,6 +362,8 @@ COMMANDS = [
     ("grade good.jsonl reward_funcs=x", "(reward, on the command line --reward, is TRL's reward_funcs"),
     ("grade good.jsonl --reward-funcs x", "--reward is TRL's reward_funcs"),
     ("grade good.jsonl --reward math columns=x", "columns: got it as a key; allowed: columns.prompt, columns.compl"),
+    ("train grpo tasks=~nosuchuser/x.jsonl", "tasks.path: got '~nosuchuser/x.jsonl', which does not exist"),
+    ("train dpo data=~nosuchuser/x.jsonl", "data.path: got '~nosuchuser/x.jsonl', which is no file"),
     ("grade gone.jsonl --reward math", "file: got 'gone.jsonl', which does not exist"),
     ("grade good.jsonl", "reward: got none; allowed: a kind, FILE.py:FUNCTION, or a recipe"),
     ("grade good.jsonl --reward mth", "reward: got 'mth' (did you mean 'math'?)"),

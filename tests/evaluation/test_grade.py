@@ -104,7 +104,7 @@ def test_the_table_counts_what_was_graded_and_why_not(capsys):
         (["rows.jsonl", "--reward", "exact", "columns.promt=x"], "did you mean 'prompt'?"),
         (["rows.jsonl", "--reward", "exact", "model.dtype=bfloat16"], "together with --model"),
         (["rows.jsonl", "--reward", "exact", "model=base"], "the option --model"),
-        (["~nobody-of-this-name/rows.jsonl", "--reward", "exact"], "which is no path"),
+        (["~nobody-of-this-name/rows.jsonl", "--reward", "exact"], "does not exist"),
         (["rows.jsonl", "--reward", "regex", "reward.pattern=("], "allowed: a regular expression of RE2"),
         (["rows.jsonl", "--reward", "json-schema", "reward.json_schema={type: nope}"], "allowed: a JSON schema"),
         (["rows.jsonl", "--reward", "sql", "reward.path=rows.txt"], "no SQLite file"),

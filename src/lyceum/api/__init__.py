@@ -49,6 +49,7 @@ from lyceum.utils import progress
 from lyceum.utils.errors import Interrupted, NothingLearntWarning, RecipeError
 from lyceum.utils.interrupts import Interrupts
 from lyceum.utils.library_messages import quiet
+from lyceum.utils.paths import local_path
 from lyceum.utils.threads import wait_passively
 
 wait_passively()  # where torch is not imported yet
@@ -298,7 +299,7 @@ def search(
         )
 
     if output is not None:
-        tasks = rows_kept("tasks", tasks, Path(output).expanduser().parent, planned)
+        tasks = rows_kept("tasks", tasks, local_path(output).parent, planned)
     with rows_as_file("tasks", tasks) as tasks:
         plan = planned(tasks, output)
         with _displayed(progress), Interrupts() as interrupts:
@@ -545,7 +546,7 @@ def load_model(model: Any = "base", **keys: Any) -> Policy:
     tokenizer.
     """
     model = folder_of(model)
-    if isinstance(model, (str, Path)) and (policy := policy_so_far(Path(model).expanduser(), keys)) is not None:
+    if isinstance(model, (str, Path)) and (policy := policy_so_far(local_path(model), keys)) is not None:
         return policy
     with model_as_folder(model) as model:
         return load_policy(model_settings(model, keys))

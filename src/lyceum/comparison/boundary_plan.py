@@ -19,7 +19,7 @@ from lyceum.core.verdicts import verdict_reader
 from lyceum.evaluation.held_out import first_tasks, reasons_ungraded, sample_tasks
 from lyceum.evaluation.measure import Measurement
 from lyceum.guidance.base import leaks
-from lyceum.models.load import load_policy, local_path
+from lyceum.models.load import load_policy
 from lyceum.models.packed_paths import path_logprobs
 from lyceum.models.policy import Policy
 from lyceum.recipe.schema import Overrides
@@ -36,6 +36,7 @@ from lyceum.utils.documents import DATA, DocumentError, is_json_with, read_json
 from lyceum.utils.errors import NothingGraded, RecipeError, RunError, nearest
 from lyceum.utils.garbage_collection import only_new
 from lyceum.utils.numbers import plain, to_json
+from lyceum.utils.paths import local_path
 from lyceum.utils.progress import Progress
 from lyceum.utils.terminal import quoted
 

@@ -21,7 +21,7 @@ from safetensors import safe_open
 
 from lyceum.core.user_files import user_file
 from lyceum.evaluation.measure import model_settings
-from lyceum.models.load import BASE, local_path
+from lyceum.models.load import BASE
 from lyceum.models.weights import check_folder, weight_files
 from lyceum.run.outputs import check_output
 from lyceum.utils.atomic_files import atomic_write
@@ -30,6 +30,7 @@ from lyceum.utils.errors import RecipeError
 from lyceum.utils.html import table
 from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.numbers import to_json
+from lyceum.utils.paths import local_path
 from lyceum.utils.progress import Progress
 from lyceum.utils.terminal import quoted
 

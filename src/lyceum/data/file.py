@@ -29,6 +29,7 @@ from lyceum.utils.atomic_files import atomic_path
 from lyceum.utils.documents import DATA, DocumentError, read_json
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.numbers import to_json
+from lyceum.utils.paths import local_path
 from lyceum.utils.terminal import printable, quoted
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class File(DataSettings):
         """
         bad: list[str] = []
         left_out = 0
-        place = Path(self.path).expanduser()
+        place = local_path(self.path)
         unit = "line" if place.suffix == ".jsonl" else "row"
         for number, row in _read(place, self.limit):
             try:

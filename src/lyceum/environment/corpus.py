@@ -15,6 +15,7 @@ from lyceum.core.user_files import user_file
 from lyceum.environment._notation import Notation, WithinTurn, Written
 from lyceum.utils.documents import read_json
 from lyceum.utils.errors import RecipeError
+from lyceum.utils.paths import local_path
 
 NOTHING = "nothing found"
 _KEY, _ADVICE = "environment.path", "allowed: a text file of one passage per line, or .jsonl rows with text, and title"
@@ -65,7 +66,7 @@ def read_passages(path: str) -> list[Passage]:
         RecipeError: it cannot be read, holds something else, or no passage.
     """
     with user_file(_KEY, path, _ADVICE):
-        lines = [line for line in Path(path).expanduser().read_text("utf-8").splitlines() if line.strip()]
+        lines = [line for line in local_path(path).read_text("utf-8").splitlines() if line.strip()]
         found = (
             [_row(read_json(line)) for line in lines] if Path(path).suffix == ".jsonl" else list(map(Passage, lines))
         )

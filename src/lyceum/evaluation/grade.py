@@ -67,6 +67,7 @@ from lyceum.utils.documents import DocumentError, read_json
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.html import table
 from lyceum.utils.numbers import plain, shown, to_json
+from lyceum.utils.paths import local_path
 from lyceum.utils.progress import Progress
 from lyceum.utils.seeds import SeedKey, counter_seed
 from lyceum.utils.tracebacks import frames
@@ -184,9 +185,9 @@ class Grading:
         cls, file: Path | str, overrides: Overrides, *, reward: Any, model: Any = None, output: Path | str | None = None
     ) -> Grading:
         try:
-            path = Path(file).expanduser()
+            path = local_path(file)
             run = path.is_dir() and is_run(path)
-        except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL, the home of nobody
+        except (OSError, ValueError) as error:  # too long, a NUL
             raise RecipeError(f"file: got {str(file)!r:.200}, which is no path ({error}); allowed: a file") from None
         placed = [read_override(override) for override in overrides]
         refuse_unknown("grade", (key for key, _ in placed))

@@ -44,6 +44,7 @@ from lyceum.utils.garbage_collection import only_new
 from lyceum.utils.html import in_words, mean_reward, share, shares, table
 from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import to_json
+from lyceum.utils.paths import local_path
 from lyceum.utils.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -363,7 +364,7 @@ def engine_settings(overrides: Overrides) -> EngineSettings:
 
 def _of_run(model: str | Path) -> dict[str, Any]:
     """What to evaluate: for a run's folder its model on its own tasks, for anything else the model alone."""
-    folder = Path(model).expanduser()
+    folder = local_path(model)
     recover(folder)
     if not (folder / "recipe.yaml").is_file():
         return {"model": str(model)}

@@ -27,6 +27,7 @@ from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.lazy_imports import nn, peft, torch, transformers
 from lyceum.utils.library_messages import quiet, told_once
 from lyceum.utils.numbers import to_json
+from lyceum.utils.paths import local_path
 from lyceum.utils.terminal import quoted
 
 BASE, SCRATCH, PLAIN = "base", "scratch", "plain"
@@ -473,11 +474,6 @@ def _source(settings: ModelSettings) -> tuple[str, dict[str, Any]]:
     if place.suffix == ".gguf":
         return str(place.parent), extra | {"gguf_file": place.name}
     return str(place) if place.exists() else settings.path, extra
-
-
-def local_path(path: str) -> Path:
-    """A path with ``~`` expanded; unchanged where there is no such home."""
-    return Path(os.path.expanduser(path))
 
 
 def _checkpoint(settings: ModelSettings) -> Checkpoint:

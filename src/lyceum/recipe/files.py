@@ -10,6 +10,7 @@ from typing import Any
 
 from lyceum.utils.documents import DOCUMENT, DocumentError, read_yaml
 from lyceum.utils.errors import RecipeError, close
+from lyceum.utils.paths import local_path
 from lyceum.utils.terminal import quoted
 
 SUFFIXES = (".yaml", ".yml")
@@ -52,7 +53,7 @@ def read_files(name: str, above: tuple[str, ...] = (), named_by: str = "") -> li
     Raises:
         RecipeError: no such recipe, a file that is not one, or recipes that extend each other in a circle.
     """
-    path = Path(name).expanduser()
+    path = local_path(name)
     is_file = path.suffix in SUFFIXES
     source = path if is_file else _shipped() / f"{name}.yaml"
     if not _is_file(source):

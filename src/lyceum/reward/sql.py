@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -11,6 +10,7 @@ from lyceum.core.component import PathText
 from lyceum.core.types import Grade, Task
 from lyceum.reward._in_worker import InWorker, cell
 from lyceum.reward.base import right_answers
+from lyceum.utils.paths import local_path
 
 PARTS = ("execution", "syntax", "schema_linking", "ngrams")
 
@@ -72,7 +72,7 @@ class Sql(InWorker):
     def _is_a_database(cls, path: str | None) -> str | None:
         if path is not None:
             try:
-                with Path(path).expanduser().open("rb") as file:
+                with local_path(path).open("rb") as file:
                     head = file.read(16)
             except (OSError, ValueError) as error:
                 raise ValueError(f"got {path!r}, which cannot be read ({error}); allowed: an SQLite file") from None
@@ -96,7 +96,7 @@ class Sql(InWorker):
 
     def worker_settings(self) -> dict[str, Any]:
         named = ("n", "variants", "max_rows", "max_instructions")
-        path = None if self.path is None else str(Path(self.path).expanduser().absolute())
+        path = None if self.path is None else str(local_path(self.path).absolute())
         return {"path": path, **{name: getattr(self, name) for name in named}}
 
     def job(self, task: Task, found: str) -> dict[str, Any]:

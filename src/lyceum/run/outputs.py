@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from lyceum.run.reader import FILES, is_run
 from lyceum.utils.errors import RecipeError
+from lyceum.utils.paths import local_path
 from lyceum.utils.terminal import quoted
 
 NAME_BYTES = 200
@@ -54,7 +55,7 @@ def check_output(
         if is_run(above) and resolved.relative_to(above).parts[0] in FILES:
             raise RecipeError(f"{key}: got {str(path)!r}, which is part of the run in {above}; {allowed}")
     for name, given in (inputs or {}).items():
-        read = Path(given).expanduser()
+        read = local_path(given)
         if (found := _stat(read)) is None:
             continue
         if there is not None and os.path.samestat(there, found):
@@ -68,7 +69,7 @@ def check_output(
 
 def input_paths(settings: Any, key: str = "") -> dict[str, str]:
     """Key -> path of everything on the local disk that settings (a recipe, a component, a list of them) name."""
-    return {key: path for key, path in _named(settings, key) if path and _stat(Path(path).expanduser()) is not None}
+    return {key: path for key, path in _named(settings, key) if path and _stat(local_path(path)) is not None}
 
 
 def _named(settings: Any, key: str) -> Iterator[tuple[str, str]]:
@@ -78,7 +79,7 @@ def _named(settings: Any, key: str) -> Iterator[tuple[str, str]]:
             if name in _PATHS and isinstance(value, str):
                 path = value.rpartition(":")[0] if name == "function" else value
                 yield below, path
-                if path and _stat(Path(path).expanduser()) is None:  # it may be a pattern of several files
+                if path and _stat(local_path(path)) is None:  # it may be a pattern of several files
                     for found in glob(os.path.expanduser(path)):
                         yield f"{below} ({Path(found).name})", found
             else:

@@ -19,7 +19,6 @@ from lyceum.models.load import (
     check_weights,
     errors_name,
     load_policy,
-    local_path,
     read_config,
 )
 from lyceum.models.load import read_tokenizer as tokenizer_of
@@ -27,6 +26,7 @@ from lyceum.models.policy import Policy
 from lyceum.models.weights import Checkpoint, check_finite
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, torch, transformers
+from lyceum.utils.paths import local_path
 
 MINILM, MINILM_FOLDER = "all-MiniLM-L6-v2", Path("models/all-minilm-l6-v2")
 """A sentence encoder by name, and the folder that ``make minilm`` fills."""

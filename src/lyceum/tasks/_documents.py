@@ -11,6 +11,7 @@ from lyceum.core.types import Row
 from lyceum.tasks.rows import Rows, Unreadable, is_named_as_file, kind_of, read_rows
 from lyceum.utils.documents import DATA, DocumentError, read_json
 from lyceum.utils.errors import RecipeError, nearest
+from lyceum.utils.paths import local_path
 
 MOST_BYTES = 1 << 24
 """Maximum bytes of a line, or of a paragraph."""
@@ -43,7 +44,7 @@ def read_documents(
     Raises:
         RecipeError: the file cannot be read, or is no text; also on access, where it has changed since.
     """
-    place = Path(path).expanduser()
+    place = local_path(path)
     if not place.exists() and place.suffix in (".txt", ".md", ".text"):
         raise RecipeError(f"{key}: got {path!r}, which does not exist; allowed: a file, a folder or a dataset's name")
     if place.is_file() and place.suffix == ".jsonl":

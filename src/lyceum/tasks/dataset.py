@@ -10,7 +10,6 @@ from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from pathlib import Path
 from typing import Annotated, Any, Literal
 from weakref import WeakValueDictionary
 
@@ -61,6 +60,7 @@ from lyceum.tasks.rows import (
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.messages import text_of
 from lyceum.utils.numbers import to_json
+from lyceum.utils.paths import local_path
 from lyceum.utils.terminal import quoted
 
 log = logging.getLogger(__name__)
@@ -419,7 +419,7 @@ def _read(settings: Dataset, key: Literal["path", "heldout_path"]) -> _Read:
     path, split = settings.path, settings.split
     if key == "heldout_path":
         path, split = settings.heldout_path or path, settings.heldout_split or split
-    place = Path(path).expanduser()
+    place = local_path(path)
     if place.is_file() and split != "train":
         which = "heldout_split" if key == "heldout_path" and settings.heldout_split is not None else "split"
         raise RecipeError(

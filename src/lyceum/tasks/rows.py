@@ -32,6 +32,7 @@ from lyceum.core.user_files import describe
 from lyceum.utils.documents import DATA, DocumentError, read_json
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.numbers import plain
+from lyceum.utils.paths import local_path
 from lyceum.utils.terminal import quoted
 
 SUFFIXES = (".jsonl", ".json", ".parquet", ".csv", ".tsv", ".ndjson")
@@ -105,7 +106,7 @@ def read_rows(path: str, *, subset: str | None, split: str, key: str) -> Rows:
     Raises:
         RecipeError: the path does not exist, cannot be read, or is empty; also raised on access to an unreadable row.
     """
-    place = Path(path).expanduser()
+    place = local_path(path)
     if place.is_file():
         rows = _read_file(place, key)
     elif files := matching(path):
@@ -133,7 +134,7 @@ def written_row(source: TaskSource, index: int) -> dict[str, Any]:
 
 def check_there(path: str, key: str) -> None:
     """Raise RecipeError where a path can only be a file or a folder, and there is none; nothing is read."""
-    if _is_local(path) and not Path(path).expanduser().exists() and not matching(path):
+    if _is_local(path) and not local_path(path).exists() and not matching(path):
         raise _missing(path, key)
 
 
@@ -147,7 +148,7 @@ def _is_local(path: str) -> bool:
 
 
 def _missing(path: str, key: str) -> RecipeError:
-    near = _neighbour(Path(path).expanduser())
+    near = _neighbour(local_path(path))
     return RecipeError(f"{key}: got {path!r}, which does not exist{near}; allowed: a file or a folder")
 
 

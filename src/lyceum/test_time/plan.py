@@ -23,6 +23,7 @@ from lyceum.test_time.strategy_result import REQUEST, Folder, StrategyResult
 from lyceum.utils.aio import run_async
 from lyceum.utils.errors import Interrupted, RecipeError
 from lyceum.utils.garbage_collection import only_new
+from lyceum.utils.paths import local_path
 from lyceum.utils.progress import Progress
 
 
@@ -85,7 +86,7 @@ class Plan:
                 "value": None if request.value is None else request.value.model_dump(mode="json"),
             }
             inputs = input_paths(measurement.recipe) | input_paths(request.value, "value")
-            place = check_output("output", Path(output).expanduser(), folder=True, inputs=inputs)
+            place = check_output("output", local_path(output), folder=True, inputs=inputs)
             if place.is_dir() and any(place.iterdir()) and not (place / REQUEST).exists():
                 raise RecipeError(
                     f"output: {str(output)!r} holds other files than a search's; allowed: a new or empty folder, or "

@@ -13,6 +13,7 @@ from lyceum.core.settings import Composition, RolloutSettings, ValueSettings
 from lyceum.recipe.schema import Overrides, read_override
 from lyceum.test_time.strategy import NAMED, Strategy
 from lyceum.utils.errors import RecipeError, nearest
+from lyceum.utils.paths import local_path
 from lyceum.utils.terminal import quoted
 
 ALL = "all"
@@ -175,7 +176,7 @@ def value_settings(value: Any, own: Mapping[str, Any]) -> Any:
     known = kinds("value")
     if isinstance(value, Path) or (isinstance(value, str) and value not in known and value != "none"):
         on_hub = str(value).count("/") == 1 and not str(value).startswith(".")
-        if not Path(value).expanduser().is_dir() and not on_hub:
+        if not local_path(value).is_dir() and not on_hub:
             near = nearest(str(value), known)
             raise RecipeError(
                 f"value: got {str(value)!r}{near}; allowed: none, {', '.join(known)}, or a model's folder"

@@ -12,11 +12,11 @@ from pydantic import Field, model_validator
 from lyceum.core.settings import Composition
 from lyceum.core.tree import Node
 from lyceum.core.types import Example, Judgement, MarkedPath
-from lyceum.models.load import local_path
 from lyceum.models.policy import Policy
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import F, Tensor, torch
 from lyceum.utils.numbers import mean
+from lyceum.utils.paths import local_path
 from lyceum.utils.seeds import counter_seed
 from lyceum.value.model import Classifier, ClassifierSettings
 from lyceum.value.training import Loss, pair_loss

@@ -15,12 +15,13 @@ from lyceum.core.settings import Composition, EnvironmentSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Example, Judgement, MarkedPath, Scored
 from lyceum.models.frozen import TeacherSettings, copy_values, load_teacher
-from lyceum.models.load import check_model, check_weights, local_path, merged, read_tokenizer, save_module
+from lyceum.models.load import check_model, check_weights, merged, read_tokenizer, save_module
 from lyceum.models.packed_paths import PackedPaths, packed, trie_logprobs
 from lyceum.models.policy import Policy
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.numbers import mean
+from lyceum.utils.paths import local_path
 from lyceum.value.measures import auc
 from lyceum.value.training import Loss, TrainedPaths, TrainedValueSettings, not_handed_on
 

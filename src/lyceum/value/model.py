@@ -14,13 +14,14 @@ from lyceum.core.settings import Composition
 from lyceum.core.tree import Node
 from lyceum.core.types import Judgement, MarkedPath
 from lyceum.core.user_files import user_file
-from lyceum.models.load import local_path, merged, save_module
+from lyceum.models.load import merged, save_module
 from lyceum.models.packed_paths import packed
 from lyceum.models.policy import Policy, redirect_attention
 from lyceum.models.weights import Checkpoint, check_finite, check_folder, read_object
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
 from lyceum.utils.library_messages import told_once
+from lyceum.utils.paths import local_path
 from lyceum.value.training import TrainedPaths, TrainedValueSettings, not_handed_on
 
 Over = Literal["end", "last", "min", "product"]
