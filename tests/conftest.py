@@ -7,9 +7,11 @@ Properties are tried on the same examples every time, so that a change fails for
 
 import os
 import signal
+import sys
 from contextlib import ExitStack
 
 import array_checks
+import pytest
 import torch
 from hypothesis import settings
 
@@ -32,3 +34,11 @@ def pytest_collection_finish(session):
     frozen = ExitStack()
     frozen.enter_context(only_new())
     session.config.add_cleanup(frozen.close)
+
+
+@pytest.fixture(autouse=True)
+def folders_of_modules():
+    """Own code adds its folder to what Python searches: the next test's module may have the same name."""
+    before = [*sys.path]
+    yield
+    sys.path[:] = before

@@ -122,10 +122,9 @@ def test_a_reward_that_always_fails_stops_the_run_and_says_why(capsys, tmp_path)
     (tmp_path / "mine.py").write_text("def reward(completion):\n    raise ValueError('my bug')\n")
     assert main(["train", "grpo", *TINY, "steps=9", "reward=mine.py:reward"]) == 3
     err = capsys.readouterr().err
-    assert err.count("not graded: function: ValueError: my bug") == 1  # at once, and once
+    assert err.count("not graded: reward: ValueError: my bug") == 1  # at once, and once
     assert (
-        "nothing graded in 3 steps in a row: none of 12 completions could be graded: function: ValueError: my bug"
-        in err
+        "nothing graded in 3 steps in a row: none of 12 completions could be graded: reward: ValueError: my bug" in err
     )
     assert len((tmp_path / "runs/grpo/metrics.jsonl").read_text().splitlines()) == 3
 
@@ -295,7 +294,8 @@ def test_what_fails_while_running_ends_with_1_and_no_traceback(capsys, monkeypat
 def test_training_on_pairs_shows_the_pairs_and_neither_tasks_nor_reward(capsys):
     pair = {"prompt": "1+1=", "chosen": "2", "rejected": "3"}
     Path("pairs.jsonl").write_text(json.dumps(pair) + "\n")
-    assert main(["train", "dpo", "data=pairs.jsonl", "model=scratch", "steps=1", "evaluate.n=0"]) == 0
+    words = ["data=pairs.jsonl", "model=scratch", "steps=1", "learner.warmup_steps=0", "evaluate.n=0"]
+    assert main(["train", "dpo", *words]) == 0
     out, err = capsys.readouterr()
     assert "data        file: path pairs.jsonl" in out
     assert "evaluation  none" in out
@@ -441,7 +441,7 @@ def test_compare_runs_each_recipe_and_seed_once_and_goes_on_where_it_was_stopped
     assert "grpo-2-seed0 began with 0.3" in line
     assert "clip_high: got 0.4" in line
     assert "grpo-2-seed1" in more
-    assert ways.endswith("allowed: their recipes, or --name NAME")
+    assert ways.endswith("allowed: theirs, or name=NAME (--name NAME)")
 
 
 def test_recipes_are_listed_with_their_papers(capsys):

@@ -164,7 +164,7 @@ def test_a_bug_is_shown_once_with_its_line_its_row_and_an_exit_code_of_its_own(c
     assert err.count('mine.py", line 2, in reward\n      return help(answer)') == 1
     assert err.count("mine.py\", line 5, in help\n      return answer['x']") == 1
     assert "lyceum/reward" not in err
-    assert "error: nothing was learnt: none of 4 completions could be graded: function: TypeError" in err
+    assert "error: nothing was learnt: none of 4 completions could be graded: reward: TypeError" in err
     summary = json.loads((tmp_path / "runs/grpo/summary.json").read_text())
     assert (summary["finished"], summary["learnt"]) == (True, False)
     assert (tmp_path / "runs/grpo/model/config.json").exists()
@@ -181,7 +181,7 @@ def test_a_bug_is_shown_once_with_its_line_its_row_and_an_exit_code_of_its_own(c
 def test_a_bug_that_stops_a_run_is_told_in_json_too(capsys):
     assert main(["train", "grpo", *TINY, "steps=9", reward(BUG), "--json"]) == 3
     first, *rest = json.loads(capsys.readouterr().out)["error"]
-    assert first.startswith("nothing graded in 3 steps in a row: none of 12 completions could be graded: function: ")
+    assert first.startswith("nothing graded in 3 steps in a row: none of 12 completions could be graded: reward: ")
     assert any("line 5, in help" in line for line in rest)
 
 
@@ -254,7 +254,7 @@ def test_an_evaluation_of_which_nothing_is_graded_ends_with_3(capsys, tmp_path):
     assert main(words) == 3
     out, err = capsys.readouterr()
     assert "pass@1" not in out
-    assert "error: none of 4 completions could be graded: function: TypeError" in err
+    assert "error: none of 4 completions could be graded: reward: TypeError" in err
     assert "line 5, in help" in err
     assert json.loads((tmp_path / "found").read_text())["ungraded"] == 4
     assert main([*words, "--json"]) == 3

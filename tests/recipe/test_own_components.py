@@ -95,8 +95,11 @@ def test_the_resolved_recipe_makes_it_again(file, tmp_path):
     ("key", "said"),
     [
         ("credit=my_adv.py:Medain", r"has no class 'Medain' \(did you mean 'Median'\?\)"),
-        ("credit=my_adv.py:function", "a function; allowed: a component of 'credit'"),
-        ("objective=my_adv.py:Median", "a component of 'credit'; allowed: a component of 'objective'"),
+        ("credit=my_adv.py:function", "a function; allowed: a class that derives from .*CreditSettings or"),
+        (
+            "objective=my_adv.py:Median",
+            "a component of 'credit'; allowed: a class that derives from .*ObjectiveSettings or",
+        ),
         ("credit=my_adv.py:NoBuild", r"NoBuild; allowed: a class that also has build\(...\)"),
         ("credit=my_adv.py:NoKind", "NoKind; allowed: a class with a kind, a line such as"),
         ("credit=none.py:Median", "does not exist"),

@@ -88,16 +88,16 @@ def plan(
     if not recipes:
         raise RecipeError("recipes: got none; allowed: 1 or more")
     labelled = labels_of(recipes)
+    for label in own:
+        if label not in labelled:
+            raise RecipeError(f"{label}: no such recipe here{nearest(label, labelled)}; allowed: {', '.join(labelled)}")
+    refuse_what_a_comparison_decides(shared, own, tokens=tokens)
     if len(labelled) == 1 and own:
         (label,) = labelled
         raise RecipeError(
             f"{label}: got keys for {label!r} alone, with nothing beside it; allowed: another recipe to compare it "
             f"with, as in lyceum compare {label} {label}@other other:KEY=VALUE"
         )
-    for label in own:
-        if label not in labelled:
-            raise RecipeError(f"{label}: no such recipe here{nearest(label, labelled)}; allowed: {', '.join(labelled)}")
-    refuse_what_a_comparison_decides(shared, own, tokens=tokens)
     for label in labelled:
         check_name("label", label)
     if name is not None:
