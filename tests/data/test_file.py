@@ -1,10 +1,13 @@
 """A user's own rows as data: TRL's columns, what is refused or left out, and groups read one by one."""
 
+import gzip
 import json
 import math
 import shutil
+from pathlib import Path
 
 import pyarrow
+import pyarrow.csv
 import pyarrow.parquet
 import pytest
 from tiny_models import plain_model, policy_like
@@ -77,6 +80,8 @@ def test_labels_and_rewards_are_outcomes():
         ({"prompt": "a", "chosen": [{}], "rejected": [BAD]}, "chosen holds message 0, whose role is nothing"),
         ({"prompt": "a", "completion": [GOOD, GOOD], "label": True}, "completion has 2 messages"),
         ({"prompt": "a", "completion": "b", "label": "yes"}, "label is a text; allowed: true or false"),
+        ({"prompt": "a", "completion": "b", "reward": "much"}, "reward is a text; allowed: a number"),
+        ({"prompt": "a", "completion": "b", "reward": "nan"}, "reward is nan"),
         ({"prompt": "a", "completion": "b", "reward": True}, "reward is a truth value"),
         ({"prompt": "a", "completion": "b", "reward": math.inf}, "reward is inf"),
         ({"prompt": "a", "completion": "b", "reward": 1e200}, "reward is 1e\\+200"),
@@ -114,8 +119,8 @@ def test_a_bad_file_is_refused_with_its_row_and_nothing_is_written(tmp_path):
     pairs = [PAIR] * 16
     for bad, said in (
         ({"prompt": 5, "chosen": "1", "rejected": "2"}, "line 17 of 'mine.jsonl': prompt holds a number"),
-        ("{", "line 17 of 'mine.jsonl': not JSON"),
-        ("[1]", "line 17 of 'mine.jsonl': it holds a list; allowed: an object"),
+        ("{", r"line 17 of '\S+mine.jsonl': not JSON"),
+        ("[1]", r"line 17 of '\S+mine.jsonl' holds a list; allowed: an object"),
         (PAIR | {"chosen": "1" * 600}, "line 17 of 'mine.jsonl': prompt and completion have 60. tokens"),
         (PAIR | {"chosen": "é"}, "line 17 of 'mine.jsonl': it has characters that the model's vocabulary lacks"),
     ):
@@ -125,8 +130,9 @@ def test_a_bad_file_is_refused_with_its_row_and_nothing_is_written(tmp_path):
     broken.write_bytes(b"PAR1 no")
     for path, said in (
         (written(tmp_path, name="empty.jsonl"), "has no rows"),
-        (str(tmp_path / "mine.json"), "which is no file.*did you mean 'mine.jsonl'"),
-        (str(tmp_path), "which is no file"),
+        (str(tmp_path / "mine.json"), "which does not exist.*did you mean 'mine.jsonl'"),
+        (str(tmp_path / "mine.txt"), "which does not exist"),
+        (written(tmp_path, PAIR, name="mine.text"), "a file named .text; allowed: .jsonl, .json, .parquet"),
         (str(broken), r"data\.path: .*broken\.parquet"),
         (written(tmp_path, PAIR, PAIR | {"rejected": PAIR["chosen"]}, name="p.parquet"), "row 1 of 'p.parquet'.*equal"),
     ):
@@ -141,10 +147,32 @@ def test_bad_rows_are_left_out_and_counted_where_that_is_asked_for(tmp_path, cap
     path = written(tmp_path, PAIR, "{", PAIR | {"chosen": 7}, PAIR)
     policy = policy_like(plain_model())
     found = [number for number, _ in File(path=path, bad_rows="drop").rows(warn=True)]
-    assert found == [1, 4]
-    assert "2 rows are left out: line 2 of 'mine.jsonl': not JSON" in caplog.text
+    assert found == [0, 3]
+    assert "data.bad_rows: 2 rows are left out: line 2 of '" in caplog.text
+    assert "line 3 of 'mine.jsonl': chosen is a number" in caplog.text
     with pytest.raises(RecipeError, match="has no row that can be used"):
         File(path=written(tmp_path, "{", "{"), bad_rows="drop").check_files(policy.tokenizer, 512, None)
+
+
+def test_all_files_of_rows_are_read(tmp_path):
+    """What ``tasks.path`` reads, as the same pairs."""
+    rows = [PAIR, PAIR | {"prompt": "3+3", "chosen": "6"}]
+    table = pyarrow.Table.from_pylist(rows)
+    pyarrow.csv.write_csv(table, tmp_path / "pairs.csv")
+    (tmp_path / "pairs.json").write_text(json.dumps(rows))
+    (tmp_path / "pairs.jsonl.gz").write_bytes(gzip.compress(Path(written(tmp_path, *rows)).read_bytes()))
+    (tmp_path / "parts").mkdir()
+    for number, row in enumerate(rows):
+        written(tmp_path / "parts", row, name=f"{number}.jsonl")
+    expected = [(number, completed(row)) for number, row in enumerate(rows)]
+    for path in ("pairs.csv", "pairs.json", "pairs.jsonl.gz", "parts/*.jsonl", "parts"):
+        assert [*File(path=str(tmp_path / path)).rows()] == expected, path
+    assert [*File(path=str(tmp_path / "parts"), limit=1).rows()] == expected[:1]
+    # The cells of a CSV file are texts.
+    for outcome, first, second in (("label", "True", "0"), ("reward", "1", "0.0")):
+        (tmp_path / "graded.csv").write_text(f"prompt,completion,{outcome}\na,b,{first}\na,c,{second}\n")
+        read = [row.completions for _, row in File(path=str(tmp_path / "graded.csv")).rows()]
+        assert read == [(("b", 1.0),), (("c", 0.0),)]
 
 
 def test_a_pair_is_a_group_and_rows_of_one_prompt_are_another(tmp_path):

@@ -1,5 +1,6 @@
 """``lyceum grade``: any reward on completions in a file; whatever the rows hold, each gets its line, in order."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -94,7 +95,7 @@ def test_the_table_counts_what_was_graded_and_why_not(capsys):
     ("argv", "said"),
     [
         (["nowhere.jsonl", "--reward", "exact"], "which does not exist"),
-        (["rows.txt", "--reward", "exact"], "a name that ends with .jsonl or .parquet"),
+        (["rows.txt", "--reward", "exact"], "'rows.txt', a file named .txt; allowed: .jsonl, .json, .parquet, .csv"),
         ([".", "--reward", "exact"], "which is not a regular file"),
         (["no.parquet", "--reward", "exact"], "cannot be read as parquet"),
         (["rows.jsonl"], "reward: got none"),
@@ -192,6 +193,12 @@ def test_a_parquet_file_is_read_like_json_lines_and_a_row_too_long_is_skipped(mo
     expected = grade("rows.jsonl", "exact")
     assert [line["row"] for line in expected if line["score"]] == [3]
     assert grade("rows.parquet", "exact") == expected
+    for path, content in (
+        ("rows.json", json.dumps(rows).encode()),
+        ("rows.jsonl.gz", gzip.compress(Path("rows.jsonl").read_bytes())),
+    ):
+        Path(path).write_bytes(content)
+        assert grade(path, "exact") == expected, path
     monkeypatch.setattr(rows_to_grade, "LONGEST_ROW", 1000)
     write("rows.jsonl", rows[3], {**GOOD, "completion": "x" * 5000}, rows[3])
     lines = grade("rows.jsonl", "exact")

@@ -392,7 +392,7 @@ def test_a_pattern_is_all_files_that_it_matches_in_order_of_their_names(tmp_path
     source = gsm8k(every, heldout_path=every).build("heldout", 0)
     assert questions(source) == [ROWS[1]["question"], ROWS[0]["question"]]
     assert source[1].id.endswith("/1")
-    assert "does not exist" in message({"path": str(tmp_path / "*.json")})
+    assert "a pattern that no file matches" in message({"path": str(tmp_path / "*.json")})
 
 
 def test_a_list_of_files_is_a_mixture(path: str):

@@ -219,8 +219,8 @@ def grade(
     """Grade completions that are in a file with any reward, in the order of its rows.
 
     Args:
-        file: a .jsonl or .parquet file with columns ``prompt``, ``completion``, ``answer`` and what the reward reads,
-            or such rows as :func:`train` takes, or a run or its folder.
+        file: a file (.jsonl, .parquet, .csv) with columns ``prompt``, ``completion``, ``answer`` and what the reward
+            reads, or such rows as :func:`train` takes, or a run or its folder.
         reward: a kind, settings, your own function, a list of these, or a recipe's name; by default a run's own.
         overrides: ``key=value`` as on the command line: ``reward.KEY``, ``columns.KEY``, ``model.KEY``, ``tasks``.
         model: model that the reward asks, and whose tokenizer counts tokens.

@@ -81,7 +81,7 @@ def evaluate(
     tasks: Annotated[
         str | None,
         typer.Option(
-            help="A kind (chain), reasoning-gym:NAME, a .jsonl or .parquet file, or a hub dataset; "
+            help="A kind (chain), reasoning-gym:NAME, a file (.jsonl, .parquet, .csv), or a hub dataset; "
             "by default those of the run. Every row of a file is used, unless tasks.heldout_share=SHARE."
         ),
     ] = None,
@@ -125,7 +125,7 @@ def grade(
     file: Annotated[
         Path,
         typer.Argument(
-            help="A .jsonl or .parquet file with columns prompt, completion, answer and what the reward reads, "
+            help="A file (.jsonl, .parquet, .csv) with columns prompt, completion, answer and what the reward reads, "
             "or a run's folder."
         ),
     ],
@@ -178,7 +178,7 @@ def search(
     tasks: Annotated[
         str | None,
         typer.Option(
-            help="A kind (chain), reasoning-gym:NAME, a .jsonl or .parquet file, or a hub dataset; "
+            help="A kind (chain), reasoning-gym:NAME, a file (.jsonl, .parquet, .csv), or a hub dataset; "
             "by default those of the run."
         ),
     ] = None,
@@ -365,7 +365,7 @@ def sparsity(
 def hints(
     tasks: Annotated[
         str,
-        typer.Argument(help="A .jsonl or .parquet file, a hub dataset, or a kind (chain), which needs --n."),
+        typer.Argument(help="A file (.jsonl, .parquet, .csv), a hub dataset, or a kind (chain), which needs --n."),
     ],
     output: Annotated[Path, typer.Option(help="A .jsonl file; tasks that it already has are skipped.")],
     keys: Annotated[

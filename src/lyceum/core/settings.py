@@ -434,14 +434,18 @@ class TracesSettings(Component, slot="traces"):
         """Raise RecipeError where the policy's tokenizer cannot encode the traces."""
 
 
+WHERE_ROWS_ARE = (
+    "a file (.jsonl, .json, .parquet, .csv, .tsv)",
+    "a folder",
+    "owner/name of a dataset on the hub",
+)
+"""What may be given where a kind is, for slots of rows."""
+
+
 class TasksSettings(Component, slot="tasks"):
     """Where tasks come from."""
 
-    besides: ClassVar[tuple[str, ...]] = (
-        "a file (.jsonl, .json, .parquet, .csv)",
-        "a folder",
-        "owner/name of a dataset on the hub",
-    )
+    besides: ClassVar[tuple[str, ...]] = WHERE_ROWS_ARE
 
     def check_paths(self) -> None:
         """Raise RecipeError for a file that does not exist, before anything is imported that reads one."""
@@ -464,6 +468,8 @@ class TasksSettings(Component, slot="tasks"):
 
 class DataSettings(Component, slot="data"):
     """Where an offline stage's trajectories come from."""
+
+    besides: ClassVar[tuple[str, ...]] = WHERE_ROWS_ARE
 
     samples: ClassVar[bool] = False
     """Whether the stage's policy samples them, by the stage's own curriculum, rollout and reward."""

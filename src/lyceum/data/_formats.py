@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
@@ -15,6 +16,9 @@ from lyceum.tasks.rows import kind_of
 ALLOWED = (
     "prompt, chosen and rejected; chosen and rejected; prompt, completion and label; or prompt, completion and reward"
 )
+
+LABELS = {"true": 1.0, "1": 1.0, "false": 0.0, "0": 0.0}
+"""Texts that are labels, in lower case."""
 
 LONGEST_OUTCOME = 1e30
 """Largest magnitude of a reward: its square is finite in float64."""
@@ -145,10 +149,15 @@ def _completion(name: str, value: Any) -> str:
 def _label(value: Any) -> float:
     if isinstance(value, bool) or (isinstance(value, int | float) and value in (0, 1)):
         return float(value)
+    if isinstance(value, str) and value.lower() in LABELS:  # of a CSV file, which has texts alone
+        return LABELS[value.lower()]
     raise RowError(f"label is {kind_of(value)}; allowed: true or false")
 
 
 def _reward(value: Any) -> float:
+    if isinstance(value, str):  # of a CSV file
+        with suppress(ValueError):
+            value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise RowError(f"reward is {kind_of(value)}; allowed: a number")
     if not (math.isfinite(value) and abs(value) <= LONGEST_OUTCOME):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from array import array
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
 from hashlib import blake2b
 from itertools import islice
 from math import nan
@@ -24,20 +23,16 @@ from lyceum.core.user_files import user_file
 from lyceum.data._formats import Completed, RowError, completed
 from lyceum.models.policy import Policy
 from lyceum.models.renderer import Renderer
-from lyceum.tasks.rows import kind_of
+from lyceum.tasks.rows import Unreadable, called, read_rows
 from lyceum.utils.atomic_files import atomic_path
-from lyceum.utils.documents import DATA, DocumentError, read_json
-from lyceum.utils.errors import RecipeError, nearest
+from lyceum.utils.errors import RecipeError
 from lyceum.utils.numbers import to_json
-from lyceum.utils.paths import local_path
-from lyceum.utils.terminal import printable, quoted
+from lyceum.utils.terminal import printable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 log = logging.getLogger(__name__)
-
-SUFFIXES = (".jsonl", ".parquet")
 
 NAMED = 5
 """Bad rows that a warning names; of further ones only the number is given."""
@@ -61,7 +56,12 @@ class File(DataSettings):
 
     kind: Literal["file"] = "file"
     path: PathText
-    """A .jsonl or .parquet file."""
+    """A file, a pattern such as ``pairs/*.jsonl``, a dataset's folder, or its name on the Hugging Face hub: what
+    ``tasks.path`` may be. In a .csv file, whose cells are all texts, a label is ``true``, ``false``, 1 or 0."""
+    subset: str | None = None
+    """Configuration of a dataset on the hub, where it has several."""
+    split: str = "train"
+    """The split to read, where the dataset has several."""
     bad_rows: Literal["refuse", "drop"] = "refuse"
     """What happens where a row cannot be used: the command is refused, or the row is left out and counted."""
     limit: int | None = Field(None, ge=1, le=10**9)
@@ -79,10 +79,10 @@ class File(DataSettings):
                 outcome = row.completions[0][1]
                 paired = row.alone or outcomes.setdefault(hash(to_json(row.prompt)), outcome) != outcome
         if not used:
-            raise RecipeError(f"data.path: {quoted(self.path)} has no row that can be used; allowed: at least one")
+            raise RecipeError(f"data.path: {called(self.path)} has no row that can be used; allowed: at least one")
         if not paired:
             raise RecipeError(
-                f"data.path: {quoted(self.path)} has no pair to learn from: each prompt has one "
+                f"data.path: {called(self.path)} has no pair to learn from: each prompt has one "
                 "completion, or several of one outcome; allowed: prompt, chosen and rejected; or, for completions by "
                 "themselves, lyceum train kto data=FILE"
             )
@@ -120,17 +120,16 @@ class File(DataSettings):
         """
         bad: list[str] = []
         left_out = 0
-        place = local_path(self.path)
-        unit = "line" if place.suffix == ".jsonl" else "row"
-        for number, row in _read(place, self.limit):
+        rows = read_rows(self.path, subset=self.subset, split=self.split, key="data.path")
+        for number, row in enumerate(islice(rows.read(), self.limit)):
             try:
-                if isinstance(row, RowError):
-                    raise row
+                if isinstance(row, Unreadable):
+                    raise RowError(row.why)
                 found = completed(row)
                 if tokenizer is not None:
                     _check_tokens(found, tokenizer, limit, vocabulary=number < CHECKED)
             except RowError as error:
-                line = f"{unit} {number} of {quoted(place.name)}: {error}"
+                line = str(error) if isinstance(row, Unreadable) else f"{rows.where(number)}: {error}"
                 if self.bad_rows == "refuse":
                     raise RecipeError(f"data.path: {line}; or leave such rows out: data.bad_rows=drop") from None
                 left_out += 1
@@ -220,68 +219,3 @@ def _check_tokens(row: Completed, tokenizer: PreTrainedTokenizerBase, limit: int
             )
         if unknown is not None and (unknown in tokens or unknown in prompt):
             raise RowError("it has characters that the model's vocabulary lacks; allowed: text that it can write")
-
-
-def _read(place: Path, most: int | None) -> Iterator[tuple[int, Mapping[str, Any] | RowError]]:
-    """(number, row) of each row: lines from 1, rows of a table from 0; an error for one that cannot be read.
-
-    Raises:
-        RecipeError: the file does not exist, cannot be read, or is empty.
-    """
-    if not place.is_file():
-        near = nearest(place.name, [p.name for p in place.parent.iterdir()]) if place.parent.is_dir() else ""
-        raise RecipeError(f"data.path: got {quoted(str(place))}, which is no file{near}; allowed: a file")
-    if place.suffix not in SUFFIXES:
-        raise RecipeError(
-            f"data.path: got {quoted(str(place))}, a file named {place.suffix or 'without an ending'}; allowed: "
-            f"{', '.join(SUFFIXES)}"
-        )
-    read = 0
-    for number, row in _json_lines(place) if place.suffix == ".jsonl" else _table(place):
-        if most is not None and read >= most:
-            return
-        read += 1
-        yield number, row
-    if not read:
-        raise RecipeError(f"data.path: {quoted(str(place))} has no rows; allowed: at least one")
-
-
-def _json_lines(place: Path) -> Iterator[tuple[int, Mapping[str, Any] | RowError]]:
-    with _reading(place), place.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                row = read_json(line, limits=DATA)
-            except DocumentError as error:
-                yield number, RowError(f"not JSON: {error}")
-                continue
-            if isinstance(row, Mapping):
-                yield number, row
-            else:
-                yield number, RowError(f"it holds {kind_of(row)}; allowed: an object with named cells")
-
-
-def _table(place: Path) -> Iterator[tuple[int, Mapping[str, Any] | RowError]]:
-    from pyarrow.parquet import ParquetFile
-
-    with user_file("data.path", place, "allowed: a parquet file that can be read"):
-        file = ParquetFile(place)
-    number = 0
-    batches = file.iter_batches(batch_size=1000)
-    while True:
-        with user_file("data.path", place, f"after row {number}; allowed: a parquet file that can be read"):
-            rows = next((batch.to_pylist() for batch in batches), None)
-        if rows is None:
-            return
-        for row in rows:
-            yield number, row
-            number += 1
-
-
-@contextmanager
-def _reading(place: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise RecipeError(f"data.path: {quoted(str(place))} cannot be read: {error}") from None

@@ -1,4 +1,4 @@
-"""Completions to grade, from a JSON-lines or parquet file or a run's rollout tables, in order and in bounded memory."""
+"""Completions to grade, from a file of rows or a run's rollout tables, in order and in bounded memory."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from lyceum.core.types import Message, Task, is_answer, is_scalar
 from lyceum.core.user_files import describe
 from lyceum.reward.extract import after_last
 from lyceum.tasks.prompt import fault_of, plain_messages
-from lyceum.tasks.rows import cell_of, kind_of
+from lyceum.tasks.rows import Rows, Unreadable, cell_of, kind_of, read_rows
 from lyceum.utils.documents import DocumentError, Limits, read_json
 from lyceum.utils.errors import RecipeError, RunError
 from lyceum.utils.terminal import quoted
 
-SUFFIXES = (".jsonl", ".parquet")
 LONGEST_ROW = 1 << 25
 """Maximum bytes of a row of a JSON-lines file (32 MiB); a longer one is ungraded, and never held in memory."""
 MOST_TOKENS = 1 << 22
@@ -88,9 +87,7 @@ def check_file(path: Path) -> None:
     """Raise RecipeError for a file that cannot be graded whatever its rows hold."""
     if not path.is_file():
         what = "is not a regular file" if path.exists() else "does not exist"
-        raise RecipeError(f"file: got {quoted(str(path))}, which {what}; allowed: a .jsonl or .parquet file, or a run")
-    if path.suffix not in SUFFIXES:
-        raise RecipeError(f"file: got {quoted(str(path))}; allowed: a name that ends with {' or '.join(SUFFIXES)}")
+        raise RecipeError(f"file: got {quoted(str(path))}, which {what}; allowed: a file of rows, or a run")
     try:
         with path.open("rb"):
             pass
@@ -98,6 +95,8 @@ def check_file(path: Path) -> None:
         raise RecipeError(f"file: {str(path)!r} cannot be read: {error.strerror}") from None
     if path.suffix == ".parquet":
         parquet_file(path)
+    elif path.suffix != ".jsonl":
+        _read_whole(path)
 
 
 def check_completions(path: Path, columns: Columns) -> None:
@@ -153,9 +152,18 @@ def parquet_file(path: Path) -> Any:
         raise RecipeError(f"file: {str(path)!r} cannot be read as parquet: {describe(error)}") from error
 
 
+def _read_whole(path: Path) -> Rows:
+    """The rows of a file of another format, as tasks are read from it."""
+    return read_rows(str(path), subset=None, split="train", key="file")
+
+
 def _rows(path: Path) -> Iterator[Raw]:
     if path.suffix == ".parquet":
         yield from _parquet_rows(path)
+        return
+    if path.suffix != ".jsonl":
+        for row in _read_whole(path).read():
+            yield (row.why, 0) if isinstance(row, Unreadable) else (row, len(repr(row)))
         return
     with path.open("rb") as file:
         while (line := _line(file)) is not None:

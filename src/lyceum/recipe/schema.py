@@ -54,7 +54,7 @@ from lyceum.reward.function_registry import is_passed_in, passed_in
 from lyceum.rollout.flat import Flat
 from lyceum.rollout.turns import Turns, independent
 from lyceum.run.trackers import Tracker, missing
-from lyceum.tasks.rows import is_named_as_file
+from lyceum.tasks.rows import names_rows
 from lyceum.utils.documents import DocumentError, read_yaml
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.terminal import quoted
@@ -99,17 +99,19 @@ def tasks_from_text(value: Any) -> Any:
     if known is not None:
         needed = next((name for name, field in known.model_fields.items() if field.is_required()), None)
         return {"kind": value} if needed is None else {"kind": kind, needed: rest}
-    # Not Path.exists(), which raises an error on a name that is too long.
-    looks_like_data = "/" in value or is_named_as_file(value) or os.path.exists(value)
-    return {"kind": "dataset", "path": value} if looks_like_data else {"kind": value}
+    return {"kind": "dataset", "path": value} if names_rows(value) else {"kind": value}
 
 
 def data_from_text(value: Any) -> Any:
-    """An offline stage's data as one may type them: a kind (``sampled``), or a file of pairs, labels or graded logs.
-    Anything else is returned unchanged."""
-    if isinstance(value, str) and not own_components.is_code(value) and find("data", value) is None:
-        return {"kind": "file", "path": value}
-    return value
+    """An offline stage's data as one may type them: a kind (``sampled``), or where rows of pairs, labels or graded logs
+    are (``pairs.jsonl``). Anything else is returned unchanged."""
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        raise RecipeError(
+            f"data: got {quoted(value)}; allowed: one file, or a pattern for several, such as 'pairs/*.jsonl'"
+        )
+    if not isinstance(value, str) or own_components.is_code(value):
+        return value
+    return {"kind": "file", "path": value} if find("data", value) is None and names_rows(value) else value
 
 
 class Evaluation(Settings):

@@ -144,10 +144,29 @@ def is_named_as_file(path: str) -> bool:
 
 
 def _is_local(path: str) -> bool:
-    return is_named_as_file(path) or path.startswith((".", "/", "~")) or path.count("/") > 1
+    """Whether a path that is not there can be no name on the hub, which is ``owner/name``, or ``name`` of a few."""
+    return (
+        is_named_as_file(path)
+        or path.startswith((".", "/", "~"))
+        or path.count("/") > 1
+        or ("/" not in path and bool(Path(path).suffix))
+        or _is_pattern(path)
+    )
+
+
+def names_rows(path: str) -> bool:
+    """Whether a text means rows, which are there or not, and no kind of a component."""
+    # Not Path.exists(), which raises an error on a name that is too long.
+    return "/" in path or _is_local(path) or os.path.exists(path)
+
+
+def _is_pattern(path: str) -> bool:
+    return any(sign in path for sign in "*?[")
 
 
 def _missing(path: str, key: str) -> RecipeError:
+    if _is_pattern(path):
+        return RecipeError(f"{key}: got {path!r}, a pattern that no file matches; allowed: one that some do")
     near = _neighbour(local_path(path))
     return RecipeError(f"{key}: got {path!r}, which does not exist{near}; allowed: a file or a folder")
 
