@@ -31,6 +31,8 @@ FILES = {
 """By page: the blocks that a newcomer copies into files, in the clone's folder."""
 FIRST, SECOND = "lyceum", "another"
 """The two clones: in the second, ``make smollm2`` is the first command."""
+LINES = 14
+"""Last lines of what a command says that are kept."""
 TOOL = '{kind: tools, functions: [my_tools.py:compute], notation: {end: "="}}'
 COMMANDS = (
     (FIRST, "make install"),
@@ -103,7 +105,7 @@ def clocked(command: str, folder: Path) -> dict[str, Any]:
     done = subprocess.run(command, shell=True, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     took, after = time.perf_counter() - began, os.times()
     seconds = after.children_user + after.children_system - before.children_user - before.children_system
-    said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    said = [line for line in (done.stderr if done.returncode else done.stdout).splitlines() if line.strip()]
     return {
         "folder": folder.name,
         "command": command,
@@ -111,7 +113,7 @@ def clocked(command: str, folder: Path) -> dict[str, Any]:
         "cpu_seconds": round(seconds, 1),
         "load": round(load, 2),
         "status": done.returncode,
-        "said": said[-6:],
+        "said": said[-LINES:],
     }
 
 
