@@ -443,6 +443,7 @@ def _pass(settings: Dataset, rows: Rows, name: str) -> _Read:
     """Check every cell that will be used, of each row that ``where`` keeps."""
     columns: Columns | None = None
     checks: Sequence[_Check] = ()
+    shown: Sequence[str] = ()
     number, part, problem, length = array("q"), array("H"), array("Q"), array("q")
     left_out, chosen = LeftOut(), 0
     for index, row in enumerate(rows.read()):
@@ -451,7 +452,7 @@ def _pass(settings: Dataset, rows: Rows, name: str) -> _Read:
                 raise RecipeError(f"{rows.key}: {row.why}")
             if columns is None:
                 columns = _named(settings.columns, row)
-                checks = _checks(settings, columns, row)
+                checks, shown = _checks(settings, columns, row), _shown(settings, columns)
                 if columns.demonstration is not None and row.get("tools"):
                     log.warning("%s: the column 'tools' is not shown to the model, messages alone are", rows.name)
             if not _is_chosen(settings, rows, index, row):
@@ -466,10 +467,11 @@ def _pass(settings: Dataset, rows: Rows, name: str) -> _Read:
                 raise RecipeError(f"{error}; or leave such rows out: tasks.bad_rows=drop") from None
             left_out += LeftOut(1, 0, (_without_key(error),) if len(left_out.named) < LeftOut.NAMED else ())
             continue
-        text = _problem(settings, columns, row)
+        cells = [cell_of(row, column) for column in shown]
         number.append(index)
-        part.append(part_of(text))
-        problem.append(_hash(_asked(settings, columns, row)))
+        # Of what the prompt is made of, without the template's words around it.
+        part.append(part_of(repr(cells)))
+        problem.append(_hash(_asked(columns, shown, cells)))
         length.append(_length(settings, columns, row))
     if not number:
         if settings.where and not chosen:
@@ -522,18 +524,10 @@ def _has(row: Row, column: str) -> bool:
     return True
 
 
-def _problem(settings: Dataset, columns: Columns, row: Mapping[str, Any]) -> str:
-    """Identity of a problem: the cells that the prompt is made of, without the template's words around them."""
-    shown = _shown(settings, columns) if settings.template is not None else [columns.prompt]
-    return repr([cell_of(row, column) for column in shown])
-
-
-def _asked(settings: Dataset, columns: Columns, row: Row) -> str:
+def _asked(columns: Columns, shown: Sequence[str], cells: Sequence[Any]) -> str:
     """What a problem asks, the same text whether a file has texts or chat messages, with or without a template."""
-    shown = _shown(settings, columns) if settings.template is not None else [columns.prompt]
     asked: list[str] = []
-    for column in shown:
-        cell = cell_of(row, column)
+    for column, cell in zip(shown, cells, strict=True):
         if column == columns.prompt and isinstance(cell, list):
             messages = before_answer(cell) if column == "messages" else cell
             asked += [text_of(message["content"]) for message in messages if message["role"] != "system"]
@@ -708,11 +702,12 @@ def _check_mark(settings: Dataset, columns: Columns, rows: Rows, index: int, row
 
 
 def _shown(settings: Dataset, columns: Columns) -> list[str]:
-    """The columns that the template shows."""
+    """The columns that a prompt is made of."""
+    if settings.template is None:
+        return [columns.prompt]
     options = columns.options
     return [
-        options if column == "options" and options is not None else column
-        for column in fields_of(settings.template or "")
+        options if column == "options" and options is not None else column for column in fields_of(settings.template)
     ]
 
 
