@@ -75,6 +75,21 @@ def test_rows_of_any_library_are_the_same_file(tmp_path: Path, make: Any):
     assert [file.name for file in tmp_path.glob("rows-*")] == [Files(tmp_path).write("tasks", ROWS)]
 
 
+@pytest.mark.parametrize("kind", ["dataset", "streamed"])
+def test_a_dataset_is_read_in_batches_as_row_by_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str):
+    import datasets
+
+    monkeypatch.setattr("lyceum.api.rows.AT_ONCE", 7)
+    rows = [
+        {**row, "info": {"n": [index, None]}, "seldom": None if index % 3 else "x"} for index, row in enumerate(ROWS)
+    ]
+    found: Any = datasets.Dataset.from_list(rows)
+    found = found if kind == "dataset" else found.to_iterable_dataset(num_shards=3)
+    assert written(tmp_path, found) == [*found] == rows
+    doubled = found.map(lambda row: {"odd": row["odd"] * 2})
+    assert written(tmp_path, doubled) == [*doubled]
+
+
 def test_rows_of_polars_are_the_same_file(tmp_path: Path):
     polars = pytest.importorskip("polars")
     assert written(tmp_path, polars.DataFrame(ROWS)) == ROWS

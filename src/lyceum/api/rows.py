@@ -60,7 +60,7 @@ ROWS = 'a list of mappings such as {"prompt": "1+1=", "answer": "2"}, a datasets
 """What rows are, in a message."""
 
 AT_ONCE = 1000
-"""Rows of a DataFrame that are converted at once."""
+"""Rows of a DataFrame or a dataset that are converted at once."""
 
 
 def are_rows(value: Any) -> bool:
@@ -160,12 +160,12 @@ class Files:
 
     def write(self, key: str, rows: Any) -> str:
         """Write rows to a file that is named after what it holds: the same rows have the same name."""
-        digest = blake2b(digest_size=8)
+        digest, encode = blake2b(digest_size=8), json.JSONEncoder(allow_nan=False).encode
         partial = self.folder / "partial"
         with partial.open("wb") as lines:
             number = -1
             for number, row in enumerate(_rows(rows)):
-                line = json.dumps(_plain_row(key, number, row), allow_nan=False).encode() + b"\n"
+                line = encode(_plain_row(key, number, row)).encode() + b"\n"
                 digest.update(line)
                 lines.write(line)
         if number < 0:
@@ -177,6 +177,12 @@ class Files:
 
 
 def _rows(value: Any) -> Iterable[Any]:
+    datasets = sys.modules.get("datasets")
+    of_batches = () if datasets is None else (datasets.Dataset, datasets.IterableDataset)
+    if isinstance(value, of_batches) and value.features:  # else a row may lack a column, and a batch has it as None
+        # One by one takes ten times as long.
+        batches = value.iter(batch_size=AT_ONCE)
+        return (dict(zip(batch, row, strict=True)) for batch in batches for row in zip(*batch.values(), strict=True))
     found = _frame_rows(value)
     return value if found is None else found
 
@@ -252,7 +258,9 @@ def _plain_row(key: str, number: int, row: Any) -> dict[str, Any]:
     for column, value in row.items():
         if not isinstance(column, str):
             raise RecipeError(f"{key}: row {number} has the column {column!r:.80}; allowed: texts as names")
-        plain[column] = _plain(value, f"{key}: row {number} holds {{}} in column {column!r:.80}")
+        # Most cells are texts, of which no message is needed.
+        text = type(value) is str
+        plain[column] = value if text else _plain(value, f"{key}: row {number} holds {{}} in column {column!r:.80}")
     return plain
 
 

@@ -101,9 +101,13 @@ def plain(value: Any, *, other: Callable[[Any], Any] | None = None) -> Any:
     return other(value)
 
 
+_ENCODER = json.JSONEncoder(allow_nan=False)  # json.dumps makes one for each call
+
+
 def to_json(value: Any, *, indent: int | None = None, other: Callable[[Any], Any] | None = None) -> str:
     """JSON text of nested values, in which every number is finite; see :func:`plain`."""
-    return json.dumps(plain(value, other=other), indent=indent, allow_nan=False)
+    encoder = _ENCODER if indent is None else json.JSONEncoder(indent=indent, allow_nan=False)
+    return encoder.encode(plain(value, other=other))
 
 
 def figure(name: str, value: Any) -> bool | int | float | str | None:
