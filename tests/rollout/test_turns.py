@@ -22,6 +22,7 @@ from lyceum.learner.local import LocalConfig
 from lyceum.recipe.schema import load_recipe
 from lyceum.reward.environment import EnvironmentReward
 from lyceum.reward.pool import WorkerError
+from lyceum.rollout.branching_turns import BranchingTurns
 from lyceum.rollout.turns import Turns, exchanges
 from lyceum.run.reader import read_recipe
 from lyceum.run.trees import read_trees
@@ -127,6 +128,34 @@ def test_a_step_that_fails_leaves_its_trajectory_ungraded(how, reason):
     assert settings.metrics(trees)["failed_steps"] == len(failed)
     assert {leaf.grade.reason for leaf in failed} == {reason}
     assert all(("it broke" in (leaf.grade.details or "")) == (how == "raises") for leaf in failed)
+
+
+class FailingToBegin(Told):
+    """Has no state for one of the tasks."""
+
+    kind: Literal["test-failing-to-begin"] = "test-failing-to-begin"
+    how: Literal["raises", "exits"] = "raises"
+
+    def reset(self, task):
+        if task.id == TASKS[0].id:
+            raise KeyError("no such level") if self.how == "raises" else SystemExit("no such level")
+        return super().reset(task)
+
+
+@pytest.mark.parametrize("rollout", [Turns, BranchingTurns])
+@pytest.mark.parametrize("tokens", [40, 1])
+def test_a_task_that_the_environment_cannot_begin_is_left_ungraded(rollout, tokens):
+    own = settings_of(tokens=tokens)
+    settings = rollout(samples=3, environment=FailingToBegin(), sampling=own.sampling)
+    failed, *others = trees_of(POLICIES["smollm2"], settings)
+    reasons = {leaf.grade.reason for leaf in failed.trajectories}
+    assert reasons == {"environment 'test-failing-to-begin': KeyError: 'no such level'"}
+    assert all("in reset" in leaf.grade.details for leaf in failed.trajectories)
+    assert all(leaf.grade.outcome is not None for tree in others for leaf in tree.trajectories)
+    assert settings.metrics([failed, *others])["failed_steps"] == len(failed.trajectories) == 3
+    exits = rollout(samples=3, environment=FailingToBegin(how="exits"), sampling=own.sampling)
+    failed, *_ = trees_of(POLICIES["smollm2"], exits)
+    assert all("it called sys.exit" in leaf.grade.reason for leaf in failed.trajectories)
 
 
 def test_a_step_that_returns_something_else_ends_the_run():

@@ -128,6 +128,7 @@ class Conversation:
 
     Attributes:
         begin: where each of them begins.
+        unbegun: why none is graded, where the environment failed to begin or to replay; it is asked nothing then.
     """
 
     def __init__(
@@ -135,7 +136,12 @@ class Conversation:
     ) -> None:
         self.settings, self.environment, self.context = settings, environment, context
         stand, said = exchanges(start)
-        state = environment.replay(context.task, stand) if stand else environment.reset(context.task)
+        state, self.unbegun = None, None
+        try:
+            with ending_its_call():
+                state = environment.replay(context.task, stand) if stand else environment.reset(context.task)
+        except Exception as error:
+            self.unbegun = failure(settings.environment, error)
         sampling = affordable(settings.sampling, start, samples, context)
         stops = (*sampling.stop, *(stop for stop in settings.environment.stops if stop not in sampling.stop))
         sampling = sampling.model_copy(update={"stop": stops})
@@ -148,6 +154,9 @@ class Conversation:
     async def after(self, place: Place, turn: Node) -> Place | None:
         """Where the policy goes on after a turn, once the environment has answered; None where the trajectory ends."""
         turn.stats[TURN] = place.turn
+        if self.unbegun is not None:
+            turn.grade, turn.stats[RAISED] = self.unbegun, 1
+            return None
         if turn.finish != "stop":
             return None
         observed = await self.observed(place, turn)
@@ -182,12 +191,10 @@ class Conversation:
                     step = self.environment.step(place.state, turn, place.said + turn.text, self.context)
                     observed: Any = await self.context.outside(step)
         except Exception as error:
-            if isinstance(error, (RunError, RecipeError)) and not isinstance(error, WorkerError):  # the run's own
-                raise
-            why, where = describe(error), user_traceback(error)
+            turn.grade = failure(settings, error)
             if limit.expired():
-                why, where = f"no answer within {settings.step_timeout_seconds:g} seconds (step_timeout_seconds)", None
-            turn.grade = Grade.ungraded(f"{named(settings)}: {why}", where)
+                late = f"no answer within {settings.step_timeout_seconds:g} seconds (step_timeout_seconds)"
+                turn.grade = Grade.ungraded(f"{named(settings)}: {late}")
             return None
         if not isinstance(observed, Observation):
             raise RunError(
@@ -195,6 +202,13 @@ class Conversation:
                 "lyceum.core.types.Observation(state, ...)"
             )
         return observed
+
+
+def failure(environment: EnvironmentSettings, error: Exception) -> Grade:
+    """What an environment's failure leaves of a trajectory. Raises the error where it is the run's own."""
+    if isinstance(error, (RunError, RecipeError)) and not isinstance(error, WorkerError):
+        raise error
+    return Grade.ungraded(f"{named(environment)}: {describe(error)}", user_traceback(error))
 
 
 def independent(rollout: RolloutSettings | None, environment: EnvironmentSettings | None) -> Flat | Turns:
