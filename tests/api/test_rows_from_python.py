@@ -125,8 +125,9 @@ def test_a_dataset_of_several_splits_is_refused_with_its_splits():
     import datasets
 
     both = datasets.DatasetDict({"train": datasets.Dataset.from_list(ROWS), "test": datasets.Dataset.from_list(ROWS)})
-    with pytest.raises(RecipeError, match=r"splits train, test; allowed: one of them, such as data\['train'\]"):
-        lyceum.train("grpo", tasks=both)
+    for splits in (both, dict(both), {"train": ROWS, "test": ROWS}):
+        with pytest.raises(RecipeError, match=r"splits train, test; allowed: one of them, such as data\['train'\]"):
+            lyceum.train("grpo", tasks=splits)
 
 
 def test_a_list_of_kinds_and_files_is_no_rows():

@@ -201,12 +201,9 @@ def _frame_rows(value: Any) -> Iterator[Any] | None:
 
 
 def _one_table(key: str, value: Any) -> Any:
-    datasets = sys.modules.get("datasets")
-    if datasets is not None and isinstance(value, (datasets.DatasetDict, datasets.IterableDatasetDict)):
-        names = list(value)
-        raise RecipeError(
-            f"{key}: got a dataset of the splits {', '.join(names)}; allowed: one of them, such as data[{names[0]!r}]"
-        )
+    if isinstance(value, Mapping) and value and all(map(are_rows, value.values())):  # a DatasetDict among others
+        splits, first = ", ".join(map(str, value)), next(iter(value))
+        raise RecipeError(f"{key}: got a dataset of the splits {splits}; allowed: one of them, such as data[{first!r}]")
     if isinstance(value, Mapping) and any(isinstance(value.get(name), list) for name in ("prompt", *QUESTIONS)):
         rows = "rows, such as datasets.Dataset.from_dict(columns)"
         raise RecipeError(f"{key}: got a mapping of columns; allowed: {rows}")
