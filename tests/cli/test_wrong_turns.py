@@ -368,6 +368,12 @@ COMMANDS = [
     ("train dpo data=pairs.josnl", "which does not exist (did you mean 'pairs.jsonl'?)"),
     ("train dpo data=[pairs.jsonl,good.jsonl]", "allowed: one file, or a pattern for several, such as 'pairs/*.jsonl'"),
     ("train dpo data=pairs/*.jsonl", "data.path: got 'pairs/*.jsonl', a pattern that no file matches"),
+    ("train dpo data=pairs.jsonl data.split=test", "data.split: got 'test', but 'pairs.jsonl' is a file, which has no"),
+    ("train dpo data=pairs.jsonl data.subset=x", "data.subset: got 'x', but 'pairs.jsonl' is a file, which has no"),
+    (
+        "train grpo tasks=good.jsonl tasks.subset=main",
+        "tasks.subset: got 'main', but 'good.jsonl' is a file, which has",
+    ),
     ("train dpo data=data.txt", "data.path: got 'data.txt', a file named .txt; allowed: .jsonl, .json, .parquet, .csv"),
     ("train grpo tasks=good.josnl", "tasks.path: got 'good.josnl', which does not exist (did you mean 'good.jsonl'?)"),
     ("grade data.txt --reward math", "file: got 'data.txt', a file named .txt; allowed: .jsonl, .json, .parquet, .csv"),

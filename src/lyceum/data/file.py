@@ -23,7 +23,7 @@ from lyceum.core.user_files import user_file
 from lyceum.data._formats import Completed, RowError, completed
 from lyceum.models.policy import Policy
 from lyceum.models.renderer import Renderer
-from lyceum.tasks.rows import Unreadable, called, read_rows
+from lyceum.tasks.rows import Unreadable, called, read_rows, refuse_parts_of_file
 from lyceum.utils.atomic_files import atomic_path
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.numbers import to_json
@@ -68,6 +68,7 @@ class File(DataSettings):
     """Maximum rows read; null reads all."""
 
     def check_first_rows(self) -> None:
+        refuse_parts_of_file(self.path, "data", split=self.split, subset=self.subset)
         for _ in islice(self.rows(), CHECKED):
             pass
 

@@ -55,6 +55,7 @@ from lyceum.tasks.rows import (
     kind_of,
     matching,
     read_rows,
+    refuse_parts_of_file,
     stamp,
 )
 from lyceum.utils.errors import RecipeError, nearest
@@ -181,6 +182,8 @@ class Dataset(TasksSettings):
         check_there(self.path, "tasks.path")
         if self.heldout_path is not None:
             check_there(self.heldout_path, "tasks.heldout_path")
+        if self.heldout_path is None or local_path(self.heldout_path).is_file():
+            refuse_parts_of_file(self.path, "tasks", subset=self.subset)
 
     def paths(self) -> frozenset[str]:
         return frozenset({self.path})

@@ -122,6 +122,18 @@ def read_rows(path: str, *, subset: str | None, split: str, key: str) -> Rows:
     return rows
 
 
+def refuse_parts_of_file(path: str, section: str, *, subset: str | None, split: str = "train") -> None:
+    """Raise RecipeError where a part of a dataset is named, but the path is a file, which has none."""
+    if not local_path(path).is_file():
+        return
+    for name, given, usual in (("split", split, "train"), ("subset", subset, None)):
+        if given != usual:
+            raise RecipeError(
+                f"{section}.{name}: got {quoted(given)}, but {path!r} is a file, which has no {name}s; allowed: a "
+                f"folder or a dataset of the hub, or no {section}.{name}"
+            )
+
+
 def written_row(source: TaskSource, index: int) -> dict[str, Any]:
     """A task as a row that a dataset can be read from: the dataset's own, or a generated task's prompt, answer and
     columns."""
