@@ -111,10 +111,10 @@ def test_a_dry_run_on_pairs_shows_the_first_of_them(capsys, tmp_path):
     (tmp_path / "pairs.jsonl").write_text('{"prompt": "2+3=", "chosen": "5", "rejected": "6"}\n' * 2)
     assert main(["train", "dpo", "data=pairs.jsonl", "steps=1", "--dry-run", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert (told["tasks"], told["first"]["task_id"], told["first"]["prompt"]) == (None, "pairs.jsonl/1", "2+3=")
+    assert (told["tasks"], told["first"]["task_id"], told["first"]["prompt"]) == (None, "pairs.jsonl/0", "2+3=")
     assert main(["train", "dpo", "data=pairs.jsonl", "steps=1", "--dry-run"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "The prompt of pairs.jsonl/1, 4 tokens: 2+3= nothing was trained or written" in shown
+    assert "The prompt of pairs.jsonl/0, 4 tokens: 2+3= nothing was trained or written" in shown
     assert "to train on" not in shown
 
 
