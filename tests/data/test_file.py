@@ -19,6 +19,7 @@ from lyceum.objective.dpo import DPO
 from lyceum.objective.kto import KTO
 from lyceum.objective.orpo import ORPO
 from lyceum.recipe.schema import parse
+from lyceum.tasks.rows import read_rows
 from lyceum.training.train import train
 from lyceum.utils.errors import RecipeError
 
@@ -207,6 +208,22 @@ def test_a_run_trains_on_the_file_and_goes_on_alike(tmp_path):
     resumed = train(recipe(killed, path), resume=True)
     first, second = ((run / "model" / "model.safetensors").read_bytes() for run in (whole, resumed))
     assert first == second
+
+
+@pytest.mark.parametrize("name", ["p.parquet", "p.jsonl"])
+def test_a_file_is_opened_once_until_its_rows_are_copied(tmp_path, monkeypatch, name):
+    opened = []
+    monkeypatch.setattr(
+        "lyceum.data.file.read_rows", lambda *args, **keys: opened.append(args) or read_rows(*args, **keys)
+    )
+    rows = [PAIR | {"prompt": f"{n}+2"} for n in range(1, 6)]
+    path = written(tmp_path, *rows, name=name)
+    train(recipe(tmp_path / "first", path))
+    assert len(opened) == 1
+    written(tmp_path, *rows[:3], name=name)  # another file by now
+    assert [number for number, _ in File(path=path).rows()] == [0, 1, 2]
+    written(tmp_path, *rows, name=name)
+    assert len([*File(path=path).rows()]) == 5
 
 
 def test_what_a_file_cannot_give_is_refused():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from array import array
 from collections.abc import AsyncIterator, Iterator, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
 from math import nan
@@ -23,7 +25,7 @@ from lyceum.core.user_files import user_file
 from lyceum.data._formats import Completed, RowError, completed
 from lyceum.models.policy import Policy
 from lyceum.models.renderer import Renderer
-from lyceum.tasks.rows import Unreadable, called, read_rows, refuse_parts_of_file
+from lyceum.tasks.rows import Rows, Unreadable, called, files_of, read_rows, refuse_part_of_file, stamp
 from lyceum.utils.atomic_files import atomic_path
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.numbers import to_json
@@ -68,7 +70,8 @@ class File(DataSettings):
     """Maximum rows read; null reads all."""
 
     def check_first_rows(self) -> None:
-        refuse_parts_of_file(self.path, "data", split=self.split, subset=self.subset)
+        refuse_part_of_file(self.path, "data.split", self.split, usual="train")
+        refuse_part_of_file(self.path, "data.subset", self.subset)
         for _ in islice(self.rows(), CHECKED):
             pass
 
@@ -106,7 +109,15 @@ class File(DataSettings):
                 for number, row in self.rows(stage.policy.tokenizer, stage.policy.context_length):
                     written = {"row": number, "prompt": row.prompt, "completions": row.completions, "alone": row.alone}
                     lines.write(to_json(written) + "\n")
+        _read_once.cache_clear()
         return Groups(copy, stage.policy, Path(self.path).name)
+
+    def _opened(self) -> Rows:
+        """The rows, of files the same object until they are copied: they are looked at several times before."""
+        stamps = tuple(stamp(os.stat(file)) for file in files_of(self.path))
+        if stamps:
+            return _read_once(self.path, self.subset, self.split, stamps)
+        return read_rows(self.path, subset=self.subset, split=self.split, key="data.path")
 
     def rows(
         self, tokenizer: PreTrainedTokenizerBase | None = None, limit: int = 0, *, warn: bool = False
@@ -121,7 +132,7 @@ class File(DataSettings):
         """
         bad: list[str] = []
         left_out = 0
-        rows = read_rows(self.path, subset=self.subset, split=self.split, key="data.path")
+        rows = self._opened()
         for number, row in enumerate(islice(rows.read(), self.limit)):
             try:
                 if isinstance(row, Unreadable):
@@ -141,6 +152,12 @@ class File(DataSettings):
         if left_out and warn:
             more = f"; and {left_out - len(bad)} more" if left_out > len(bad) else ""
             log.warning("data.bad_rows: %d rows are left out: %s%s", left_out, printable("; ".join(bad)), more)
+
+
+@lru_cache(maxsize=1)
+def _read_once(path: str, subset: str | None, split: str, stamps: tuple[tuple[int, ...], ...]) -> Rows:
+    """Rows of files that have not changed since."""
+    return read_rows(path, subset=subset, split=split, key="data.path")
 
 
 def _task(name: str, number: int, prompt: Sequence[Message]) -> Task:

@@ -52,10 +52,10 @@ from lyceum.tasks.rows import (
     called,
     cell_of,
     check_there,
+    files_of,
     kind_of,
-    matching,
     read_rows,
-    refuse_parts_of_file,
+    refuse_part_of_file,
     stamp,
 )
 from lyceum.utils.errors import RecipeError, nearest
@@ -183,7 +183,7 @@ class Dataset(TasksSettings):
         if self.heldout_path is not None:
             check_there(self.heldout_path, "tasks.heldout_path")
         if self.heldout_path is None or local_path(self.heldout_path).is_file():
-            refuse_parts_of_file(self.path, "tasks", subset=self.subset)
+            refuse_part_of_file(self.path, "tasks.subset", self.subset)
 
     def paths(self) -> frozenset[str]:
         return frozenset({self.path})
@@ -423,16 +423,11 @@ def _read(settings: Dataset, key: Literal["path", "heldout_path"]) -> _Read:
     if key == "heldout_path":
         path, split = settings.heldout_path or path, settings.heldout_split or split
     place = local_path(path)
-    if place.is_file() and split != "train":
-        which = "heldout_split" if key == "heldout_path" and settings.heldout_split is not None else "split"
-        raise RecipeError(
-            f"tasks.{which}: got {quoted(split)}, but {path!r} is a file, which has no splits; allowed: train, a "
-            "folder or a dataset of the hub, or tasks.heldout_path=FILE"
-        )
-    files = [place] if place.exists() else matching(path)
+    which = "heldout_split" if key == "heldout_path" and settings.heldout_split is not None else "split"
+    refuse_part_of_file(path, f"tasks.{which}", split, usual="train", further="tasks.heldout_path=FILE")
     apart = {"heldout_path", "heldout_split", "heldout_share", "limit", "max_prompt_tokens", "verifier"}
     of = settings.model_dump(mode="json", exclude=apart)
-    known = to_json([of, path, split, [stamp(os.stat(file)) for file in files]])
+    known = to_json([of, path, split, [stamp(os.stat(file)) for file in files_of(path)]])
     found = None if place.is_dir() else _READ.get(known)
     if found is None:
         rows = read_rows(path, subset=settings.subset, split=split, key=f"tasks.{key}")

@@ -122,16 +122,21 @@ def read_rows(path: str, *, subset: str | None, split: str, key: str) -> Rows:
     return rows
 
 
-def refuse_parts_of_file(path: str, section: str, *, subset: str | None, split: str = "train") -> None:
-    """Raise RecipeError where a part of a dataset is named, but the path is a file, which has none."""
-    if not local_path(path).is_file():
-        return
-    for name, given, usual in (("split", split, "train"), ("subset", subset, None)):
-        if given != usual:
-            raise RecipeError(
-                f"{section}.{name}: got {quoted(given)}, but {path!r} is a file, which has no {name}s; allowed: a "
-                f"folder or a dataset of the hub, or no {section}.{name}"
-            )
+def refuse_part_of_file(path: str, key: str, given: str | None, *, usual: str | None = None, further: str = "") -> None:
+    """Raise RecipeError where a split or a subset is named, but the path is a file, which has none.
+
+    Args:
+        key: the recipe's key that names the part.
+        usual: its default.
+        further: what else is allowed.
+    """
+    if given != usual and local_path(path).is_file():
+        part = "split" if key.endswith("split") else "subset"
+        allowed = [usual or "null", "a folder or a dataset of the hub", *([further] if further else [])]
+        raise RecipeError(
+            f"{key}: got {quoted(given)}, but {path!r} is a file, which has no {part}s; allowed: "
+            f"{', '.join(allowed[:-1])}, or {allowed[-1]}"
+        )
 
 
 def written_row(source: TaskSource, index: int) -> dict[str, Any]:
@@ -181,6 +186,12 @@ def _missing(path: str, key: str) -> RecipeError:
         return RecipeError(f"{key}: got {path!r}, a pattern that no file matches; allowed: one that some do")
     near = _neighbour(local_path(path))
     return RecipeError(f"{key}: got {path!r}, which does not exist{near}; allowed: a file or a folder")
+
+
+def files_of(path: str) -> list[Path]:
+    """The files that a path means: itself, or those that a pattern matches; none of a folder or a name on the hub."""
+    place = local_path(path)
+    return [place] if place.is_file() else [] if place.exists() else matching(path)
 
 
 def matching(path: str) -> list[Path]:
