@@ -128,7 +128,7 @@ class Conversation:
 
     Attributes:
         begin: where each of them begins.
-        unbegun: why none is graded, where the environment failed to begin or to replay; it is asked nothing then.
+        begin_failure: why none is graded, where the environment failed to begin or to replay; it is asked nothing then.
     """
 
     def __init__(
@@ -136,12 +136,12 @@ class Conversation:
     ) -> None:
         self.settings, self.environment, self.context = settings, environment, context
         stand, said = exchanges(start)
-        state, self.unbegun = None, None
+        state, self.begin_failure = None, None
         try:
             with ending_its_call():
                 state = environment.replay(context.task, stand) if stand else environment.reset(context.task)
         except Exception as error:
-            self.unbegun = failure(settings.environment, error)
+            self.begin_failure = failure(settings.environment, error)
         sampling = affordable(settings.sampling, start, samples, context)
         stops = (*sampling.stop, *(stop for stop in settings.environment.stops if stop not in sampling.stop))
         sampling = sampling.model_copy(update={"stop": stops})
@@ -154,8 +154,8 @@ class Conversation:
     async def after(self, place: Place, turn: Node) -> Place | None:
         """Where the policy goes on after a turn, once the environment has answered; None where the trajectory ends."""
         turn.stats[TURN] = place.turn
-        if self.unbegun is not None:
-            turn.grade, turn.stats[RAISED] = self.unbegun, 1
+        if self.begin_failure is not None:
+            turn.grade, turn.stats[RAISED] = self.begin_failure, 1
             return None
         if turn.finish != "stop":
             return None

@@ -84,8 +84,6 @@ NOT_TEXT |= {"audios": "sound", "audio": "sound"}
 
 def fault_of_images(row: Mapping[str, Any]) -> str | None:
     """Why a row's pictures, or sound, keep it from being used, to follow ``it holds``; None where it has none."""
-    if NOT_TEXT.keys().isdisjoint(row):
-        return None
     column = next((column for column in NOT_TEXT if row.get(column)), None)
     if column is None:
         return None
