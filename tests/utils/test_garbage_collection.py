@@ -1,4 +1,5 @@
 import gc
+import sys
 import weakref
 
 import pytest
@@ -10,9 +11,13 @@ from lyceum.utils.garbage_collection import only_new
 @pytest.fixture(autouse=True)
 def nothing_is_kept_from_it(monkeypatch):
     monkeypatch.setattr(garbage_collection, "_inside", False)  # the tests' own
+    # To count a million objects takes as long as threads wait for their turn; one that frees some changes the count.
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(60)
     gc.unfreeze()
     yield
     gc.freeze()
+    sys.setswitchinterval(before)
 
 
 class Cycle:
