@@ -14,9 +14,11 @@ from transformers import (
     Lfm2ForCausalLM,
     LlamaConfig,
     MistralConfig,
+    Phi3Config,
     PreTrainedModel,
     PreTrainedTokenizerFast,
     Qwen3Config,
+    Qwen3MoeConfig,
 )
 from transformers.models.auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
@@ -48,6 +50,23 @@ CONFIGS = {
     ),
     "granite-divided-logits": lambda **more: GraniteConfig(
         **SMALL | {"logits_scaling": 3.0, "attention_multiplier": 0.3, "residual_multiplier": 0.5} | more
+    ),
+    "phi3-longrope": lambda **more: Phi3Config(
+        **SMALL
+        | {
+            "original_max_position_embeddings": 20,
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "rope_theta": 100.0,
+                "short_factor": [1.0] * 4,
+                "long_factor": [8.0] * 4,
+                "original_max_position_embeddings": 20,
+            },
+        }
+        | more
+    ),
+    "qwen3-experts": lambda **more: Qwen3MoeConfig(
+        **SMALL | {"head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24} | more
     ),
     "cohere-multiplied-logits": lambda **more: CohereConfig(**SMALL | {"logit_scale": 0.25} | more),
 }

@@ -75,6 +75,15 @@ def test_rows_of_any_library_are_the_same_file(tmp_path: Path, make: Any):
     assert [file.name for file in tmp_path.glob("rows-*")] == [Files(tmp_path).write("tasks", ROWS)]
 
 
+def test_rows_that_do_not_end_or_cannot_be_written_are_refused_by_their_number(tmp_path: Path):
+    itself: dict[str, Any] = {"prompt": "1+1="}
+    itself["answer"] = [itself]
+    with pytest.raises(RecipeError, match="tasks: row 0 contains itself, or is nested too deeply"):
+        Files(tmp_path).write("tasks", [itself])
+    with pytest.raises(RecipeError, match=r"tasks: row 1: .*digits.*; allowed: such a number as text"):
+        Files(tmp_path).write("tasks", [ROWS[0], {"prompt": "1+1=", "answer": 10**5000}])
+
+
 @pytest.mark.parametrize("kind", ["dataset", "streamed"])
 def test_a_dataset_is_read_in_batches_as_row_by_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str):
     import datasets

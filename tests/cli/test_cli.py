@@ -368,10 +368,9 @@ def test_a_mistake_of_the_program_keeps_its_traceback(capsys, monkeypatch):
 
 def test_a_users_code_that_exits_does_not_end_the_command_in_silence(capsys, tmp_path):
     (tmp_path / "script.py").write_text("import sys\ndef reward(completion): return 1.0\nsys.exit(0)\n")
-    assert main(["train", "grpo", *TINY, "reward=script.py:reward", "--json"]) == 1
-    out, err = capsys.readouterr()
-    assert json.loads(out)["error"] == ["SystemExit: 0"]
-    assert "script.py" in err
+    assert main(["train", "grpo", *TINY, "reward=script.py:reward", "--json"]) == 2
+    (line,) = json.loads(capsys.readouterr().out)["error"]
+    assert "script.py' cannot be imported" in line and "it called sys.exit(0)" in line
 
 
 def test_eval_gives_every_figure_with_its_interval_by_level(capsys, tmp_path):

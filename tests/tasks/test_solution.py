@@ -3,11 +3,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lyceum.core.solution import Solution, ladder_of, levels_of, written_solution
+from lyceum.core.sources import source_of, sources_of
 from lyceum.core.types import Hint, Task
+from lyceum.guidance.rubric_scaffold import RubricScaffold, rubric_hint
 from lyceum.tasks.chain import Chain, make_task
 from lyceum.tasks.countdown import Countdown
 from lyceum.tasks.logic import Logic
 from lyceum.tasks.mixture import Mixture
+from lyceum.utils.errors import RecipeError
 
 
 def task(**columns):
@@ -88,9 +91,23 @@ def test_a_mixture_asks_the_tasks_own_source():
     chain, countdown = source[14], source[1]
     assert source.solution(chain).before == "|"
     assert source.solution(countdown).before == "Begin with "
-    assert source.rubric_hint(chain, chain.columns["rubric"][:1]).text.startswith("|")
-    assert source.rubric_hint(countdown, countdown.columns["rubric"][:1]).text.startswith("A good answer:")
-    assert source.rubric_in_order
+    assert rubric_hint(source, chain, chain.columns["rubric"][:1]).text.startswith("|")
+    assert rubric_hint(source, countdown, countdown.columns["rubric"][:1]).text.startswith("A good answer:")
+    with pytest.raises(RecipeError, match="got 'random', but a prompt of these tasks shows criteria from the first on"):
+        RubricScaffold(order="random").check_tasks(source)
+
+
+def test_a_mixture_of_mixtures_asks_the_tasks_own_source():
+    inner = {"kind": "mixture", "parts": [{"tasks": "countdown"}, {"tasks": "logic"}]}
+    source = Mixture.model_validate({"parts": [{"tasks": "chain"}, {"tasks": inner}]}).build("train", 0)
+    kinds = [type(one).__name__ for one in sources_of(source)]
+    assert kinds == ["ChainSource", "CountdownSource", "LogicSource"]
+    for task in (source[i] for i in range(6)):
+        own, of = source_of(source, task)
+        number, inner_number, *_ = task.id.split(":")
+        assert kinds.index(type(own).__name__) == (0 if number == "0" else 1 + int(inner_number))
+        assert own.grader() is not None
+        assert ":" not in of.id
 
 
 @pytest.mark.parametrize("tasks", [Countdown(), Logic()])

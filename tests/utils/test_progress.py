@@ -60,6 +60,30 @@ def test_time_left_counts_only_the_steps_since_the_resumption(now):
         assert resumed.seconds_left == 32
 
 
+def test_time_left_counts_neither_loading_nor_the_evaluation_before_and_adds_those_to_come(now):
+    with Progress(80, mode="silent") as some:
+        now[0] = 20  # loading
+        with some.apart("evaluation"):
+            now[0] = 30
+        some.to_come = lambda done: {"evaluation": 1, "between": sum(step > done for step in (40,))}
+        some.steps_begin()
+        now[0] += 0.5
+        some.step(1)
+        # 79 steps of half a second, an evaluation of 10 s at the end, and one between, whose price is not known yet.
+        assert some.seconds_left == 79 * 0.5 + 10 + 10
+        now[0] += 19.5
+        some.step(40)
+        with some.apart("between"):
+            now[0] += 4
+        # The evaluation is in no step's time.
+        assert some.seconds_left == 40 * 0.5 + 10
+        now[0] += 20
+        some.step(80)
+        with some.apart("evaluation"):
+            now[0] += 3
+            assert some.seconds_left == 7
+
+
 def test_a_terminal_is_redrawn_at_most_eight_times_a_second(now, monkeypatch):
     out = Terminal()
     with Progress(1, console=Console(file=out, width=80, force_terminal=True)) as live:

@@ -234,6 +234,8 @@ def grade(
         RecipeError: invalid settings, or a file that is none of these; nothing was graded.
     """
     given = [*overrides, *_overrides(keys, None, None, None, None)]
+    if file is None:
+        raise RecipeError("file: got None; allowed: a file, rows, a run or its folder")
     with rows_as_file("file", folder_of(file)) as path:
         grading = Grading.of(path, given, reward=reward_settings(reward), model=model, output=output)
         with _displayed(progress):

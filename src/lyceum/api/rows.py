@@ -165,7 +165,15 @@ class Files:
         with partial.open("wb") as lines:
             number = -1
             for number, row in enumerate(_rows(rows)):
-                line = encode(_plain_row(key, number, row)).encode() + b"\n"
+                try:
+                    line = encode(_plain_row(key, number, row)).encode() + b"\n"
+                except RecipeError:
+                    raise
+                except RecursionError as error:
+                    told = "contains itself, or is nested too deeply; allowed: cells that end"
+                    raise RecipeError(f"{key}: row {number} {told}") from error
+                except ValueError as error:  # whole numbers of more digits than Python writes
+                    raise RecipeError(f"{key}: row {number}: {error}; allowed: such a number as text") from error
                 digest.update(line)
                 lines.write(line)
         if number < 0:

@@ -17,7 +17,7 @@ from typing import Any
 import typer
 
 from lyceum.cli.streams import hold, plain_messages
-from lyceum.utils.errors import RecipeError, RunError
+from lyceum.utils.errors import RecipeError, RunError, bounded
 from lyceum.utils.numbers import to_json
 from lyceum.utils.terminal import Console, printable
 from lyceum.utils.threads import wait_passively
@@ -105,7 +105,7 @@ def failure_of(error: BaseException) -> Failure | None:
         helps = [f"try: {context.command_path} --help"] if context is not None else []
         option = getattr(error, "option_name", None)  # of an option that does not exist
         meant = [] if option is None else _instead_of(option, context)
-        return Failure(UNUSABLE, [error.format_message() + _recipe_in(error), *meant, *helps])
+        return Failure(UNUSABLE, [bounded(error.format_message()) + _recipe_in(error), *meant, *helps])
     if isinstance(error, RunError):
         return Failure(error.exit_code, error.lines)
     if isinstance(error, OSError):

@@ -57,6 +57,7 @@ class Grammar:
     def __init__(self, grammar: str, policy: Policy, *, key: str) -> None:
         self.key = key
         self.words = -(-policy.output.weight.shape[0] // 32)
+        self._text = _text_alone(policy, self.words)
         self._first = llguidance.LLMatcher(_vocabulary(policy), grammar, log_level=0, limits=limits())
         if self._first.is_error():
             raise RecipeError(f"{key}: {quoted(self._first.get_error()[:300])}")
@@ -73,7 +74,9 @@ class GrammarState:
         self._grammar, self._matcher = grammar, matcher
 
     def allowed(self) -> NDArray[np.int32]:
-        bits = np.frombuffer(self._matcher.compute_bitmask(), np.int32)[: self._grammar.words]
+        # Where the one text that can follow has characters that the vocabulary lacks, the matcher allows the token that
+        # stands for unknown ones, and then refuses it.
+        bits = np.frombuffer(self._matcher.compute_bitmask(), np.int32)[: self._grammar.words] & self._grammar._text
         if self._matcher.is_error() or not bits.any():
             raise self._stuck()
         return bits
@@ -95,6 +98,16 @@ class GrammarState:
 
     def copy(self) -> GrammarState:
         return GrammarState(self._grammar, self._matcher.deep_copy())
+
+
+def _text_alone(policy: Policy, words: int) -> NDArray[np.int32]:
+    """A mask of the tokens that can be part of a text, or end it: all but special ones, which are decoded to none."""
+    mask, tokenizer = np.full(words, -1, np.int32), policy.tokenizer
+    bits, special = mask.view(np.uint32), set(tokenizer.all_special_ids)
+    special |= {token for token, added in tokenizer.added_tokens_decoder.items() if added.special}
+    for token in special - set(policy.stop_ids):
+        bits[token // 32] &= ~np.uint32(1 << token % 32)
+    return mask
 
 
 _vocabularies: WeakKeyDictionary[Policy, llguidance.LLTokenizer] = WeakKeyDictionary()

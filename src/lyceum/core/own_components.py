@@ -45,6 +45,11 @@ def file_of(component: type[Any]) -> str | None:
     return None if file is None else str(Path(file).resolve())
 
 
+def own_file(component: type[Any]) -> str | None:
+    """The file of a class of the user's own; None for lyceum's, and for one of a notebook."""
+    return file_of(component) if is_own(component) else None
+
+
 def name_of(component: type[Any]) -> str:
     """What a resolved recipe calls it: its file and class, by the module where that is installed, or ``__main__:CLASS``
     where no other process could import it."""

@@ -27,7 +27,7 @@ from typing import (
 )
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped, UInt
+from jaxtyping import Bool, Float, Int, Shaped
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from lyceum.core.forest import Forest
-    from lyceum.core.rubric import Criterion
     from lyceum.core.settings import StageSettings
     from lyceum.core.solution import Solution
     from lyceum.core.tree import Node, Tree
@@ -229,7 +228,8 @@ class TaskSource(Protocol):
     """A sequence of tasks, made on demand: ``source[i]`` is the same task in every process.
 
     A sequence, not a stream, so that a curriculum can draw by index and a resumed run can continue where it stopped.
-    ``lyceum.tasks.base.Source`` is a base class with all methods but the first three.
+    ``lyceum.tasks.base.Source`` is a base class with all methods but the first three. What only some sources can do is
+    in ``core/sources.py``.
     """
 
     def __len__(self) -> int: ...
@@ -240,53 +240,12 @@ class TaskSource(Protocol):
         """The verifier that fits these tasks: what ``reward: task`` uses."""
         ...
 
-    def looked_at(self, n: int) -> range:
-        """The tasks that a check reads: the first n of a generator, whose tasks are alike, or all of a dataset."""
-        ...
-
     def row(self, index: int) -> Row | None:
         """The dataset's own row that a task was made from; None where tasks are generated."""
         ...
 
-    @property
-    def gradable(self) -> bool:
-        """Whether there are answers to compare with: without them ``grader`` raises."""
-        ...
-
-    @property
-    def left_out(self) -> LeftOut:
-        """The dataset's rows that are not among the tasks, or not whole, because they cannot be used as they are."""
-        ...
-
-    @property
-    def problems(self) -> UInt[np.ndarray, " task"]:
-        """Hashes of what a dataset's tasks ask, as :meth:`without` compares it; none where tasks are generated."""
-        ...
-
-    def without(self, problems: UInt[np.ndarray, " other"]) -> TaskSource:
-        """The same tasks without those that ask what others ask, by the hashes of these.
-
-        Raises:
-            RecipeError: none would be left.
-        """
-        ...
-
-    def fitted(self, prompts: PromptReader) -> TaskSource:
-        """The same tasks without those whose prompts are too long for the model, or with these cut, as the settings
-        have it.
-
-        Raises:
-            RecipeError: a prompt that the model cannot read, where the settings refuse it.
-        """
-        ...
-
     def imitated(self, task: Task) -> str | None:
         """The completion that fine-tuning imitates; None where the task has none."""
-        ...
-
-    @property
-    def conversational(self) -> bool:
-        """Whether prompts are chat messages in the dataset: reward functions written for TRL then get messages too."""
         ...
 
     def hinted(self, task: Task, hint: Hint) -> Task:
@@ -297,33 +256,8 @@ class TaskSource(Protocol):
         """
         ...
 
-    def reordered(self, task: Task, order: Sequence[int]) -> Sequence[Message] | None:
-        """The prompt of a multiple-choice task with its options in another order; None where it cannot be written.
-
-        The options are the task's column ``options``, a list; ``order[i]`` is the number of the one put in place i.
-        """
-        ...
-
     def solution(self, task: Task) -> Solution | None:
         """The task's solution, to be given in part; None where it has none of at least two steps."""
-        ...
-
-    @property
-    def judges_steps(self) -> bool:
-        """Whether ``judged_steps`` finds any: a rule of these tasks says which steps of a completion are correct."""
-        ...
-
-    def judged_steps(self, task: Task, completion: str) -> tuple[JudgedStep, ...]:
-        """The steps that the rule finds in a completion's text, in order: 1 correct, 0 incorrect."""
-        ...
-
-    @property
-    def rubric_in_order(self) -> bool:
-        """Whether ``rubric_hint`` only words a prefix of the criteria, whichever it is given."""
-        ...
-
-    def rubric_hint(self, task: Task, criteria: Sequence[Criterion]) -> Hint:
-        """Criteria of the task as a hint."""
         ...
 
 

@@ -13,6 +13,7 @@ from jaxtyping import Float
 
 from lyceum.core.component import require_keys
 from lyceum.core.settings import Composition
+from lyceum.core.sources import checked_tasks
 from lyceum.core.tree import Tree
 from lyceum.core.types import Curriculum, EndingCurriculum, Task, TaskSource
 from lyceum.utils.errors import RecipeError, nearest
@@ -76,7 +77,7 @@ def categories_of(source: TaskSource, by: str) -> list[str]:
         RecipeError: a task has no value in that column.
     """
     # A dataset may be sorted by level, and may lack a value far down.
-    return sorted({category_of(source[i], by) for i in source.looked_at(LOOKED_AT)}, key=level_order)
+    return sorted({category_of(source[i], by) for i in checked_tasks(source, LOOKED_AT)}, key=level_order)
 
 
 def samples_as_in(stage: Composition, samples: int) -> list[str]:

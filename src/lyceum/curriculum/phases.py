@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 
 from lyceum.core.component import require_keys
 from lyceum.core.settings import CurriculumSettings
+from lyceum.core.sources import checked_tasks
 from lyceum.core.tree import Tree
 from lyceum.core.types import Message, Task, TaskSource
 from lyceum.curriculum.base import LOOKED_AT, require_same_tasks, require_tasks, task_index, without_replacement
@@ -47,7 +48,7 @@ class Phases(CurriculumSettings):
 
     def check_tasks(self, source: TaskSource) -> None:
         """Refuse phases without a task."""
-        found = {self.phase_of(source[index]) for index in source.looked_at(LOOKED_AT)}
+        found = {self.phase_of(source[index]) for index in checked_tasks(source, LOOKED_AT)}
         for phase, limit in enumerate(self.lengths):
             if phase not in found:
                 least = self.lengths[phase - 1] + 1 if phase else 0

@@ -222,14 +222,15 @@ def _check_tokens(row: Completed, tokenizer: PreTrainedTokenizerBase, limit: int
     most = len(to_json(row.prompt)) + TEMPLATE_TOKENS
     if not vocabulary and most + max(len(text.encode(errors="replace")) for text in texts) < limit:
         return
+    renderer = Renderer(tokenizer)
     try:
-        prompt = Renderer(tokenizer).render(row.prompt).tokens
+        prompt = renderer.render(row.prompt).tokens
     except RecipeError as error:
         raise RowError(f"the prompt cannot be rendered: {'; '.join(error.lines)}") from error
     unknown = tokenizer.unk_token_id
     for text in texts:
         with user_file("data.path", "a completion", "allowed: text that the tokenizer can encode"):
-            tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
+            tokens = tokenizer(renderer.controls.as_text(text), add_special_tokens=False)["input_ids"]
         if len(prompt) + len(tokens) + 1 > limit:
             raise RowError(
                 f"prompt and completion have {len(prompt) + len(tokens) + 1} tokens, the end of sequence among them; "

@@ -81,6 +81,7 @@ def exact_gradients(policy: Policy, draws: Sequence[Draw]) -> dict[str, Tensor]:
     module = copy.deepcopy(policy.module).double()
     causal: Any = Policy(module, policy.tokenizer).causal
     causal.set_attn_implementation("eager")
+    causal.set_experts_implementation("eager")  # the grouped product of mixtures of experts has no float64
     for row, draw in enumerate(draws):
         logprob = taken(_logits(causal, draw).log_softmax(-1), draw)
         (-advantage_of(row) * logprob.mean() / len(draws)).backward()

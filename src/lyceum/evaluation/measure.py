@@ -194,7 +194,10 @@ class Measurement:
             recipe.evaluation_rollout.check_tasks(source)
         if loaded is None:
             tokenizer = load_tokenizer(recipe.model)
-            source = check_prompts("tasks", source, tokenizer, context_of(recipe.model, tokenizer))
+            limit = context_of(recipe.model, tokenizer)
+            with allow_code():
+                tools = recipe.evaluation_rollout.tools
+            source = check_prompts("tasks", source, tokenizer, limit, tools)
         say_left_out("tasks", source)
         return cls(recipe, source, recipe.evaluate.sampling or Sampling(), ks, loaded)
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 from lyceum.core.component import require_keys
 from lyceum.core.solution import Solution, ladder_of, levels_of
+from lyceum.core.sources import checked_tasks
 from lyceum.core.tree import Node, Tree, is_correct
 from lyceum.core.types import Context, Hint, Rollout, Task, TaskSource
 from lyceum.utils.errors import RecipeError
@@ -215,7 +216,7 @@ def check_ladders(key: str, source: TaskSource, *, allow_leaks: bool, tiers: Seq
 
 def first_tasks(source: TaskSource) -> list[Task]:
     """The tasks that are checked before a model is loaded."""
-    return [source[i] for i in source.looked_at(CHECKED)]
+    return [source[i] for i in checked_tasks(source, CHECKED)]
 
 
 def leaks(task: Task, text: str) -> bool:

@@ -8,14 +8,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import Field
 
-from lyceum.core.rubric import Criterion, rubric_of
+from lyceum.core.rubric import Criterion, listed, rubric_of
 from lyceum.core.settings import Composition, GuidanceSettings
+from lyceum.core.sources import checked_tasks, source_of, sources_of
 from lyceum.core.tree import Node, Tree, graft
-from lyceum.core.types import Context, Rollout, Task, TaskSource
+from lyceum.core.types import Context, Hint, Rollout, Task, TaskSource
 from lyceum.guidance.base import CHECKED, TaskGuide, leaks, notes_of, start_with
 from lyceum.utils.aio import gather
 from lyceum.utils.errors import RecipeError
@@ -62,16 +63,31 @@ class RubricScaffold(GuidanceSettings):
 
     def check_tasks(self, source: TaskSource) -> None:
         key = "guidance.rubric-scaffold"
-        if not any(criteria_to_show(source[i], allow_leaks=self.allow_leaks) for i in source.looked_at(CHECKED)):
+        if not any(criteria_to_show(source[i], allow_leaks=self.allow_leaks) for i in checked_tasks(source, CHECKED)):
             raise RecipeError(
                 f"{key}: none of the tasks has criteria to show; allowed: tasks with a rubric (tasks.columns.rubric of "
                 "a dataset) that does not only say the answer"
             )
-        if self.order == "random" and source.rubric_in_order:
+        if self.order == "random" and any(isinstance(one, WordsRubrics) for one in sources_of(source)):
             raise RecipeError(
                 f"{key}.order: got 'random', but a prompt of these tasks shows criteria from the first on; "
                 "allowed: listed"
             )
+
+
+@runtime_checkable
+class WordsRubrics(Protocol):
+    """A task source that words a rubric's first criteria in its own form."""
+
+    def rubric_hint(self, task: Task, criteria: Sequence[Criterion]) -> Hint:
+        """As many criteria of the task as are given, from the first on."""
+        ...
+
+
+def rubric_hint(source: TaskSource, task: Task, criteria: Sequence[Criterion]) -> Hint:
+    """Criteria of the task as a hint: in its source's own form, or as a list."""
+    own, of = source_of(source, task)
+    return own.rubric_hint(of, criteria) if isinstance(own, WordsRubrics) else listed(criteria)
 
 
 class RubricScaffoldGuide(TaskGuide):
@@ -116,7 +132,7 @@ class RubricScaffoldGuide(TaskGuide):
     ) -> tuple[int, Node]:
         """(criteria shown, start with them in its prompt): the chosen ones, or as many as fit in the context."""
         while chosen:
-            hint = self.source.rubric_hint(context.task, [criteria[number] for number in chosen])
+            hint = rubric_hint(self.source, context.task, [criteria[number] for number in chosen])
             hinted = start_with(hint, context, self.source, start)
             if hinted is not None:
                 return len(chosen), hinted

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+from typing import Any
+
 from lyceum.core.user_files import user_file
+from lyceum.models.context import UNLIMITED, context_of_config
 from lyceum.models.load import SCRATCH, ModelSettings, check_weights, read_config
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import transformers
 
-UNLIMITED = 1 << 30
+log = logging.getLogger(__name__)
 
 
 def context_of(settings: ModelSettings, tokenizer: transformers.PreTrainedTokenizerBase) -> int:
@@ -31,4 +35,17 @@ def context_of(settings: ModelSettings, tokenizer: transformers.PreTrainedTokeni
             f"the model embeds {embedded}; use the tokenizer that belongs to it"
         )
     check_weights(settings)
-    return min(said, int(getattr(config, "max_position_embeddings", None) or UNLIMITED), UNLIMITED)
+    given: Any = getattr(config, "max_position_embeddings", None)
+    if given is not None and (not isinstance(given, int) or given < 1):
+        raise RecipeError(
+            f"model.path: max_position_embeddings: got {given!r} in the configuration of {path}; allowed: 1 or more"
+        )
+    limit, trained = context_of_config(config), int(getattr(config, "max_position_embeddings", None) or UNLIMITED)
+    if limit < trained:
+        log.warning(
+            "model: the context ends at %d tokens instead of %d: beyond them this model's rotary embedding (longrope) "
+            "depends on the longest sequence of the batch, so that a completion's probabilities would too",
+            limit,
+            trained,
+        )
+    return min(said, limit)

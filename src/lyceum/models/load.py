@@ -494,6 +494,12 @@ def _with_adapters(module: transformers.PreTrainedModel, settings: ModelSettings
         return module
     from peft import LoraConfig, get_peft_model
 
+    largest = max((min(p.shape) for p in module.parameters() if p.dim() == 2), default=0)
+    if settings.lora.rank > largest:
+        raise RecipeError(
+            f"model.lora.rank: got {settings.lora.rank}, but no matrix of the model has a rank above {largest}; "
+            f"allowed: 1 to {largest}"
+        )
     targets = settings.lora.target_modules
     config = LoraConfig(
         task_type="CAUSAL_LM",

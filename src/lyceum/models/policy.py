@@ -15,6 +15,7 @@ from lyceum.core.forest import Forest
 from lyceum.core.types import FrozenName, Reduction
 from lyceum.models.bits import RULED_OUT, unpacked
 from lyceum.models.chat import check_text
+from lyceum.models.context import context_of_config
 from lyceum.models.renderer import Renderer
 from lyceum.models.tree_attention import Plan, TreePlan, take_over
 from lyceum.utils.errors import RecipeError
@@ -50,7 +51,7 @@ class Policy:
         self.backbone = cast(nn.Module, getattr(self.causal, self.causal.base_model_prefix))
         self.output = cast(nn.Linear, self.causal.get_output_embeddings())
         self.stop_ids = _stop_ids(self.causal, tokenizer)
-        self.context_length = int(getattr(self.causal.config.get_text_config(), "max_position_embeddings", 1 << 30))
+        self.context_length = context_of_config(self.causal.config.get_text_config())
         """Maximum sequence length of the model, in tokens."""
         self._scale_logits = _logit_transform(self.causal)
 
@@ -100,7 +101,8 @@ class Policy:
     def encode(self, completion: str) -> list[int]:
         """Tokens of a completion that the policy did not write, its end of sequence included."""
         check_text(completion)
-        tokens = self.tokenizer(completion, add_special_tokens=False)["input_ids"]
+        text = self.renderer.controls.as_text(completion)
+        tokens = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         return [*cast(Any, tokens), cast(int, self.tokenizer.eos_token_id)]
 
     def decode(self, tokens: Sequence[int]) -> str:

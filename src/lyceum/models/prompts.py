@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
+from lyceum.core.sources import checked_tasks, fitted, left_out
 from lyceum.core.types import Task, TaskSource
 from lyceum.models.renderer import Renderer
 from lyceum.utils.errors import RecipeError, nearest
@@ -23,34 +25,46 @@ CHECKED = 64
 
 
 def check_prompts(
-    key: str, source: TaskSource, tokenizer: transformers.PreTrainedTokenizerBase, limit: int
+    key: str,
+    source: TaskSource,
+    tokenizer: transformers.PreTrainedTokenizerBase,
+    limit: int,
+    tools: Sequence[Mapping[str, Any]] = (),
 ) -> TaskSource:
     """The tasks whose prompts the model can read: a dataset's settings say whether others are refused, left out or cut.
 
     Args:
         key: the recipe's key of the tasks.
         limit: the model's context, in tokens.
+        tools: what prompts tell of, as JSON schemas.
     Raises:
         RecipeError: a prompt is refused, among the first tasks or, of a dataset, the longest; or none is left.
     """
-    reader = Reader(key, tokenizer, limit)
-    source = source.fitted(reader)
-    for i in source.looked_at(CHECKED)[:CHECKED]:
+    reader = Reader(key, tokenizer, limit, tools)
+    source = fitted(source, reader)
+    for i in checked_tasks(source, CHECKED)[:CHECKED]:
         reader.check(source[i])
     return source
 
 
 def say_left_out(key: str, source: TaskSource) -> None:
     """Tell the user which rows are not used as they are."""
-    if source.left_out.dropped or source.left_out.cut:
-        log.warning("%s.bad_rows: rows that cannot be used as they are: %s", key, printable(str(source.left_out)))
+    unused = left_out(source)
+    if unused.dropped or unused.cut:
+        log.warning("%s.bad_rows: rows that cannot be used as they are: %s", key, printable(str(unused)))
 
 
 class Reader:
     """Implements ``PromptReader`` by a model's tokenizer, before any weight is loaded."""
 
-    def __init__(self, key: str, tokenizer: transformers.PreTrainedTokenizerBase, limit: int) -> None:
-        self.key, self.tokenizer, self.limit = key, tokenizer, limit
+    def __init__(
+        self,
+        key: str,
+        tokenizer: transformers.PreTrainedTokenizerBase,
+        limit: int,
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        self.key, self.tokenizer, self.limit, self.tools = key, tokenizer, limit, tools
         self.renderer = Renderer(tokenizer)
 
     @cached_property
@@ -82,7 +96,8 @@ class Reader:
             )
         ids = self._render(task)
         if len(ids) >= limit:
-            raise RecipeError(f"{key}: {prompt} has {len(ids)} tokens, the model's context {limit}")
+            told = f", its {len(self.tools)} tools' descriptions among them," if self.tools else ","
+            raise RecipeError(f"{key}: {prompt} has {len(ids)} tokens{told} the model's context {limit}")
         unknown = self.tokenizer.unk_token_id
         if unknown is not None and unknown in ids:
             text = "".join(text_of(message["content"]) for message in task.messages)
@@ -95,7 +110,7 @@ class Reader:
 
     def _render(self, task: Task) -> Sequence[int]:
         try:
-            return self.renderer.render(task.messages).tokens
+            return self.renderer.render(task.messages, self.tools).tokens
         except RecipeError as error:
             raise RecipeError(
                 [f"{self.key}: the prompt of task {task.id!r} cannot be rendered", *error.lines]

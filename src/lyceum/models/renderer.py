@@ -12,6 +12,7 @@ from lyceum.core.tree import Node
 from lyceum.core.types import Message
 from lyceum.core.user_files import user_file
 from lyceum.models.chat import ADVICE, KEY, check_text, plain
+from lyceum.models.control_tokens import ControlTokens
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import transformers
 from lyceum.utils.terminal import quoted
@@ -27,7 +28,8 @@ class Prompt:
     Attributes:
         messages: the conversation so far, earlier answers included.
         tools: the tools that the model may call, as JSON schemas.
-        text: the tokens' text, special tokens included.
+        text: the tokens' text, special tokens included. A special token that a message spells is not one here: it is
+            written with a space in it.
     """
 
     messages: tuple[Message, ...]
@@ -55,7 +57,7 @@ class Renderer:
     """The tokenizer's chat template and text functions."""
 
     def __init__(self, tokenizer: transformers.PreTrainedTokenizerBase) -> None:
-        self.tokenizer = tokenizer
+        self.tokenizer, self.controls = tokenizer, ControlTokens(tokenizer)
         fast = type(tokenizer) is transformers.TokenizersBackend
         self._plain_decoding = fast and not tokenizer.clean_up_tokenization_spaces
 
@@ -97,17 +99,18 @@ class Renderer:
             keep, closing = self._closed(prompt, answer)
             text = closing + now[len(before) :]
         else:
-            keep = self._shared(prompt, answer, now)
-            text = now[len(self._path_text(prompt, answer, keep)) :]
+            shared = self.controls.shared(standing, now)
+            keep = self._shared(prompt, answer, len(shared) - 1)
+            text = now[shared[len(self._path_text(prompt, answer, keep))] :]
         kept = path[:keep]
         tokens = self._encode(text, after=kept)
         whole = self._path_text(prompt, answer, keep) + text
         return FollowUp(keep, tokens, Prompt(conversation, prompt.tools, whole, (*kept, *tokens)))
 
     def within(self, path: Sequence[int], text: str) -> list[int]:
-        """Tokens of a text that goes on right after a path's tokens, within the same turn."""
+        """Tokens of a text that goes on right after a path's tokens, within the same turn: it cannot end the turn."""
         check_text(text)
-        return list(self._encode(text, after=path))
+        return list(self._encode(self.controls.as_text(text), after=path))
 
     def tokens(self, leaf: Node, start: int, stop: int) -> slice:
         """The tokens of a path, its prompt's counted, that end in ``leaf.completion[start:stop]``."""
@@ -134,10 +137,9 @@ class Renderer:
         # Another end of sequence than the template's, which no earlier turn has: the path is left before it.
         return length - (bool(last) and answer[-1] == self.tokenizer.eos_token_id), closing
 
-    def _shared(self, prompt: Prompt, answer: Sequence[int], now: str) -> int:
-        """How many tokens of prompt and answer lie in what their text shares with ``now``."""
+    def _shared(self, prompt: Prompt, answer: Sequence[int], shared: int) -> int:
+        """How many tokens of prompt and answer lie in the first ``shared`` characters of their text."""
         standing = prompt.text + self._text(answer)
-        shared = next((i for i, (a, b) in enumerate(zip(standing, now, strict=False)) if a != b), len(standing))
         ends = text_ends(prompt.tokens, prompt.text, self._text)
         if shared >= len(prompt.text):
             own = text_ends(answer, standing[len(prompt.text) :], self._text, prompt.tokens)
@@ -158,8 +160,8 @@ class Renderer:
             check_text(message.get("content"))
         with self._errors_named():
             rendered = self.tokenizer.apply_chat_template(
-                chat,
-                tools=cast(Any, [dict(tool) for tool in tools] or None),
+                self.controls.as_text(chat),
+                tools=self.controls.as_text([dict(tool) for tool in tools]) or None,
                 add_generation_prompt=answering,
                 tokenize=False,
             )

@@ -10,10 +10,11 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from lyceum.core.settings import RewardSettings
+from lyceum.core.sources import checked_tasks
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.reward.extract import WHOLE, Extract
-from lyceum.reward.pool import WorkerError, shared_pool
+from lyceum.reward.pool import WorkerError, WorkerTimeoutError, shared_pool
 from lyceum.utils.errors import RecipeError
 
 
@@ -26,7 +27,8 @@ class InWorker(RewardSettings):
     extract: Extract = WHOLE
     """Where to find the answer in a completion: whole, boxed, fenced, {after: MARK}, {tags: NAME} or {json: FIELD}."""
     timeout_seconds: float = Field(5.0, gt=0)
-    """Time limit per completion, in seconds; one that takes longer is ungraded."""
+    """Time limit per completion, in seconds; one that takes longer is ungraded, a query incorrect where the task's own
+    reference takes less."""
     workers: int = Field(2, ge=1, le=64)
     """Number of processes that check in parallel."""
     memory_mb: int = Field(512, ge=64)
@@ -44,7 +46,7 @@ class InWorker(RewardSettings):
     def check_tasks(self, source: TaskSource) -> None:
         """Refuse tasks of which the first has not the column."""
         super().check_tasks(source)
-        for index in source.looked_at(1)[:1]:
+        for index in checked_tasks(source, 1)[:1]:
             if self.reads is not None and source[index].columns.get(self.reads) is None:
                 raise RecipeError(
                     f"reward.{self.kind}.column: got {self.reads!r}, which task {source[index].id!r} has not; "
@@ -55,6 +57,13 @@ class InWorker(RewardSettings):
     def job(self, task: Task, found: str) -> dict[str, Any]:
         """The job for an answer that was found in a completion. Raises ValueError where the task has not what it
         needs: the completion is then ungraded, with the message as its reason."""
+
+    def alone(self, job: dict[str, Any]) -> dict[str, Any] | None:
+        """The job with the task's own answer in place of the completion's; None where there is no such job.
+
+        Where that is quick, a completion over its time is incorrect and not ungraded.
+        """
+        return None
 
     @abstractmethod
     def grade(self, result: Any, answered: bool | None) -> Grade:
@@ -79,6 +88,15 @@ class InWorker(RewardSettings):
                 return self.grade(None, self.extract.answered(leaf.completion))
             try:
                 result = await pool.run(job)
+            except WorkerTimeoutError as error:
+                alone = self.alone(job)
+                try:
+                    # The task's own answer in its place takes as long, or fails: then it is not the completion's fault.
+                    if alone is None or "ungraded" in await pool.run(alone):
+                        return Grade.ungraded(str(error))
+                except WorkerError:
+                    return Grade.ungraded(str(error))
+                return self.grade(None, self.extract.answered(leaf.completion))
             except WorkerError as error:
                 return Grade.ungraded(str(error))
             if isinstance(result, dict) and "ungraded" in result:

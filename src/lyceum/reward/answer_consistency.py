@@ -6,13 +6,14 @@ import random
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from pydantic import Field, field_validator
 
 from lyceum.core.settings import RewardSettings
+from lyceum.core.sources import checked_tasks, source_of
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, GradingContext, Sampling, Task, TaskSource
+from lyceum.core.types import Grade, Grader, GradingContext, Message, Sampling, Task, TaskSource
 from lyceum.reward.base import right_answers
 from lyceum.reward.choice import LETTERS, letter_of
 from lyceum.reward.extract import Extract
@@ -68,7 +69,7 @@ class AnswerConsistency(RewardSettings):
         return Sampling(temperature=temperature).temperature
 
     def build(self, source: TaskSource) -> Grader:
-        for index in source.looked_at(CHECKED):
+        for index in checked_tasks(source, CHECKED):
             _check(source, source[index])
         return partial(self._grade, source)
 
@@ -85,7 +86,7 @@ class AnswerConsistency(RewardSettings):
             return Grade(self.both_wrong, False, parts={"asked": 0.0}, answered=False)
 
         order = shuffled(len(options), task.id, leaf.address)
-        messages = source.reordered(task, order)
+        messages = reordered(source, task, order)
         assert messages is not None, "checked before"
         begun = tokens_within(leaf.completion_tokens, len(reasoning), context.decode)
         sampling = Sampling(temperature=self.temperature, max_completion_tokens=self.max_answer_tokens)
@@ -103,6 +104,24 @@ class AnswerConsistency(RewardSettings):
         letters = LETTERS[: len(options)]
         letter = letter_of(self.extract(text) or "", letters)
         return None if letter is None else letters.index(letter)
+
+
+@runtime_checkable
+class Reorders(Protocol):
+    """A source of multiple-choice tasks that writes their prompts with the options in any order."""
+
+    def reordered(self, task: Task, order: Sequence[int]) -> Sequence[Message] | None:
+        """The prompt with the options in another order; None where it cannot be written.
+
+        The options are the task's column ``options``, a list; ``order[i]`` is the number of the one put in place i.
+        """
+        ...
+
+
+def reordered(source: TaskSource, task: Task, order: Sequence[int]) -> Sequence[Message] | None:
+    """The prompt with the options in another order; None where the task's source cannot write it."""
+    own, of = source_of(source, task)
+    return own.reordered(of, order) if isinstance(own, Reorders) else None
 
 
 def right_options(task: Task) -> set[int]:
@@ -142,7 +161,7 @@ def _check(source: TaskSource, task: Task) -> None:
             f"reward.answer-consistency: task {task.id!r} is not multiple choice; allowed: tasks with 2 to "
             f"{len(LETTERS)} options (kind 'chain-choice', or tasks.columns.options of a dataset)"
         )
-    if source.reordered(task, range(len(options))) is None:
+    if reordered(source, task, range(len(options))) is None:
         raise RecipeError(
             f"reward.answer-consistency: the options in the prompt of task {task.id!r} cannot be put in another order; "
             "allowed: tasks whose source writes them (kind 'chain-choice', or a dataset with {options} in its template)"

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from lyceum.core.settings import RewardSettings
+from lyceum.core.sources import checked_tasks
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.reward.base import code_allowed
@@ -48,7 +49,7 @@ class ProgramPart(RewardSettings):
     def check_tasks(self, source: TaskSource) -> None:
         """Raise RecipeError where tasks have no tests, or no sandbox works here."""
         super().check_tasks(source)
-        for index in source.looked_at(20):
+        for index in checked_tasks(source, 20):
             task = source[index]
             if isinstance(found := read_tests(task.columns, self.tests), str):
                 raise RecipeError(f"reward.tests: task {task.id!r}: {found}")
@@ -85,7 +86,7 @@ class ProgramPart(RewardSettings):
         head = str(task.columns.get(self.head, ""))
         sent = [(head + program).encode("utf-8", "replace").decode() for program in programs]
         distinct = list(dict.fromkeys(program for program in sent if len(program) <= MOST_CHARACTERS))
-        job = {"programs": distinct, "metered": metered, **tests}
+        job = {"programs": distinct, "metered": metered, "head": head.encode("utf-8", "replace").decode(), **tests}
         seconds = (self.limits.seconds + START_SECONDS) * 2 * len(distinct) * len(tests.get("pairs", "1"))
         try:
             replies = await pool.run(job, timeout_seconds=seconds) if distinct else []

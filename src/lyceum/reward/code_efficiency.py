@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from lyceum.core.sources import checked_tasks
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.reward.code import ProgramPart, program_of
@@ -40,7 +41,7 @@ class CodeEfficiency(ProgramPart):
 
     def check_tasks(self, source: TaskSource) -> None:
         super().check_tasks(source)
-        for index in source.looked_at(20):
+        for index in checked_tasks(source, 20):
             task = source[index]
             if not isinstance(found := task.columns.get(self.reference), str):
                 raise RecipeError(

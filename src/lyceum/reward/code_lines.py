@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from lyceum.core.sources import checked_tasks
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, JudgedStep, Task, TaskSource
 from lyceum.reward.code import ProgramPart, program_of
@@ -38,7 +39,7 @@ class CodeLines(ProgramPart):
 
     def check_tasks(self, source: TaskSource) -> None:
         super().check_tasks(source)
-        for index in source.looked_at(20):
+        for index in checked_tasks(source, 20):
             task = source[index]
             if fault := self.fault_of(task.columns.get(self.reference)):
                 raise RecipeError(f"reward.reference: task {task.id!r}, column {self.reference!r}: {fault}")

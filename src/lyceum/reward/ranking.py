@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from lyceum.core.settings import RewardSettings
+from lyceum.core.sources import checked_tasks
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Task, TaskSource
 from lyceum.reward.base import each
@@ -41,7 +42,7 @@ class Ranking(RewardSettings):
 
     def check_tasks(self, source: TaskSource) -> None:
         """Refuse tasks of which none has labels, or one has labels that rank nothing."""
-        looked_at = [source[index] for index in source.looked_at(CHECKED)]
+        looked_at = [source[index] for index in checked_tasks(source, CHECKED)]
         labelled = [task for task in looked_at if self.column in task.columns]
         for task in labelled:
             try:

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from lyceum.core.component import Settings
 from lyceum.core.rubric import Criterion, dimension_of, has_rule, is_met, rubric_of
 from lyceum.core.settings import RewardSettings
+from lyceum.core.sources import checked_tasks
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.core.user_files import describe
@@ -84,7 +85,7 @@ class Rubric(RewardSettings):
     def build(self, source: TaskSource) -> Grader:
         if self.judge is not None:
             self.judge.check_files()
-        for task in [source[index] for index in source.looked_at(CHECKED)]:
+        for task in [source[index] for index in checked_tasks(source, CHECKED)]:
             _check(task, self.of(task), judged=self.judge is not None)
         return each(self.score) if self.judge is None else JudgedRubric(self, self.judge)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from lyceum.core.settings import RewardSettings
+from lyceum.core.sources import JudgesSteps, source_of, sources_of
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Task, TaskSource
 from lyceum.reward.base import each
@@ -25,14 +26,16 @@ class StepsReward(RewardSettings):
         self.build(source)
 
     def build(self, source: TaskSource) -> Grader:
-        if not source.judges_steps:
+        if not all(isinstance(one, JudgesSteps) for one in sources_of(source)):
             raise RecipeError(
                 "reward.steps: no rule judges the steps of these tasks; allowed: tasks countdown, logic, reasoning-gym "
                 "or a mixture of them, or a reward that judges them itself (kind 'task' with chain)"
             )
 
         def score(task: Task, leaf: Node) -> Grade:
-            steps = source.judged_steps(task, leaf.completion)
+            own, of = source_of(source, task)
+            assert isinstance(own, JudgesSteps), "checked before"
+            steps = own.judged_steps(of, leaf.completion)
             return Grade(0.0, steps=steps, parts={"count": len(steps), "correct": sum(step.reward for step in steps)})
 
         return each(score)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from lyceum.core.sources import FromRows, sources_of
 from lyceum.core.tree import LOGGED, LOGGED_METRICS, Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.core.user_files import describe
@@ -78,7 +79,9 @@ class Trl(CodePart):
     def build(self, source: TaskSource) -> Grader:
         names = numbered([self.own_name(spec) for spec in self.function])
         weights = self.function_weights or (1.0,) * len(names)
-        chat = source.conversational if self.conversational is None else self.conversational
+        chat = self.conversational
+        if chat is None:
+            chat = all(isinstance(one, FromRows) and one.conversational for one in sources_of(source))
         # None until it has answered: a function that reads messages, with a dataset of texts.
         form = chat if chat or self.conversational is not None else None
         functions = [_Called(self.called(spec, source[0], chat=chat), self, form) for spec in self.function]

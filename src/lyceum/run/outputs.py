@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from lyceum.core.own_components import own_file
 from lyceum.run.reader import FILES, is_run
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.paths import local_path
@@ -74,8 +75,12 @@ def input_paths(settings: Any, key: str = "") -> dict[str, str]:
 
 def _named(settings: Any, key: str) -> Iterator[tuple[str, str]]:
     if isinstance(settings, BaseModel):
+        if own := own_file(type(settings)):
+            yield f"{key}.kind".lstrip("."), own
         for name in type(settings).model_fields:
             below, value = f"{key}.{name}".lstrip("."), getattr(settings, name)
+            if name == "functions" and isinstance(value, tuple):
+                yield from ((below, str(function).rpartition(":")[0]) for function in value)
             if name in _PATHS and isinstance(value, str):
                 path = value.rpartition(":")[0] if name == "function" else value
                 yield below, path
@@ -122,6 +127,10 @@ def _stat(path: Path) -> os.stat_result | None:
         return os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # links in a circle lead nowhere
+            return None
+        raise
 
 
 def _lies_in(path: Path, folder: os.stat_result) -> bool:

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from lyceum.core.component import Seed, slot
 from lyceum.core.settings import ScorerSettings, TasksSettings
+from lyceum.core.sources import checked_tasks
 from lyceum.core.types import Grade, GradingContext, Reasoned, Scorer, Task, TaskSource
 from lyceum.scorer.base import BaseScorer
 from lyceum.utils.errors import RecipeError
@@ -60,7 +61,7 @@ class StepConsistency(ScorerSettings):
 
     def build(self, source: TaskSource) -> Scorer:
         source = source if self.demonstrations is None else self.demonstrations.build("train", self.seed)
-        looked_at = source.looked_at(CHECKED)
+        looked_at = checked_tasks(source, CHECKED)
         if looked_at and not any(self.steps_of(_demonstration(source[index])) for index in looked_at):
             raise RecipeError(f"scorer.step-consistency: {self.nothing_to_learn}")
         return Consistency(self, source)

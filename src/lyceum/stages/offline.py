@@ -164,7 +164,7 @@ class OfflineRun:
     def __init__(self, settings: Offline, session: Session) -> None:
         self.settings, self.session = settings, session
         self.steps, self.step, self.parts = settings.steps, 0, 0
-        self.method = method = Method.of(settings)
+        self.method = method = Method.of(settings, session.reward)
         self.objective, self.credit, self.columns = method.objective, method.credit, method.columns
         needs = method.needs.union(*(part.of_models for part in settings.reward or ()))
         self.learner = settings.learner.build(

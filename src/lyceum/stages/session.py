@@ -147,7 +147,7 @@ class Session:
         """Add held-out accuracy to a step's metrics."""
         if self.evaluator is None:
             return
-        with self.run.timed("evaluate"):
+        with self.run.timed("evaluate"), self.progress.apart("evaluation between steps"):
             done = self.counter("evaluating", len(self.evaluator.tasks))
             quick = replace(self.evaluator, ks=(1,), greedy=False)
             result = await quick.evaluate(self.policy, engine, self.seed, done)

@@ -60,9 +60,6 @@ class Chain(TasksSettings):
 class ChainSource(Source):
     """``source[i]`` depends on (seed, split, i) alone. A chain always belongs to the same split, whatever the seed."""
 
-    rubric_in_order = True
-    """A hint gives the first results: criteria can only be shown in order, from the first on."""
-
     def __init__(self, settings: Chain, split: Literal["train", "heldout"], seed: int) -> None:
         self.settings = settings
         self.split = split
@@ -126,7 +123,7 @@ class ChainSource(Source):
         return solution(task)
 
     def rubric_hint(self, task: Task, criteria: Sequence[Criterion]) -> Hint:
-        """The first criteria, as the results that they require."""
+        """The first criteria, as the results that they require: whichever are asked for, from the first on."""
         return Hint("rubric", given(task.columns["steps"][: len(criteria)]))
 
 

@@ -46,8 +46,6 @@ class ChainCompare(TasksSettings):
 class ChainCompareSource(Source):
     """The chains of kind ``chain``, task by task."""
 
-    judges_steps = True
-
     def __init__(self, settings: ChainCompare, split: Split, seed: int) -> None:
         self.settings = settings
         self.chains = ChainSource(Chain(levels=settings.levels, size=settings.size), split, seed)

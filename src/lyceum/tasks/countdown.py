@@ -73,8 +73,6 @@ class Countdown(TasksSettings):
 class CountdownSource(Source):
     """``source[i]`` depends on (seed, split, i) alone. A problem always belongs to one split, whatever the seed."""
 
-    judges_steps = True
-
     def __init__(self, settings: Countdown, split: Split, seed: int) -> None:
         self.settings = settings
         self.split: Split = split

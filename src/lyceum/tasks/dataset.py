@@ -264,9 +264,6 @@ class DatasetSource(Source):
         answer = _answer(self.settings, columns, row)
         return Task(f"{self.name}/{self.split}/{id}", messages, answer, further, self.name)
 
-    def looked_at(self, n: int) -> range:
-        return range(len(self))
-
     def row(self, index: int) -> Mapping[str, Any]:
         return self.rows[int(self.kept[index])]
 

@@ -94,6 +94,11 @@ def as_person(number: int, guess: str) -> tuple[Message, ...]:
     return ({"role": "user", "content": f"{number}@{guess}"},)
 
 
+def criticised(number: int, guess: str, reply: str) -> tuple[Message, ...]:
+    """The prompt for what fits that person after all, where they were heard to say something: ``6@3<?``."""
+    return ({"role": "user", "content": f"{number}@{guess}{reply}?"},)
+
+
 def said(number: int, guess: int) -> str:
     """What is true of a guess: the number is smaller, larger, or it."""
     return REACHED if guess == number else SMALLER if number < guess else LARGER
@@ -102,7 +107,8 @@ def said(number: int, guess: int) -> str:
 class GuessDemonstrations(Guess):
     """Turns of such dialogues, with what a person says in ``columns["demonstration"]``: for fine-tuning only.
 
-    A third of the prompts each are the next guess, the number that a person has in mind, and their answer to a guess.
+    An equal share of the prompts each are the next guess, the number that a person has in mind, their answer to a
+    guess, and, with ``critiques``, that answer again after any of the three has been heard.
     """
 
     kind: Literal["guess-demonstrations"] = "guess-demonstrations"  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -111,29 +117,36 @@ class GuessDemonstrations(Guess):
     careful: float = Field(0.5, ge=0, le=1)
     """Share of guesses that are among the numbers still possible; the others are any of the range."""
 
+    critiques: bool = False
+    """Whether a critique of what a person said is shown too."""
+
     def build(self, split: Split, seed: int) -> GuessDemonstrationSource:
         return GuessDemonstrationSource(self, split, seed)
 
 
 class GuessDemonstrationSource(GuessSource):
-    """Task i is of the form i modulo 3."""
+    """Task i is of the form i modulo 3, or 4 with critiques."""
 
     def __init__(self, settings: GuessDemonstrations, split: Split, seed: int) -> None:
         super().__init__(settings, split, seed)
-        self.careful, self.guesses = settings.careful, settings.guesses
+        self.careful, self.guesses, self.forms = settings.careful, settings.guesses, 3 + settings.critiques
 
     def __getitem__(self, index: int) -> Task:
         check_index("guess-demonstrations", index, len(self))
         id = f"guess-demonstrations/{self.split}/{self.seed}/{index}"
         rng = random.Random(id)
-        low, high = range_of(rng, self.settings.levels[index // 3 % len(self.settings.levels)])
+        low, high = range_of(rng, self.settings.levels[index // self.forms % len(self.settings.levels)])
         number, guess = (rng.randint(low, high) for _ in range(2))
-        if index % 3 == 0:
+        form = index % self.forms
+        if form == 0:
             messages, written = self.guess(rng, low, high, number)
-        elif index % 3 == 1:
+        elif form == 1:
             messages, written = imagined(low, high), str(number)
-        else:
+        elif form == 2:
             messages, written = as_person(number, str(guess)), said(number, guess)
+        else:
+            heard = rng.choice((SMALLER, LARGER, REACHED))
+            messages, written = criticised(number, str(guess), heard), said(number, guess)
         columns = {"level": high - low + 1, "demonstration": written}
         return Task(id, messages, written, columns, provenance="guess-demonstrations")
 

@@ -61,8 +61,6 @@ class Logic(TasksSettings):
 class LogicSource(Source):
     """``source[i]`` depends on (seed, split, i) alone. A problem always belongs to one split, whatever the seed."""
 
-    judges_steps = True
-
     def __init__(self, settings: Logic, split: Split, seed: int) -> None:
         self.settings = settings
         self.split: Split = split

@@ -6,12 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
-import numpy as np
-from jaxtyping import UInt
 from pydantic import Field
 
 from lyceum.core.component import Settings, slot
-from lyceum.core.rubric import Criterion
 from lyceum.core.settings import TasksSettings
 from lyceum.core.solution import Solution
 from lyceum.core.tree import Node
@@ -20,10 +17,6 @@ from lyceum.core.types import (
     Grader,
     GradingContext,
     Hint,
-    JudgedStep,
-    LeftOut,
-    Message,
-    PromptReader,
     Split,
     Task,
     TaskSource,
@@ -82,11 +75,6 @@ class MixtureSource(Source):
         self.size = size or sum(map(len, sources))
         self.pattern = spread(weights, PATTERN)
         self._rank = [self.pattern[:at].count(source) for at, source in enumerate(self.pattern)]
-        self.conversational = all(source.conversational for source in sources)
-        self.rubric_in_order = any(source.rubric_in_order for source in sources)
-        self.judges_steps = all(source.judges_steps for source in sources)
-        self.gradable = all(source.gradable for source in sources)
-        self.left_out = sum((source.left_out for source in sources), LeftOut())
 
     def __len__(self) -> int:
         return self.size
@@ -102,58 +90,44 @@ class MixtureSource(Source):
     def grader(self) -> Grader:
         return OwnGraders(self)
 
-    @property
-    def problems(self) -> UInt[np.ndarray, " task"]:
-        return np.concatenate([source.problems for source in self.sources])
-
-    def without(self, problems: UInt[np.ndarray, " other"]) -> MixtureSource:
-        return MixtureSource([source.without(problems) for source in self.sources], self.weights, self.given_size)
-
-    def fitted(self, prompts: PromptReader) -> MixtureSource:
-        return MixtureSource([source.fitted(prompts) for source in self.sources], self.weights, self.given_size)
-
     def imitated(self, task: Task) -> str | None:
-        number, own = self.own(task)
-        return self.sources[number].imitated(own)
+        source, own = self.own(task)
+        return source.imitated(own)
 
     def hinted(self, task: Task, hint: Hint) -> Task:
         """The source's own hinted task."""
-        number, own = self.own(task)
-        return replace(self.sources[number].hinted(own, hint), id=task.id)
-
-    def reordered(self, task: Task, order: Sequence[int]) -> Sequence[Message] | None:
-        number, own = self.own(task)
-        return self.sources[number].reordered(own, order)
+        source, own = self.own(task)
+        return replace(source.hinted(own, hint), id=task.id)
 
     def solution(self, task: Task) -> Solution | None:
-        number, own = self.own(task)
-        return self.sources[number].solution(own)
+        source, own = self.own(task)
+        return source.solution(own)
 
-    def judged_steps(self, task: Task, completion: str) -> tuple[JudgedStep, ...]:
-        number, own = self.own(task)
-        return self.sources[number].judged_steps(own, completion)
+    def own(self, task: Task) -> tuple[TaskSource, Task]:
+        number, own = numbered(task)
+        return self.sources[number], own
 
-    def rubric_hint(self, task: Task, criteria: Sequence[Criterion]) -> Hint:
-        number, own = self.own(task)
-        return self.sources[number].rubric_hint(own, criteria)
+    def with_sources(self, sources: Sequence[TaskSource]) -> MixtureSource:
+        return MixtureSource(sources, self.weights, self.given_size)
 
-    def own(self, task: Task) -> tuple[int, Task]:
-        """The number of the task's source, and the task under the id that it has there."""
-        number, _, id = task.id.partition(":")
-        return int(number), replace(task, id=id)
+
+def numbered(task: Task) -> tuple[int, Task]:
+    """The number of a task's source in its mixture, and the task under the id that it has there."""
+    number, _, id = task.id.partition(":")
+    return int(number), replace(task, id=id)
 
 
 class OwnGraders(BaseGrader):
     """Each task is graded by its own source's grader."""
 
     def __init__(self, mixture: MixtureSource) -> None:
-        self.mixture, self.graders = mixture, [source.grader() for source in mixture.sources]
+        self.graders = [source.grader() for source in mixture.sources]
 
     def within(self) -> dict[str, Grader]:
         return {str(number): grader for number, grader in enumerate(self.graders)}
 
     async def __call__(self, task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
-        number, own = self.mixture.own(task)
+        number, own = numbered(task)
         return await self.graders[number](own, leaves, context)
 
 

@@ -109,8 +109,6 @@ def process() -> Pool:
 class ReasoningGymSource(Source):
     """``source[i]`` depends on (seed, split, i) alone. A question belongs to one split whatever the seed."""
 
-    judges_steps = True
-
     def __init__(self, settings: ReasoningGym, split: Split, seed: int) -> None:
         self.settings, self.split, self.seed = settings, split, seed
         self.key = f"{settings.dataset}/{split}/{seed}"

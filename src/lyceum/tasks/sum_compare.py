@@ -52,8 +52,6 @@ class SumCompare(TasksSettings):
 class SumCompareSource(Source):
     """``source[i]`` depends on (seed, split, i) alone. A pair of sums is always in the same split."""
 
-    judges_steps = True
-
     def __init__(self, settings: SumCompare, split: Split, seed: int) -> None:
         self.settings, self.seed = settings, seed
         self.split: Split = split

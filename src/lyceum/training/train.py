@@ -7,12 +7,14 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from shutil import disk_usage
 from typing import TYPE_CHECKING, Any, Literal
 
 from lyceum.core.component import own_within
 from lyceum.core.settings import EngineSettings, StageSettings
+from lyceum.core.sources import gradable, left_out, problems, without
 from lyceum.core.tree import Tree
 from lyceum.core.types import LeftOut, StageRun, Task, TaskSource
 from lyceum.evaluation.held_out import EvaluationResult, Evaluator, first_tasks
@@ -28,6 +30,7 @@ from lyceum.reward.base import Combined, allow_code, combine, named_code
 from lyceum.reward.function_registry import is_passed_in
 from lyceum.run.checkpoint import CheckpointError
 from lyceum.run.folder import INITIAL, KEPT, Run
+from lyceum.run.inputs import changed, checksums
 from lyceum.run.outputs import check_output, input_paths
 from lyceum.run.trackers import require_login
 from lyceum.stages.method import Method
@@ -41,6 +44,7 @@ from lyceum.utils.atomic_files import atomic_write, size
 from lyceum.utils.errors import Interrupted, RecipeError, RunError
 from lyceum.utils.garbage_collection import only_new
 from lyceum.utils.lazy_imports import torch
+from lyceum.utils.numbers import to_json
 from lyceum.utils.progress import Progress
 from lyceum.utils.threads import chosen, computing_with
 from lyceum.view.model_card import model_card
@@ -190,6 +194,19 @@ def _threads(recipe: Recipe, run: Run) -> int:
     return threads
 
 
+def _say_changed(recipe: Recipe, run: Run) -> None:
+    """Keep checksums of the files that the run reads; where it resumes with others, which may be wanted, say so."""
+    now, before = checksums(recipe), run.summary().get("inputs", {})
+    for key in changed(before, now) if run.resumed else ():
+        log.warning(
+            "%s: %s has changed since the run began: its next steps are those of the new contents; for a run of these "
+            "alone: another name",
+            key,
+            input_paths(recipe)[key],
+        )
+    run.summary({"inputs": now})
+
+
 @dataclass(frozen=True)
 class Given:
     """Rows and a model that were passed in from Python, in files until the run keeps them.
@@ -259,8 +276,11 @@ def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:
     limit = context_of(recipe.model, tokenizer)
     check_recorded(recipe, tokenizer, limit)
     check_stages_tasks(recipe, tokenizer, limit)
-    fitting = check_prompts("tasks", source, tokenizer, limit)
-    return fitting, check_prompts("evaluate.tasks", held_out, tokenizer, limit) if evaluated else fitting
+    with allow_code():
+        told = recipe.evaluation_rollout.tools if evaluated else ()
+        shown = [told, *(of.rollout.tools for stage in recipe.stages if (of := stage.composition()).rollout)]
+    fitting = check_prompts("tasks", source, tokenizer, limit, max(shown, key=lambda tools: len(to_json(tools))))
+    return fitting, check_prompts("evaluate.tasks", held_out, tokenizer, limit, told) if evaluated else fitting
 
 
 def check_own(stage: StageSettings) -> None:
@@ -282,13 +302,13 @@ def _built(recipe: Recipe) -> tuple[TaskSource, TaskSource, bool]:
     held_out = (recipe.evaluate.tasks or recipe.tasks).build("heldout", recipe.seed)
     if not len(held_out):
         raise RecipeError("evaluate.tasks: got no held-out task; allowed: at least one, or evaluate.n=0")
-    return source.without(held_out.problems), held_out, True
+    return without(source, problems(held_out)), held_out, True
 
 
 def evaluates(recipe: Recipe, source: TaskSource) -> bool:
     """Whether accuracy is measured: not where rows to imitate have no answers, and nothing but these is graded."""
     by_answers = recipe.evaluate.tasks is None and all(part.kind == "task" for part in recipe.reward)
-    answers = source.gradable or any(stage.grades for stage in recipe.stages)
+    answers = gradable(source) or any(stage.grades for stage in recipe.stages)
     return recipe.evaluate.n > 0 and (answers or not by_answers)
 
 
@@ -329,8 +349,9 @@ async def _train(
     run.begin()
     run.summary({"threads": torch.get_num_threads()})
     run.keep_given({} if given is None else given.files)
-    if source.left_out != LeftOut():
-        run.summary({"left_out": source.left_out})
+    _say_changed(recipe, run)
+    if (unused := left_out(source)) != LeftOut():
+        run.summary({"left_out": unused})
     found = run.restore()
     total = sum(stage.steps for stage in recipe.stages)
     with Progress(total, done=found[0] if found else 0, title=recipe.name) as progress, only_new():
@@ -350,12 +371,14 @@ async def _train(
             max_steps_without_signal=recipe.max_steps_without_signal,
             trees_every=recipe.trees_every,
             names=[stage.name for stage in recipe.stages],
-            left_out=source.left_out,
+            left_out=unused,
             save_best=recipe.evaluate.save_best,
             began=began,
         )
         if "recipe" not in run.summary():
             await _evaluate_before(recipe, session)
+        progress.to_come = partial(_evaluations_left, recipe)
+        progress.steps_begin()
         last = await _stages(recipe, session, found[1] if found else None)
         try:
             await _evaluate_after(recipe, session)
@@ -367,6 +390,17 @@ async def _train(
                 with suppress(OSError, CheckpointError):  # what kept the model from being written may keep it too
                     session.save(last.step, last.state_dict)
             raise
+
+
+def _evaluations_left(recipe: Recipe, done: int) -> dict[str, int]:
+    """How many evaluations come after so many steps of the run, by their kind."""
+    if not recipe.evaluate.n:
+        return {}
+    first, between, every = 0, 0, recipe.evaluate.every
+    for stage in recipe.stages:
+        between += sum(first + step > done for step in range(every, stage.steps, every)) if every else 0
+        first += stage.steps
+    return {"evaluation between steps": between, "evaluation": 1}
 
 
 def _require_space(run: Run, policy: Policy) -> None:
@@ -456,7 +490,7 @@ async def _evaluate(settings: EngineSettings, session: Session) -> EvaluationRes
             raise Interrupted(session.first_step)
         count(tree)
 
-    with session.run.timed("evaluate"):
+    with session.run.timed("evaluate"), session.progress.apart("evaluation"):
         session.progress.stops_after = "task"
         count = session.counter("evaluating", len(evaluator.tasks) * (1 + evaluator.greedy))
         result = await evaluator.evaluate(session.policy, settings.build(session.policy), session.seed, done)

@@ -27,7 +27,7 @@ class RecipeError(ValueError):
     """A recipe or an input that cannot be used. Each line names the key, what was given, what is allowed."""
 
     def __init__(self, lines: str | Iterable[str]) -> None:
-        self.lines = [_of_bounded_length(line) for line in ([lines] if isinstance(lines, str) else lines)]
+        self.lines = [bounded(line) for line in ([lines] if isinstance(lines, str) else lines)]
         super().__init__("\n".join(self.lines))
 
     def _render_traceback_(self) -> list[str]:
@@ -39,7 +39,7 @@ def shown_in_a_notebook(error: Exception, lines: Iterable[str]) -> list[str]:
     return [f"{type(error).__name__}: {line}" for line in lines]
 
 
-def _of_bounded_length(line: str) -> str:
+def bounded(line: str) -> str:
     """The beginning of a long line names the key, its end says what is allowed: both are kept."""
     return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE // 2]} ... {line[-LONGEST_LINE // 4 :]}"
 

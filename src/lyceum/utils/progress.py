@@ -10,7 +10,7 @@ import math
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape, unescape
@@ -155,6 +155,12 @@ class Progress:
         self._counted = False
         self._began = self._drawn = time.monotonic()
         self._bursts, self._burst_at = float(_BURSTS), self._began
+        self._steps_began = self._began
+        self._apart = 0.0
+        self._cost_apart: dict[str, float] = {}
+        self._in_apart: tuple[str, float] | None = None
+        self.to_come: Callable[[int], Mapping[str, int]] = lambda done: {}
+        """How many of each kind of work that is no step (:meth:`apart`) come after so many steps."""
         self._said = ""
         self._live: Live | None = None
         self._cell: Any = None  # IPython's handle of an output that is redrawn
@@ -162,7 +168,7 @@ class Progress:
 
     def __enter__(self) -> Progress:
         global _active
-        self._began = self._drawn = self._step_began = time.monotonic()
+        self._began = self._drawn = self._step_began = self._steps_began = time.monotonic()
         self._saved = (None, self._began)
         if self.mode == "live" and (ipython := _in_a_notebook()) is not None:
             self._cell = ipython.display.display(_Html(self._repr_html_()), display_id=True)
@@ -198,6 +204,22 @@ class Progress:
         self._share = (done, total) if done is not None and total is not None else None
         # A new phase may be long and silent, so it is drawn at once, but not in steps that are over in milliseconds.
         self._refresh(now=changed and self.mode == "live" and self._may_burst())
+
+    def steps_begin(self) -> None:
+        """What was done so far (loading, an evaluation) was no step, and is not in a step's time."""
+        self._steps_began, self._apart = time.monotonic(), 0.0
+
+    @contextmanager
+    def apart(self, kind: str) -> Iterator[None]:
+        """Work between steps, whose time is measured by its kind and is not in a step's."""
+        began = time.monotonic()
+        self._in_apart = (kind, began)
+        try:
+            yield
+        finally:
+            self._in_apart = None
+            self._cost_apart[kind] = time.monotonic() - began
+            self._apart += self._cost_apart[kind]
 
     def count(self, *, sequences: int, ended: int, tokens: int, to_grade: int, graded: int) -> None:
         """Add to what the phase has sampled and graded."""
@@ -253,11 +275,16 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """Time left at the mean speed so far, evaluations included; None where it cannot be estimated."""
-        since = self._done - self._first
+        """Time left: steps at the mean time of those so far, and evaluations at what the last of their kind took; None
+        where it cannot be estimated."""
+        since, now = self._done - self._first, time.monotonic()
         if self.total is None or since <= 0:
             return None
-        return (self.total - self._done) * (time.monotonic() - self._began) / since
+        current = 0.0 if self._in_apart is None else now - self._in_apart[1]
+        left = (self.total - self._done) * (now - self._steps_began - self._apart - current) / since
+        dearest = max(self._cost_apart.values(), default=0.0)
+        apart = sum(number * self._cost_apart.get(kind, dearest) for kind, number in self.to_come(self._done).items())
+        return left + max(0.0, apart - current)
 
     @property
     def is_read(self) -> bool:
