@@ -8,7 +8,7 @@ from lyceum.core.types import Exchange, Task
 from lyceum.environment._notation import Notation
 from lyceum.environment.python import NOTHING, Python
 from lyceum.recipe.schema import load_recipe
-from lyceum.sandbox.run import Limits, SandboxError, usable
+from lyceum.sandbox.run import Limits, SandboxError, fault_of, usable
 from lyceum.utils.aio import gather, run_async
 from lyceum.utils.errors import RecipeError
 
@@ -72,7 +72,6 @@ def test_what_a_program_prints_stands_below_it():
         ("def f(:", "error: line 1: SyntaxError: invalid syntax"),
         ("import os; os._exit(0)", "error: it ended before its last line"),
         ("import socket\nsocket.socket()", "error: line 2: PermissionError"),
-        ("open('/etc/passwd')", "error: line 1: PermissionError"),
         ("print('\\x1b[31m')", "\\x1b[31"),
         ("input()", "error: line 1: EOFError"),
         ("print('\ud800')", "?"),
@@ -82,6 +81,18 @@ def test_what_ends_a_program_is_said_and_it_can_do_no_harm(program, told):
     [found] = seen(written(program), max_characters=5 if "..." in told else 1000, failed_reward=-0.5)
     assert text_of(found).startswith(f"\n{told}")
     assert (found.failed, found.reward) == ((1, -0.5) if "error" in told else (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "error"),
+    # Bubblewrap has no such file; the others refuse it.
+    [("bubblewrap", "FileNotFoundError"), ("unshare", "PermissionError"), ("landlock", "PermissionError")],
+)
+def test_no_file_of_the_machine_is_read(sandbox, error):
+    if fault_of(sandbox) is not None:
+        pytest.skip(f"{sandbox}: {fault_of(sandbox)}")
+    [found] = seen(written("open('/etc/passwd')"), sandbox=sandbox)
+    assert text_of(found).startswith(f"\nerror: line 1: {error}")
 
 
 def test_the_notation_is_a_setting_and_a_mark_without_a_program_runs_none():

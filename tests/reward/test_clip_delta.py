@@ -7,6 +7,7 @@ from some_tokenizers import decode_of, encoded
 
 from lyceum.core.forest import build_forest
 from lyceum.core.settings import Composition
+from lyceum.core.sources import JudgesSteps, source_of, sources_of
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Origin
 from lyceum.credit.gae import process_reward
@@ -86,10 +87,10 @@ def test_rules_of_other_tasks():
     right, text = task.columns["steps"], ", ".join([*task.columns["steps"], "Z -> Z <answer>A -> B</answer>"])
     assert [step.reward for step in logic.judged_steps(task, text)] == [1.0] * len(right) + [0.0]
     both = Mixture.model_validate({"parts": [{"tasks": "countdown"}, {"tasks": "logic"}]}).build("train", 0)
-    assert both.judges_steps
-    assert [
-        s.reward for s in both.judged_steps(next(both[i] for i in range(9) if "facts" in both[i].columns), "A -> B")
-    ]
+    assert all(isinstance(one, JudgesSteps) for one in sources_of(both))
+    own, same = source_of(both, next(both[i] for i in range(9) if "facts" in both[i].columns))
+    assert isinstance(own, JudgesSteps)
+    assert [step.reward for step in own.judged_steps(same, "A -> B")]
 
 
 def test_reasoning_gym_judges_each_equation_by_itself():

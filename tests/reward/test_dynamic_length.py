@@ -99,8 +99,15 @@ def test_words_are_the_same_whatever_their_case():
     assert Repetition(ngram=1)._pieces(leaf("Wait wait, WAIT")) == ["wait", "wait,", "wait"]
 
 
+def test_it_says_how_often_it_acted():
+    # One of two is correct, with 3 tokens: its own reward is none. The wrong one has 1, and is pulled up to 3.
+    right, wrong = graded(DynamicLength(), [1, 1, 1], [2])
+    assert (right.parts["dynamic-length/acted"], wrong.parts["dynamic-length/acted"]) == (0, 1)
+
+
 def test_pcurl_rewards_the_format_in_every_stage():
     recipe = load_recipe("pcurl")
-    for parts in (recipe.reward, recipe.stages[2].reward):
+    *before, hard = recipe.stages[1:]
+    for parts in (recipe.reward, hard.reward):
         assert [part.weight for part in parts if part.kind == "format"] == [0.5]
-    assert [stage.reward for stage in recipe.stages[:2]] == [None, None], "they have the recipe's"
+    assert [stage.reward for stage in before] == [None, None], "they have the recipe's"

@@ -1,7 +1,9 @@
 import asyncio
+import time
 from collections import Counter
 
 import pytest
+from leaves import grades, task
 from maths_answers import FAMILIES, Case, cases, sample
 
 from lyceum.reward._mathematics.answer import answer_of, boxes, stated
@@ -15,7 +17,7 @@ from lyceum.reward._mathematics.notation import (
     items,
     without_units,
 )
-from lyceum.reward.math import FACTORY, checker
+from lyceum.reward.math import FACTORY, Math, checker
 from lyceum.reward.pool import Pool, WorkerError
 
 check = checker()
@@ -113,6 +115,59 @@ def test_a_power_that_takes_forever_is_a_wrong_answer():
         assert check({"answers": ["5"], "found": said, "boxed": False}) is False
     # The same formula needs no computing.
     assert check({"answers": ["9^{9^{9}}"], "found": "\\boxed{9^{9^{9}}}", "boxed": False}) is True
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *("4!!!", "20!!", "100!!!", "1001!!", "100000000!", "((4!)!)!", r"\binom{10^9}{5\cdot 10^8}"),
+        *(r"\binom{1000000000}{500000000}", r"{1000000000 \choose 500000000}", r"\prod_{k=1}^{10^8} k"),
+        *(r"\sum_{k=1}^{10^9} \frac{1}{k^k}", "e^{e^{e^{e^{e}}}}", r"\sin(e^{e^{e^{e}}})", "(x+1)^{5000}"),
+        r"\int_0^\infty \frac{\sin(x^x)}{x^{x+1}}dx",
+        r"\begin{vmatrix}" + r"\\".join("&".join("abcdefghklmn") for _ in range(12)) + r"\end{vmatrix}",
+        "5''''",
+    ],
+)
+def test_what_takes_forever_to_compute_is_wrong_at_once(said: str):
+    # Each held a worker for its whole time and was left ungraded (the last one passed: the parser drops primes).
+    begin = time.process_time()
+    assert check({"answers": ["5"], "found": boxed(said), "boxed": False, "cpu_seconds": 60}) is False
+    assert time.process_time() - begin < 3  # 0.4 s at most here; the parser is imported by the first
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("3715891200", "20!!"),  # 20 * 18 * ... * 2 = 2^10 * 10!
+        ("945", "9!!"),  # 9 * 7 * 5 * 3
+        ("28", "7!!!"),  # 7 * 4 * 1
+        ("20!!", r"2^{10} \cdot 10!"),
+        ("24", "4!"),
+        ("10", r"\binom{5}{2}"),
+        ("6", r"\prod_{k=1}^{3} k"),
+        ("2036662", r"\sum_{k=1}^{2018} k - 509"),  # 2018 * 2019 / 2 = 2037171
+        ("5", "5'"),  # feet
+    ],
+)
+def test_what_is_short_to_compute_is_computed(answer: str, said: str):
+    assert right(answer, boxed(said))
+
+
+def test_an_answer_over_its_time_is_wrong_unless_the_tasks_own_is():
+    slow = "(x+1)^{5000}"
+    job = {"found": boxed(slow), "boxed": False, "cpu_seconds": 0.5}
+    assert check({**job, "answers": ["(x+2)^{5000}"]}) is False  # as large itself, so that it is computed
+    with pytest.raises(TimeoutError, match="the task's own answer"):
+        check(
+            {**job, "answers": [" + ".join(f"\\frac{{{n}}}{{x^{{{n}}}}}" for n in range(10, 400))], "cpu_seconds": 0.05}
+        )
+
+
+def test_a_computation_in_c_is_ended_at_its_cpu_time_and_is_wrong():
+    # As large as the task's own answer, so that it is computed; its process ends, and another one goes on.
+    part = Math.model_validate({"timeout_seconds": 0.5, "workers": 1})
+    found = grades(part, task("9^{9^{9}} + 1"), r"\boxed{9^{9^{9}} + 2}", r"\boxed{9^{9^{9}} + 1}")
+    assert [grade.outcome for grade in found] == [0.0, 1.0]
 
 
 @pytest.mark.parametrize("said", ["7" * (LONGEST + 1), "(" * 100 + "5" + ")" * 100, "0x" + "f" * 999])

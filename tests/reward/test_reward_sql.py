@@ -135,3 +135,12 @@ def test_the_database_may_be_a_file_that_is_only_read(tmp_path):
     assert file.read_bytes() == before
     with pytest.raises(ValidationError, match="no SQLite file"):
         Sql(path=__file__)
+
+
+def test_a_slow_function_of_long_texts_is_incorrect_and_not_ungraded():
+    # One instruction of SQLite's machine, which compares a text at each place of another: 4 * 10^10 bytes.
+    long = "SELECT instr(replace(hex(zeroblob(400000)),'0','a'), replace(hex(zeroblob(200000)),'0','a')||'b'), 1"
+    # Within the length of a text, but two hundred of them: the time is over, the reference's own is not.
+    part = "instr(replace(hex(zeroblob(45000)),'0','a'), replace(hex(zeroblob(20000)),'0','a')||'b')"
+    many = "SELECT " + " + ".join([part] * 190) + " FROM town a, town b, town c"
+    assert said("SELECT name FROM town", long, many, "SELECT name FROM town", timeout_seconds=1) == [0.0, 0.0, 1.0]

@@ -270,6 +270,60 @@ CHEATS = {
     "prints without end": "while True: print('x' * 1000)",
     "writes errors without end": "import sys\nwhile True: sys.stderr.write('x' * 1000)",
     "opens files without end": "files = []\nwhile True: files.append(open('/dev/null'))",
+    "ends itself by a signal": "import signal\nsignal.raise_signal(9)\ndef f(x): return None",
+    "ends itself by a thread's signal": """
+        import signal, threading
+        def f(x): signal.pthread_kill(threading.get_ident(), 9)
+    """,
+    "stops itself": "import signal\nsignal.raise_signal(19)\ndef f(x): return None",
+    "takes its own time": """
+        import resource
+        resource.setrlimit(resource.RLIMIT_CPU, (0, 0))
+        while True: pass
+    """,
+    "takes its own stack": """
+        import resource
+        resource.setrlimit(resource.RLIMIT_STACK, (0, 0))
+        def g(n): return g(n + 1) if n < 4000 else n
+        def f(x): return sorted([g(0)], key=lambda n: g(1))
+    """,
+    "sets a timer that ends it": "import signal\nsignal.setitimer(signal.ITIMER_PROF, 0.01)\nwhile True: pass",
+    "is a set of functions": "f = {print}",
+    "is a dict of types": "f = {int: 1}",
+    "answers with a set of functions": "def f(x): return {print}",
+    "raises half a character": "raise ValueError('\\ud800')",
+    "raises half a character when called": "def f(x): raise ValueError('\\ud800')",
+    "prints half a character": "def f(x): return '\\ud800'",
+    "answers with a number that no float holds": """
+        import os, struct
+        def f(x):
+            body = b'{"value": {"complex": [1' + b'0' * 400 + b', 0]}}'
+            os.write(4, struct.pack('>I', len(body)) + body)
+            os._exit(0)
+    """,
+    "has a name that no float holds": """
+        import os, struct
+        for body in (b'{"error": null}', b'{"value": {"complex": [1' + b'0' * 400 + b', 0]}}'):
+            os.write(4, struct.pack('>I', len(body)) + body)
+        os._exit(0)
+    """,
+    "answers with a set that is slow to make": "def f(x): return {(i * (2 ** 61 - 1),) for i in range(3000)}",
+    "forges a set that is slow to make": """
+        import json, os, struct
+        def f(x):
+            items = [{"tuple": [i * (2 ** 61 - 1)]} for i in range(27000)]
+            body = json.dumps({"value": {"set": items}}).encode()
+            os.write(4, struct.pack('>I', len(body)) + body)
+            os._exit(0)
+    """,
+    "forges a dict that is slow to make": """
+        import json, os, struct
+        def f(x):
+            items = [[{"complex": [-1000003.0 * i, float(i)]}, 0] for i in range(20000)]
+            body = json.dumps({"value": {"dict": items}}).encode()
+            os.write(4, struct.pack('>I', len(body)) + body)
+            os._exit(0)
+    """,
     "is no Python": "def f(x) return x",
     "nests too deeply": "f = " + "(" * 5000 + ")" * 5000,
     "holds a null byte": "def f(x): return x\0",

@@ -6,23 +6,18 @@ import os
 
 import pytest
 
-from lyceum.sandbox.backends import CONFINING, Backend
-from lyceum.sandbox.run import SandboxError, fault_of, usable
+from lyceum.sandbox.backends import CONFINING
+from lyceum.sandbox.run import fault_of
 
 
-def _here() -> dict[str, Backend]:
-    found = {backend: backend for backend in CONFINING if fault_of(backend) is None}
-    try:
-        return {"auto": usable("auto"), **found}
-    except SandboxError:
-        return {}
-
-
-HERE = _here()
-
-
-def needs(name: str) -> pytest.MarkDecorator:
+def _needs(backend: str) -> pytest.MarkDecorator:
     """Skip where this sandbox does not work, and say why; never where LYCEUM_SANDBOX says that it has to."""
-    required = os.environ.get("LYCEUM_SANDBOX", "").split(",")
-    why = f"{name}: {'no sandbox works here' if name == 'auto' else fault_of(name)}"  # pyright: ignore[reportArgumentType]
-    return pytest.mark.skipif(name not in HERE and name not in required, reason=why)
+    required = backend in os.environ.get("LYCEUM_SANDBOX", "").split(",")
+    fault = fault_of(backend)  # pyright: ignore[reportArgumentType]
+    return pytest.mark.skipif(fault is not None and not required, reason=f"{backend}: {fault}")
+
+
+each_sandbox = pytest.mark.parametrize(
+    "backend", [pytest.param(backend, marks=_needs(backend)) for backend in CONFINING]
+)
+"""A test under each sandbox that this machine has."""

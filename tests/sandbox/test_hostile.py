@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 from hostile import ACTIONS, programs
-from sandboxes import HERE, needs
+from sandboxes import each_sandbox
 
+from lyceum.sandbox.backends import Backend
 from lyceum.sandbox.run import Limits, SandboxError, Verdict, run
 
 MARK = 0.3 + uuid.uuid4().int % 10**9 / 10**12
@@ -74,17 +75,19 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outside]:
     found.close()
 
 
-@needs("auto")
-def test_no_hostile_program_escapes_or_passes_a_test(outside: Outside, monkeypatch: pytest.MonkeyPatch) -> None:
+@each_sandbox
+def test_no_hostile_program_escapes_or_passes_a_test(
+    outside: Outside, monkeypatch: pytest.MonkeyPatch, backend: Backend
+) -> None:
     monkeypatch.setenv("LYCEUM_SECRET", "x")
     hostile = programs(**outside.places())
-    assert len(hostile) >= 120
+    assert len(hostile) >= 135
 
     def verdict(what: str) -> Verdict | str:
         # What acts has time to; what takes time has little, which does not change how it ends.
         limits = BRIEF.model_copy(update={"seconds": MARK + 5}) if what in ACTIONS else BRIEF
         try:
-            return run(hostile[what], tests=TESTS, limits=limits, backend=HERE["auto"])
+            return run(hostile[what], tests=TESTS, limits=limits, backend=backend)
         except SandboxError as error:
             return str(error)
 
@@ -99,7 +102,7 @@ def test_no_hostile_program_escapes_or_passes_a_test(outside: Outside, monkeypat
     assert not over.keys() & ACTIONS.keys() - {"kills everything"}
     outside.check()
     assert_nothing_left()
-    honest = run(HONEST, tests=TESTS, limits=BRIEF.model_copy(update={"seconds": 10.0}), backend=HERE["auto"])
+    honest = run(HONEST, tests=TESTS, limits=BRIEF.model_copy(update={"seconds": 10.0}), backend=backend)
     assert honest.tests == (True, True)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from sandboxes import HERE, needs
+from sandboxes import each_sandbox
 
-from lyceum.sandbox.backends import CONFINING, Backend
+from lyceum.sandbox import backends
+from lyceum.sandbox.backends import Backend
 from lyceum.sandbox.run import Limits, SandboxError, Verdict, fault_of, run, run_all, usable
 
 LONG = Limits(seconds=20, cpu_seconds=10)
@@ -42,11 +43,8 @@ TESTS = [
 ]
 
 
-@pytest.mark.parametrize("backend", CONFINING)
+@each_sandbox
 def test_honest_programs_are_judged_alike_in_every_sandbox(backend: Backend) -> None:
-    if backend not in HERE:
-        needs(backend)
-        pytest.skip(f"{backend}: {fault_of(backend)}")
     found = run(PROGRAM, tests=TESTS, limits=LONG, backend=backend)
     assert found.tests == (*[True] * 8, False, False)
     assert found.note == "assert triple(4) == 13: AssertionError: "
@@ -55,11 +53,10 @@ def test_honest_programs_are_judged_alike_in_every_sandbox(backend: Backend) -> 
     assert run("print(int(input()) * 2)", pairs=pairs, limits=LONG, backend=backend).tests == (True, True, False)
 
 
-@needs("auto")
-def test_a_script_s_statements_are_its_tests() -> None:
+@each_sandbox
+def test_a_script_s_statements_are_its_tests(backend: Backend) -> None:
     # As HumanEval has them: a function of assertions that is called with the program's.
     script = "import math\ndef check(candidate):\n    assert candidate(1) == 3\n    assert candidate(2) == 6\n"
-    backend = HERE["auto"]
     assert run(PROGRAM, tests=script + "check(triple)\nassert triple(0) == 1", limits=LONG, backend=backend).tests == (
         True,
         False,
@@ -75,7 +72,7 @@ def test_a_script_s_statements_are_its_tests() -> None:
         run(PROGRAM, tests="assert triple(lambda: 0) == 1", limits=LONG, backend=backend)
 
 
-@needs("auto")
+@each_sandbox
 @pytest.mark.parametrize(
     ("code", "limit"),
     [
@@ -86,13 +83,13 @@ def test_a_script_s_statements_are_its_tests() -> None:
         ("x = bytearray(1 << 30)", None),  # likewise
     ],
 )
-def test_a_program_over_its_limits_passes_nothing(code: str, limit: str | None) -> None:
-    found = run(code + "\nprint('6')", pairs=[("", "6")], limits=BRIEF, backend=HERE["auto"])
+def test_a_program_over_its_limits_passes_nothing(code: str, limit: str | None, backend: Backend) -> None:
+    found = run(code + "\nprint('6')", pairs=[("", "6")], limits=BRIEF, backend=backend)
     assert (found.tests, found.limit) == ((False,), limit)
 
 
-@needs("auto")
-def test_programs_that_share_a_sandbox_do_not_reach_each_other() -> None:
+@each_sandbox
+def test_programs_that_share_a_sandbox_do_not_reach_each_other(backend: Backend) -> None:
     # Under Landlock alone no file can be written.
     leaves = "try: open('left', 'w').write('x')\nexcept OSError: pass\ndef f(x): return x * 3"
     finds = "import os\nfound = os.listdir('.') + [n for n in os.listdir('..') if os.listdir(os.path.join('..', n))]\n"
@@ -104,21 +101,46 @@ def test_programs_that_share_a_sandbox_do_not_reach_each_other() -> None:
         "import os\nos.kill(os.getppid(), 9)",
         "def f(x): return x * 3",
     ]
-    found = run_all(programs, tests=["assert f(2) == 6"], limits=BRIEF, backend=HERE["auto"])
+    found = run_all(programs, tests=["assert f(2) == 6"], limits=BRIEF, backend=backend)
     assert [isinstance(each, Verdict) and each.tests for each in found] == [(True,), *[(False,)] * 4, (True,)]
 
 
-@needs("auto")
-def test_cpu_time_is_limited_beside_wall_clock_time() -> None:
+@each_sandbox
+def test_modules_and_helpers_of_the_tests_are_not_the_programs(backend: Backend) -> None:
+    def passed(code: str, test: str, head: str = "") -> bool:
+        return run(head + code, tests=[test], limits=LONG, backend=backend, head=head).tests == (True,)
+
+    # Tests may use a module that they do not import: it is not what a program calls so.
+    close = "assert math.isclose(add(2, 3), 5.0)"
+    assert passed("def add(a, b): return a + b", close)
+    assert not passed("class math: isclose = staticmethod(lambda *a: True)\ndef add(a, b): return 0", close)
+    # But a program's function or object may have a module's name.
+    assert passed("def select(a): return a[0]", "assert select([1]) == 1")
+    assert passed("class Q:\n    def push(self, x): return x\nqueue = Q()", "assert queue.push(1) == 1")
+    # As HumanEval has helpers: before the function that the program goes on with.
+    head = "import math\n\ndef poly(xs, x):\n    return sum(c * math.pow(x, i) for i, c in enumerate(xs))\n\n\n"
+    head += "def find_zero(xs):\n"
+    test = "assert abs(poly([1, 2], find_zero([1, 2]))) < 1e-4"
+    assert passed("    return -xs[0] / xs[1]", test, head)
+    assert not passed("    return 0\ndef poly(*_): return 0", test, head)
+    # What ends a loop of the tests, in silence.
+    pairs = "assert all(map(lambda c: add(*c[:2]) == c[2], [(1, 2, 3)]))"
+    assert passed("def add(a, b): return a + b", pairs)
+    for error in ("StopIteration", "StopAsyncIteration", "GeneratorExit"):
+        assert not passed(f"def add(a, b): raise {error}", pairs)
+
+
+@each_sandbox
+def test_cpu_time_is_limited_beside_wall_clock_time(backend: Backend) -> None:
     limits = Limits(seconds=60, cpu_seconds=1)
-    found = run("print(6, flush=True)\nwhile True: pass", pairs=[("", "7")], limits=limits, backend=HERE["auto"])
+    found = run("print(6, flush=True)\nwhile True: pass", pairs=[("", "7")], limits=limits, backend=backend)
     assert (found.tests, found.limit) == ((False,), "CPU time")
 
 
-@needs("auto")
-def test_instructions_are_counted_where_the_program_cannot_reach_the_counter() -> None:
+@each_sandbox
+def test_instructions_are_counted_where_the_program_cannot_reach_the_counter(backend: Backend) -> None:
     def operations(code: str) -> int | None:
-        return run(code, tests=["assert f(3) == 9"], limits=LONG, backend=HERE["auto"], metered=True).operations
+        return run(code, tests=["assert f(3) == 9"], limits=LONG, backend=backend, metered=True).operations
 
     short, long = operations("def f(x): return x * 3"), operations("def f(x): return x + x + x")
     assert short is not None
@@ -150,6 +172,7 @@ def test_what_a_kernel_withholds_is_told_with_its_cure(monkeypatch: pytest.Monke
     def refuses(*_: object, **__: object) -> None:
         raise SandboxError(fault)
 
+    monkeypatch.delenv("LYCEUM_SANDBOX_OFF", raising=False)
     monkeypatch.setattr("lyceum.sandbox.run.run", refuses)
     told = fault_of.__wrapped__("unshare")
     assert told is not None
@@ -157,8 +180,25 @@ def test_what_a_kernel_withholds_is_told_with_its_cure(monkeypatch: pytest.Monke
     assert cure in told
 
 
+def test_a_python_that_this_user_cannot_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LYCEUM_SANDBOX_OFF", raising=False)
+    # A process that gave up root, whose Python is in root's home folder.
+    monkeypatch.setattr("lyceum.sandbox.backends.os.access", lambda *_: False)
+    backends._folders.cache_clear()
+    try:
+        assert "which this user cannot read" in (fault_of.__wrapped__("landlock") or "")
+    finally:
+        backends._folders.cache_clear()
+
+
+def test_a_sandbox_can_be_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LYCEUM_SANDBOX_OFF", "unshare,landlock")
+    assert fault_of.__wrapped__("unshare") == fault_of.__wrapped__("landlock") == "taken away by LYCEUM_SANDBOX_OFF"
+
+
 def test_a_machine_without_a_sandbox_is_told_why_and_how_to_cure_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("LYCEUM_SANDBOX_OFF", raising=False)
     fault_of.cache_clear()
     try:
         monkeypatch.setattr("lyceum.sandbox.run.CONFINING", ("bubblewrap", "unshare"))

@@ -38,6 +38,9 @@ _LIMITS = (
     (sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH, 1),
     (sqlite3.SQLITE_LIMIT_WORKER_THREADS, 0),
 )
+LONGEST_TEXT = 100_000
+"""Maximum bytes of a value or row that a query handles: instr and replace take the product of two lengths, within one
+instruction of SQLite's machine."""
 _DATABASES = 8
 """Databases that a worker keeps: completions of one task follow each other."""
 
@@ -137,6 +140,7 @@ def _limited(database: sqlite3.Connection) -> sqlite3.Connection:
 def _read_only(database: sqlite3.Connection) -> sqlite3.Connection:
     database.set_progress_handler(None, 0)
     database.set_authorizer(None)
+    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_TEXT)
     database.execute("PRAGMA query_only = 1")
     database.set_authorizer(partial(_authorize, _READING))
     return database

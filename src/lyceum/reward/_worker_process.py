@@ -49,6 +49,10 @@ class WorkerTimeoutError(WorkerError):
     """The job passed its time limit, and its process was ended."""
 
 
+class WorkerCpuError(WorkerError):
+    """The job passed the CPU time that it had set itself (SIGVTALRM), in a computation that nothing else ends."""
+
+
 class WorkerProcess:
     """``python -m lyceum.reward._worker``: one exchange at a time, in any thread; can be ended from any thread.
 
@@ -125,6 +129,8 @@ class WorkerProcess:
             self.stop()
             printed.take(self._streams[2].fileno())  # why it died
             self.close()
+            if self._process.returncode == -getattr(signal, "SIGVTALRM", 0):
+                raise WorkerCpuError("its process was ended at its limit of CPU time") from None
             raise WorkerError(
                 f"its process died with status {self._process.returncode} (a crash, too little memory, or "
                 "os._exit in a function)"

@@ -40,14 +40,17 @@ class Drm(RewardSettings):
         s = w_confidence s_confidence + w_relevance s_relevance + w_coherence s_coherence
 
     Confidence: how certain the policy was of reasoning and answer. Relevance: whether the reasoning is about the
-    question, and the answer follows from the reasoning. Coherence: whether the steps follow from each other. Each is
-    logged per trajectory. Where a dimension with a weight abstains, so does the score.
+    question and the task's documents, and the answer follows from it; each of the three terms has a weight in its
+    scorer. Coherence: whether the steps follow from each other. Each is logged per trajectory. Where a dimension with a
+    weight abstains, so does the score.
 
     Beside a verifier: ``reward: [task, {kind: drm, weight: 0}]`` with ``credit: {kind: by-part}``, which adds its
     advantage to the verifier's; alone as the outcome it chooses the pairs of ``objective: dpo``.
 
     Source:
-        DRM, arXiv:2510.11457. The authors' code is not published; scorers, weights and normalisation are settings.
+        DRM, arXiv:2510.11457, as far as its opening, a published summary with the terms of confidence and relevance,
+        and its reviews on OpenReview (MjJrhfAmRG) say. The repository that the paper names, Benson0704/DRM on GitHub,
+        has a README and no code. How scores are normalised and weighted was not to be found: both are settings.
     """
 
     asks_model: ClassVar[bool] = True

@@ -41,7 +41,7 @@ class DynamicLength(RewardSettings):
         return [
             Grade.ungraded("nothing says whether the answer is right")
             if verdict is None
-            else Grade(0.0 if verdict else self._wrong(length, target))
+            else shaped(0.0 if verdict else self._wrong(length, target))
             for length, verdict in zip(lengths, verdicts, strict=True)
         ]
 
@@ -49,6 +49,11 @@ class DynamicLength(RewardSettings):
         if target is None:
             return length_without_target(length, self.fallback, self.limit)
         return length_at_target(length, target)
+
+
+def shaped(reward: float) -> Grade:
+    """A shaping reward, and whether it did anything: ``acted`` is averaged over samples in the metrics."""
+    return Grade(reward, parts={"acted": float(reward != 0)})
 
 
 def length_at_target(length: float, target: float) -> float:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -14,7 +16,7 @@ from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.reward.base import no_right_answer, right_answers, verdict
 from lyceum.reward.extract import WHOLE, Extract
-from lyceum.reward.pool import WorkerError, shared_pool
+from lyceum.reward.pool import WorkerCpuError, WorkerError, shared_pool
 
 FACTORY = "lyceum.reward.math:checker"
 
@@ -58,18 +60,19 @@ class Math(RewardSettings):
     extract: Extract = WHOLE
     """Where to find the answer in a completion; ``whole`` is the last box, or the stated value where there is none."""
     timeout_seconds: float = Field(5.0, gt=0)
-    """Time limit per completion, in seconds; one that takes longer is ungraded."""
+    """CPU time per completion, in seconds; one that takes longer is incorrect, unless the task's own answer does. One
+    that a busy machine does not get done in four times as many seconds of the clock is ungraded."""
     workers: int = Field(2, ge=1, le=64)
     """Number of processes that check in parallel."""
     memory_mb: int = Field(2048, ge=64)
-    """Memory limit per check, in MiB; one that takes more is ungraded."""
+    """Memory limit per check, in MiB; one that takes more is incorrect, unless the task's own answer does."""
 
     def build(self, source: TaskSource) -> Grader:
         pool = shared_pool(
             FACTORY,
             {},
             workers=self.workers,
-            timeout_seconds=self.timeout_seconds,
+            timeout_seconds=4 * self.timeout_seconds,
             memory_mb=self.memory_mb,
         )
 
@@ -82,11 +85,23 @@ class Math(RewardSettings):
             found = leaf.completion if whole else self.extract(leaf.completion)
             if found is None:
                 return verdict(False, answered=False)
-            job = {"answers": list(map(str, answers)), "found": found, "boxed": self.extract.form == "boxed"}
+            job = {
+                "answers": list(map(str, answers)),
+                "found": found,
+                "boxed": self.extract.form == "boxed",
+                "cpu_seconds": self.timeout_seconds,
+            }
+            answered = self.extract.answered(leaf.completion)
             try:
-                return verdict(await pool.run(job), answered=self.extract.answered(leaf.completion))
+                return verdict(await pool.run(job), answered=answered)
+            except WorkerError as error:
+                if not isinstance(error, WorkerCpuError):
+                    return Grade.ungraded(str(error))
+            try:  # whether the task's own answer is the cause
+                await pool.run({**job, "found": None})
             except WorkerError as error:
                 return Grade.ungraded(str(error))
+            return verdict(False, answered=answered)
 
         async def grade(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
             return list(await asyncio.gather(*(one(task, leaf) for leaf in leaves)))
@@ -97,20 +112,57 @@ class Math(RewardSettings):
 def checker() -> Callable[[dict[str, Any]], bool]:
     """The worker's job function: whether ``found`` gives one of ``answers``; ``boxed`` allows it in a box only."""
     from lyceum.reward._mathematics.compare import Right
-    from lyceum.reward._mathematics.notation import Unreadable
 
     logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns of limits that are off, which is intended
 
     def gives(answer: Right, job: dict[str, Any]) -> bool:
         try:
-            return answer.is_given_by(job["found"], boxed=job["boxed"])
-        except (Unreadable, RecursionError):
-            # Too long or too deep. Left ungraded, it would be a way not to be told that an answer is wrong.
-            answer.compare_with_itself()  # where the task's answer is the cause it fails here again
+            with cpu_limit(job.get("cpu_seconds", 5.0)):
+                if job["found"] is None:
+                    answer.compare_with_itself()
+                    return False
+                return answer.is_given_by(job["found"], boxed=job["boxed"])
+        except (Exception, OverCpuTime):
+            # Too long, deep, large or slow. Left ungraded, it would be a way not to be told that an answer is wrong.
+            with cpu_limit(job.get("cpu_seconds", 5.0)):
+                answer.compare_with_itself()  # where the task's answer is the cause it fails here again
             return False
 
     def check(job: dict[str, Any]) -> bool:
-        answers = [Right(answer) for answer in job["answers"]]
-        return any(gives(answer, job) for answer in answers)
+        try:
+            with cpu_limit(job.get("cpu_seconds", 5.0)):
+                answers = [Right(answer) for answer in job["answers"]]
+            return any(gives(answer, job) for answer in answers)
+        except OverCpuTime:
+            raise TimeoutError("the task's own answer takes more than its CPU time") from None
 
     return check
+
+
+class OverCpuTime(BaseException):
+    """Not an Exception: SymPy catches those."""
+
+
+@contextmanager
+def cpu_limit(seconds: float) -> Iterator[None]:
+    """Raise OverCpuTime after so many seconds of this process's CPU time, which do not pass while others are served.
+
+    A computation in C does not come to see that: a second later it ends the process (``WorkerCpuError``).
+    """
+    if not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def over(*_: object) -> None:
+        raise OverCpuTime
+
+    before = signal.signal(signal.SIGPROF, over)
+    try:
+        signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_VIRTUAL, seconds + 1)
+        signal.setitimer(signal.ITIMER_PROF, seconds, 0.1)  # again, where a destructor or a callback swallowed it
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGPROF, before)

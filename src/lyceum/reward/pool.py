@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lyceum.reward._worker import START_SECONDS, pack
-from lyceum.reward._worker_process import WorkerError, WorkerProcess, WorkerTimeoutError
+from lyceum.reward._worker_process import WorkerCpuError, WorkerError, WorkerProcess, WorkerTimeoutError
 
-__all__ = ["Pool", "WorkerError", "WorkerTimeoutError", "shared_pool"]
+__all__ = ["Pool", "WorkerCpuError", "WorkerError", "WorkerTimeoutError", "shared_pool"]
 
 
 class Pool:

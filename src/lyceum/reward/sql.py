@@ -28,7 +28,8 @@ class Sql(InWorker):
     which an incorrect query could earn more than a correct one.
 
     SQLite executes queries in a worker process that may do nothing but SELECT: no write, ATTACH, PRAGMA, extension or
-    random function, at most ``max_instructions`` of SQLite's machine and ``max_rows`` rows.
+    random function, at most ``max_instructions`` of SQLite's machine and ``max_rows`` rows, and no text of more than
+    100,000 bytes.
 
     Resists: a query that returns the answer as a constant (``SELECT 42``), by ``variants``: copies of a database given
     as statements from which rows are missing, on which the query must return what the reference does, too; and queries
@@ -107,6 +108,9 @@ class Sql(InWorker):
         if not isinstance(schema, str):
             raise ValueError(f"column {self.column!r} of task {task.id!r} holds no text; allowed: SQL statements")
         return {"schema": schema, "references": references, "query": found}
+
+    def alone(self, job: dict[str, Any]) -> dict[str, Any]:
+        return {**job, "query": job["references"][0]}
 
     def grade(self, result: Any, answered: bool | None) -> Grade:
         parts = {name: 0.0 if result is None else float(result[name]) for name in PARTS}

@@ -46,6 +46,7 @@ def start(backend: Backend, *, files_mb: int) -> Start:
 
     Raises:
         FileNotFoundError: its tool is not installed; the message says which package has it.
+        PermissionError: this user cannot read Python's own folder.
     """
     # Imported and not run as a file, so that Python keeps it compiled. Not -I, under which PYTHONHASHSEED (all there is
     # of an environment) has no effect: a program that iterates over a set of texts is to be judged alike every time.
@@ -81,10 +82,12 @@ def start(backend: Backend, *, files_mb: int) -> Start:
                 if Path(path).is_symlink()
                 for word in ("--symlink", os.readlink(path), path)
             ]
-            tmpfs = ["--size", str(files_mb << 20), "--tmpfs", "/work", "--remount-ro", "/", "--chdir", "/work"]
+            # Not over the package's own folder, where that is in /work.
+            place = next(point for point in ("/work", "/folder") if not _holds(point, readable))
+            tmpfs = ["--size", str(files_mb << 20), "--tmpfs", place, "--remount-ro", "/", "--chdir", place]
             command = [_tool("bwrap", "bubblewrap"), "--unshare-all", "--unshare-user", "--die-with-parent"]
             command += ["--cap-drop", "ALL"]
-            settings = {**told, "needs_landlock": False, "writable": ["/dev/null", "/work"], "own_folder": True}
+            settings = {**told, "needs_landlock": False, "writable": ["/dev/null", place], "own_folder": True}
             return Start((*command, *binds, *links, *devices, *tmpfs, *python), settings)
 
 
@@ -107,6 +110,8 @@ def _folders() -> tuple[str, ...]:
     importlib.import_module("lyceum.sandbox.inside.judge")  # compiles it, where its folder can be written
     named = [_HERE, str(_python().parent), *(os.path.join(sys.base_prefix, name) for name in ("lib", "lib64"))]
     named += ["/usr/lib", "/usr/lib64", *(path for path in ("/lib", "/lib64") if not Path(path).is_symlink())]
+    if hidden := [path for path in named[1:3] if not os.access(path, os.R_OK | os.X_OK)]:
+        raise PermissionError(f"Python is in {hidden[0]}, which this user cannot read")
     there = sorted({os.path.realpath(path) for path in named if Path(path).is_dir()})
     return tuple(path for path in there if not any(path != other and _holds(other, [path]) for other in there))
 

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
@@ -58,6 +59,10 @@ class Limits(Settings):
 
 class SandboxError(RunError):
     """The program could not be judged: no sandbox, or it ended without a verdict. Not the program's fault."""
+
+
+class OverTimeError(SandboxError):
+    """The judge took longer than its programs may: with one program in the sandbox it is that one's fault."""
 
 
 @dataclass(frozen=True)
@@ -104,9 +109,10 @@ def run(
     limits: Limits,
     backend: Backend,
     metered: bool = False,
+    head: str = "",
 ) -> Verdict:
     """``run_all`` of one program. Raises SandboxError where there is no verdict."""
-    [found] = run_all([code], tests=tests, pairs=pairs, limits=limits, backend=backend, metered=metered)
+    [found] = run_all([code], tests=tests, pairs=pairs, limits=limits, backend=backend, metered=metered, head=head)
     if isinstance(found, str):
         raise SandboxError(found)
     return found
@@ -120,6 +126,7 @@ def run_all(
     limits: Limits,
     backend: Backend,
     metered: bool = False,
+    head: str = "",
 ) -> list[Verdict | str]:
     """Run programs, and the same tests after each; all of it only inside a sandbox.
 
@@ -132,6 +139,8 @@ def run_all(
             is a test. Names that the tests do not define are the program's.
         pairs: instead of tests, what it reads and what it should print, each pair in a process of its own.
         metered: count the Python instructions of the tests' calls, where the program cannot reach the counter.
+        head: text of the task that every program begins with; names that it defines before its last statement are
+            not the program's in the tests.
     Returns:
         The verdict on each program, or the reason why there is none, which is not the program's fault.
     """
@@ -139,7 +148,7 @@ def run_all(
         return ["a program has either tests or pairs of input and output"] * len(programs)
     if len(pairs) > MOST_PAIRS:
         return [f"{len(pairs)} pairs of input and output; allowed: at most {MOST_PAIRS}"] * len(programs)
-    job = _job(limits, tests=tests, pairs=pairs, metered=metered)
+    job = _job(limits, tests=tests, pairs=pairs, metered=metered, head=head)
     each = len(pairs) or 1
     together = max(MOST_PROCESSES // each, 1)
     found = list[Verdict | str]()
@@ -171,6 +180,7 @@ def _job(
     tests: str | Sequence[str] = (),
     pairs: Sequence[tuple[str, str]] = (),
     metered: bool = False,
+    head: str = "",
     kept: int | None = None,
 ) -> dict[str, object]:
     """What the judge is told, beside the programs."""
@@ -181,6 +191,7 @@ def _job(
         "kept": kept,
         "output_kb": limits.output_kb,
         "metered": metered,
+        "head": head,
     }
 
 
@@ -191,7 +202,8 @@ def _together(
         answers = _started(backend, {**job, "programs": list(programs)}, len(programs) * each, limits)
     except SandboxError as error:
         if len(programs) == 1:
-            return [str(error)]
+            over = Verdict((False,), None, "wall-clock time", False, limits.seconds, None)
+            return [over if isinstance(error, OverTimeError) else str(error)]
         return [found for program in programs for found in _together(backend, job, [program], each, limits)]
     return [_verdict(answer) for answer in answers]
 
@@ -200,7 +212,7 @@ def _verdict(answer: dict[str, Any]) -> Verdict | str:
     if answer["unsupported"] is not None:
         return printable(str(answer["unsupported"]))
     if answer["killed"]:
-        return "the machine ended the program, not its limits (out of memory?)"
+        return "the machine ended the program, not its limits: it was out of memory"
     passed = tuple(test is True for test in answer["tests"])
     note, limit = answer["note"], answer["limit"]
     return Verdict(
@@ -217,9 +229,10 @@ def _started(backend: Backend, job: dict[str, object], processes: int, limits: L
     """What the judge answers for each program. Raises SandboxError where it does not."""
     try:
         argv = start(backend, files_mb=limits.files_mb).argv(limits.model_dump())
-    except FileNotFoundError as error:
+    except OSError as error:
         raise SandboxError(str(error)) from None
     body = to_json(job).encode()
+    ended_before = _ended_for_memory()
     message = struct.pack(">II", processes, len(body)) + body
     with tempfile.TemporaryFile() as errors:
         # No descriptor but these three. What it says of itself goes to a file; programs do not have it.
@@ -227,7 +240,7 @@ def _started(backend: Backend, job: dict[str, object], processes: int, limits: L
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0, env=_ENVIRONMENT, cwd="/"
         )
         try:
-            said = _exchange(process, message, limits.seconds * processes + START_SECONDS)
+            said, over = _exchange(process, message, limits.seconds * processes + START_SECONDS)
         finally:
             # The kernel ends the whole tree with this one: with its namespace, or by the judge's death signal.
             process.kill()
@@ -236,6 +249,8 @@ def _started(backend: Backend, job: dict[str, object], processes: int, limits: L
                 assert stream is not None
                 stream.close()
         ready, _, answer = said.partition(b"\n")
+        if ready == b"ready" and (answer.startswith(b"Timeout") or (over and not answer)):
+            raise OverTimeError(f"the sandbox ({backend}) gave no verdict within its time")
         if ready != b"ready" or not answer:
             errors.seek(0)
             told = errors.read(MOST_VERDICT).decode("utf-8", "replace").strip().rpartition("\n")[2]
@@ -246,11 +261,23 @@ def _started(backend: Backend, job: dict[str, object], processes: int, limits: L
     except DocumentError as error:
         raise SandboxError(f"the sandbox ({backend}) gave no readable verdict: {printable(str(error))}") from None
     assert isinstance(found, list)
+    if _ended_for_memory() == ended_before:
+        for answer in found:
+            answer["killed"] = False
     return found
 
 
-def _exchange(process: subprocess.Popen[bytes], message: bytes, seconds: float) -> bytes:
-    """Send the message and read to the end, or until the time is over; at most ``MOST_VERDICT`` bytes."""
+def _ended_for_memory() -> int | None:
+    """How many processes this machine's kernel has ended for want of memory; None where it does not say."""
+    try:
+        counts = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+        return int(counts["oom_kill"])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _exchange(process: subprocess.Popen[bytes], message: bytes, seconds: float) -> tuple[bytes, bool]:
+    """Send the message and read to the end, at most ``MOST_VERDICT`` bytes; True where the time was over before."""
     assert process.stdin is not None
     assert process.stdout is not None
     deadline, unsent, said = time.monotonic() + seconds, memoryview(message), bytearray()
@@ -264,7 +291,7 @@ def _exchange(process: subprocess.Popen[bytes], message: bytes, seconds: float) 
                 if key.fileobj is process.stdout:
                     part = os.read(process.stdout.fileno(), 1 << 16)
                     if not part:
-                        return bytes(said)
+                        return bytes(said), False
                     said += part
                 else:
                     with contextlib.suppress(BrokenPipeError):  # it did not start; its output says why
@@ -272,7 +299,7 @@ def _exchange(process: subprocess.Popen[bytes], message: bytes, seconds: float) 
                         if unsent:
                             continue
                     selector.unregister(process.stdin)
-    return b""
+    return bytes(said), len(said) < MOST_VERDICT
 
 
 # What a program tries in the self-test; each entry is what it could do.
@@ -305,6 +332,8 @@ def fault_of(backend: Backend) -> str | None:
     """Why a backend cannot be used here, found by trying once; None where a program in it is confined."""
     if backend == "none":
         return None
+    if backend in os.environ.get("LYCEUM_SANDBOX_OFF", "").split(","):
+        return "taken away by LYCEUM_SANDBOX_OFF"
     if not sys.platform.startswith("linux"):
         return "needs Linux"
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:

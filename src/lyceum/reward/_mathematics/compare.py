@@ -25,6 +25,7 @@ from lyceum.reward._mathematics.notation import (
     items,
     without_units,
 )
+from lyceum.reward._mathematics.size import too_large
 
 _NORMALIZATION = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none", equations=False
@@ -50,6 +51,7 @@ class Right:
         self.value = _value_of_right(self.items)
         self.closed = self.value is not None and _is_closed(self.value)
         self.kind = _kind(self.items, self.value)
+        self.large = is_huge(self.text) or too_large(self.value)
 
     def is_given_by(self, completion: str, *, boxed: bool) -> bool:
         """Whether the completion gives this answer and no other value; ``boxed``: in a box."""
@@ -69,7 +71,7 @@ class Right:
         text = cleaned(said)
         if text == self.text:
             return True
-        if is_huge(text) and not is_huge(self.text):  # the parser would compute it until its time is over
+        if is_huge(text) and not self.large:  # the parser would compute it until its time is over
             return False
         found = items(text)
         if not found or self.kind == "text":
@@ -116,10 +118,14 @@ class Right:
         if based and (own is None or own[1] != based[1]):
             value = _in_base(*based)
             return value if own is None or value is None or value != _in_base(*own) else self.value
-        return _value(text, units=self.closed)
+        return self._small(_value(text, units=self.closed))
+
+    def _small(self, value: Any) -> Any:
+        """The value; None where comparing it would take forever, and the task's own is not of that kind."""
+        return None if too_large(value) and not self.large else value
 
     def _same_relation(self, sides: Sequence[Side]) -> bool:
-        value = _value(_equation(sides), units=False)
+        value = self._small(_value(_equation(sides), units=False))
         return value is not None and _coherent(sides) and same(self.value, value)
 
     def _same_list(self, text: str, found: Sequence[Item]) -> bool:
@@ -136,7 +142,7 @@ class Right:
                 _same_texts(mine.sides[-1].text, other.sides[-1].text)
                 for mine, other in zip(self.items, inner, strict=True)
             )
-        value = _value(_list(found, units=self.closed), units=False)
+        value = self._small(_value(_list(found, units=self.closed), units=False))
         return value is not None and same(self.value, value)
 
 

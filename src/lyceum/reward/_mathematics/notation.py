@@ -20,6 +20,17 @@ MOST_DIGITS = 100_000
 _POWERS = re.compile(r"\d{1,9}(?: {0,3}\^ {0,3}[{(]{0,3} {0,3}\d{1,9})+")
 
 
+_FACTORIALS = re.compile(r"(?<![\d.^_{!A-Za-z])(\d{1,9})\s*(!{2,9})(?!!)")
+"""Digits with several exclamation marks: 20!! is 20 * 18 * ... * 2, and not (20!)!, as the parser reads it."""
+MOST_FACTORIAL = 1000
+"""Maximum number of which a double factorial is computed: a longer product has no place in an answer."""
+_BINOMIAL = re.compile(r"\\binom\s*\{\s*(\d{1,30})\s*\}\s*\{\s*(\d{1,30})\s*\}|(\d{1,30})\s*\\choose\s*(\d{1,30})")
+_DETERMINANT = re.compile(r"\\begin\s*\{vmatrix\}|\\det(?![A-Za-z])")
+_LETTER = re.compile(r"(?<![\\A-Za-z])[A-Za-z](?![A-Za-z])")
+MOST_ENTRIES = 49
+"""Maximum column separators (&) of an answer with a determinant that has letters: 7 by 7 and one more."""
+
+
 class Unreadable(ValueError):
     """The answer is too long or too deeply nested for the parser."""
 
@@ -94,7 +105,20 @@ def cleaned(text: str) -> str:
 
 
 def is_huge(text: str) -> bool:
-    """Whether a cleaned formula names a power of whole numbers with more than ``MOST_DIGITS`` digits: ``9^{9^9}``."""
+    """Whether a cleaned formula names a power of whole numbers with more than ``MOST_DIGITS`` digits: ``9^{9^9}``.
+
+    Also a double factorial of more than ``MOST_FACTORIAL``, a binomial as long as that and a determinant of more than
+    ``MOST_ENTRIES``, which the parser itself computes.
+    Whatever else is large is found in what it has parsed (``size.too_large``).
+    """
+    if any(int(found.group(1)) > MOST_FACTORIAL for found in _FACTORIALS.finditer(text)):
+        return True
+    if text.count("&") > MOST_ENTRIES and _DETERMINANT.search(text) and _LETTER.search(text):
+        return True
+    for found in _BINOMIAL.finditer(text):
+        above, below = (int(number) for number in found.groups() if number is not None)
+        if min(below, abs(above - below)) * math.log10(above + 1) > MOST_DIGITS:
+            return True
     return any(_is_huge(list(map(int, re.findall(r"\d+", found.group())))) for found in _POWERS.finditer(text))
 
 
@@ -247,7 +271,9 @@ _NUMBER_BRACKET = re.compile(r"(?<![_^\d.\\A-Za-z])(\d[\d.]*)\s*\(")
 _FACTOR = re.compile(r"(\)|\\r(?:floor|ceil)|\\(?:frac|binom)\{[^{}]*\}\{[^{}]*\})\s*(?=[\d(]|\\frac)")
 _BASE = re.compile(r"^(\d+)\s*_\s*(?:\{\s*(\d+)\s*\}|(\d+))$")
 _SIDE_BY_SIDE = re.compile(
-    r"(?<![\w^}.])\d[\d.]*(?:[\s'\"]+[\d.]|\s*\\?[{\[])|^\{[^{}]*\}\s*[\d{]|\\phantom|\\[lc]?dots|\.\.\."
+    # Up to two primes are units (feet, minutes); with more the parser drops them.
+    r"(?<![\w^}.])\d[\d.]*\s*(?:\^\s*\{?\s*)?(?:['\u2032]\s*|\\prime\s*){3}"
+    r"|(?<![\w^}.])\d[\d.]*(?:[\s'\"]+[\d.]|\s*\\?[{\[])|^\{[^{}]*\}\s*[\d{]|\\phantom|\\[lc]?dots|\.\.\."
 )
 
 
@@ -257,7 +283,7 @@ def explicit(side: str) -> str | None:
     The parser adds adjacent numbers, for the sake of 1\\frac{1}{2}: ``5(3)`` is 8 to it, and so are ``5\\ 3``
     and ``5\\frac{9}{3}``.
     """
-    side = _MIXED.sub(r"\1\\frac{\2}{\3}", side)
+    side = _FACTORIALS.sub(_multifactorial, _MIXED.sub(r"\1\\frac{\2}{\3}", side))
     side = _IMPROPER.sub(
         lambda found: (
             f"{found.group(1)}\\cdot {found.group(2)}" if _at_least(found.group(3), found.group(4)) else found.group()
@@ -266,6 +292,12 @@ def explicit(side: str) -> str | None:
     )
     side = _FACTOR.sub(r"\1\\cdot ", _NUMBER_BRACKET.sub(r"\1\\cdot (", side))
     return None if _SIDE_BY_SIDE.search(side) else _right_powers(side)
+
+
+def _multifactorial(found: re.Match[str]) -> str:
+    """n!!, n!!!, ...: n (n - k) (n - 2k) ... down to the last that is above 0, with k marks."""
+    number, step = int(found.group(1)), len(found.group(2))
+    return str(math.prod(range(number, 0, -step))) if number <= MOST_FACTORIAL else found.group()
 
 
 def _at_least(numerator: str, denominator: str) -> bool:

@@ -16,6 +16,9 @@ MOST_ITEMS = 100_000
 """Maximum items taken from an iterator that a program returns."""
 NOTE = 300
 """Maximum characters of a note on a test."""
+MOST_ALIKE = 100
+"""Maximum different values of one hash in a reply. Sets and dicts of n such values take n * n comparisons, all of them
+in C, where no alarm ends them."""
 
 
 class Unsupported(BaseException):
@@ -99,23 +102,47 @@ def encode(value, objects):
 PLAIN = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "iterator": iter}
 
 
-def decode(value: Any, reference: Any) -> Any:
-    if not isinstance(value, dict):
-        if isinstance(value, list):
-            raise ValueError("a reply is malformed")
+class Alike:
+    """Counts different values of one hash; gives back each value. Raises ValueError above ``MOST_ALIKE``."""
+
+    def __init__(self):
+        self.values = {}
+
+    def __call__(self, value):
+        try:
+            same = self.values.setdefault(hash(value), [])
+        except (TypeError, Untrusted):  # unhashable: a container that needs hashes raises it again
+            return value
+        if value not in same:
+            same.append(value)
+            if len(same) > MOST_ALIKE:
+                raise ValueError(f"more than {MOST_ALIKE} values of one hash")
         return value
-    ((kind, inner),) = value.items()
-    if kind in PLAIN:
-        return PLAIN[kind]([decode(item, reference) for item in inner])
-    if kind == "dict":
-        return {decode(key, reference): decode(item, reference) for key, item in inner}
-    if kind == "bytes":
-        return bytes.fromhex(inner)
-    if kind == "complex":
-        return complex(*map(float, inner))
-    if kind == "object" and type(inner) is int:
-        return reference(inner)
-    raise ValueError("a reply is malformed")
+
+
+def decode(value: Any, reference: Any) -> Any:
+    """The value of a reply. Raises ValueError and other errors where no honest program sent it."""
+    counted = Alike()
+
+    def read(value):
+        if not isinstance(value, dict):
+            if isinstance(value, list):
+                raise ValueError("a reply is malformed")
+            return counted(value)
+        ((kind, inner),) = value.items()
+        if kind in PLAIN:
+            return counted(PLAIN[kind]([read(item) for item in inner]))
+        if kind == "dict":
+            return {read(key): read(item) for key, item in inner}
+        if kind == "bytes":
+            return counted(bytes.fromhex(inner))
+        if kind == "complex":
+            return counted(complex(*map(float, inner)))
+        if kind == "object" and type(inner) is int:
+            return reference(inner)
+        raise ValueError("a reply is malformed")
+
+    return read(value)
 
 
 def send(pipe, message):

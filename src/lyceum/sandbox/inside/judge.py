@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
+import faulthandler
+import importlib
 import json
 import os
 import signal
@@ -12,14 +14,16 @@ import struct
 import sys
 import time
 
-from .data import NOTE, Ended, Limit, Reference, Unsupported, decode, read_exactly, receive, send
+from .data import NOTE, Ended, Limit, Reference, Unsupported, Untrusted, decode, read_exactly, receive, send
 from .program import describe, program_process
 from .rights import LINUX, drop_capabilities, end_with_parent, give_up_rights, hide_memory
 
 MOST_REPLY = 1 << 20
 """Maximum bytes of one reply of a program."""
-MALFORMED = (ValueError, TypeError, AttributeError, KeyError, RecursionError)
-"""What reading a reply raises that no honest program sends."""
+OPEN_FILES = 64
+"""Maximum open files of a process."""
+HANGS_SECONDS = 2
+"""After the wall-clock limit, until a judge ends that does not come to see it: it is in a computation in C."""
 IMPORTS = (ast.Import, ast.ImportFrom)
 
 
@@ -35,7 +39,8 @@ def main() -> None:
     programs = [start_program(settings, number) for number in range(count)]
     # Scope 1: the signal with which the kernel ends the programs after the judge comes from the judge.
     cpu_seconds = (settings["cpu_seconds"] + 2) * count + 10
-    give_up_rights({**settings, "cpu_seconds": cpu_seconds}, scopes=1, ends=[program.pid for program in programs])
+    own = {**settings, "cpu_seconds": cpu_seconds, "open_files": OPEN_FILES + 3 * count}  # three pipes to each
+    give_up_rights(own, scopes=1, ends=[program.pid for program in programs])
     os.write(1, b"ready\n")
     job = json.loads(read_exactly(0, size))
     each = len(job["pairs"] or "1")
@@ -54,13 +59,15 @@ def judge(code: str, processes: list, job: dict, settings: dict) -> dict:
         "ran": True,  # whether the program could be run at all, before its tests
         "limit": None,  # that the program exceeded
         "unsupported": None,  # why these tests cannot judge
-        "killed": False,  # by the machine
+        "killed": False,  # by a signal that only the machine sends
         "seconds": 0.0,  # of the program's CPU
         "operations": None,  # Python instructions of the program, where they can be counted
         "printed": "",  # where it is run for what it prints
     }
     signal.signal(signal.SIGALRM, on_alarm)
     signal.setitimer(signal.ITIMER_REAL, settings["seconds"], 0.25)
+    # Its thread is C alone: it says "Timeout" in place of the verdicts, and ends this process.
+    faulthandler.dump_traceback_later(settings["seconds"] + HANGS_SECONDS, exit=True, file=1)
     try:
         try:
             if job["kept"] is not None:
@@ -80,9 +87,18 @@ def judge(code: str, processes: list, job: dict, settings: dict) -> dict:
     except Ended:
         note_endings(processes, settings["cpu_seconds"], verdict, wait=0.2)
         verdict["note"] = verdict["note"] or "the program ended before its tests did"
+    except BaseException as error:
+        # What the program answered made the judge fail. That leaves neither it ungraded nor those after it.
+        verdict["tests"] = [False] * len(verdict["tests"])
+        verdict["note"] = verdict["note"] or f"an answer cannot be judged: {describe(error)}"
     for program in processes:
         program.end()
-    return verdict
+    faulthandler.cancel_dump_traceback_later()
+    # Lone surrogates cannot be sent.
+    return {
+        name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+        for name, value in verdict.items()
+    }
 
 
 def start_program(settings: dict, number: int) -> Program:
@@ -112,7 +128,7 @@ def start_program(settings: dict, number: int) -> Program:
             folder = f"{folder}/{number}"
             os.mkdir(folder)
             os.chdir(folder)
-        give_up_rights({**settings, "writable": [*devices, folder]}, scopes=3)
+        give_up_rights({**settings, "writable": [*devices, folder], "open_files": OPEN_FILES}, scopes=3)
         program_process(3, 4, 5)
     finally:
         os._exit(1)
@@ -133,7 +149,7 @@ class Program:
             return reply if isinstance(reply, dict) else {"error": "a reply is malformed"}
         except (EOFError, BrokenPipeError):
             raise Ended from None
-        except (ValueError, RecursionError):
+        except Exception:  # whatever reading a reply raises that no honest program sends
             return {"error": "a reply is malformed"}
 
     def ask(self, message, arguments=()):
@@ -141,19 +157,21 @@ class Program:
         if "error" in reply:
             kind = getattr(builtins, str(reply.get("type")), None)
             text, error = str(reply["error"])[:NOTE], None
-            if isinstance(kind, type) and issubclass(kind, Exception) and kind is not AssertionError:
+            # Not what ends a loop of the tests: with StopIteration from a program, all(map(...)) is true.
+            ends = (AssertionError, StopIteration, StopAsyncIteration)
+            if isinstance(kind, type) and issubclass(kind, Exception) and kind not in ends:
                 with contextlib.suppress(TypeError):  # UnicodeDecodeError takes five arguments
                     error = kind(text)
             raise ProgramError(text) if error is None else error
         operations = reply.get("operations", 0)
-        self.operations += operations if type(operations) is int and operations > 0 else 0
+        self.operations += operations if type(operations) is int and 0 < operations < 1 << 53 else 0
         try:
             value = decode(reply.get("value"), self.reference)
             changed = reply.get("arguments")
             if changed is not None:
                 put_back(arguments, decode(changed, self.reference))
             return value
-        except MALFORMED:
+        except Exception:
             raise ProgramError("a reply is malformed") from None
 
     def reference(self, number):
@@ -165,7 +183,7 @@ class Program:
         for name in sorted(names):
             reply = self.exchange({"op": "get", "name": name})
             if "value" in reply:
-                with contextlib.suppress(*MALFORMED):  # the name is then missing
+                with contextlib.suppress(Exception, Untrusted):  # the name is then missing
                     found[name] = decode(reply["value"], self.reference)
         return found
 
@@ -225,7 +243,9 @@ def judge_tests(code: str, program: Program, job: dict, verdict: dict) -> None:
         verdict["note"], verdict["ran"] = str(reply["error"])[:NOTE], False
         return
     program.metered = job["metered"] and meterable(code)
-    names = {"__name__": "tests", "__builtins__": builtins, **program.named(free_names(groups))}
+    free = free_names(groups)
+    own = {**modules_of(groups, free), **names_of(job["head"], free)}
+    names = {"__name__": "tests", "__builtins__": builtins, **program.named(free - own.keys()), **own}
     place = 0
     for group, counts in zip(groups, tests, strict=True):
         note = fault_of(group, names)
@@ -278,6 +298,48 @@ def free_names(groups) -> set:
     return {name for name in used - own if not hasattr(builtins, name) and not name.startswith("__")}
 
 
+def modules_of(groups, names) -> dict:
+    """Standard modules among the names that tests use without importing them: ``math`` in ``math.isclose(...)``.
+
+    They are not the program's, which may have another ``math``. A name is a module's where the tests do nothing with it
+    but read attributes that the module has; else it may be a function of the program, such as ``select``.
+    """
+    nodes = [node for group in groups for statement in group for node in ast.walk(statement)]
+    read: dict = {}
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            read.setdefault(node.value.id, []).append(node.attr)
+    used = [node.id for node in nodes if isinstance(node, ast.Name)]
+    found = {}
+    for name in sorted(names & read.keys() & sys.stdlib_module_names - {"this", "antigravity"}):
+        if used.count(name) == len(read[name]):
+            with contextlib.suppress(Exception):
+                module = importlib.import_module(name)
+                if all(hasattr(module, attribute) for attribute in read[name]):
+                    found[name] = module
+    return found
+
+
+def names_of(head: str, names) -> dict:
+    """Helpers that the tests use and the task's own head defines, run here: a program may define them anew.
+
+    The head's last statement is what the program goes on with, so that it is the program's.
+    """
+    for end in ("", "\n    pass", "\n        pass"):
+        try:
+            statements = ast.parse(head + end).body[:-1]
+            break
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+    else:
+        return {}
+    of_head: dict = {"__name__": "head", "__builtins__": builtins}
+    for statement in statements:
+        with contextlib.suppress(Exception):
+            exec(compile(ast.Module([statement], []), "<head>", "exec"), of_head)
+    return {name: of_head[name] for name in names & of_head.keys()}
+
+
 _UNMETERED = (
     "eval exec compile getattr setattr delattr globals locals vars open breakpoint input memoryview type object super "
     "classmethod staticmethod property help exit quit"
@@ -328,7 +390,7 @@ def keep_printed(code: str, program: Program, job: dict, verdict: dict) -> None:
         verdict["printed"] = printed.decode("utf-8", "replace")[: job["kept"]]
         verdict["seconds"] = program.cpu_seconds()
     verdict["ran"] = False
-    with contextlib.suppress(EOFError, *MALFORMED):
+    with contextlib.suppress(Exception):
         error = receive(program.replies, MOST_REPLY)["error"]
         verdict["ran"] = error is None
         verdict["note"] = None if error is None else str(error)[: 2 * NOTE]
@@ -353,14 +415,13 @@ def lines_of(text: str) -> list:
 
 
 def note_endings(programs: list, cpu_seconds: int, verdict: dict, *, wait: float) -> None:
-    """Which limit ended one of the processes, or that the machine did."""
+    """Which limit ended one of the processes."""
     limits: dict = {signal.SIGKILL: "CPU time", signal.SIGXCPU: "CPU time", signal.SIGXFSZ: "file size"}
     for program in programs:
         status, used = program.ending(wait)
         if used is not None and os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
-            if number == signal.SIGKILL and used.ru_utime + used.ru_stime < cpu_seconds - 0.5:
-                verdict["killed"] = True
-            else:
-                verdict["limit"] = limits.get(number, f"signal {number}")
+            early = number == signal.SIGKILL and used.ru_utime + used.ru_stime < cpu_seconds - 0.5
+            verdict["killed"] = early  # whether by the machine, the machine has to show
+            verdict["limit"] = f"signal {number}" if early else limits.get(number, f"signal {number}")
             return

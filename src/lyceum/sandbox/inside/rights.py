@@ -88,8 +88,14 @@ def seccomp_filter(machine: str, pid: int, ends: Sequence[int] = ()) -> bytes:
             rule(number, give(_ALLOW))
     rule(CLONE[column], argument(0), (_SET, 1, 0, 0x10000), give(_EPERM), give(_ALLOW))  # threads alone
     rule(CLONE3[column], give(_ENOSYS))  # its flags cannot be read here; the C library then takes clone
-    rule(PRLIMIT[column], *one_of(0, [0], _ALLOW, _EPERM))
-    rule(TGKILL[column], *one_of(0, [pid], _ALLOW, _EPERM))  # abort, raise
+    # Of its own limits it may only set the stack's: with one of 0 seconds of CPU time the kernel ends it by SIGKILL,
+    # as it does where the machine has no memory left. The pointer to the new limit has two words.
+    new_limit = [argument(2), (_EQUAL, 0, 3, 0), (_LOAD, 0, 0, _ARGUMENTS + 8 * 2 + 4), (_EQUAL, 0, 1, 0)]
+    of_itself = [argument(0), (_EQUAL, 0, 7, 0), argument(1), (_EQUAL, 4, 0, resource.RLIMIT_STACK)]
+    rule(PRLIMIT[column], *of_itself, *new_limit, give(_ALLOW), give(_EPERM))
+    # abort, and no other signal: not SIGKILL either, for the same reason.
+    own = [argument(0), (_EQUAL, 0, 3, pid), argument(2), (_EQUAL, 0, 1, signal.SIGABRT)]
+    rule(TGKILL[column], *own, give(_ALLOW), give(_EPERM))
     if ends:
         rule(KILL[column], *one_of(0, ends, _ALLOW, _EPERM))
     # Not those that send signals to another process, or wait for one: owner, signal, lease, notification.
@@ -179,7 +185,7 @@ def limit_resources(settings: dict) -> None:
     limit(resource.RLIMIT_CPU, settings["cpu_seconds"])
     limit(resource.RLIMIT_FSIZE, settings["files_mb"] << 20)
     limit(resource.RLIMIT_CORE, 0)
-    limit(resource.RLIMIT_NOFILE, 64)
+    limit(resource.RLIMIT_NOFILE, settings["open_files"])
 
 
 def give_up_rights(settings: dict, *, scopes: int, ends: Sequence[int] = ()) -> None:
