@@ -26,7 +26,9 @@ def test_certain_steps_count_more_and_a_certain_next_step_pays(forest_of):
     found = credited(forest, certainty_rate=HALF, clarity_rate=HALF, clarity_weight=1.0)
     expected = torch.tensor([[0, 7 / 6, 1 / 3], [0, 2 / 3, -2 / 3]]) - torch.tensor([0, 3 / 8, 3 / 8])
     torch.testing.assert_close(found.advantage, expected)
-    assert found.metrics == {"steps": 4, "steps_amplified": 2, "steps_with_bonus": 2}
+    # Deviations from 3/8 in 24ths: 19 -1 | 7 -25, squares 1036. Of the outcome, times 16 8 | -8 -16: 640.
+    shares = {"outcome/share": pytest.approx(640 / 1036), "clarity/share": pytest.approx(396 / 1036)}
+    assert found.metrics == {"steps": 4, "steps_amplified": 2, "steps_with_bonus": 2, **shares}
 
 
 def test_a_step_of_several_tokens_has_their_mean_entropy(forest_of):

@@ -38,7 +38,9 @@ def test_steps_from_the_same_state_are_compared_by_discounted_returns():
     credited = GiGPO(gamma=0.5).build()(build_forest([tree_of(*TWO)], decode=letters))
     torch.testing.assert_close(credited.advantage[0], torch.tensor([0, 0.5 + 1 / 8, 0.5 + 1 / 4, 0.5]))
     torch.testing.assert_close(credited.advantage[1], torch.tensor([0, -0.5 - 1 / 8, -0.5 - 1 / 4, 0]))
-    assert credited.metrics == {"steps": 5, "steps_compared": 4}
+    # In 8ths 5 6 4 | -5 -6: mean 4/5, squared deviations 138 - 16/5. With the outcome's, 4 4 4 | -4 -4: 104 - 16/5.
+    shares = {"outcome/share": pytest.approx(100.8 / 134.8), "steps/share": pytest.approx(34 / 134.8)}
+    assert credited.metrics == {"steps": 5, "steps_compared": 4, **shares}
 
 
 def test_divided_by_the_samples_standard_deviation_as_in_the_authors_code():
@@ -58,6 +60,16 @@ def test_a_state_is_how_many_steps_were_taken_and_the_last_of_them():
     assert compared(history=1) == 4  # the first steps, and the third ones
     assert compared(history=None) == 2  # the first steps
     assert compared(history=0) == 6  # whatever was written before
+
+
+def test_over_steps_a_long_trajectory_counts_more():
+    # Three steps of reward 1 and two of 0: mean 3/5, so 2/5 and -3/5 instead of 1/2 and -1/2.
+    forest = build_forest([tree_of(*TWO)], decode=letters)
+    by_step = GiGPO(episode_mean="steps", step_weight=0).build()(forest).advantage
+    torch.testing.assert_close(by_step[:, 1:], torch.tensor([[0.4, 0.4, 0.4], [-0.6, -0.6, 0.0]]))
+    # Deviations 2/5 thrice and -3/5 twice: the sample's variance is (12/25 + 18/25) / 4 = 3/10.
+    scaled = GiGPO(episode_mean="steps", step_weight=0, scale="std").build()(forest).advantage
+    torch.testing.assert_close(scaled[:, 1], torch.tensor([0.4, -0.6]) / 0.3**0.5, rtol=1e-4, atol=0)
 
 
 def test_groups_are_never_compared():
@@ -81,10 +93,11 @@ def marked(key_of_second="door"):
 
 
 def test_an_environments_key_says_which_steps_start_in_the_same_state():
-    # From the door: returns 1 and 0, +-1/2. The prompt is not marked: the first steps are compared with nothing.
-    credited = GiGPO(state="marked").build()(marked())
-    assert credited.advantage.tolist() == [[0, 0.5, 1, 0], [0, -0.5, -0.5, -1]]
-    assert GiGPO(state="marked").build()(marked("key")).metrics["steps_compared"] == 0
+    # From the door: returns 1 and 0, +-1/2. From the prompt, where all begin: 1/2 and 0, +-1/4.
+    credited = GiGPO(state="marked", gamma=0.5).build()(marked())
+    assert credited.advantage.tolist() == [[0, 0.75, 1, 0], [0, -0.75, -0.75, -1]]
+    assert credited.metrics["steps_compared"] == 4
+    assert GiGPO(state="marked").build()(marked("key")).metrics["steps_compared"] == 2
     assert marked().node_key == {1: "door", 3: "door"}
     assert marked().select(torch.tensor([1])).node_key == {1: "door", 3: "door"}, "nodes are not renumbered"
 
@@ -98,9 +111,20 @@ def test_an_observation_is_a_state_and_no_step():
         leaf = drawn(seen, [7, 8], "end")
         leaf.grade = Grade(reward, steps=(JudgedStep(0, 2, 1.0),))
     credited = GiGPO(state="marked", gamma=0.5).build()(build_forest([Tree(Task("t", ()), [root])], decode=letters))
-    # Two actions each, the last one in two steps: returns at the door 1/2 and 0, +-1/4.
-    assert credited.metrics == {"steps": 6, "steps_compared": 2}
-    assert credited.advantage.tolist() == [[0, 0.5, 0, 0, 0.75, 0.5], [0, -0.5, 0, 0, -0.75, -0.5]]
+    # Two actions each, the last one in two steps: returns at the door 1/2 and 0, +-1/4, at the prompt 1/4 and 0.
+    # Squares 2 (25/64 + 9/16 + 1/4) = 77/32; with the outcome's 2 (5/16 + 3/8 + 1/4) = 60/32.
+    shares = {"outcome/share": pytest.approx(60 / 77), "steps/share": pytest.approx(17 / 77)}
+    assert credited.metrics == {"steps": 6, "steps_compared": 4, **shares}
+    assert credited.advantage.tolist() == [[0, 0.625, 0, 0, 0.75, 0.5], [0, -0.625, 0, 0, -0.75, -0.5]]
+
+
+def test_under_two_prompts_first_steps_begin_in_two_states():
+    tree = Tree(Task("t", ()), [Node(None, [1], Origin.PROMPT), Node(None, [1, 2], Origin.PROMPT)])
+    for root, reward in zip([*tree.roots, tree.roots[0]], (1.0, 0.0, 0.0), strict=True):
+        leaf = drawn(drawn(root, [5 + int(reward)], "door"), [8])
+        leaf.grade = Grade(reward)
+    metrics = GiGPO(state="marked").build()(build_forest([tree], decode=letters)).metrics
+    assert metrics["steps_compared"] == 2 + 3  # first steps below the first prompt, and all three at the door
 
 
 def test_a_run_in_which_nothing_marks_states_is_refused():

@@ -35,7 +35,10 @@ def test_a_turn_gets_what_it_earned_and_what_came_after(gamma, first):
     found = TurnReturns(gamma=gamma, normalise="separate").build()(forest)
     expected = torch.tensor([0, first, first, 0, 1.0])
     torch.testing.assert_close(found.advantage, torch.stack([expected, -expected]), atol=1e-5, rtol=0)
-    assert found.metrics == {"turns": 2, "turns_with_gain": 2}
+    # Of squares 2 first^2 + 1 a row the outcome's 2 gamma first + 1.
+    share = (2 * gamma * first + 1) / (2 * first**2 + 1)
+    shares = {"outcome/share": pytest.approx(share), "process/share": pytest.approx(1 - share)}
+    assert found.metrics == {"turns": 2, "turns_with_gain": 2, **shares}
 
 
 def test_without_judged_turns_it_is_group_relative(forest_of):

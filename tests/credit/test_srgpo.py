@@ -24,7 +24,7 @@ def test_steps_are_compared_across_tasks():
     forest = build_forest([tree_of("a", (1.0, (1.0, 0.0))), tree_of("b", (0.0, (1.0, 1.0)))], decode=letters)
     credited = SRGPO(scale="none").build()(forest)
     assert credited.advantage.tolist() == [[0, 0.125, -0.375], [0, 0.125, 0.125]]
-    assert credited.metrics == {"steps": 4, "tokens_with_step_advantage": 4}
+    assert credited.metrics == {"steps": 4, "tokens_with_step_advantage": 4, "outcome/share": 0, "steps/share": 1}
 
 
 def test_a_good_step_of_a_failed_trajectory_loses_less():

@@ -33,7 +33,9 @@ def test_wrong_thoughts_of_a_correct_answer_lose_the_share_of_the_groups_accurac
     found = credited((True, (G, W, W, G)), (False, (W, W)), alpha=2.0)
     assert found.advantage[0].tolist() == [0, 0.5, -0.5, -0.5, 0.5]
     assert found.advantage[1, :3].tolist() == [0, -0.5, -0.5]
-    assert found.metrics == {"thoughts": 4, "thoughts/wrong": 1, "thoughts/cleared": 0, "tokens_changed": 2}
+    # Sums of 1/2 and -1/2 with mean -1/6: squared deviations 6/4 - 1/6. With the outcome's, of mean 1/6: 2/4 + 1/6.
+    shares = {"outcome/share": pytest.approx(0.5), "process/share": pytest.approx(0.5)}
+    assert found.metrics == {"thoughts": 4, "thoughts/wrong": 1, "thoughts/cleared": 0, "tokens_changed": 2, **shares}
 
 
 def test_thoughts_that_an_incorrect_answer_does_not_use_lose_nothing():

@@ -62,6 +62,32 @@ def test_a_token_within_its_wider_range_keeps_its_gradient(batch_of):
     assert off.item() == pytest.approx(-1.2)
 
 
+def test_the_loss_of_a_token_that_got_likelier_against_its_advantage_is_bounded(batch_of):
+    # Ratio 12, advantage -1 as it is: the loss is 12; with a dual clip at 10 it is 10, without a gradient. A ratio of 9
+    # is within it, and what has a positive advantage is bounded by the clip range alone.
+    logprob = torch.tensor([12.0, 9.0, 12.0]).log()[None] - 5
+    plain = {"redistribute": False, "adapt_clip": False, "aggregate": "token"}
+
+    def learnt(dual_clip):
+        h = torch.zeros(1, 3).double()
+        batch = batch_of(
+            [[1, 1, 1]], logprob=logprob, old_logprob=[[-5.0] * 3], advantage=[[-1.0, -1, 1]], relative_entropy=h
+        )
+        loss, metrics = HAPO(dual_clip=dual_clip, **plain).build()(batch)
+        (gradient,) = torch.autograd.grad(loss, batch.logprob)
+        return loss.item() * 3, (gradient * 3).tolist(), metrics
+
+    loss, gradient, metrics = learnt(10.0)
+    assert loss == pytest.approx(10 + 9 - 1.2)
+    assert gradient[0] == pytest.approx([0, 9, 0])
+    assert metrics["clip/dual"][0] == 1
+    loss, gradient, metrics = learnt(None)
+    assert loss == pytest.approx(12 + 9 - 1.2)
+    assert gradient[0] == pytest.approx([12, 9, 0])
+    assert "clip/dual" not in metrics
+    assert load_recipe("hapo").stages[0].objective.dual_clip == 10
+
+
 def test_the_objective_needs_the_credit():
     with pytest.raises(RecipeError, match=r"credit\.kind: got 'group', but objective\.kind 'hapo'"):
         load_recipe("hapo", ["credit=group"])

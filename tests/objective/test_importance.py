@@ -62,3 +62,16 @@ def test_it_multiplies_the_policy_loss_alone(batch_of):
     total, count = metrics["importance/mismatch"]  # |log 4| and |log 1/4|, whatever the bounds are
     torch.testing.assert_close((total / count).item(), math.log(4))
     assert "old_logprob" in objective.needs
+
+
+def test_the_mismatch_is_logged_without_a_correction_and_changes_no_loss(batch_of):
+    # |-1 + 1.5| and |-1 + 1.1|: 0.3 in the mean; the third token has no sampled log-probability.
+    behaviour = torch.tensor([[-1.5, -1.1, float("nan")]])
+    batch = batch_of([[1, 1, 1]], behaviour_logprob=behaviour)
+    objective = ReinforceLoss().build()
+    loss, metrics = objective(batch)
+    total, count = metrics["importance/mismatch"]
+    torch.testing.assert_close(((total / count).item(), count.item()), (0.3, 2.0))
+    assert "old_logprob" not in objective.needs
+    torch.testing.assert_close(loss, objective(batch_of([[1, 1, 1]]))[0])
+    assert "importance/weight" not in metrics

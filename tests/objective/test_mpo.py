@@ -83,6 +83,16 @@ def test_chosen_tokens_weigh_alike_and_pairs_weigh_alike():
     torch.testing.assert_close(plan.weight[4].max(), torch.tensor(1 / 2 / 7))
 
 
+def test_answers_weigh_alike_in_the_generation_loss_where_it_is_a_mean_over_answers():
+    # Chosen answers of 3 and 4 tokens: 1 / 7 of a token each over tokens; 1 / 2 / 3 and 1 / 2 / 4 over answers.
+    forest = build_forest([graded(1.0, 0.0), graded(0.0, 0.5, 1.0, lengths=(3, 9, 4))])
+    plan = MPO(generation_aggregate="sequence").build()
+    weight = plan.plan(forest, Credited(torch.zeros(forest.rows().index.shape)), [torch.arange(5)]).weight
+    torch.testing.assert_close(weight[[0, 4]].max(1).values, torch.tensor([1 / 6, 1 / 8]))
+    over_tokens = MPO().build().plan(forest, Credited(torch.zeros(forest.rows().index.shape)), [torch.arange(5)]).weight
+    torch.testing.assert_close(over_tokens[[0, 4]].max(1).values, torch.tensor([1 / 7, 1 / 7]))
+
+
 def test_the_shift_is_the_mean_of_earlier_steps_rewards_and_comes_back():
     objective = MPO().build()
     forest = build_forest([graded(1.0, 0.0)])

@@ -76,5 +76,6 @@ def test_metrics_count_what_the_range_stops(batch_of):
     # of four tokens: 1.5 stopped above, the second 0.5 below (the first gains nothing), 4 by the dual clip
     k3 = sum(r - 1 - math.log(r) for r in (1.5, 0.5, 0.5, 4.0)) / 4
     expected = {"ratio": 6.5 / 4, "kl/old": k3, "clip/low": 0.25, "clip/high": 0.25, "clip/dual": 0.25}
+    expected["importance/mismatch"] = 1.0  # of the sampled -1 and -2 at the start of the step
     assert figure == pytest.approx(expected, rel=1e-6)
     assert not any(x.requires_grad for pair in metrics.values() for x in pair)

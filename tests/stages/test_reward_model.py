@@ -8,7 +8,7 @@ from test_handover import CRITIC, RUN, SHORT, recipe
 from lyceum.recipe.schema import load_recipe, parse
 from lyceum.stages.reward_model import RewardModelRun
 from lyceum.training.train import train
-from lyceum.utils.errors import Interrupted, RecipeError
+from lyceum.utils.errors import Interrupted, NothingLearnt, RecipeError
 
 MODEL = {
     "kind": "reward-model",
@@ -89,6 +89,24 @@ def test_step_checks_measure_no_model_that_was_fitted_to_them(tmp_path):
 def test_labels_that_nobody_gives_are_refused_at_the_first_round(tmp_path):
     with pytest.raises(RecipeError, match="labels: got 'steps', but the grader judged none in a round; allowed: tasks"):
         train(recipe(tmp_path, stages=[MODEL | {"labels": "steps"}]))
+
+
+PAIRS = MODEL | {"labels": "pairs", "value": {"kind": "model", "loss": "pairwise"}}
+
+
+def test_a_part_that_nothing_gives_is_refused_at_the_first_round(tmp_path):
+    with pytest.raises(
+        RecipeError, match=r"judge.factors: got 'nowhere', which no grade of a round has; allowed: correct"
+    ):
+        train(recipe(tmp_path, stages=[PAIRS | {"factors": [{"by": "tokens"}, {"by": "nowhere"}]}]))
+
+
+def test_a_reward_model_that_was_fitted_to_nothing_pays_no_policy(tmp_path):
+    # No two completions of at most 24 tokens are 1000 apart, so that no round has a pair.
+    stage = PAIRS | {"factors": [{"by": "tokens", "margin": 1000}]}
+    with pytest.raises(NothingLearnt, match=r"judge: the reward model was fitted to nothing.*no two trajectories"):
+        train(recipe(tmp_path, stages=[stage]))
+    assert not (tmp_path / "run" / "stages" / "judge" / "value").exists()
 
 
 @pytest.mark.parametrize(

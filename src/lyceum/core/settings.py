@@ -161,6 +161,15 @@ class CreditSettings(Component, slot="credit"):
     reads_unfinished: ClassVar[bool] = False
     """Whether it also credits trajectories that go on in the next step, so that they are trained as far as they are."""
 
+    def sources(self, outcome: tuple[str, ...]) -> tuple[str, ...]:
+        """What its advantages are added up from, by name: where there are several, each one's share of their variance
+        is logged as ``credit/NAME/share``.
+
+        Args:
+            outcome: the reward's parts that have a weight, where there are several, or else ``("outcome",)``.
+        """
+        return outcome
+
     @abstractmethod
     def build(self) -> Credit: ...
 

@@ -11,8 +11,8 @@ from lyceum.core.forest import Forest
 from lyceum.core.types import Credit, Credited
 from lyceum.credit._paths import ForestCredit
 from lyceum.credit._steps import StepwiseCredit
-from lyceum.credit.base import in_float32, lay, token_reward, whiten
-from lyceum.credit.gae import generalised_advantage
+from lyceum.credit.base import in_float32, kl_cost, lay, token_reward, whiten
+from lyceum.credit.gae import generalised_advantage, shares_of_rewards
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
@@ -52,6 +52,9 @@ class ActionGAE(StepwiseCredit):
         advantage = whiten(raw, mask) if self.whiten else raw
         target = in_float32(raw + value, forest, "a value target")
         metrics = {"actions": float(ends.sum()), "tokens_within_actions": float((mask & ~ends).sum())}
+        if self.kl_in_reward.coefficient:
+            cost = kl_cost(forest, rows, self.kl_in_reward)
+            metrics |= shares_of_rewards(reward, cost, None, mask, gamma=discount.to(reward), lam=self.lam)
         return Credited(lay(advantage, forest, rows), value_target=target, metrics=metrics)
 
     def action_ends(self, forest: Forest, mask: Bool[Tensor, "R L"]) -> Bool[Tensor, "R L"]:

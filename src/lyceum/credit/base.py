@@ -39,6 +39,9 @@ class CreditWithKL(CreditSettings):
     def needs(self) -> frozenset[str]:
         return frozenset({"old_logprob", self.kl_in_reward.column} if self.kl_in_reward.coefficient else ())
 
+    def sources(self, outcome: tuple[str, ...]) -> tuple[str, ...]:
+        return (*super().sources(outcome), *(("kl",) if self.kl_in_reward.coefficient else ()))
+
 
 def needs_company(kind: str, stage: Composition) -> list[str]:
     """An error line where the stage's groups have one row, which a credit that compares rows cannot use."""

@@ -15,6 +15,7 @@ from lyceum.core.settings import Composition
 from lyceum.core.types import Credit, Credited, State
 from lyceum.credit.base import CreditWithKL, needs_company, row_reward, spread
 from lyceum.credit.group import Scale, group_relative
+from lyceum.credit.shares import token_shares
 from lyceum.reward.base import part_names
 from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.terminal import quoted
@@ -65,7 +66,7 @@ class ByPart(CreditWithKL):
     is 0 and the others stand, so that a judge that fails costs no verdict.
 
     Source:
-        DRM, arXiv:2510.11457 (the score's advantage is added to the verifier's), as its public reviews tell.
+        DRM, arXiv:2510.11457 (the score's advantage is added to the verifier's), as its reviews on OpenReview tell.
     """
 
     reads_parts: ClassVar[bool] = True
@@ -81,6 +82,9 @@ class ByPart(CreditWithKL):
     """The standard deviation divides by n - ddof."""
     eps: float = Field(1e-6, gt=0)
     """Added to the standard deviation, in the part's unit."""
+
+    def sources(self, outcome: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(self.parts)  # a KL cost is the outcome's own
 
     def build(self) -> Credit:
         return PartCredit(self)
@@ -115,17 +119,22 @@ class PartCredit:
     def __call__(self, forest: Forest) -> Credited:
         total: Tensor | None = None
         metrics: dict[str, float] = {}
+        sources: dict[str, Tensor] = {}
         for name, weight in self.weights.items():
             advantage, counted = self._compared(forest, name)
             own = weight * advantage
             total = own if total is None else total + own
+            sources[name] = own[:, None]
             metrics |= {
                 f"{name}/weight": weight,
                 f"{name}/counted": float(counted.float().mean()) if len(counted) else 0.0,
                 f"{name}/size": float(own.abs().mean()) if len(own) else 0.0,
             }
         assert total is not None, "at least one part"
-        return Credited(spread(total, forest, forest.rows()), metrics=metrics)
+        rows = forest.rows()
+        if len(sources) > 1:
+            metrics |= token_shares(sources, forest.trainable(rows))
+        return Credited(spread(total, forest, rows), metrics=metrics)
 
     def of_part(self, forest: Forest, name: str) -> Credited:
         """One part's advantages alone, unweighted."""

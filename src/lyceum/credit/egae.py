@@ -11,8 +11,8 @@ from pydantic import Field
 from lyceum.core.forest import Forest, Rows
 from lyceum.core.settings import Composition
 from lyceum.core.types import Credit, Credited
-from lyceum.credit.base import BaseCredit, CreditWithKL, in_float32, last_token, lay, token_reward, whiten
-from lyceum.credit.gae import generalised_advantage
+from lyceum.credit.base import BaseCredit, CreditWithKL, in_float32, kl_cost, last_token, lay, token_reward, whiten
+from lyceum.credit.gae import generalised_advantage, shares_of_rewards
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
@@ -82,6 +82,9 @@ class EGAECredit(BaseCredit):
             "tokens/value": mask & ~unfinished[:, None],
         }
         metrics = {name: float(counted.sum()) for name, counted in counts.items()}
+        if settings.kl_in_reward.coefficient:
+            cost = kl_cost(forest, rows, settings.kl_in_reward)
+            metrics |= shares_of_rewards(reward, cost, None, trained, gamma=settings.gamma, lam=settings.lam)
         return Credited(lay(advantage, forest, rows), value_target=target, metrics=metrics)
 
 

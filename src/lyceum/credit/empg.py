@@ -14,6 +14,7 @@ from lyceum.credit._paths import ForestCreditSettings
 from lyceum.credit._steps import StepwiseCredit
 from lyceum.credit.base import lay, row_reward
 from lyceum.credit.group import Scale, group_relative
+from lyceum.credit.shares import token_shares
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
@@ -42,6 +43,9 @@ class EMPG(StepwiseCredit, ForestCreditSettings):
     def needs(self) -> frozenset[str]:
         return super().needs | {"old_entropy"}
 
+    def sources(self, outcome: tuple[str, ...]) -> tuple[str, ...]:
+        return (*super().sources(outcome), *(("clarity",) if self.clarity_weight else ()))
+
     def credited(self, forest: Forest) -> Credited:
         rows = forest.rows()
         written = forest.trainable(rows)
@@ -61,7 +65,8 @@ class EMPG(StepwiseCredit, ForestCreditSettings):
         uncertainty = total / count
         factor = certainty_factor(uncertainty, self.certainty_rate)
         bonus = self.clarity_weight * clarity_bonus(uncertainty, steps.row, self.clarity_rate)
-        advantage = of_row[steps.row] * factor + bonus
+        scaled = of_row[steps.row] * factor
+        advantage = scaled + bonus
         if len(advantage):
             advantage = advantage - advantage.mean()
         metrics = {
@@ -69,6 +74,9 @@ class EMPG(StepwiseCredit, ForestCreditSettings):
             "steps_amplified": float((factor > 1).sum()),
             "steps_with_bonus": float((bonus > 0).sum()),
         }
+        if self.clarity_weight:
+            sources = {"outcome": steps.lay(scaled, rows), "clarity": steps.lay(bonus, rows)}
+            metrics |= token_shares(sources, written)
         return Credited(lay(steps.lay(advantage, rows), forest, rows), metrics=metrics)
 
 

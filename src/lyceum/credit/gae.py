@@ -11,7 +11,8 @@ from pydantic import Field
 from lyceum.core.forest import Forest, Rows
 from lyceum.core.keys import judged_steps
 from lyceum.core.types import Credit, Credited
-from lyceum.credit.base import BaseCredit, CreditWithKL, in_float32, lay, token_reward, whiten
+from lyceum.credit.base import BaseCredit, CreditWithKL, in_float32, kl_cost, lay, token_reward, whiten
+from lyceum.credit.shares import token_shares
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
@@ -41,6 +42,9 @@ class GAE(CreditWithKL):
     def needs(self) -> frozenset[str]:
         return super().needs | {"old_value"}
 
+    def sources(self, outcome: tuple[str, ...]) -> tuple[str, ...]:
+        return (*super().sources(outcome), *(("process",) if self.process_coefficient else ()))
+
     def build(self) -> Credit:
         return GAECredit(self.needs, self)
 
@@ -53,14 +57,18 @@ class GAECredit(BaseCredit):
     def __call__(self, forest: Forest) -> Credited:
         rows = forest.rows()
         mask = forest.trainable(rows)
-        reward = token_reward(forest, rows, self.settings.kl_in_reward)
+        reward = outcome = token_reward(forest, rows, self.settings.kl_in_reward)
+        process = None
         if self.settings.process_coefficient:
-            reward = reward + self.settings.process_coefficient * process_reward(forest, rows)
+            process = self.settings.process_coefficient * process_reward(forest, rows)
+            reward = reward + process
         value = rows.gather(forest.columns["old_value"]).masked_fill(~mask, 0)
         raw = generalised_advantage(reward, value, mask, gamma=self.settings.gamma, lam=self.settings.lam)
         advantage = whiten(raw, mask) if self.settings.whiten else raw
         target = in_float32(raw + value, forest, "a value target")
-        return Credited(lay(advantage, forest, rows), value_target=target)
+        cost = kl_cost(forest, rows, self.settings.kl_in_reward) if self.settings.kl_in_reward.coefficient else None
+        shares = shares_of_rewards(outcome, cost, process, mask, gamma=self.settings.gamma, lam=self.settings.lam)
+        return Credited(lay(advantage, forest, rows), value_target=target, metrics=shares)
 
 
 def generalised_advantage(
@@ -102,6 +110,38 @@ def generalised_advantage(
         value_after = torch.where(here, value[:, t], value_after)
         advantage[:, t] = torch.where(here, after, 0)
     return advantage
+
+
+def shares_of_rewards(
+    earned: Float[Tensor, "R L"],
+    cost: Float[Tensor, "R L"] | None,
+    process: Float[Tensor, "R L"] | None,
+    mask: Bool[Tensor, "R L"],
+    *,
+    gamma: float | Float[Tensor, "R L"],
+    lam: float,
+) -> dict[str, float]:
+    """Shares of outcome, KL cost and process rewards, before values are subtracted; nothing for the outcome alone.
+
+    Args:
+        earned: by each token, its KL cost subtracted, in the reward's unit.
+        cost: of KL; None without one.
+        process: rewards of steps; None without any.
+    """
+    sources = {"outcome": earned if cost is None else earned + cost}
+    if cost is not None:
+        sources["kl"] = -cost
+    if process is not None:
+        sources["process"] = process
+    if len(sources) == 1:
+        return {}
+    return token_shares(
+        {
+            name: generalised_advantage(reward, torch.zeros_like(reward), mask, gamma=gamma, lam=lam)
+            for name, reward in sources.items()
+        },
+        mask,
+    )
 
 
 def process_reward(forest: Forest, rows: Rows) -> Float[Tensor, "R L"]:

@@ -14,6 +14,7 @@ from lyceum.core.types import Credit, Credited
 from lyceum.credit._steps import StepwiseCredit
 from lyceum.credit.base import BaseCredit, by_group, lay, needs_company, row_reward
 from lyceum.credit.group import group_relative
+from lyceum.credit.shares import token_shares
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, torch
 
@@ -35,6 +36,10 @@ class GiGPO(StepwiseCredit):
     """Discount of the outcome per step that is left after a step (no unit)."""
     step_weight: float = Field(1.0, ge=0)
     """Weight of the steps' advantages beside the trajectory's (the paper's omega); 0 is ``credit: group``."""
+    episode_mean: Literal["trajectories", "steps"] = "trajectories"
+    """What the trajectory's advantage is relative to: mean (and standard deviation) over the group's trajectories, as
+    in the paper's equation 3, or over their steps, so that a long trajectory counts more: the default of the authors'
+    code (``compute_mean_std_cross_steps``). A trajectory without steps then has no advantage."""
     scale: Literal["std", "none"] = "none"
     """Divisor of both differences from their means: nothing (``mean_norm`` in the authors' code), or the standard
     deviation."""
@@ -50,6 +55,9 @@ class GiGPO(StepwiseCredit):
                 f"steps: got '{self.steps}' with state 'marked', but marks stand where nodes end; allowed: 'judged'"
             )
         return self
+
+    def sources(self, outcome: tuple[str, ...]) -> tuple[str, ...]:
+        return (*super().sources(outcome), *(("steps",) if self.step_weight else ()))
 
     def build(self) -> Credit:
         return GiGPOCredit(self)
@@ -67,12 +75,20 @@ class GiGPOCredit(BaseCredit):
         reward = row_reward(forest, rows, of.kl_in_reward)
         of_row = group_relative(reward, forest.group, scale=of.scale, ddof=of.ddof, eps=of.eps)
         steps = self.steps(forest, learns=bool(of_row.any()))
+        if of.episode_mean == "steps":
+            by_step = group_relative(
+                reward[steps.row], forest.group[steps.row], scale=of.scale, ddof=of.ddof, eps=of.eps
+            )
+            of_row = torch.zeros_like(of_row).index_put((steps.row,), by_step)  # equal for the steps of a row
         number = steps.number
         left = steps_left(steps.row)
         of_step = group_relative(reward[steps.row] * of.gamma**left, number, scale=of.scale, ddof=of.ddof, eps=of.eps)
-        advantage = of_row[:, None] + of.step_weight * steps.lay(of_step, rows)
+        of_steps = of.step_weight * steps.lay(of_step, rows)
+        advantage = of_row[:, None] + of_steps
         compared = by_group(reward.new_ones(len(number)), number, "sum") > 1
         metrics = {"steps": float(len(number)), "steps_compared": float(compared.sum())}
+        if of.step_weight:
+            metrics |= token_shares({"outcome": of_row[:, None], "steps": of_steps}, forest.trainable(rows))
         return Credited(lay(advantage, forest, rows), metrics=metrics)
 
     def steps(self, forest: Forest, *, learns: bool) -> keys.Keyed:

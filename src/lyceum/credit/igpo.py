@@ -13,6 +13,7 @@ from lyceum.credit._paths import ForestCreditSettings
 from lyceum.credit.base import last_token, lay, row_reward
 from lyceum.credit.gae import generalised_advantage, judged_ends
 from lyceum.credit.group import group_relative
+from lyceum.credit.shares import token_shares
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
@@ -31,6 +32,9 @@ class TurnReturns(ForestCreditSettings):
     eps: float = Field(1e-6, gt=0)
     """Added to the standard deviation, in the reward's unit."""
 
+    def sources(self, outcome: tuple[str, ...]) -> tuple[str, ...]:
+        return (*super().sources(outcome), "process")
+
     def credited(self, forest: Forest) -> Credited:
         rows = forest.rows()
         mask = forest.trainable(rows)
@@ -41,11 +45,16 @@ class TurnReturns(ForestCreditSettings):
         turn = gain.new_zeros(mask.shape).index_put((row, at), gain, accumulate=True)[ends].to(outcome)
         group = forest.group[:, None].expand(ends.shape)[ends]
         turn, outcome = normalised(turn, group, outcome, forest.group, joint=self.normalise == "joint", eps=self.eps)
-        laid = turn.new_zeros(ends.shape).masked_scatter(ends, turn) + outcome[:, None] * last_token(mask)
+        process, end = turn.new_zeros(ends.shape).masked_scatter(ends, turn), outcome[:, None] * last_token(mask)
+        laid = process + end
         advantage = turn_returns(laid, ends, mask, self.gamma)
         of_turn = (laid != 0) & ends
         metrics = {"turns": float(ends.sum()), "turns_with_gain": float(of_turn.sum())}
-        return Credited(lay(advantage, forest, rows), metrics=metrics)
+        of_source = {
+            name: turn_returns(earned, ends, mask, self.gamma)
+            for name, earned in (("outcome", end), ("process", process))
+        }
+        return Credited(lay(advantage, forest, rows), metrics=metrics | token_shares(of_source, mask))
 
 
 def normalised(

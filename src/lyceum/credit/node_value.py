@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 from jaxtyping import Float, Int
@@ -21,6 +22,7 @@ from lyceum.credit.base import (
     needs_company,
     unit_of_group,
 )
+from lyceum.credit.shares import token_shares
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
@@ -50,6 +52,9 @@ class NodeValue(CreditWithKL):
     eps: float = Field(default=1e-6, gt=0)
     """Added to the standard deviation, without unit."""
 
+    def sources(self, outcome: tuple[str, ...]) -> tuple[str, ...]:
+        return ("outcome", "shaping") if len(super().sources(outcome)) > 1 else outcome
+
     def check(self, stage: Composition) -> list[str]:
         return needs_company(self.kind, stage)
 
@@ -71,14 +76,22 @@ class NodeValueCredit(BaseCredit):
         value = token_values(forest, rows, outcome, temperature=settings.temperature, largest=settings.largest)
         end = forest.segment_value[last_segment(forest)]
         end = torch.where(end.isnan(), outcome, end)
-        advantage = tree_advantage(
-            value + shaping[:, None], end + shaping, forest.group, std=settings.scale == "std", eps=settings.eps
+        relative = partial(
+            tree_advantage, outcome=end + shaping, group=forest.group, std=settings.scale == "std", eps=settings.eps
         )
+        advantage = relative(value + shaping[:, None])
+        metrics: dict[str, float] = {}
+        if sum("/" not in name for name in forest.parts) > 1 or settings.kl_in_reward.coefficient:
+            alike = shaping - group_centred(shaping, forest.group)
+            unshaped = relative(value + alike[:, None])
+            sources = {"outcome": unshaped, "shaping": advantage - unshaped}
+            metrics |= token_shares(sources, forest.trainable(rows))
         if settings.equal == "skip":
             spread = group_centred(end + shaping, forest.group)
             advantage = advantage * by_group(spread.abs(), forest.group, "sum").bool()[:, None]
         laid = lay(advantage, forest, rows)
-        return Credited(laid, metrics={"all_wrong_groups_trained": float(all_wrong_trained(forest, laid))})
+        metrics["all_wrong_groups_trained"] = float(all_wrong_trained(forest, laid))
+        return Credited(laid, metrics=metrics)
 
 
 def all_wrong_trained(forest: Forest, advantage: Float[Tensor, "R L"]) -> int:

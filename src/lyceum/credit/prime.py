@@ -14,6 +14,7 @@ from lyceum.core.types import Credit, Credited
 from lyceum.credit.base import BaseCredit, CreditWithKL, by_group, lay, needs_company, row_reward, whiten
 from lyceum.credit.gae import process_reward
 from lyceum.credit.leave_one_out import leave_one_out
+from lyceum.credit.shares import token_shares
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
@@ -26,10 +27,17 @@ class Prime(CreditWithKL):
     kind: Literal["prime"] = "prime"
     process_coefficient: float = 1.0
     """Weight of the process rewards beside the outcome; 0 is leave-one-out."""
+    normalise: Literal["largest-return", "none"] = "largest-return"
+    """Divisor of the process rewards: the largest magnitude that what a row earns from some token on has in the step,
+    so that their scale, which an implicit model's log-ratio does not settle and which grows as it learns, cannot
+    outweigh the outcome; ``none``: their model's own scale."""
     gamma: float = Field(default=1.0, ge=0, le=1)
     """Discount of process rewards per token (no unit)."""
     whiten: bool = True
     """Normalise the step's advantages to mean 0 and standard deviation 1, as the released code does."""
+
+    def sources(self, outcome: tuple[str, ...]) -> tuple[str, ...]:
+        return (*super().sources(outcome), *(("process",) if self.process_coefficient else ()))
 
     def build(self) -> Credit:
         return PrimeCredit(self.needs, self)
@@ -49,12 +57,17 @@ class PrimeCredit(BaseCredit):
         outcome = leave_one_out(row_reward(forest, rows, of.kl_in_reward), forest.group)
         reward = process_reward(forest, rows)
         paid = (reward != 0) & mask
+        if of.normalise == "largest-return":
+            reward = by_largest_return(reward, mask)
         process = returns(against_others(reward, judged_tokens(forest, mask), forest.group), mask, gamma=of.gamma)
-        advantage = (outcome[:, None] + of.process_coefficient * process) * mask
+        weighted = of.process_coefficient * process
+        advantage = (outcome[:, None] + weighted) * mask
         if of.whiten:
             advantage = whiten(advantage, mask)
         share = float(paid.sum()) / max(1, int(mask.sum()))
         metrics = {"tokens_with_process_reward": share, "process/spread": _spread(process[mask])}
+        if of.process_coefficient:
+            metrics |= token_shares({"outcome": outcome[:, None], "process": weighted}, mask)
         return Credited(lay(advantage, forest, rows), metrics=metrics)
 
 
@@ -66,6 +79,26 @@ def judged_tokens(forest: Forest, mask: Bool[Tensor, "R L"]) -> Bool[Tensor, "R 
     """The last token that the policy wrote in each judged segment."""
     ones = torch.where(forest.segment_reward.isnan(), forest.segment_reward, 1.0)
     return (process_reward(replace(forest, segment_reward=ones), forest.rows()) > 0) & mask
+
+
+def by_largest_return(
+    reward: Float[Tensor, "R L"], mask: Bool[Tensor, "R L"], *, eps: float = 1e-6
+) -> Float[Tensor, "R L"]:
+    """Process rewards over the step's largest undiscounted return.
+
+        r_(i, t) / (max_(j, s) |sum_{u >= s} r_(j, u)| + eps)
+
+    Args:
+        reward: of each token, in its model's unit.
+        mask: tokens that the policy wrote.
+        eps: in the unit of reward.
+    Returns:
+        Without unit: no return is beyond -1 or 1 before rows are compared.
+    Source:
+        PRIME, arXiv:2502.01456; PRIME-RL/PRIME, dp_prime.py (``prime_norm: batch_norm``), over the rows of one worker.
+    """
+    largest = returns(reward, mask, gamma=1.0).abs().max() if reward.numel() else 0.0
+    return reward / (largest + eps)
 
 
 def against_others(

@@ -21,7 +21,7 @@ from lyceum.credit.base import (
     needs_company,
     whiten,
 )
-from lyceum.credit.gae import generalised_advantage
+from lyceum.credit.gae import generalised_advantage, shares_of_rewards
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
@@ -56,12 +56,16 @@ class ReinforcePlusPlusCredit(BaseCredit):
         mask = forest.trainable(rows)
         centred = self.settings.baseline == "group"
         outcome = group_centred(forest.reward, forest.group) if centred else forest.reward
-        reward = outcome[:, None] * last_token(mask) - kl_cost(forest, rows, self.settings.kl_in_reward)
+        cost = kl_cost(forest, rows, self.settings.kl_in_reward)
+        reward = outcome[:, None] * last_token(mask) - cost
         advantage = globally_normalised(reward, mask, gamma=self.settings.gamma)
+        metrics: dict[str, float] = {}
+        if self.settings.kl_in_reward.coefficient:
+            metrics |= shares_of_rewards(reward, cost, None, mask, gamma=self.settings.gamma, lam=1.0)
         if self.settings.outliers is None:
-            return Credited(lay(advantage, forest, rows))
+            return Credited(lay(advantage, forest, rows), metrics=metrics)
         kept = advantage.abs() <= self.settings.outliers
-        metrics = {"outliers/share": 1 - float(kept[mask].float().mean()) if mask.any() else 0.0}
+        metrics |= {"outliers/share": 1 - float(kept[mask].float().mean()) if mask.any() else 0.0}
         return Credited(lay(advantage.masked_fill(~kept, 0), forest, rows), metrics=metrics)
 
 

@@ -13,6 +13,7 @@ from lyceum.core.types import Credited
 from lyceum.credit._paths import ForestCreditSettings
 from lyceum.credit.base import lay, row_reward
 from lyceum.credit.group import Scale, group_relative
+from lyceum.credit.shares import token_shares
 from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.seeds import counter_seed
 
@@ -35,6 +36,9 @@ class SRGPO(ForestCreditSettings):
     eps: float = Field(1e-6, gt=0)
     """Added to the standard deviation, in the reward's unit."""
 
+    def sources(self, outcome: tuple[str, ...]) -> tuple[str, ...]:
+        return (*super().sources(outcome), *(("steps",) if self.step_weight else ()))
+
     def credited(self, forest: Forest) -> Credited:
         rows = forest.rows()
         reward = row_reward(forest, rows, self.kl_in_reward)
@@ -43,9 +47,12 @@ class SRGPO(ForestCreditSettings):
         # Drawn by what was written: the same in a resumed run and a replay, another one in every step and run.
         number = random_groups(len(of_step), self.group_size, seed=counter_seed("srgpo", *forest.token.tolist()))
         of_steps = steps.lay(group_relative(of_step, number, scale=self.scale, ddof=self.ddof, eps=self.eps), rows)
-        advantage = of_row[:, None] + self.step_weight * of_steps
+        weighted = self.step_weight * of_steps
+        advantage = of_row[:, None] + weighted
         compared = (of_steps != 0) & forest.trainable(rows)
         metrics = {"steps": float(len(of_step)), "tokens_with_step_advantage": float(compared.sum())}
+        if self.step_weight:
+            metrics |= token_shares({"outcome": of_row[:, None], "steps": weighted}, forest.trainable(rows))
         return Credited(lay(advantage, forest, rows), metrics=metrics)
 
 

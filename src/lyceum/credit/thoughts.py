@@ -15,6 +15,7 @@ from lyceum.core.types import Credited
 from lyceum.credit._paths import ForestCreditSettings
 from lyceum.credit.base import lay, row_reward
 from lyceum.credit.group import Scale, group_relative
+from lyceum.credit.shares import token_shares
 from lyceum.utils.lazy_imports import Tensor, torch
 
 Unit = Literal["thought", "step"]
@@ -46,6 +47,9 @@ class Thoughts(ForestCreditSettings):
     eps: float = Field(1e-6, gt=0)
     """Added to the standard deviation, in the reward's unit."""
 
+    def sources(self, outcome: tuple[str, ...]) -> tuple[str, ...]:
+        return (*super().sources(outcome), *(("process",) if self.alpha else ()))
+
     def credited(self, forest: Forest) -> Credited:
         rows = forest.rows()
         reward = row_reward(forest, rows, self.kl_in_reward)
@@ -68,7 +72,9 @@ class Thoughts(ForestCreditSettings):
             of_steps += process_advantages(good, reward=size if correct else -outcome, unit=self.unit)
         laid = steps.lay(torch.tensor(of_steps, dtype=of_row.dtype), rows)
         metrics = {name: float(count) for name, count in counts.items()}
-        metrics["tokens_changed"] = float(((laid != 0) & forest.trainable(rows)).sum())
+        mask = forest.trainable(rows)
+        metrics["tokens_changed"] = float(((laid != 0) & mask).sum())
+        metrics |= token_shares({"outcome": of_row[:, None], "process": laid}, mask)
         return Credited(lay(of_row[:, None] + laid, forest, rows), metrics=metrics)
 
 

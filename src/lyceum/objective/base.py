@@ -187,6 +187,7 @@ class PolicyObjective(BaseObjective):
     def __call__(self, batch: Batch) -> tuple[Tensor, Metrics]:
         batch = clean(batch)
         token_loss, metrics = loss_of_tokens(self.surrogate(batch), batch)
+        metrics["importance/mismatch"] = self._mismatch(batch)
         token_loss = token_loss * self._correction(batch, metrics)
         token_loss = token_loss + self.beside(batch, metrics)
         return (batch.weight * token_loss).sum(), metrics
@@ -194,6 +195,11 @@ class PolicyObjective(BaseObjective):
     def beside(self, batch: Batch, metrics: Metrics) -> Float[Tensor, "R L"]:
         """What each token's loss has beside the surrogate."""
         return terms_beside(self.terms, batch, metrics)
+
+    def _mismatch(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """|log-probability of the learner - of the engine| of the tokens that the engine drew, in nats per token."""
+        difference = (batch.old_logprob.detach() - batch.behaviour_logprob).abs()
+        return measured(difference, self.terms.corrected(batch) & difference.isfinite())
 
     def _correction(self, batch: Batch, metrics: Metrics) -> Tensor | float:
         how = self.terms.importance
@@ -209,8 +215,6 @@ class PolicyObjective(BaseObjective):
             how.low,
             how.high,
         )
-        mismatch = (batch.old_logprob - batch.behaviour_logprob).abs()  # nats per token, of engine against learner
-        metrics["importance/mismatch"] = measured(mismatch, corrected)
         metrics["importance/weight"] = measured(weight, batch.mask)
         metrics["importance/dropped"] = measured(weight == 0, batch.mask)
         return weight

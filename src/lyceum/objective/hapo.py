@@ -21,6 +21,9 @@ class HAPO(Terms):
     """Lower clip at 1 - clip_low (no unit); up to twice as far for low-entropy tokens."""
     clip_high: float = Field(0.2, gt=0)
     """Upper clip at 1 + clip_high (no unit); up to twice as far for high-entropy tokens."""
+    dual_clip: float | None = Field(None, gt=1)
+    """Where the advantage is negative, the loss is at most dual_clip * |advantage|; None for no bound. 10 in the
+    authors' scripts."""
     redistribute: bool = True
     """Scale the advantages of tokens with a clear signal by 1 + h."""
     adapt_clip: bool = True
@@ -46,6 +49,8 @@ class HAPO(Terms):
         if self.redistribute:
             advantage = redistributed(advantage, h, ratio.detach(), low, high)
         gain = torch.minimum(ratio * advantage, ratio.clamp(1 - low, 1 + high) * advantage)
+        if self.dual_clip is not None:
+            gain = torch.where(advantage < 0, torch.maximum(gain, self.dual_clip * advantage), gain)
         metrics = ratio_metrics(ratio, batch) | {
             "clip/low": measured((advantage < 0) & (ratio < 1 - low), batch.mask),
             "clip/high": measured((advantage > 0) & (ratio > 1 + high), batch.mask),
@@ -53,6 +58,8 @@ class HAPO(Terms):
             "hapo/redistributed": measured(advantage != batch.advantage, batch.mask),
             "hapo/wider_clip": measured((low > self.clip_low) | (high > self.clip_high), batch.mask),
         }
+        if self.dual_clip is not None:
+            metrics["clip/dual"] = measured((advantage < 0) & (ratio > self.dual_clip), batch.mask)
         return -gain, metrics
 
 

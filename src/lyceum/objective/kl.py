@@ -53,7 +53,8 @@ def kl_estimate(
         reference_logprob: nats, of the other policy.
         estimator: k1, k2 or k3.
     Returns:
-        Nats per token; k2 and k3 are never negative.
+        Nats per token; k2 and k3 are never negative. As in TRL the estimate is not cut, and its log-ratio only where
+        ``exp`` would overflow; verl also cuts k3 at 10 nats.
     Source:
         J. Schulman, Approximating KL divergence (joschu.net/blog/kl-approx.html, 2020); k3 as a loss is
         DeepSeekMath, arXiv:2402.03300, equation 4.

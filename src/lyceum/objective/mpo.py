@@ -33,7 +33,10 @@ class MPO(Pairs):
     quality: float = Field(0.2, ge=0)
     """Weight w_q of BCO's loss, a mean over pairs."""
     generation: float = Field(1.0, ge=0)
-    """Weight w_g of the chosen answers' negative log-probability, a mean over their tokens (nats)."""
+    """Weight w_g of the chosen answers' negative log-probability (nats)."""
+    generation_aggregate: Literal["token", "sequence"] = "token"
+    """Mean of the generation loss over the tokens of all chosen answers, or over answers of the mean of each one's
+    tokens (``sequence``): InternVL's, whose devices hold one pair at a time."""
     shift: Literal["running", "none"] = "running"
     """What BCO compares rewards with: the mean reward of the steps before, or 0."""
 
@@ -64,7 +67,8 @@ class MixedPreference(PairPlan):
         chosen, rejected = (mask & (plan.label == label)[:, None] for label in (1, -1))
         weight = torch.zeros(mask.shape)
         for rows in updates:
-            weight[rows] = aggregate_weights(chosen[rows], "token") + aggregate_weights(rejected[rows], "sequence")
+            weight[rows] = aggregate_weights(chosen[rows], self.settings.generation_aggregate)
+            weight[rows] += aggregate_weights(rejected[rows], "sequence")
         shift = self.rewards / self.steps if self.steps and self.settings.shift == "running" else 0.0
         counts = {**plan.counts, "mpo/shift": shift}
         return replace(plan, weight=weight, thresholds={"shift": shift}, counts=counts)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from lyceum.core.built import described, named, require_built
 from lyceum.core.forest import Forest
 from lyceum.core.own_components import is_own
+from lyceum.core.settings import RewardSettings
 from lyceum.core.types import Batch, Credit, Credited, Objective
+from lyceum.credit.base import CreditWithKL, kl_cost
+from lyceum.credit.shares import row_shares
+from lyceum.reward.base import part_names
+from lyceum.reward.terms import terms
 from lyceum.utils.errors import Diverged, RunError, nearest
-from lyceum.utils.lazy_imports import Tensor
+from lyceum.utils.lazy_imports import Tensor, torch
 
 if TYPE_CHECKING:
     from lyceum.stages.offline import Offline
@@ -21,22 +27,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Method:
-    """What turns a forest into a loss."""
+    """What turns a forest into a loss.
+
+    Attributes:
+        reward: the parts that have a weight, by name; none where shares of the advantages are not asked for.
+    """
 
     stage: Online | Offline
     credit: Credit
     objective: Objective
+    reward: Mapping[str, RewardSettings] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, stage: Online | Offline) -> Method:
+    def of(cls, stage: Online | Offline, reward: Sequence[RewardSettings] = ()) -> Method:
         """
+        Args:
+            reward: the recipe's, for a stage without one of its own.
         Raises:
             RecipeError: a component of the user's own built something else.
         """
         objective = require_built(stage.objective, stage.objective.build(), Objective)
         if is_own(type(stage.objective)):
             objective = cast(Objective, CheckedObjective(named(stage.objective), objective))
-        return cls(stage, require_built(stage.credit, stage.credit.build(), Credit), objective)
+        given = reward if stage.reward is None else stage.reward
+        parts = {name: part for name, part in zip(part_names(given), given, strict=True) if part.weight}
+        return cls(stage, require_built(stage.credit, stage.credit.build(), Credit), objective, parts)
 
     @property
     def columns(self) -> frozenset[str]:
@@ -54,8 +69,36 @@ class Method:
         names = self.needs.union(*(part.of_models for part in stage.composition().components()))
         return bool(names & {"reference", "reference_logprob"})
 
+    @cached_property
+    def sources(self) -> tuple[str, ...]:
+        """What the advantages are added up from; empty where it is one thing."""
+        found = self.stage.credit.sources(tuple(self.reward) if len(self.reward) > 1 else ("outcome",))
+        return found if len(found) > 1 else ()
+
     def credited(self, forest: Forest) -> Credited:
-        """A step's advantages; those of a credit of the user's own are checked.
+        """A step's advantages, and each source's share of their variance among its metrics."""
+        credited = self._advantages(forest)
+        found = credited.metrics
+        own = [name for name in self.sources if f"{name}/share" not in found]
+        if len(own) < 2 or not bool(credited.advantage.any()):
+            return credited
+        rows, penalty = forest.rows(), self.stage.credit
+        outcome = terms(self.reward, forest.parts, forest.reward) if "outcome" not in own else {}
+        sources = outcome or {"outcome": forest.reward}
+        if "kl" in own and isinstance(penalty, CreditWithKL):
+            sources["kl"] = -kl_cost(forest, rows, penalty.kl_in_reward).sum(1)
+        mask = forest.trainable(rows)
+        of_row = (credited.advantage * mask).sum(1) / mask.sum(1).clamp(min=1)
+        known = mask.any(1) & forest.reward.isfinite()
+        # Against a value head no rows are compared: shares are those before its values are subtracted.
+        group = torch.zeros_like(forest.group) if self.stage.credit.gives_value_target else forest.group
+        whole = found.get("outcome/share", 1.0)
+        shares = row_shares(of_row[known], {name: of[known] for name, of in sources.items()}, group[known])
+        kept = {name: value for name, value in found.items() if name != "outcome/share" or not shares}
+        return replace(credited, metrics=kept | {name: whole * share for name, share in shares.items()})
+
+    def _advantages(self, forest: Forest) -> Credited:
+        """Those of a credit of the user's own are checked.
 
         Raises:
             Diverged: one is not finite.

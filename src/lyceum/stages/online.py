@@ -246,7 +246,7 @@ class OnlineRun:
         self.step, tasks = 0, len(session.source)
         self.steps = last_step(settings.steps, settings.epochs, tasks, settings.tasks_per_step)
         self.note = note(settings.steps, settings.epochs, tasks, settings.tasks_per_step)
-        self.method = method = Method.of(settings)
+        self.method = method = Method.of(settings, session.reward)
         self.objective, self.credit, self.columns = method.objective, method.credit, method.columns
         policies, names = models_of(settings.roles, session.policy), settings.roles.models
         session.beside = dict(zip(names[1:], policies[1:], strict=True))

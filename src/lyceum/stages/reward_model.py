@@ -31,7 +31,7 @@ from lyceum.reward.model import answer_path
 from lyceum.stages._metrics import rollout_metrics
 from lyceum.stages._sampling import Sampler
 from lyceum.stages.session import Session
-from lyceum.utils.errors import RecipeError
+from lyceum.utils.errors import NothingLearnt, RecipeError, nearest
 from lyceum.utils.numbers import mean
 from lyceum.value.labels import Factor, Labels, examples_for, judged_ends, outcome_of, pairs_of
 from lyceum.value.measures import auc, best_threshold, detected
@@ -136,6 +136,8 @@ class RewardModelRun:
     def __init__(self, settings: RewardModel, session: Session) -> None:
         self.settings, self.session = settings, session
         self.steps, self.step = settings.steps, 0
+        self.fitted = 0
+        """Examples that the model was fitted to so far."""
         self.learner = settings.learner.build(session.policy, total_steps=settings.steps, needs=frozenset())
         self.sampler = Sampler(settings, session)
         self.engine = self.sampler.engine
@@ -145,6 +147,13 @@ class RewardModelRun:
         while self.step < self.steps and not self.ended_by:
             await self.round()
             self.session.pause(self.step, self.steps, self.state_dict)
+        if not self.fitted:
+            cause = "no two trajectories of a task differed" if self.settings.labels == "pairs" else "none had a label"
+            raise NothingLearnt(
+                f"stages.{self.settings.name}: the reward model was fitted to nothing, so that what it pays would mean "
+                f"nothing: {cause} by {self.settings.labels!r}; needed: more samples per task or rounds, a smaller "
+                "margin, or tasks that are solved sometimes"
+            )
         self.model.save(self.session.folder(self.settings.name) / "value")
 
     @property
@@ -167,7 +176,9 @@ class RewardModelRun:
                     "steps (chain), reward.kind 'steps' where a rule does, a judge whose replies can be read "
                     "('segment-errors'), or labels mean-outcome"
                 )
+            self._require_factors(trees)
             metrics = {f"value/{name}": number for name, number in self.model.fit(examples).items()}
+            self.fitted += len(examples)
             metrics |= {f"labels/factor/{place + 1}": decided.count(place) for place in sorted(set(decided))}
             metrics |= {f"held_out/{name}": number for name, number in self.measured(held_out).items()}
         for tree in trees:
@@ -183,6 +194,17 @@ class RewardModelRun:
         await session.finish_step(self, metrics, expected_steps=self.sampler.expected_steps(self.step))
         session.run.rollouts(step, trees, None, session.policy.decode, always=self.step == self.steps)
         session.trees(self.step, trees, always=True)
+
+    def _require_factors(self, trees: Sequence[Tree]) -> None:
+        """Raise RecipeError where trajectories are graded and none has a part that pairs are compared by."""
+        leaves = [leaf for tree in trees for leaf in tree.graded]
+        for factor in self.settings.factors if self.settings.labels == "pairs" and leaves else ():
+            if all(factor.of(leaf) is None for leaf in leaves):
+                parts = sorted({part for leaf in leaves if leaf.grade for part in leaf.grade.parts})
+                raise RecipeError(
+                    f"stages.{self.settings.name}.factors: got {factor.by!r}, which no grade of a round has"
+                    f"{nearest(factor.by, parts)}; allowed: {', '.join(['correct', 'outcome', 'tokens', *parts])}"
+                )
 
     def examples(self, trees: Sequence[Tree]) -> tuple[list[Example], list[int]]:
         """What is learnt from trees, and the place of the factor that decided each pair."""
@@ -216,13 +238,14 @@ class RewardModelRun:
     def state_dict(self) -> dict[str, Any]:
         return {
             "step": self.step,
+            "fitted": self.fitted,
             "learner": self.learner.state_dict(),
             "sampler": self.sampler.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         require_keys("stage", given=state, needed=self.state_dict())
-        self.step = state["step"]
+        self.step, self.fitted = state["step"], state["fitted"]
         self.learner.load_state_dict(state["learner"])
         self.sampler.load_state_dict(state["sampler"])
         self.engine.version = self.session.first_step + self.step
