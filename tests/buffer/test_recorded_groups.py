@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from lyceum.buffer.own import Own
+from lyceum.buffer.shared import ALONE
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Grade, Grader, ReplayedGroup, Task, TaskSource
@@ -234,3 +235,20 @@ def test_what_cannot_be_is_refused(keys, why):
 def test_a_replay_and_roles_are_refused():
     with pytest.raises(RecipeError, match=r"replay: got 'own' with guidance 'pioneer-observer'"):
         load_recipe("cory", ["replay=own"])
+
+
+def test_a_run_that_finds_no_other_says_so_once(tmp_path, caplog):
+    shared = {"kind": "shared", "runs": [str(tmp_path / "nobody"), str(tmp_path / "alone")]}
+    trained(tmp_path, "alone", shared, {"trees_every": 1}, steps=ALONE + 2)
+    said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("replay.runs")]
+    assert len(said) == 1
+    assert f"after {ALONE} steps no other run has written a group" in said[0]
+    caplog.clear()
+    trained(tmp_path, "beside", shared, {"trees_every": 1}, steps=ALONE + 2)
+    assert "replay.runs" not in caplog.text
+
+
+def test_sapo_is_among_the_runs_of_its_own_list():
+    recipe = load_recipe("sapo")
+    replay = recipe.stages[0].composition().replay
+    assert f"runs/{recipe.name}" in replay.runs

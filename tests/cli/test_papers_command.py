@@ -22,6 +22,32 @@ def test_words_and_state_select_rows(capsys):
     assert all("sandbox" in row["missing"] for row in rows)
 
 
+def test_what_a_paper_was_made_after_and_what_was_shown_are_said_and_select_rows(capsys):
+    assert main(["papers", "deepsearch"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert (
+        "made after: the authors' code, or a fork of it, beside what could be read of the paper (smiles724/DeepSearch);"
+        in out
+    )
+    assert main(["papers", "--after", "code", "--shown", "gain", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert rows
+    assert all(row["after"] == "code" and row["shown"] == "gain" and row["table"] and row["results"] for row in rows)
+    assert main(["papers", "prime", "--after", "code", "--json"]) == 0  # a paper without a row
+    assert [row["code"] for row in json.loads(capsys.readouterr().out) if row["id"] == "prime"] == ["PRIME-RL/PRIME"]
+    assert main(["papers", "--shown", "gian"]) == 2
+    assert "--shown: got 'gian' (did you mean 'gain'?); allowed: mechanism, gain" in capsys.readouterr().err
+
+
+def test_a_recipe_that_is_shown_begins_with_what_it_was_made_after(capsys):
+    assert main(["recipes", "show", "salt"]) == 0
+    assert capsys.readouterr().out.startswith(
+        "# Made after the abstract alone. Shown: that its mechanism acts, and no gain.\n"
+    )
+    assert main(["recipes", "show", "calculator"]) == 0
+    assert capsys.readouterr().out.startswith("# Title")
+
+
 def test_all_papers_are_listed_and_counted(capsys):
     assert main(["papers"]) == 0
     assert "271 papers: " in capsys.readouterr().out.splitlines()[-1]
@@ -56,7 +82,9 @@ def test_nothing_found_is_said_with_the_nearest_name(capsys):
 
 def test_an_unknown_state_is_refused(capsys):
     assert main(["papers", "--state", "workin"]) == 2
-    assert "--state: got 'workin' (did you mean 'works'?); allowed: works, part" in capsys.readouterr().err
+    assert (
+        "--state: got 'workin' (did you mean 'works'?); allowed: works, mechanism only, part" in capsys.readouterr().err
+    )
 
 
 def test_papers_are_listed_without_torch():

@@ -1,3 +1,4 @@
+import json
 import math
 from collections import Counter
 
@@ -9,6 +10,7 @@ from levelled import Source
 
 from lyceum.curriculum._bandit import pick, softmax, unit_draw
 from lyceum.curriculum.base import TasksByCategory, categories_of
+from lyceum.tasks.dataset import Dataset
 from lyceum.utils.errors import RecipeError
 
 
@@ -47,17 +49,12 @@ def test_every_task_of_a_category_comes_once_an_epoch():
     assert drawn[8:] != drawn[:8]
 
 
-def test_the_categories_of_a_sorted_dataset_are_all_found():
+def test_the_categories_of_a_sorted_dataset_are_all_found(tmp_path):
     # 1500 easy rows first: a look at the first thousand would never ask for the hard ones.
-    class Sorted(Source):
-        def looked_at(self, n):
-            return range(len(self))
-
-        def __getitem__(self, index):
-            self.levels = ("easy",) if index < 1500 else ("hard",)
-            return super().__getitem__(index)
-
-    assert categories_of(Sorted(1600), "level") == ["easy", "hard"]
+    rows = [{"prompt": f"{i}", "answer": "1", "level": "easy" if i < 1500 else "hard"} for i in range(1600)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = Dataset.model_validate({"path": str(tmp_path / "rows.jsonl"), "heldout_share": 0}).build("train", 0)
+    assert categories_of(source, "level") == ["easy", "hard"]
 
 
 @pytest.mark.parametrize("level", [float("nan"), None, "", "nan", float("inf")])

@@ -45,7 +45,7 @@ def test_it_draws_the_tasks_that_were_solved_some_of_the_time_bounds_included(ru
     curriculum, tasks = drawn(Middling(from_stage="first"), run, 8)
     names = [task.id for task in tasks]
     assert sorted(names[:4]) == sorted(names[4:]) == ["b", "c", "d", "e"]
-    assert curriculum.metrics() == {"tasks/middling": 4, "tasks/measured": 6}
+    assert curriculum.metrics() == {"tasks/middling": 4, "tasks/measured": 6, "tasks/draws": 2}, "8 of 4"
     assert tasks[0] == replace(tree(tasks[0].id, 0).task, samples=None)
     _, narrow = drawn(Middling(from_stage="first", low=0.4, high=0.5), run, 2)
     assert [task.id for task in narrow] == ["c", "c"]

@@ -1,4 +1,4 @@
-"""Someone who has a number in mind, by rule or imagined by the model, whose slips a critique mends."""
+"""Someone who has a number in mind, by rule or imagined by the model, which may correct what it imagined."""
 
 import json
 
@@ -7,7 +7,7 @@ from fake_task import FakeTask
 
 from lyceum.core.tree import Node
 from lyceum.core.types import Continuation, Exchange, Origin, Task
-from lyceum.environment.guess_user import GuessUser
+from lyceum.environment.guess_user import COUNTED, GuessUser
 from lyceum.recipe.schema import load_recipe
 from lyceum.run.trees import read_trees
 from lyceum.tasks.chain import Chain
@@ -43,7 +43,11 @@ def talk(settings: GuessUser, model: Imagines, *guesses: str):
         turn = Node.prompt([1]).add([*map(ord, guess)], Origin.POLICY, guess)
         seen.append(run_async(environment.step(state, turn, guess, model)))
         state = seen[-1].state
-    return [(o.messages[0]["content"] if o.messages else None, o.reward, o.end, o.calls, o.failed) for o in seen]
+    return [
+        (o.messages[0]["content"] if o.messages else None, o.reward, o.end, o.calls, o.failed)
+        + ((tuple(o.counts[name] for name in COUNTED),) if settings.imagined else ())
+        for o in seen
+    ]
 
 
 def test_by_rule_the_number_is_the_tasks_and_reaching_it_ends_the_dialogue():
@@ -61,21 +65,45 @@ def test_by_rule_the_number_is_the_tasks_and_reaching_it_ends_the_dialogue():
 def test_an_imagined_person_is_written_once_and_answers_by_themselves():
     model = Imagines("6", "<", "=")
     # The person has 6 in mind, not the task's 4. The model is asked for the person, then for what they say.
-    assert talk(GuessUser(imagined=True), model, "7", "6") == [("<", 0, False, 2, 0), (None, 1, True, 1, 0)]
+    assert talk(GuessUser(imagined=True, critique=False), model, "7", "6") == [
+        ("<", 0, False, 2, 0, (1, 0, 0, 0)),
+        (None, 1, True, 1, 0, (1, 0, 0, 0)),
+    ]
     assert model.asked == [("2:8@", "guess-user/person"), ("6@7", "guess-user/answer"), ("6@6", "guess-user/answer")]
 
 
-@pytest.mark.parametrize(
-    ("critique", "seen"), [(True, ("<", 0, False, 2, 1)), (False, (None, 1, True, 2, 1))], ids=["mended", "as imagined"]
-)
-def test_the_critique_mends_what_contradicts_the_person_who_else_is_believed(critique, seen):
-    # The person has 6 in mind and says of 7 that it is it.
-    assert talk(GuessUser(imagined=True, critique=critique), Imagines("6", "="), "7") == [seen]
+def test_an_imagined_answer_is_heard_whatever_is_true():
+    # The person has 6 in mind and says > of 7, then < of 3, and = of 5; the truth would be <, > and >.
+    assert talk(GuessUser(imagined=True, critique=False), Imagines("6", ">", "<", "="), "7", "3", "5") == [
+        (">", 0, False, 2, 0, (1, 0, 1, 0)),
+        ("<", 0, False, 1, 0, (1, 0, 1, 0)),
+        (None, 1, True, 1, 0, (1, 0, 1, 0)),
+    ]
+
+
+def test_the_critique_is_the_models_own_and_may_keep_replace_or_spoil_an_answer():
+    # The person has 6 in mind. Of 7: = is criticised into <, which is true. Of 3: a true > is kept. Of 5: a true > is
+    # criticised into <, which is heard.
+    model = Imagines("6", "=", "<", ">", ">", ">", "<")
+    assert talk(GuessUser(imagined=True), model, "7", "3", "5") == [
+        ("<", 0, False, 3, 0, (0, 1, 0, 0)),
+        (">", 0, False, 2, 0, (1, 0, 0, 0)),
+        ("<", 0, False, 2, 0, (0, 1, 1, 0)),
+    ]
+    assert [text for text, what in model.asked if what == "guess-user/critique"] == ["6@7=?", "6@3>?", "6@5>?"]
+
+
+@pytest.mark.parametrize("answer", ["", "7", "<<", "x"])
+def test_an_answer_that_says_nothing_ends_the_dialogue(answer):
+    seen = talk(GuessUser(imagined=True, critique=False), Imagines("6", answer), "7")
+    assert seen == [(None, 0, True, 2, 1, (1, 0, 1, 0))]
 
 
 @pytest.mark.parametrize("person", ["9", "", "66", "x", "٣"])
-def test_a_person_with_no_number_of_the_range_gets_the_tasks(person):
-    assert talk(GuessUser(imagined=True), Imagines(person, "="), "4") == [(None, 1, True, 2, 1)]
+def test_a_person_with_no_number_of_the_range_gets_the_tasks_and_is_counted(person):
+    # Of the task's 4, the model says < of 7.
+    seen = talk(GuessUser(imagined=True, critique=False), Imagines(person, "<"), "7")
+    assert seen == [("<", 0, False, 2, 1, (1, 0, 0, 1))]
 
 
 def test_turns_that_stand_are_part_of_the_state():
@@ -92,7 +120,7 @@ def test_tasks_without_a_range_are_refused():
 
 
 def test_the_recipe_trains_the_guesses_of_imagined_dialogues_alone(tmp_path):
-    brief = ["stages.sft.steps=15", "stages.sft.tasks_per_step=16", "stages.offline.steps=1"]
+    brief = ["stages.sft.steps=25", "stages.sft.tasks_per_step=32", "stages.offline.steps=1"]
     brief += ["stages.offline.data.tasks=4", "stages.offline.rollout.samples=4"]
     path = train(load_recipe("imagined-conversations", [*brief, "evaluate.n=0", "track=[]", f"output={tmp_path}"]))
     line = json.loads((path / "metrics.jsonl").read_text().splitlines()[-1])
@@ -101,8 +129,10 @@ def test_the_recipe_trains_the_guesses_of_imagined_dialogues_alone(tmp_path):
     assert answers
     assert {node.text.strip() for node in answers} <= {"<", ">"}  # "=" ends a dialogue
     assert all(not node.behaviour_logprob for node in answers)
-    # A person for each dialogue, and an answer to each guess that is a number, of which the last has no node.
-    assert line["rollout/turns/calls"] >= 16 + len(answers)
+    # A person for each dialogue, and two texts for each guess that is a number, of which the last has no node.
+    assert line["rollout/turns/kept"] + line["rollout/turns/replaced"] > len(answers)
+    assert line["rollout/turns/calls"] == 16 + 2 * (line["rollout/turns/kept"] + line["rollout/turns/replaced"])
+    assert line["rollout/turns/untrue"]
     leaves = [leaf for tree in trees for leaf in tree.trajectories]
     assert {leaf.grade.outcome for leaf in leaves} == {0, 1}
     assert all(leaf.finish == "stop" for leaf in leaves if leaf.grade.outcome == 1)

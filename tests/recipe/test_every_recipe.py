@@ -16,6 +16,9 @@ from lyceum.recipe.files import recipe_names
 from lyceum.recipe.schema import load_recipe
 from lyceum.run.checkpoint import latest, load
 from lyceum.run.digests import first_difference, read_digests
+from lyceum.stages.method import Method
+from lyceum.stages.offline import Offline
+from lyceum.stages.online import Online
 from lyceum.training.train import train
 from lyceum.utils.errors import Interrupted
 
@@ -75,6 +78,32 @@ def without_metrics(digests):
     }
 
 
+def mixed(name: str) -> dict[int, tuple[str, tuple[str, ...]]]:
+    """The stages whose advantages have several sources, by their settings: place -> (name, sources)."""
+    recipe = load_recipe(name, USUAL)
+    learning = {place: stage for place, stage in enumerate(recipe.stages) if isinstance(stage, (Online, Offline))}
+    found = {place: (stage.name, Method.of(stage, recipe.reward).sources) for place, stage in learning.items()}
+    return {place: (stage, sources) for place, (stage, sources) in found.items() if sources}
+
+
+def share_metrics(line: dict, sources: tuple[str, ...]) -> dict[str, float]:
+    """The shares that a step logged, by source."""
+    return {name: line[f"credit/{name}/share"] for name in (*sources, "other") if f"credit/{name}/share" in line}
+
+
+def assert_shares_are_logged(name: str, lines: list[dict]) -> None:
+    for stage, sources in mixed(name).values():
+        of_stage = [line for line in lines if line["stage"] == stage]
+        logged = [found for line in of_stage if (found := share_metrics(line, sources))]
+        learns = any(line.get("grad_norm") and line.get("rows_without_gradient", 1) < 1 for line in of_stage)
+        assert logged or not learns, f"{stage}: no share of {sources} in {of_stage}"
+        for found in logged:
+            # Of the reward's parts none, where no outcome of the step differs: a KL cost alone has a share then.
+            told = set(sources) & {"kl", "process", "steps", "clarity", "shaping"}
+            assert set(sources) <= found.keys() or told == found.keys()
+            assert sum(found.values()) == pytest.approx(1, abs=1e-4), found
+
+
 def outcome(run: Path, after: int) -> dict:
     """What a run leaves of the steps after a checkpoint that is neither a time nor a label."""
 
@@ -127,8 +156,9 @@ def test_its_mechanism_acts_and_killed_it_ends_in_the_same_bits(name, tmp_path):
     proof = prepared(name, tmp_path)
     run, left = whole(name, tmp_path)
     lines = metrics(run)
-    idle = [metric for metric in (*proof.acted, *proof.idle) if not acted(metric, lines)]
-    assert idle == list(proof.idle), f"never acted in {lines}; a metric of `idle` that acts now goes to `acted`"
+    idle = [metric for metric in (*proof.acted, *proof.late) if not acted(metric, lines)]
+    assert idle == list(proof.late), f"never acted in {lines}; a metric of `late` that acts now goes to `acted`"
+    assert_shares_are_logged(name, lines)
     for off, part in islice(proof.off.items(), 1):
         assert_differs(name, run, tmp_path / "off", off, part)
     if keeps_state(left) or name == "grpo":

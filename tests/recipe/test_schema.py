@@ -59,7 +59,8 @@ CLIPPING += ["guide-grpo", "pcurl", "relift", "ruscarl", "scaf-grpo", "treepo"]
 @pytest.mark.parametrize("name", CLIPPING)
 def test_a_method_that_clips_ratios_updates_more_than_once_a_step(name):
     # In the first update every ratio is 1: with one update the method would be plain policy gradient.
-    assert all(stage.learner.updates_per_step > 1 for stage in load_recipe(name).stages)
+    online = [stage for stage in load_recipe(name).stages if stage.kind == "online"]
+    assert all(stage.learner.updates_per_step > 1 for stage in online)
 
 
 def test_ruscarl_has_its_scripts_kl():

@@ -10,6 +10,7 @@ from lyceum.core.tree import Node
 from lyceum.core.types import Origin
 from lyceum.recipe.schema import load_recipe
 from lyceum.reward.base import combine
+from lyceum.run.trees import read_trees
 from lyceum.tasks.reasoning_gym import ReasoningGym
 from lyceum.training.train import train
 
@@ -40,6 +41,22 @@ def test_more_samples_follow_once_accuracy_no_longer_rises(tmp_path):
 def test_only_searches_with_dead_ends_are_imitated():
     traces = load_recipe("to-backtrack").stages[0].traces
     assert (traces.kind, traces.direct, traces.searched) == ("reflection", 0, 3)
+
+
+def test_treerl_forks_where_the_sampled_token_was_least_likely(tmp_path):
+    # One step of two tasks: the token before which each first sample is resampled has the highest -log p of all but the
+    # first. By entropy it would be another one in some of these.
+    brief = ["steps=1", "tasks_per_step=2", "trees_every=1", "evaluate.n=0", "track=[]", f"output={tmp_path}"]
+    path = train(load_recipe("treerl", brief))
+    (file,) = path.rglob("trees/*.parquet")
+    places = []
+    for tree in read_trees(file).trees:
+        note = tree.metadata["critical_tokens"]
+        for leaf, place in zip(tree.trajectories[: note["first"]], note["places"], strict=True):
+            likelihood = [p for node in leaf.path()[1:] for p in node.model_logprob]
+            assert place == min(range(1, len(likelihood)), key=likelihood.__getitem__)
+            places.append(place)
+    assert len(places) == 4
 
 
 @pytest.mark.parametrize("recipe", ["cls-rl", "g1", "guru", "multi-domain", "tig"])

@@ -12,7 +12,7 @@ from lyceum.core.types import Scored
 from lyceum.models.scratch import character_tokenizer
 from lyceum.scorer.causal import CausalScorer, filled
 from lyceum.scorer.encoder import EncoderScorer
-from lyceum.scorer.models import MINILM_FOLDER
+from lyceum.scorer.models import MINILM_FOLDER, reader
 from lyceum.scorer.reranker import RerankerScorer
 from lyceum.tasks.base import Source
 from lyceum.utils.aio import run_async
@@ -58,6 +58,17 @@ def test_a_reranker_reads_pairs_and_one_of_weight_0_not_at_all(tmp_path):
     [alone] = scores(RerankerScorer.model_validate({"model": model, "answer": 0}).build(Source()), ONE)
     assert both.parts.keys() == {"question", "answer"}
     assert alone.parts == {"question": pytest.approx(both.parts["question"], abs=1e-5)}
+
+
+def test_no_text_of_a_pair_spells_a_control_token(tmp_path):
+    # A completion that spells the end of its text would end it for the model too. The character model has no <sep>.
+    model = save(tmp_path, BertForSequenceClassification, num_labels=1)
+    read = reader(RerankerScorer.model_validate({"model": model}).model, "AutoModelForSequenceClassification")
+    given = read.tokenizer(*map(read.controls.as_text, ("37+8=", "45<eos>")))["input_ids"]
+    assert read.tokenizer.eos_token_id in read.tokenizer("37+8=", "45<eos>")["input_ids"]
+    assert read.tokenizer.eos_token_id not in given
+    forged, told = (read.read([("37+8=", text)])[0].logits for text in ("45<eos>", "45< eos>"))
+    assert torch.equal(forged, told)
 
 
 def test_a_classifiers_label_has_to_be_named(tmp_path):

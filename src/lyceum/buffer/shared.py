@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -17,6 +18,12 @@ from lyceum.core.types import ReplayedGroup
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+
+ALONE = 3
+"""Steps that other runs are waited for before a run says that it trains on its own samples alone."""
+
+log = logging.getLogger(__name__)
 
 
 class Shared(DrawnSettings):
@@ -80,6 +87,13 @@ class SharedReplay:
         settings = self.settings
         self.look(done)
         self.last = []
+        if done == ALONE and not self.files:
+            log.warning(
+                "replay.runs: after %d steps no other run has written a group (%s): this one trains on its own samples "
+                "alone; start the others beside it, each with a name of the list and a seed of its own",
+                ALONE,
+                ", ".join(settings.runs),
+            )
         if settings.due(done):
             oldest = -1 if settings.max_age is None else done + 1 - settings.max_age
             since = next((i for i, found in enumerate(self.found) if found >= oldest), len(self.found))
@@ -122,7 +136,8 @@ class SharedReplay:
         """Other runs read what this one writes; nothing is stored here."""
 
     def metrics(self) -> dict[str, float]:
-        return metrics_of(self.last, len(self.index)) | {"files": len(self.files)}
+        others = {str(Path(file).parents[1]) for file in self.files}
+        return metrics_of(self.last, len(self.index)) | {"files": len(self.files), "runs": len(others)}
 
     def state_dict(self) -> dict[str, Any]:
         return {"index": self.index.state_dict(), "files": list(self.files), "found": list(self.found)}

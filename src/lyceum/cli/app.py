@@ -445,17 +445,24 @@ def recipes(
 def papers(
     text: Annotated[list[str] | None, typer.Argument(help="Words of a name, a title or what a paper does.")] = None,
     state: Annotated[
-        str | None, typer.Option(help="works, part, planned, 'not a method' or 'off the field'; by default all.")
+        str | None,
+        typer.Option(help="works, 'mechanism only', part, planned, 'not a method' or 'off the field'; by default all."),
+    ] = None,
+    after: Annotated[
+        str | None, typer.Option(help="What recipes were made after: code, paper, reviews or abstract; by default all.")
+    ] = None,
+    shown: Annotated[
+        str | None, typer.Option(help="What was seen of them here: mechanism or gain; by default all.")
     ] = None,
     json: Json = False,
 ) -> None:
     """List the papers of the field: what each does, which recipe does it, and what the others wait for.
 
-    For example: lyceum papers tree search --state works
+    For example: lyceum papers tree search --state works --after code
     """
     from lyceum.cli.papers import command
 
-    command(" ".join(text or []), state, as_json=json)
+    command(" ".join(text or []), state, after, shown, as_json=json)
 
 
 @app.command(short_help="List the components of each slot.")

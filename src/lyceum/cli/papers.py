@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Iterable
 
 from lyceum.cli.output import printing
 
@@ -10,37 +10,48 @@ IN_FULL = 3
 """Papers up to which their titles and differences are printed too."""
 
 
-def command(text: str, state: str | None, *, as_json: bool) -> None:
+def command(text: str, state: str | None, after: str | None, shown: str | None, *, as_json: bool) -> None:
     with printing(as_json) as out:
         from rich.table import Table
         from rich.text import Text
 
-        from lyceum.recipe.papers import STATES, followed_besides, found, papers
-        from lyceum.utils.errors import RecipeError, nearest
+        from lyceum.recipe.papers import EVIDENCE, SOURCES, STATES, followed_besides, found, papers
+        from lyceum.utils.errors import nearest
         from lyceum.utils.terminal import quoted
 
-        if state is not None and state not in STATES:
-            raise RecipeError(f"--state: got {quoted(state)}{nearest(state, STATES)}; allowed: {', '.join(STATES)}")
+        selected = {"state": (state, STATES), "after": (after, SOURCES), "shown": (shown, EVIDENCE)}
+        for option, (given, allowed) in selected.items():
+            check(option, given, allowed)
         listed = papers()
         besides = followed_besides(listed)
         every = [*listed, *besides]
-        matches = [paper for paper in found(text, every) if state in (None, paper.state)]
-        out.json([asdict(paper) | {"differs": paper.differs} for paper in matches])
+        matches = [
+            paper
+            for paper in found(text, every)
+            if all(given in (None, getattr(paper, option)) for option, (given, _) in selected.items())
+        ]
+        out.json([paper.model_dump() | {"differs": paper.differs} for paper in matches])
         if not matches:
             names = {paper.name.casefold(): paper.name for paper in every}
-            of_state = "" if state is None else f" of state {state!r}"
+            of_state = "".join(
+                f" of {option} {given!r}" for option, (given, _) in selected.items() if given is not None
+            )
             out.show(f"no paper{of_state} contains {quoted(text)}{nearest(text.casefold(), names)}; all: lyceum papers")
             return
         table = Table()
-        for head in ("paper", "state", "recipe", "what it does"):
+        for head in ("paper", "state", "after, shown", "recipe", "what it does"):
             table.add_column(head)
         for paper in matches:
-            cells = (paper.state, "\n".join(paper.done_by), paper.does)
+            cells = (paper.state, f"{paper.after}\n{paper.shown}".strip(), "\n".join(paper.done_by), paper.does)
             table.add_row(Text(paper.name, style="bold"), *(Text(cell) for cell in cells))
         out.show(table)
         for paper in matches if len(matches) <= IN_FULL else ():
             number = f", https://arxiv.org/abs/{paper.arxiv}" if paper.arxiv else ""
             out.show(Text(f"{paper.title}{number}", style="bold"))
+            if paper.after:
+                read = f"{SOURCES[paper.after]}{f' ({paper.code})' if paper.code else ''}"
+                where = f" (docs/{paper.table}, benchmarks/results/{paper.results})" if paper.table else ""
+                out.show(f"made after: {read}; shown: {paper.shown}{where}")
             if paper.missing:
                 out.show(f"{'why' if paper.state == 'off the field' else 'missing'}: {paper.missing}")
             for recipe, differs in paper.differs.items():
@@ -59,3 +70,12 @@ def command(text: str, state: str | None, *, as_json: bool) -> None:
                 f"{len(on_list)} papers{': ' if counted else ''}{counted}"
                 + (f"; and {more} more that recipes follow" if more else "")
             )
+
+
+def check(option: str, given: str | None, allowed: Iterable[str]) -> None:
+    """Raise RecipeError where an option has a value that no paper has."""
+    from lyceum.utils.errors import RecipeError, nearest
+    from lyceum.utils.terminal import quoted
+
+    if given is not None and given not in (names := [*allowed]):
+        raise RecipeError(f"--{option}: got {quoted(given)}{nearest(given, names)}; allowed: {', '.join(names)}")

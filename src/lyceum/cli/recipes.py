@@ -46,9 +46,18 @@ def show_recipe(out: Output, name: str, keys: Sequence[str]) -> None:
         return
     from rich.syntax import Syntax
 
-    text = "\n".join(commented(recipe))
+    text = "\n".join([*made_after(name), *commented(recipe)])
     # Coloured only for a terminal: a file gets plain YAML.
     out.show(Syntax(text, "yaml", background_color="default", word_wrap=True) if out.console.is_terminal else text)
+
+
+def made_after(name: str) -> list[str]:
+    """What a recipe of lyceum was made after, as comments; nothing for one of your own, or of no paper."""
+    from textwrap import wrap
+
+    from lyceum.recipe.papers import origin
+
+    return [f"# {line}" for line in wrap(origin(name), WIDTH)]
 
 
 def commented(value: Any, indent: str = "") -> list[str]:

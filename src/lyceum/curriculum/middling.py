@@ -117,7 +117,13 @@ class MiddlingCurriculum:
         return 1.0
 
     def metrics(self) -> dict[str, float]:
-        return {"tasks/middling": float(len(self.tasks)), "tasks/measured": float(self.measured)}
+        """``tasks/draws`` is how often each task was drawn so far, on average: far above 1 the tasks run dry."""
+        size = len(self.tasks)
+        return {
+            "tasks/middling": float(size),
+            "tasks/measured": float(self.measured),
+            "tasks/draws": self.position / size,
+        }
 
     def state_dict(self) -> dict[str, Any]:
         return {"seed": self.seed, "position": self.position, "tasks": len(self.tasks)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
-from statistics import fmean, pstdev
+from statistics import fmean
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -25,8 +25,9 @@ class Recap(CurriculumSettings):
     by: str = "provenance"
     """Column that names a task's category, or ``provenance``: a category is one objective."""
     window: int = Field(8, ge=2, le=1000)
-    """Steps of a category whose mean rewards are looked at; until all categories have so many, all weigh 1."""
-    temperature: float = Field(0.25, gt=0)
+    """Steps of a category whose mean rewards are looked at, the newer half against the older one (2 W of the paper);
+    until all categories have so many, all weigh 1."""
+    temperature: float = Field(5, gt=0)
     """Temperature of the softmax over the categories' priorities (no unit): the larger, the more equal the weights."""
     draws: Annotated[CurriculumSettings, slot("curriculum", "uniform")] = of_kind("uniform")
     """Which tasks are drawn."""
@@ -83,25 +84,32 @@ class RecapCurriculum(Around):
             rewards.extend(state["rewards"][name])
 
 
+LEAST_LOSS = 0.05
+"""A mean loss below this counts as this: a category that is nearly always solved would else have any priority."""
+
+
 def priority(rewards: Sequence[float]) -> float:
-    """How much an objective deserves attention: the less it converges and the less stable it is, the more.
+    """How much attention an objective gets: the faster its loss falls and the less stable it is, the more.
 
-        s = c * i        c = mean shortfall of the newer half / that of the older half        i = std / |mean| of all
+        s = c + i        c = older / newer        i = std / (older + newer)
 
-    The shortfall is 1 - reward, at least 0. An objective whose reward stays at 1 or at any other number has s = 0.
+    The loss is the shortfall 1 - reward, at least 0; older and newer are its means over the two halves of the window,
+    std its deviation from the newer mean over the whole window, with one less than the window's length as the divisor.
+    An objective that stands still, saturated or not, has s = 1; one that is forgotten has a c below 1 and a large i.
 
     Args:
-        rewards: mean rewards of the last steps, oldest first, 1 at best.
+        rewards: mean rewards of the last steps, oldest first, 1 at best; 2 or more.
     Returns:
-        0 or more, without unit.
+        More than 0, without unit.
     Source:
-        RECAP, arXiv:2510.21978, takes signals of convergence and instability over a short horizon; this form is ours.
+        RECAP, arXiv:2510.21978, section 4 (convergence rate, inverse signal-to-noise ratio, equation 1). That a
+        reward's loss is its shortfall, and the least loss, are ours.
     """
-    middle = len(rewards) // 2
-    older, newer = (fmean(max(1 - reward, 0.0) for reward in half) for half in (rewards[:middle], rewards[middle:]))
-    convergence = newer / older if older > 0 else 1.0
-    size = abs(fmean(rewards))
-    return convergence * pstdev(rewards) / size if size > 0 else 0.0
+    losses = [max(1 - reward, 0.0) for reward in rewards]
+    middle = len(losses) // 2
+    older, newer = (max(fmean(half), LEAST_LOSS) for half in (losses[:middle], losses[middle:]))
+    std = math.sqrt(sum((loss - fmean(losses[middle:])) ** 2 for loss in losses) / (len(losses) - 1))
+    return older / newer + std / (older + newer)
 
 
 def softmax_weights(priorities: Sequence[float], temperature: float) -> list[float]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import numpy as np
 from pydantic import Field
 
 from lyceum.core.component import PathText
@@ -18,14 +20,23 @@ from lyceum.utils.errors import RecipeError
 from lyceum.utils.paths import local_path
 
 NOTHING = "nothing found"
+MANY, COMMON = 1000, 0.1
+"""In a corpus of this many passages, words that more than this share of them have are left out of a query that has
+rarer ones: they tell little and take most of the time."""
+_WORD = re.compile(r"\d+(?:[-+*/.]\d+)+|\w+")
 _KEY, _ADVICE = "environment.path", "allowed: a text file of one passage per line, or .jsonl rows with text, and title"
 
 
 class Corpus(EnvironmentSettings):
     """A search engine that is always there: for evaluating what self-search has learned, or for training on it.
 
-    A passage whose title is the query comes first, then those with the most similar wording (TF-IDF of their title and
-    text, by cosine); a passage that has no word of the query is never found.
+    A passage whose title is the query comes first, then those with the most similar wording (BM25 of their title and
+    text); a passage that has no word of the query is never found. Words are letters and digits, whatever their case
+    and the punctuation around them; an operation on numbers, such as ``37+8``, is one word.
+
+    Source:
+        Robertson and Zaragoza, The Probabilistic Relevance Framework: BM25 and Beyond, 2009; by the library bm25s
+        (arXiv:2407.03618), in Lucene's form, k1 1.5 and b 0.75.
     """
 
     kind: Literal["corpus"] = "corpus"
@@ -66,7 +77,10 @@ def read_passages(path: str) -> list[Passage]:
         RecipeError: it cannot be read, holds something else, or no passage.
     """
     with user_file(_KEY, path, _ADVICE):
-        lines = [line for line in local_path(path).read_text("utf-8").splitlines() if line.strip()]
+        file = local_path(path)
+        if file.exists() and not file.is_file():
+            raise ValueError("no regular file")  # a device may have no end
+        lines = [line for line in file.read_text("utf-8").splitlines() if line.strip()]
         found = (
             [_row(read_json(line)) for line in lines] if Path(path).suffix == ".jsonl" else list(map(Passage, lines))
         )
@@ -84,13 +98,14 @@ def _row(row: object) -> Passage:
 
 class CorpusEnvironment(WithinTurn):
     def __init__(self, settings: Corpus) -> None:
-        from sklearn.feature_extraction.text import TfidfVectorizer  # here: it takes a second to import
+        from bm25s import BM25  # here: it takes a while to import
 
         self.settings, self.passages = settings, read_passages(settings.path)
         self.titled = {_folded(passage.title): passage for passage in reversed(self.passages) if passage.title}
-        # Words as white space separates them: an operation such as 37+8 is one.
-        self.vectorizer = TfidfVectorizer(token_pattern=r"\S+")
-        self.vectors = self.vectorizer.fit_transform(f"{passage.title} {passage.text}" for passage in self.passages)
+        self.index = BM25(method="lucene", k1=1.5, b=0.75)
+        words = [words_of(f"{passage.title} {passage.text}") for passage in self.passages]
+        if any(words):
+            self.index.index(words, create_empty_token=False, show_progress=False)
 
     async def step(self, state: Written, turn: Node, said: str, context: GradingContext) -> Observation[Written]:
         notation = self.settings.notation
@@ -105,14 +120,34 @@ class CorpusEnvironment(WithinTurn):
 
     def search(self, query: str) -> list[Passage]:
         """The most similar passages, the best first; ties go to the earlier one in the file."""
-        from sklearn.metrics.pairwise import linear_kernel
-
-        similar = linear_kernel(self.vectorizer.transform([query]), self.vectors)[0]
-        order = [place for place in (-similar).argsort(kind="stable") if similar[place] > 0]
-        exact = self.titled.get(_folded(query))
-        ranked = [self.passages[place] for place in order[: self.settings.passages + 1]]
+        exact, most = self.titled.get(_folded(query)), self.settings.passages
         first = [] if exact is None else [exact]
-        return [*first, *(passage for passage in ranked if passage is not exact)][: self.settings.passages]
+        ranked = [self.passages[place] for place in self.places(query, most + len(first))]
+        return [*first, *(passage for passage in ranked if passage is not exact)][:most]
+
+    def places(self, query: str, most: int) -> list[int]:
+        """Numbers of the passages with the highest scores, among those that have a word of the query."""
+        known = getattr(self.index, "vocab_dict", {})  # an index without words has none
+        words = [word for word in words_of(query) if word in known]
+        if not words:
+            return []
+        # As ``get_scores`` adds them up, but faster: the passages of a word are different ones.
+        of, score = self.index.scores, np.zeros(len(self.passages), np.float32)
+        parts = [slice(*of["indptr"][known[word] :][:2]) for word in words]
+        if len(self.passages) >= MANY:
+            parts = [part for part in parts if part.stop - part.start <= COMMON * len(self.passages)] or parts
+        for part in parts:
+            score[of["indices"][part]] += of["data"][part]
+        found = np.flatnonzero(score > 0)
+        if len(found) > most:
+            least = np.partition(score[found], -most)[-most]
+            found = found[score[found] >= least]
+        return found[np.argsort(-score[found], kind="stable")][:most].tolist()
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text, in order, for comparing: ``Who wrote "Hamlet"?`` has who, wrote, hamlet."""
+    return _WORD.findall(text.casefold())
 
 
 def _folded(text: str) -> str:

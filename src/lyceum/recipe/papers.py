@@ -10,22 +10,46 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from lyceum.recipe.files import read_merged, recipe_names, recipe_text
 from lyceum.utils.documents import read_json
 
-STATES = {
-    "works": "a recipe or a command does it",
-    "part": "a part of it is there",
+State = Literal["works", "mechanism only", "part", "planned", "not a method", "off the field"]
+After = Literal["", "code", "paper", "reviews", "abstract"]
+Shown = Literal["", "mechanism", "gain"]
+
+STATES: dict[State, str] = {
+    "works": "a recipe or a command does it, and what it adds acts",
+    "mechanism only": "it runs, but what it learns from (a judge, a value model) is near chance as shipped",
+    "part": "an essential piece of it is not there",
     "planned": "no recipe yet",
     "not a method": "a survey, a theory, a benchmark: nothing to run",
     "off the field": "no reinforcement learning of how a language model reasons",
 }
 """State of a paper -> its meaning."""
 
+DONE: tuple[State, ...] = ("works", "mechanism only", "part")
+"""States of papers that recipes or commands follow."""
 
-@dataclass(frozen=True)
-class Paper:
+SOURCES: dict[After, str] = {
+    "code": "the authors' code, or a fork of it, beside what could be read of the paper",
+    "paper": "the paper",
+    "reviews": "the abstract and what others say of the paper: reviews, overviews, notes",
+    "abstract": "the abstract alone",
+}
+"""``Paper.after`` -> the best source that a recipe was made after."""
+
+EVIDENCE: dict[Shown, str] = {
+    "mechanism": "its mechanism acts ([mechanism checks](mechanisms.md)); no gain over a run without it is shown",
+    "gain": "a gain over plain GRPO beyond the 95 % interval over seeds, on the tasks of the linked table",
+}
+"""``Paper.shown`` -> what was seen of it here, with the models and tasks of this package."""
+
+
+class Paper(BaseModel):
     """One paper. Texts are ours, not the authors'.
 
     Attributes:
@@ -37,21 +61,53 @@ class Paper:
         recipes: names of the recipes that do it; under ``part`` those that do a piece.
         commands: commands of lyceum that do it, where it measures and trains nothing.
         note: what these commands do not do as the paper, and why.
-        missing: what ``part`` and ``planned`` need that lyceum does not have, or why it is off the field; else empty.
+        missing: what ``mechanism only``, ``part`` and ``planned`` need that lyceum does not have, or why it is off the
+            field; else empty.
+        after: a key of ``SOURCES`` where recipes or commands follow it, else empty.
+        code: the repository on GitHub that was read, owner/name, or a page; under ``after: code`` alone.
+        shown: a key of ``EVIDENCE`` where recipes or commands follow it, else empty.
+        table: page of docs/ and heading on it of the table that shows a gain, ``page.md#heading``.
+        results: file of benchmarks/results/ with that table's numbers.
     """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     id: str
     name: str
     title: str
-    scope: str
+    scope: Literal["core", "adjacent", "off"]
     family: str
-    state: str
-    does: str
+    state: State
+    does: str = Field(min_length=1, max_length=140)
     arxiv: str = ""
     recipes: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     note: str = ""
     missing: str = ""
+    after: After = ""
+    code: str = ""
+    shown: Shown = ""
+    table: str = Field(default="", pattern=r"^([a-z-]+\.md#[a-z0-9-]+)?$")
+    results: str = Field(default="", pattern=r"^([a-z_]+\.json)?$")
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        if self.state not in DONE and self.done_by:
+            raise ValueError(f"recipes, commands: none is there in the state {self.state!r}")
+        if self.state in ("works", "mechanism only") and not self.done_by:
+            raise ValueError(f"recipes, commands: one of them is there in the state {self.state!r}")
+        given = {key: bool(getattr(self, key)) for key in ("missing", "after", "code", "shown", "table", "results")}
+        followed, gain = bool(self.done_by), self.shown == "gain"
+        expected = {
+            "missing": self.state in ("mechanism only", "part", "planned", "off the field"),
+            **{"after": followed, "shown": followed, "code": self.after == "code", "table": gain, "results": gain},
+        }
+        for key, wanted in expected.items():
+            if given[key] != wanted:
+                raise ValueError(
+                    f"{key}: got {getattr(self, key)!r}; allowed: {'a text' if wanted else 'nothing'} here"
+                )
+        return self
 
     @property
     def differs(self) -> dict[str, str]:
@@ -65,10 +121,37 @@ class Paper:
 
 
 def papers() -> list[Paper]:
+    """The rows.
+
+    Raises:
+        ValueError: a row is not whole; it names the row and the key.
+    """
     text = (files("lyceum.recipe") / "papers.jsonl").read_text(encoding="utf-8")
-    rows = [read_json(line) for line in text.splitlines()]
-    named = ("recipes", "commands")
-    return [Paper(**{**row, **{name: tuple(row.get(name, ())) for name in named}}) for row in rows]
+    return [read_row(number, line) for number, line in enumerate(text.splitlines(), start=1)]
+
+
+def read_row(number: int, line: str) -> Paper:
+    row = read_json(line)
+    try:
+        return Paper.model_validate(row)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(map(str, first["loc"]))
+        says = f"{key}: {first['msg']}" if key else first["msg"].removeprefix("Value error, ")
+        raise ValueError(f"papers.jsonl, row {number} ({row.get('id', 'without an id')}): {says}") from None
+
+
+def origin(recipe: str) -> str:
+    """What a recipe was made after, and what of its paper was seen here, in a sentence; empty where it has no paper."""
+    listed = papers()
+    followed = [paper for paper in [*listed, *followed_besides(listed)] if recipe in paper.recipes and paper.arxiv]
+    if not followed:
+        return ""
+    (paper,) = followed
+    read = f"{SOURCES[paper.after]}{f' ({paper.code})' if paper.code else ''}"
+    seen = f"a gain (docs/{paper.table})" if paper.shown == "gain" else "that its mechanism acts, and no gain"
+    missing = f" {paper.state.capitalize()}; missing: {paper.missing}." if paper.missing else ""
+    return f"Made after {read}. Shown: {seen}.{missing}"
 
 
 def found(text: str, of: Sequence[Paper]) -> list[Paper]:
@@ -137,28 +220,38 @@ FAMILIES = {
 }
 """``Paper.family`` -> its heading on the page, in the page's order."""
 
-FAMILY_OF_RECIPE = {
-    "absolute-zero": "tasks",
-    "bfs-prover": "stages",
-    "cispo": "objective",
-    "dapo": "objective",
-    "dpo": "objective",
-    "dr-grpo": "objective",
-    "expert-iteration": "stages",
-    "gkd": "objective",
-    "grpo": "objective",
-    "gspo": "objective",
-    "ipo": "objective",
-    "kto": "objective",
-    "luffy": "guidance",
-    "orpo": "objective",
-    "ppo": "objective",
-    "prime": "reward",
-    "reinforce-plus-plus": "objective",
-    "rloo": "objective",
-    "treerl": "rollout",
+
+@dataclass(frozen=True)
+class Besides:
+    """What a row would say of a paper that has none; the rest is in the recipe's file."""
+
+    family: str
+    after: After = "paper"
+    code: str = ""
+
+
+BESIDES = {
+    "absolute-zero": Besides("tasks"),
+    "bfs-prover": Besides("stages"),
+    "cispo": Besides("objective"),
+    "dapo": Besides("objective"),
+    "dpo": Besides("objective"),
+    "dr-grpo": Besides("objective", "code", "sail-sg/understand-r1-zero"),
+    "expert-iteration": Besides("stages"),
+    "gkd": Besides("objective"),
+    "grpo": Besides("objective"),
+    "gspo": Besides("objective"),
+    "ipo": Besides("objective"),
+    "kto": Besides("objective"),
+    "luffy": Besides("guidance", "code", "ElliottYan/LUFFY"),
+    "orpo": Besides("objective"),
+    "ppo": Besides("objective"),
+    "prime": Besides("reward", "code", "PRIME-RL/PRIME"),
+    "reinforce-plus-plus": Besides("objective", "code", "OpenRLHF/OpenRLHF"),
+    "rloo": Besides("objective"),
+    "treerl": Besides("rollout", "code", "THUDM/TreeRL"),
 }
-"""Recipe of a paper that has no row -> its family; what else a row would say is in the recipe's file."""
+"""Recipe of a paper that has no row -> its family and what it was made after."""
 
 
 def followed_besides(rows: Sequence[Paper]) -> list[Paper]:
@@ -172,16 +265,20 @@ def _paper_of(recipe: str) -> Paper:
     title = str(raw["title"])
     # The method's name is given behind the title, or before its colon.
     name = re.search(r" \(([^()]+)\)$", title) or re.match(r"([^:]+):", title)
+    about = BESIDES.get(recipe, Besides("other"))
     return Paper(
         id=recipe,
         name=name[1] if name else title,
         title=title[: name.start()] if name and name.start() else title,
         scope="core",
-        family=FAMILY_OF_RECIPE.get(recipe, "other"),
+        family=about.family,
         state="works",
         does=str(raw.get("summary", title)),
         arxiv=str(raw.get("paper", "")).removeprefix("arXiv:"),
         recipes=(recipe,),
+        after=about.after,
+        code=about.code,
+        shown="mechanism",
     )
 
 
@@ -191,8 +288,8 @@ Which papers lyceum reproduces, by which recipe, and where the recipe differs fr
 
 <!-- Made by `python -m lyceum.recipe.papers > docs/papers.md` from src/lyceum/recipe/papers.jsonl and the recipes. -->
 
-`lyceum papers TEXT` searches this list; `lyceum train NAME` runs a recipe; `lyceum recipes show NAME` prints every
-setting of it.
+`lyceum papers TEXT` searches this list (`--state`, `--after`, `--shown` select); `lyceum train NAME` runs a recipe;
+`lyceum recipes show NAME` prints every setting of it.
 
 Common to all recipes and not repeated below: the small base model instead of the paper's, generated chained arithmetic
 ([the built-in model and tasks](ladder.md)) instead of its data, 60 steps of 32 tasks with 8 samples of at most 80
@@ -201,16 +298,16 @@ step (every ratio is then 1 and the clip has no effect), and the loss is average
 
 """
 
-TABLE = "| recipe | paper, and what it does | where the recipe differs |\n|---|---|---|\n"
-ON_PAGE = ("works", "part", "planned")
+TABLE = "| recipe | paper, and what it does | made after | shown | where the recipe differs |\n|---|---|---|---|---|\n"
+ON_PAGE: tuple[State, ...] = (*DONE, "planned")
 
 
 def page() -> str:
     """docs/papers.md."""
     rows = papers()
     besides = followed_besides(rows)
-    of_state = {state: [paper for paper in rows if paper.state == state] for state in STATES}
-    text = HEAD + _counts(of_state, len(besides))
+    of_state: dict[str, list[Paper]] = {state: [paper for paper in rows if paper.state == state] for state in STATES}
+    text = HEAD + _counts(of_state, besides)
     text += "\n## What works\n"
     for family, heading in FAMILIES.items():
         done = [paper for paper in [*of_state["works"], *besides] if paper.family == family]
@@ -221,6 +318,7 @@ def page() -> str:
         raw = read_merged(name)
         if not raw.get("paper"):
             text += f"| `{name}` | {_cell(str(raw.get('summary', raw['title'])))} |\n"
+    text += f"\n## Mechanism only\n\n{TABLE}" + "".join(map(_row, of_state["mechanism only"]))
     text += f"\n## Done in part\n\n{TABLE}" + "".join(map(_row, of_state["part"]))
     text += "\n## Planned\n\n| paper, and what it does | what is missing |\n|---|---|\n"
     order = list(FAMILIES)
@@ -229,16 +327,26 @@ def page() -> str:
     return text
 
 
-def _counts(of_state: dict[str, list[Paper]], besides: int) -> str:
-    """How many papers there are of each state, on the page and off it."""
+def _counts(of_state: dict[str, list[Paper]], besides: Sequence[Paper]) -> str:
+    """How many papers there are of each state, on the page and off it, and what is behind those that are done."""
     total = sum(map(len, of_state.values()))
     text = f"Of the {total} papers of the list:\n\n| state | papers | meaning |\n|---|---|---|\n"
     text += "".join(f"| {state} | {len(of_state[state])} | {STATES[state]} |\n" for state in ON_PAGE)
-    left_out = [state for state in STATES if state not in ON_PAGE]
-    text += f"\n{besides} recipes follow papers that are not on the list, such as `grpo`; they are below as well.\n"
+    left_out: list[State] = [state for state in STATES if state not in ON_PAGE]
+    text += (
+        f"\n{len(besides)} recipes follow papers that are not on the list, such as `grpo`; they are below as well.\n"
+    )
     text += "Not on this page:\n\n"
     for state in left_out:
         text += f"- {len(of_state[state])} {state} ({STATES[state]}): `lyceum papers --state '{state}'`\n"
+    done = [paper for state in DONE for paper in of_state[state] if paper.done_by]
+    text += f"\nOf the {len(done)} papers of the list that recipes or commands follow:\n\n"
+    text += "| made after | papers | the best source that was read |\n|---|---|---|\n"
+    for after, meaning in SOURCES.items():
+        text += f"| {after} | {sum(paper.after == after for paper in done)} | {meaning} |\n"
+    text += "\n| shown | papers | what was seen of it here |\n|---|---|---|\n"
+    for shown, meaning in EVIDENCE.items():
+        text += f"| {shown} | {sum(paper.shown == shown for paper in done)} | {meaning} |\n"
     return text
 
 
@@ -252,7 +360,19 @@ def _row(paper: Paper) -> str:
     differs = _differences(paper)
     if paper.missing:
         differs = f"{differs} Missing: {paper.missing}.".strip()
-    return f"| {_names(paper.done_by) or 'none'} | {_cited(paper)} | {_cell(differs)} |\n"
+    cells = (_names(paper.done_by) or "none", _cited(paper), _after(paper), _shown(paper), _cell(differs))
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _after(paper: Paper) -> str:
+    if not paper.code:
+        return paper.after
+    place = paper.code if "." in paper.code.partition("/")[0] else f"github.com/{paper.code}"
+    return f"{paper.after}: [{paper.code}](https://{place})"
+
+
+def _shown(paper: Paper) -> str:
+    return f"[{paper.shown}]({paper.table})" if paper.table else paper.shown
 
 
 def _differences(paper: Paper) -> str:

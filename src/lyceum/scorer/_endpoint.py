@@ -16,6 +16,7 @@ from pydantic import Field, field_validator
 
 from lyceum.core.component import Settings, require_keys
 from lyceum.core.types import State
+from lyceum.models.control_tokens import broken
 from lyceum.utils.atomic_files import atomic_write
 from lyceum.utils.documents import DATA, DocumentError, read_json
 from lyceum.utils.errors import RunError
@@ -98,11 +99,14 @@ class Endpoint:
     ) -> str:
         """The reply's text. Equal questions are asked once, and not at all where their reply is kept.
 
+        What widespread models take for the end of a turn is sent with a space in it: their tokenizer is not known here.
+
         Args:
             vote: number of the reply among several to one question: its random seed.
         Raises:
             Failed: all tries failed, or the stage's calls or cost are spent.
         """
+        messages = [{name: broken(text) for name, text in message.items()} for message in messages]
         body = {"model": self.settings.model, "messages": messages, "max_tokens": most_tokens, "temperature": 0}
         if temperature:
             body |= {"temperature": temperature, "seed": vote}

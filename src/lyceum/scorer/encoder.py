@@ -1,4 +1,4 @@
-"""Relevance by sentence embeddings: the cosine of question and reasoning, and of reasoning and answer."""
+"""Relevance by sentence embeddings: cosines of the reasoning with question, answer and documents."""
 
 from __future__ import annotations
 
@@ -29,10 +29,14 @@ class EncoderScorer(ScorerSettings):
     """Weight of the reasoning's alignment with the question."""
     answer: float = 1.0
     """Weight of the answer's alignment with the reasoning."""
+    documents: float = 1.0
+    """Weight of the reasoning's alignment with the task's documents (their mean), where the task has any."""
+    column: str = "documents"
+    """The task's column with its documents: a text or a list of texts."""
 
     def build(self, source: TaskSource) -> Scorer:
         self.model.check("AutoModel")
-        return PairScorer(self.cosines, self.question, self.answer)
+        return PairScorer(self.cosines, self.question, self.answer, self.documents, self.column)
 
     def cosines(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         # Each text once: a group's trajectories share their question.

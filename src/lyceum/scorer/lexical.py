@@ -35,6 +35,10 @@ class LexicalScorer(ScorerSettings):
     """Weight of the reasoning's alignment with the question."""
     answer: float = 1.0
     """Weight of the answer's alignment with the reasoning; 0 with ``in-order``."""
+    documents: float = 1.0
+    """Weight of the reasoning's alignment with the task's documents (their mean), where the task has any."""
+    column: str = "documents"
+    """The task's column with its documents: a text or a list of texts."""
 
     @model_validator(mode="after")
     def _an_answer_is_shorter(self) -> LexicalScorer:
@@ -46,7 +50,7 @@ class LexicalScorer(ScorerSettings):
         return self
 
     def build(self, source: TaskSource) -> Scorer:
-        return PairScorer(Shared(self, source), self.question, self.answer)
+        return PairScorer(Shared(self, source), self.question, self.answer, self.documents, self.column)
 
 
 class Shared:

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from pydantic import model_validator
 
 from lyceum.core.component import PathText, Settings
+from lyceum.models.control_tokens import ControlTokens
 from lyceum.models.load import (
     BASE,
     SCRATCH,
@@ -105,6 +106,7 @@ class Reader:
             self.tokenizer: Any = tokenizer_of(chosen)
             loaded = settings._checkpoint().load(getattr(transformers, family), getattr(torch, chosen.dtype))
             check_finite("scorer.model.path", chosen.path, loaded)
+        self.controls = ControlTokens(self.tokenizer)
         self.model: Any = cast(Any, loaded).to("cpu" if device == "auto" else device).eval().requires_grad_(False)
         self.model.config.pad_token_id = self.tokenizer.pad_token_id
         positions = getattr(loaded.config, "max_position_embeddings", MOST_TOKENS)
@@ -113,9 +115,10 @@ class Reader:
     def read(self, texts: Sequence[Any]) -> tuple[Any, Tensor]:
         """(the model's output, attention mask) of texts or pairs of texts, padded together."""
         first, second = zip(*texts, strict=True) if isinstance(texts[0], tuple) else (texts, None)
+        as_text = self.controls.as_text  # no text spells the mark that stands between those of a pair
         given = self.tokenizer(
-            list(first),
-            None if second is None else list(second),
+            as_text(list(first)),
+            None if second is None else as_text(list(second)),
             padding=self.tokenizer.pad_token is not None,
             padding_side="right",  # a text's positions are the same alone and in a batch
             truncation=True,

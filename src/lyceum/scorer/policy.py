@@ -22,7 +22,7 @@ class PolicyScorer(ScorerSettings):
     Where a trajectory has none of its own (it comes from a file), the run's model is asked for them.
 
     Source:
-        DRM, arXiv:2510.11457, as its public reviews tell.
+        DRM, arXiv:2510.11457, as a published summary of it gives the two terms.
     """
 
     kind: Literal["policy"] = "policy"

@@ -15,9 +15,11 @@ from lyceum.utils.errors import RecipeError
 
 
 class RerankerScorer(ScorerSettings):
-    """A frozen sequence-classification model reads question and reasoning together, and reasoning and answer.
+    """A frozen sequence-classification model reads question and reasoning together, reasoning and answer, and reasoning
+    and document.
 
-    With ``answer: 0`` it reads the first pair alone: what a reward model of a question and its solution is.
+    With ``answer: 0`` and ``documents: 0`` it reads the first pair alone: what a reward model of a question and its
+    solution is.
     """
 
     kind: Literal["reranker"] = "reranker"
@@ -31,6 +33,10 @@ class RerankerScorer(ScorerSettings):
     """Weight of question and reasoning."""
     answer: float = 1.0
     """Weight of reasoning and answer; 0 does not read them."""
+    documents: float = 1.0
+    """Weight of the reasoning's alignment with the task's documents (their mean), where the task has any."""
+    column: str = "documents"
+    """The task's column with its documents: a text or a list of texts."""
 
     def build(self, source: TaskSource) -> Scorer:
         self.model.check("AutoModelForSequenceClassification")
@@ -38,7 +44,7 @@ class RerankerScorer(ScorerSettings):
         if (self.label is None) != (labels == 1) or (self.label or 0) >= labels:
             allowed = "null" if labels == 1 else f"0 to {labels - 1}"
             raise RecipeError(f"scorer.label: got {self.label}, but the model has {labels} labels; allowed: {allowed}")
-        return PairScorer(self.scores, self.question, self.answer)
+        return PairScorer(self.scores, self.question, self.answer, self.documents, self.column)
 
     def scores(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         model, found = reader(self.model, "AutoModelForSequenceClassification"), list[float]()

@@ -1,0 +1,79 @@
+"""No source of a recipe's advantages drowns the others, over a run, unless its paper means it to."""
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from proofs import PROOFS
+from test_every_recipe import mixed
+
+from lyceum.recipe.files import recipe_text
+
+RESULT = Path(__file__).parents[2] / "benchmarks/results/shares.json"
+MOST = 0.95
+
+KL = "The KL is a leash and not a signal, as in the paper"
+OVERLONG = "The overlong penalty is a bound and not a signal, as in"
+INTENDED = {
+    "adaptive-dapo": {"code": OVERLONG},
+    "carl": {"rubric": "one main term, how far a solution gets"},
+    "cog-rethinker": {"task": OVERLONG},
+    "cory": {"outcome": KL},
+    "cos-m-o-s": {"curiosity": "whether the text is a chain (one that is none earns half)"},
+    "cure": {"task": OVERLONG},
+    "dapo": {"task": OVERLONG},
+    "deepsearch": {"outcome": OVERLONG},
+    "empg": {"outcome": "With their zeta the bonus is a nuance"},
+    "grpo-tcr": {"task": OVERLONG},
+    "hapo": {"task": OVERLONG},
+    "p3o": {"outcome": KL},
+    "pcurl": {"task": "The format, half a point in every stage, is a chain's own"},
+    "prof": {"task": "a process reward model only chooses samples and rewards nothing"},
+    "r1-reward": {"task": "The factor takes from right choices alone, so that it works against the verdict"},
+    "reinforce-plus-plus": {"outcome": KL},
+    "rlsp": {"task": "pays for more intermediate steps whether the answer is correct or not"},
+    "salsa": {"outcome": KL},
+    "sari": {"task": "Most samples have the structure already"},
+    "self-referential": {"task": "a failure whose group has a success 0.6 sigmoid"},
+    "spa-rl": {"process": "the outcome itself is not paid again"},
+    "thinkless": {"task": "a correct long answer earns less than a correct short one"},
+    "time-r1": {"distance": "A bonus of 0.05 for the format"},
+    "tp-grpo": {"task": "Few thoughts have a process reward here"},
+    "tulu3": {"outcome": KL},
+}
+"""Recipe -> source that is nearly all -> the words of its header that say why."""
+
+
+TO_MEASURE = {"pcurl"}
+"""Recipes whose stages have changed since: `python benchmarks/shares.py --out benchmarks/results/shares.json NAME`."""
+
+
+def shares():
+    found = defaultdict(dict)
+    for row in json.loads(RESULT.read_text())["rows"]:
+        found[row["recipe"]][row["stage"], row["source"]] = row["share"]
+    return found
+
+
+def test_every_recipe_that_mixes_sources_was_measured():
+    mixing = {name: mixed(name) for name, proof in PROOFS.items() if proof.needs is None}
+    expected = {
+        (name, stage, source)
+        for name, stages in mixing.items()
+        for stage, sources in stages.values()
+        for source in sources
+    }
+    known = {(name, stage, source) for name, of in shares().items() for stage, source in of if source != "other"}
+    assert {each for each in known if each[0] not in TO_MEASURE} == {
+        each for each in expected if each[0] not in TO_MEASURE
+    }
+
+
+@pytest.mark.parametrize("name", shares())
+def test_no_source_is_nearly_all_of_the_advantage_but_where_the_header_says_why(name):
+    loud = {source for (_, source), share in shares()[name].items() if share is not None and share > MOST}
+    assert loud == INTENDED.get(name, {}).keys()
+    header = " ".join(line.removeprefix("#").strip() for line in recipe_text(name).splitlines() if line.startswith("#"))
+    for words in INTENDED.get(name, {}).values():
+        assert words in " ".join(header.split())
