@@ -43,10 +43,12 @@ ARMS = {
     "online-only": ("online",),
     "reverse": ("online", "offline"),
 }
-"""Stages in order. Online, only ``cascade`` draws the problems that its offline stage solved sometimes, as the recipe
+"""Stages in order. Online, only ``cascade`` draws the problems that its offline stage solved sometimes, as the paper
 does; the others draw all."""
-OFFLINE_SHARE = {"cascade": 0.4, "cascade-all-problems": 0.4, "cascade-short-offline": 0.2, "reverse": 0.4}
-"""Share of an arm's tokens that its offline stage has, where it has another stage too."""
+OFFLINE_SHARE = {"cascade": 0.4, "cascade-all-problems": 0.4, "cascade-short-offline": 0.2, "reverse": 0.4} | {
+    "offline-only": 1.0
+}
+"""Share of an arm's tokens that its offline stage has."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +74,10 @@ def suites(args: Any) -> dict[str, Suite]:
     from lyceum.recipe.files import read_merged
 
     chain = Suite(
-        tokens=20_000 if args.quick else 100_000,
+        tokens=4_000 if args.quick else 100_000,
         arms=tuple(ARMS),
         clock="wall",
-        shared=("tasks=chain", "evaluate.n=160", "evaluate.samples=4", "evaluate.k=[1,4]"),
+        shared=("tasks=chain", f"evaluate.n={16 if args.quick else 160}", "evaluate.samples=4", "evaluate.k=[1,4]"),
         start=True,
         wave=16,
         online={"tasks_per_step": 16},
@@ -121,8 +123,8 @@ def recipe(suite: Suite, arm: str, seed: int, tokens: int, folder: Path, name: s
         "offline": offline | {"steps": 10_000, "max_tokens": given.get("offline"), "data": data} | suite.offline,
         "online": online | {"steps": 10_000, "max_tokens": given.get("online")} | suite.online,
     }
-    if arm != "cascade":
-        stages["online"]["curriculum"] = "uniform"
+    if arm == "cascade":
+        stages["online"]["curriculum"] = {"kind": "middling", "from_stage": "offline", "low": 0.2, "high": 0.8}
     return load_recipe(
         "cascade-rl",
         [
@@ -214,7 +216,7 @@ def compared(on: str, suite: Suite, args: Any) -> Iterator[tuple[str, list[dict[
 
 
 def main() -> None:
-    parser = arguments(__doc__.splitlines()[0])
+    parser = arguments((__doc__ or "").partition("\n")[0])
     parser.add_argument("--on", nargs="+", choices=("chain", "sums"), default=["chain", "sums"], help="which tasks")
     parser.add_argument("--seeds", type=int, default=5, help="runs of each arm")
     parser.add_argument("--jobs", type=int, default=cores(), help="runs at a time, each with its share of threads")

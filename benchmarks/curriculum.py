@@ -1,7 +1,6 @@
 """Curriculum and guidance: every recipe of the two rooms on the same ladder, and what guides give on a real cliff.
 
     python benchmarks/curriculum.py --out curriculum.json [--quick] [--suites cliff ladder elsewhere] [--jobs 2]
-    python benchmarks/curriculum.py --suites sparse plain --out curriculum_sparse.json --jobs 1 --threads 1
 
 Each suite is a ``lyceum compare`` on equal terms: same model, tasks, seeds and sampled tokens. Runs stay in
 ``.cache/curriculum`` and are not run again; ``--fresh`` begins anew.
@@ -16,7 +15,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import curriculum_sparse
 from common import CACHE, arguments, cores, machine, say, smollm2, table, write
 from suites import BINS, Suite, first_folder, run_suite, show
 
@@ -30,20 +28,17 @@ DEFINITIONS = {
     "their prompt, after training (base: before)",
     "difference": "final minus the first recipe's, paired by seed, with its 95 % interval (Student)",
     "groups/with_gradient": f"groups whose rewards differ, in {BINS} equal parts of the run, mean over seeds",
+    "with_gradient": "the mean of groups/with_gradient",
     "completion_tokens": "mean length in training, over the same parts",
     "seconds": "of a run, on its share of the cores, evaluations included; mean over seeds",
-    "knows": "sparse and plain only: what an arm is told beforehand",
-    "mix": "sparse only: held-out pass@1 weighted as the levels are in training, and minus the first's, paired by seed",
-    "carry_over": "sparse only: held-out pass@1 of each kind before and after 20 steps on some kinds alone, one seed",
 }
 
 
 LADDER_ARMS = (
     ("grpo", "grpo", ()),
+    ("grpo-2-updates", "grpo", ("learner.updates_per_step=2",)),
+    ("grpo-4-updates", "grpo", ("learner.updates_per_step=4",)),
     ("easy-to-hard", "easy-to-hard", ()),
-    ("pcurl", "pcurl", ()),
-    ("pcurl-unweighted", "pcurl", ("curriculum=uniform",)),
-    ("pcurl-no-length", "pcurl", ("stages.2.reward=null",)),
     ("sec", "sec", ()),
     ("dump", "dump", ()),
     ("pcl", "pcl", ()),
@@ -84,7 +79,7 @@ def suites(args: Any) -> list[Suite]:
         Suite(
             "cliff",
             "chains of 1 to 6 operations, and a quarter of starred ones, whose rule the model follows only when told",
-            30_000 if quick else args.cliff_tokens,
+            3_000 if quick else args.cliff_tokens,
             1 if quick else 5,
             (f"model={HERE / 'cliff-start' / 'model'}", f"tasks={CLIFF_TASKS}", f"learner.lr={args.cliff_lr}"),
             CLIFF_ARMS[:2] if quick else CLIFF_ARMS,
@@ -92,13 +87,12 @@ def suites(args: Any) -> list[Suite]:
         Suite(
             "ladder",
             "chains of 1 to 8 operations, as shipped",
-            30_000 if quick else args.ladder_tokens,
+            3_000 if quick else args.ladder_tokens,
             1 if quick else 3,
             (f"model={args.base}", "tasks=chain", f"learner.lr={args.ladder_lr}"),
             LADDER_ARMS[:3] if quick else LADDER_ARMS,
         ),
     ]
-    found += curriculum_sparse.suites(args)
     return [suite for suite in found if suite.name in args.suites]
 
 
@@ -110,23 +104,14 @@ def cliff_model(args: Any) -> Path:
     if not (folder / "model" / "model.safetensors").exists():
         say("training the cliff's model (lyceum train cliff-start)")
         shutil.rmtree(folder, ignore_errors=True)
-        train("cliff-start", output=str(HERE), name="cliff-start", model=args.base, **{"evaluate.every": 0})
+        train("cliff-start", [f"output={HERE}", "name=cliff-start", f"model={args.base}", "evaluate.every=0"])
     return folder / "model"
 
 
 def run(suite: Suite, args: Any) -> dict[str, Any]:
     if suite.name == "cliff":
         cliff_model(args)
-    if suite.name == "sparse":
-        curriculum_sparse.start(args)
     result = run_suite(suite, args, HERE)
-    if suite.name in ("sparse", "plain"):
-        for row in result["rows"]:
-            row["knows"] = curriculum_sparse.KNOWN[row["recipe"]]
-    if suite.name == "sparse":
-        result["carry_over"] = {kinds: curriculum_sparse.carry_over(args, kinds) for kinds in ("G", "ABCDEF")}
-        curriculum_sparse.add_mix(result["rows"])
-        curriculum_sparse.show_learnable(result["rows"])
     if suite.name == "cliff":
         result["base_under_hints"] = under_hints(cliff_model(args))
         for row in result["rows"]:
@@ -146,7 +131,7 @@ def under_hints(model: Path) -> dict[str, float]:
     from lyceum.utils.aio import run_async
 
     policy = load_policy(ModelSettings(path=str(model)))
-    source = Cliff().build("heldout", 0)
+    source = Cliff.model_validate({}).build("heldout", 0)
     runtime = InProcess(policy, EmbeddedEngine(policy), source.grader(), seed=0)
     rollout = Flat(samples=16, sampling=Sampling(max_completion_tokens=80)).build()
     tasks = [source[i] for i in range(48)]
@@ -177,7 +162,7 @@ def elsewhere(args: Any) -> list[dict[str, Any]]:
         data = gsm8k(HERE / "gsm8k-format.jsonl")
         columns = {"prompt": "question", "answer": "answer", "hints": "hints", "demonstration": "solution"}
         tasks = json.dumps({"kind": "dataset", "path": str(data), "columns": columns, "answer_after": "####"})
-        for recipe in ("grpo", "pcurl", "sec", "pcl", "scaf-grpo", "guide-grpo", "relift"):
+        for recipe in ("grpo", "sec", "pcl", "scaf-grpo", "guide-grpo", "relift"):
             own = ("curriculum.by=provenance",) if recipe == "sec" else ()
             rows.append(
                 try_out(
@@ -238,7 +223,7 @@ def gsm8k(path: Path) -> Path:
 
 
 def main() -> None:
-    parser = arguments(__doc__.splitlines()[0])
+    parser = arguments((__doc__ or "").partition("\n")[0])
     parser.add_argument("--suites", nargs="+", default=["cliff", "ladder", "elsewhere"], help="which parts to run")
     parser.add_argument("--jobs", type=int, default=cores(), help="runs at a time; each gets its share of the threads")
     parser.add_argument("--fresh", action="store_true", help="forget the runs of an earlier call")
@@ -246,9 +231,6 @@ def main() -> None:
     parser.add_argument("--cliff-lr", type=float, default=1e-4, help="of every arm")
     parser.add_argument("--ladder-tokens", type=int, default=200_000, help="sampled tokens of a run")
     parser.add_argument("--ladder-lr", type=float, default=3e-5, help="of every arm")
-    parser.add_argument("--sparse-tokens", type=int, default=60_000, help="sampled tokens of a run, plain too")
-    parser.add_argument("--sparse-lr", type=float, default=3e-5, help="of every arm, plain too")
-    parser.add_argument("--start-steps", type=int, default=500, help="steps of fine-tuning the model of sparse")
     args = parser.parse_args()
     if args.fresh:
         shutil.rmtree(HERE, ignore_errors=True)

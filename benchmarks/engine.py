@@ -243,7 +243,7 @@ class Lyceum:
 
         policy = load_policy(ModelSettings(path=str(folder), device="cpu"))
         policy.stop_ids = frozenset()
-        self.engine = EmbeddedEngine(policy)
+        self.policy, self.engine = policy, EmbeddedEngine(policy)
         self.calls = 0
         self.last_fed = 0
         self.drawn: list[Any] = []
@@ -257,7 +257,7 @@ class Lyceum:
         before = self.engine.occupancy.computed + self.engine.occupancy.prefilled
 
         async def everything() -> Any:
-            await self.engine.load(None, self.calls)
+            await self.engine.load(self.policy.module, self.calls)
             requests = [
                 Request(
                     one.prompt,

@@ -16,7 +16,7 @@ import torch
 from common import arguments, machine, say, table, write
 
 from lyceum.core.forest import build_forest
-from lyceum.core.tree import Node, Tree
+from lyceum.core.tree import Node, Tree, graft
 from lyceum.core.types import Continuation, Grade, Origin, Task
 
 DEFINITIONS = {
@@ -145,8 +145,14 @@ def staircase(rng: random.Random, samples: int, tokens: int) -> Tree:
 
 
 def parted(first: Continuation, second: Continuation, at: int) -> Continuation:
-    names = ("tokens", "behaviour_logprob", "model_logprob", "version")
-    return Continuation(*(getattr(first, name)[:at] + getattr(second, name)[at:] for name in names), "stop")
+    """``first`` up to a place and ``second`` from there."""
+    return Continuation(
+        tokens=[*first.tokens[:at], *second.tokens[at:]],
+        behaviour_logprob=[*first.behaviour_logprob[:at], *second.behaviour_logprob[at:]],
+        model_logprob=[*first.model_logprob[:at], *second.model_logprob[at:]],
+        version=[*first.version[:at], *second.version[at:]],
+        finish="stop",
+    )
 
 
 def hinted(rng: random.Random, samples: int, tokens: int) -> Tree:
@@ -156,7 +162,7 @@ def hinted(rng: random.Random, samples: int, tokens: int) -> Tree:
     for place in range(samples):
         leaf = continued(tree.root if place % 2 else hint, rng, tokens)
         if place % 4 == 0:
-            tree.graft(leaf, tree.root).finish = "stop"
+            graft(leaf, tree.root).finish = "stop"
     return tree
 
 

@@ -133,7 +133,7 @@ def main() -> None:
     parser = common.arguments(__doc__ or "")
     parser.add_argument("--library", choices=list(FUNCTIONS), required=True)
     options = parser.parse_args()
-    distribution = {"open_r1": "open-r1"}.get(options.library, options.library)
+    distribution = str(options.library).replace("_", "-")
     found: list[dict[str, Any]] = []
     here = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:

@@ -13,10 +13,10 @@ from types import SimpleNamespace
 from typing import Any, get_args
 
 import torch
-import trl
+import trl  # pyright: ignore[reportMissingImports]  (in requirements-preferences.txt)
 from common import arguments, machine
-from trl import DPOTrainer, KTOTrainer
-from trl.experimental.orpo import ORPOTrainer
+from trl import DPOTrainer, KTOTrainer  # pyright: ignore[reportMissingImports]  (in requirements-preferences.txt)
+from trl.experimental.orpo import ORPOTrainer  # pyright: ignore[reportMissingImports]  (in requirements-preferences.txt)
 
 from lyceum.core.types import Batch
 from lyceum.objective.base import aggregate_weights
@@ -150,10 +150,12 @@ def compared(name: str, seeds: int = 5) -> dict[str, float]:
             theirs = trl_kto(theirs_in, reference, mask, loss, kl, weights)
             given = batch(ours_in, reference, mask, label=label.clamp(min=0), thresholds={"kl": kl})
             of_row = torch.where(label > 0, *map(torch.tensor, weights))[:, None]
-            ours = KTO(loss=loss, beta=BETA).build()(_weighted(given, of_row))[0]
+            ours = KTO.model_validate({"loss": loss, "beta": BETA}).build()(_weighted(given, of_row))[0]
         elif name == "orpo":
             theirs = trl_orpo(theirs_in, mask)
-            ours = ORPO(beta=BETA).build()(batch(ours_in, reference, mask, couple=couple, label=label))[0]
+            ours = ORPO.model_validate({"beta": BETA}).build()(
+                batch(ours_in, reference, mask, couple=couple, label=label)
+            )[0]
         else:
             theirs = trl_dpo(theirs_in, reference, mask, name)
             smoothing = SMOOTHING if name in SMOOTHED else 0.0
@@ -175,8 +177,9 @@ def _weighted(given: Batch, of_row: torch.Tensor) -> Batch:
 def main() -> None:
     options = arguments(__doc__ or "").parse_args()
     names = [*get_args(PairLossName), "kto", "kto/weighted", "kto/apo_zero_unpaired", "orpo"]
-    found = {name: compared(name) for name in names}
-    for name, row in found.items():
+    found = {}
+    for name in names[:3] if options.quick else names:
+        found[name] = row = compared(name, 1 if options.quick else 5)
         print(
             f"{name:22} value {row['value']:.1e}   gradient {row['gradient']:.1e}   {row['trl_value_of_seed_0']:.12f}"
         )

@@ -64,7 +64,7 @@ def measured(folder: str, tasks: int, held_out: int, epochs: int, threads: int) 
 
     torch.set_num_threads(threads)
     policy = load_policy(ModelSettings(path=folder, device="cpu"))
-    source = Chain(levels=LEVELS).build("train", 0)
+    source = Chain.model_validate({"levels": LEVELS}).build("train", 0)
     runtime = InProcess(policy, EmbeddedEngine(policy), source.grader(), seed=0)
 
     def grown(first: int, n: int, rollout: Callable[..., Any]) -> list[Tree]:

@@ -51,11 +51,49 @@ class Arm:
     keys: tuple[str, ...] = ()
     judge: str | None = None
     """Of ``JUDGES``: the trained model that scores steps."""
+    after: str | None = None
+    """The arm whose model of the same seed it begins with, and whose sampled tokens are added to its own."""
+    own: int = 0
+    """Samples of the model before training, each of another task: where the verifier calls one correct, DRM's scorer of
+    steps learns from it in place of a demonstration. Their tokens are added to the arm's own."""
+
+
+IMITATED = ("stages.0.tasks_per_step=32", "stages.0.learner.schedule=constant")
+"""As many tasks per update as the other arms, and their learning rate."""
+
+
+PAIRED = (
+    "stages.0.reward=[{kind: task, weight: 0}, {kind: drm, normalise: group, "
+    "confidence: {scorer: policy, weight: 0.5}, relevance: {scorer: lexical, weight: 0.5}, "
+    "coherence: {scorer: step-consistency, weight: 1}}]",
+    "stages.0.credit=group",
+    "stages.0.objective={kind: dpo, beta: 0.1}",
+)
+"""DPO on pairs of each step's own samples by DRM's score, standardised, without a fine-tuning term or the verdict."""
+FAIR = 8
+"""Updates that ``drm-fair`` is short of: as many samples are what its scorer of steps learns from."""
+STEP = 32 * 8
+"""Samples of an update."""
+
+
+def dimension(name: str) -> tuple[str, ...]:
+    """DRM with one dimension alone."""
+    return tuple(f"stages.0.reward.1.{each}=null" for each in ("confidence", "relevance", "coherence") if each != name)
 
 
 ARMS = {
     "verifier": Arm("grpo"),
+    "fine-tuned": Arm("sft", IMITATED),
+    "fine-tuned-256": Arm("sft", (*IMITATED, "stages.0.steps=8")),
+    "fine-tuned-then-verifier": Arm("grpo", after="fine-tuned"),
     "drm": Arm("drm"),
+    "relevance": Arm("drm", dimension("relevance")),
+    "coherence": Arm("drm", dimension("coherence")),
+    "confidence": Arm("drm", dimension("confidence")),
+    "drm-fair": Arm("drm", (f"stages.0.steps={30 - FAIR}",), own=FAIR * STEP),
+    "coherence-fair": Arm("drm", (f"stages.0.steps={30 - FAIR}", *dimension("coherence")), own=FAIR * STEP),
+    "drm-dpo": Arm("drm-dpo"),
+    "drm-dpo-online": Arm("drm", PAIRED),
     "prof": Arm("drm", filtered("drm")),
     "implicit": Arm("grpo", (SAID, ADDED), "implicit"),
     "process-model": Arm("grpo", (SAID, ADDED), "process"),
@@ -121,6 +159,8 @@ STUDIES = {
 """``smollm2``: every arm samples as much, PROF trains on half of it."""
 ROUNDS = 6
 """Of 64 tasks, that a judge learns from."""
+OWN = 1000
+"""Seeds of the tasks of ``own_samples`` begin here."""
 LABELS = "chain"
 """Tasks that the judges learn from: the same chains, whose verdict is of the result. No rule of steps is asked."""
 FIRST = "verifier"
@@ -137,6 +177,7 @@ DEFINITIONS = {
     "accuracy_gain, every_step_right_gain": f"minus {FIRST}'s, paired by seed",
     "mean, low, high": "over seeds, with Student's 95 % interval; with one seed over tasks, by bootstrap",
     "by_seed": "figures of each seed, the first one's first",
+    "studies: arms": "of the last call; rows of other arms are of an earlier one",
     "studies: seeds, earlier": "run at this machine; machines of the seeds before them, and the base model there",
 }
 SECONDS = "seconds"
@@ -189,15 +230,15 @@ def main() -> None:
     parser.add_argument(
         "--beside",
         type=Path,
-        help="an earlier result, whose rows of other tasks stay; with --first-seed N, its rows of these tasks have "
-        "seeds 0 to N - 1, and the new ones follow them",
+        help="an earlier result, whose rows of other tasks stay, and those of other arms with as many seeds; "
+        "with --first-seed N, its rows of these tasks have seeds 0 to N - 1, and the new ones follow them",
     )
     options = parser.parse_args()
     kept = None if options.beside is None else json.loads(options.beside.read_text("utf-8"))
     study = STUDIES[options.study]
     held_out, length, rounds = options.held_out or study.held_out, study.length, ROUNDS
     if options.quick:
-        options.seeds, held_out, length, rounds = 1, 60, 4, 1
+        options.seeds, held_out, length, rounds = 1, 16, 2, 1
     study = replace(study, held_out=held_out, length=length)
     arms = options.arms.split(",") if options.arms else list(study.arms)
     earlier: dict[str, dict[str, Any]] = {}
@@ -229,11 +270,19 @@ def main() -> None:
             found[arm, seed] = run.result()
             shares = {name: round(fmean(found[arm, seed][name]), 3) for name in KEPT[1:]}
             common.say(f"{arm}, seed {seed} ({len(found)}/{len(runs)}): {shares}")
+    stay: list[dict[str, Any]] = []
+    if kept is not None and not options.first_seed:
+        of_study = [of for of in kept["rows"] if of["tasks"] == study.tasks and of["recipe"] not in ("base", *arms)]
+        stay = [of for of in of_study if of["seeds"] == options.seeds]
+    known = {of["recipe"]: of["by_seed"] for of in stay}
     base = measured(study, start or "base") | {"tokens_sampled": [0.0]}
     of_arms = {arm: [found[arm, seed] for seed in seeds] for arm in arms}
     of_seeds = {arm: with_earlier(figures(runs), earlier.get(arm)) for arm, runs in of_arms.items()}
     rows = [row("base", figures([base]), None, [base])]
-    rows += [row(arm, of_seeds[arm], of_seeds.get(FIRST), runs, earlier.get(arm)) for arm, runs in of_arms.items()]
+    first = of_seeds.get(FIRST, known.get(FIRST))
+    rows += [row(arm, of_seeds[arm], first, runs, earlier.get(arm)) for arm, runs in of_arms.items()]
+    order = list(study.arms)
+    rows = [rows[0], *sorted([*rows[1:], *stay], key=lambda of: order.index(of["recipe"]))]
     shown = (*KEPT, "accuracy_gain", "every_step_right_gain")
     common.table(
         "mean [low, high]",
@@ -275,6 +324,37 @@ def judge(name: str, seed: int, here: Path, rounds: int, threads: int) -> tuple[
     return run / "value", json.loads((run / "summary.json").read_text("utf-8"))["tokens_sampled"]
 
 
+def own_samples(study: Study, n: int, model: str, seed: int, here: Path) -> tuple[Path, int]:
+    """A file of the model's own samples that the verifier calls correct, as demonstrations; the tokens of all samples.
+
+    The tasks are none of those that arms are measured on, nor of those that they train on.
+    """
+    import lyceum
+
+    path, cost = here / f"own-{n}-seed{seed}.jsonl", here / f"own-{n}-seed{seed}.tokens"
+    if not cost.is_file():
+        found = lyceum.evaluate(
+            model,
+            study.tasks,
+            n=n,
+            samples=1,
+            k=(1,),
+            greedy=False,
+            seed=OWN + seed,
+            max_completion_tokens=study.tokens,
+            progress="silent",
+        )
+        leaves = [(tree.task, leaf) for tree in found.trees for leaf in tree.trajectories]
+        rows = [
+            {"prompt": task.messages[-1]["content"], "answer": task.answer, "demonstration": leaf.completion}
+            for task, leaf in leaves
+            if leaf.grade is not None and leaf.grade.verdict
+        ]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+        cost.write_text(str(sum(len(node.tokens) for _, leaf in leaves for node in leaf.path()[1:])), "utf-8")
+    return path, int(cost.read_text("utf-8"))
+
+
 def fine_tuned(study: Study, here: Path, threads: int) -> Path:
     """The model that all of a study's arms begin with, trained unless it is there."""
     assert study.fine_tuning is not None
@@ -293,9 +373,16 @@ def trained(
     keys, before = [f"tasks={study.tasks}", f"stages.0.steps={study.length}", *study.keys, *arm.keys], 0
     if start is not None:
         keys.append(f"model={start}")
+    if arm.after is not None:
+        trained(study, arm.after, seed, here, start, rounds, threads)
+        began = time.perf_counter()
+        keys.append(f"model={here / f'{arm.after}-seed{seed}' / 'model'}")
     if arm.judge is not None:
         path, before = judge(arm.judge, seed, here, rounds, threads)
         keys.append(f"stages.0.value={JUDGES[arm.judge][1] % path}")
+    if arm.own:
+        path, before = own_samples(study, arm.own, start or "base", seed, here)
+        keys.append(f"stages.0.reward.1.coherence.scorer.demonstrations={{kind: dataset, path: {path}}}")
     run = one_run(arm.recipe, keys, here / f"{name}-seed{seed}", seed, threads)
     known = run / "held_out.json"
     if known.is_file() and len((found := json.loads(known.read_text("utf-8")))["accuracy"]) == study.held_out:

@@ -88,7 +88,7 @@ def searched(model: str, folder: Path, value: str, trained: str, options: Any, r
     import lyceum
 
     small = model == "base"
-    n = (24 if small else 8) if options.quick else (200 if small else 64)
+    n = 8 if options.quick else (200 if small else 64)
     sizes = (1, 4) if options.quick else (1, 4, 16, 64) if small else (1, 4, 16)
     say(f"{model}, ranked by {value}: {n} tasks, sizes {', '.join(map(str, sizes))}")
     keys: dict[str, Any] = dict(STEPS[model]) | {"max_completion_tokens": LONGEST[model]}
@@ -122,7 +122,7 @@ def train_value(folder: Path, target: Path, quick: bool) -> dict[str, Any]:
     began = time.perf_counter()
     tasks, samples = (64, 4) if quick else (800, 8)
     policy = load_policy(ModelSettings(path=str(folder), device="cpu"))
-    source = Chain(levels=LEVELS).build("train", 0)
+    source = Chain.model_validate({"levels": LEVELS}).build("train", 0)
     rollout = Flat(samples=samples, sampling=Sampling(max_completion_tokens=LONGEST["base"])).build()
     runtime = InProcess(policy, EmbeddedEngine(policy), source.grader(), seed=0)
     trees = run_async(runtime.run([source[i] for i in range(tasks)], rollout, key="value"))

@@ -45,10 +45,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="How lyceum's source is built.")
     parser.add_argument("checkout", nargs="?", type=Path, default=Path(__file__).resolve().parents[1])
     parser.add_argument("--out", type=Path, help="JSON file for the result")
+    parser.add_argument("--quick", action="store_true", help="what the text tells alone, no step is run")
     parser.add_argument("--names", action="store_true", help="print the arrows that run backwards, and the files")
     given = parser.parse_args()
     checkout = given.checkout.resolve()
-    found = source(checkout) | step(checkout)
+    found = source(checkout) | ({} if given.quick else step(checkout))
     for name, value in found.items():
         print(f"{name:32}{len(value) if isinstance(value, list) else value}")
         if given.names and isinstance(value, list) and name != "arrows":

@@ -18,6 +18,8 @@ from typing import Any
 from common import CACHE, say, table
 
 BINS = 10
+QUICK = ("evaluate.n=16", "evaluate.samples=2", "evaluate.every=0")
+"""How held-out accuracy is measured where only whether it works is asked."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ def planned(suite: Suite, args: Any, here: Path) -> Any:
 
     return plan(
         [f"{recipe}@{label}" for label, recipe, _ in suite.arms],
-        [*suite.shared, *suite.evaluation, "checkpoint_every=0", "rollouts_every=50"],
+        [*suite.shared, *suite.evaluation, *(QUICK if args.quick else ()), "checkpoint_every=0", "rollouts_every=50"],
         {label: own for label, _, own in suite.arms if own},
         seeds=suite.seeds,
         tokens=suite.tokens,
@@ -118,6 +120,7 @@ def row_of(suite: Suite, result: Any, folders: Sequence[Path], first: Sequence[P
         "final": held_out([run.summary["after"] for run in runs]),
         "difference": differences([r.summary["after"] for r in runs], [r.summary["after"] for r in firsts]),
         "tokens_to_target": result.tokens_ratio,
+        "with_gradient": fmean(binned([run.metrics for run in runs], "groups/with_gradient")),
         "groups/with_gradient": binned([run.metrics for run in runs], "groups/with_gradient"),
         "completion_tokens": binned([run.metrics for run in runs], "completion_tokens/mean"),
         "by_seed": {str(run.summary["seed"]): by_name(run.summary["after"], lambda i: i["mean"]) for run in runs},

@@ -5,10 +5,9 @@
 ``leaves``: trees of segments whose every node branches in two, against as many flat samples of the same length. The end
 of sequence ends nothing there and tokens are drawn hot, so that flat samples part at once and all lengths are known;
 generation and one optimiser step are timed apart, in turns. ``strategies``: every kind of rollout on the tasks of the
-ladder, with the same model and seeds. ``beginnings``: on which tasks a search finds more correct answers than direct
-samples of as many tokens. ``learn`` and ``signs``: DeepSearch and its ablations against GRPO, on long chains and on
-chains whose signs are missing; runs as of ``lyceum compare``. All runs stay in ``.cache/trees`` and are not run again;
-``--fresh`` begins anew.
+ladder, with the same model and seeds. ``learn`` and ``signs``: DeepSearch and its ablations against GRPO, on long
+chains and on chains whose signs are missing; runs as of ``lyceum compare``. All runs stay in ``.cache/trees`` and are
+not run again; ``--fresh`` begins anew.
 """
 
 from __future__ import annotations
@@ -19,12 +18,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import trees_beginnings
 import trees_learn
 from common import alternate, arguments, base_folder, machine, say, smollm2, table, write
 from layout import stepper
+
+if TYPE_CHECKING:
+    from lyceum.core.tree import Node
+    from lyceum.core.types import Grade, GradingContext, Task
 
 DEFINITIONS = {
     "trajectories": "finished ones, the same number in both",
@@ -75,7 +77,7 @@ class Shape:
 def main() -> None:
     parser = arguments(__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--models", nargs="+", choices=("small", "smollm2"), default=["small", "smollm2"])
-    suites = ("leaves", "strategies", "beginnings", *trees_learn.GROUNDS)
+    suites = ("leaves", "strategies", *trees_learn.GROUNDS)
     parser.add_argument("--suites", nargs="+", choices=suites, default=list(suites), help="which parts to run")
     parser.add_argument("--pairs", type=int, help="repetitions of each side that count")
     trees_learn.add_options(parser)
@@ -97,9 +99,6 @@ def main() -> None:
         strategies(base_folder(options.base), 16 if options.quick else 160, 2 if options.quick else 5, result)
         write(result, options.out)
     show(result)
-    if "beginnings" in options.suites:
-        trees_beginnings.beginnings(options, result)
-        write(result, options.out)
     for name, ground in trees_learn.GROUNDS.items():
         if name in options.suites:
             trees_learn.learn(options, result, ground)
@@ -211,7 +210,7 @@ class Side:
         return build_forest(self.trees)
 
 
-async def by_place(task: Any, leaves: Sequence[Any]) -> list[Any]:
+async def by_place(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
     from lyceum.core.types import Grade
 
     return [Grade(float(i % 2)) for i in range(len(leaves))]
@@ -270,6 +269,7 @@ def strategies(folder: Path, tasks: int, seeds: int, result: dict[str, Any]) -> 
     """Every kind of rollout on the same tasks of the ladder, as its recipe has it where there is one."""
     from lyceum.models.load import ModelSettings, load_policy
     from lyceum.recipe.schema import load_recipe
+    from lyceum.stages.online import Online
     from lyceum.tasks.chain import Chain
     from lyceum.utils.errors import RecipeError
 
@@ -277,10 +277,10 @@ def strategies(folder: Path, tasks: int, seeds: int, result: dict[str, Any]) -> 
     rollouts: dict[str, Any] = {}
     for name in STRATEGIES:
         try:
-            rollouts[name] = load_recipe(name, []).stages[0].rollout
+            rollouts[name] = next(stage.rollout for stage in load_recipe(name, []).stages if isinstance(stage, Online))
         except RecipeError as error:
             result["skipped"][name] = error.lines[0]
-    rollouts |= without_recipe({rollout.kind for rollout in rollouts.values()})
+    rollouts |= without_recipe()
     source = Chain.model_validate({}).build("train", 0)
     for name, rollout in rollouts.items():
         row: dict[str, Any] = {"strategy": name, "rollout": rollout.kind, "tasks": tasks, "seeds": seeds}
@@ -296,17 +296,17 @@ def strategies(folder: Path, tasks: int, seeds: int, result: dict[str, Any]) -> 
         result["strategies"].append(row)
 
 
-def without_recipe(have: set[str]) -> dict[str, Any]:
-    """Rollouts of all other kinds, by kind."""
+def without_recipe() -> dict[str, Any]:
+    """Rollouts that none of the recipes has, by kind."""
     from lyceum.core.component import kinds
     from lyceum.core.types import Sampling
 
     rollouts: dict[str, Any] = {}
-    for kind, settings in kinds("rollout").items():
-        if kind not in have:
-            shared = {"trajectories": 8, "samples": 8, "sampling": Sampling(max_completion_tokens=80)}
-            given = {name: value for name, value in shared.items() if name in settings.model_fields}
-            rollouts[kind] = settings.model_validate(given | OTHERS.get(kind, {}))
+    for kind, given in OTHERS.items():
+        settings = kinds("rollout")[kind]
+        shared = {"trajectories": 8, "samples": 8, "sampling": Sampling(max_completion_tokens=80)}
+        known = {name: value for name, value in shared.items() if name in settings.model_fields}
+        rollouts[kind] = settings.model_validate(known | given)
     return rollouts
 
 

@@ -90,6 +90,15 @@ SEARCH = (
 )
 """A step is a line. With this weight of the depth the frontier's deepest node is the best; with the paper's, 0.01, a
 shallow one is, since the decay makes a failure cost it less."""
+DYNAMIC = (
+    "learner.updates_per_step=8",
+    "collect={keep: with-gradient, max_waves: 1000}",
+    "rollout.sampling.max_completion_tokens=50",
+    # Steps are few: the usual ten of warm-up would be all of them.
+    "learner.warmup_steps=1",
+)
+"""GRPO that samples until its groups have a gradient (dynamic sampling, DAPO): as many groups per step as the search
+has trees; or two, so that the same tokens make more steps where one group in thirty has one."""
 SIGNS = Ground(
     "signs",
     "chains of 8 operations without signs: a wrong one ends the text, and a few samples in a thousand are right",
@@ -100,6 +109,8 @@ SIGNS = Ground(
         *arms_of(("tasks_per_step=24", "rollout.sampling.max_completion_tokens=50"), SEARCH),
         ("depth-as-paper", "deepsearch", (*SEARCH, "rollout.depth_weight=0.01")),
         ("no-all-wrong", "deepsearch", (*SEARCH, "credit.equal=skip")),
+        ("grpo-dynamic", "grpo", (*DYNAMIC, "tasks_per_step=8")),
+        ("grpo-dynamic-small", "grpo", (*DYNAMIC, "tasks_per_step=2")),
     ),
     ("evaluate.n=100", "evaluate.samples=2", "evaluate.k=[1,2]", "evaluate.greedy=false", "evaluate.every=8"),
     (
@@ -133,7 +144,7 @@ def suites(args: Any, ground: Ground) -> list[Suite]:
     main = Suite(
         ground.name,
         ground.about,
-        15_000 if args.quick else args.tokens or ground.tokens,
+        3_000 if args.quick else args.tokens or ground.tokens,
         1 if args.quick else args.seeds,
         (f"model={model}", *ground.shared, f"learner.lr={args.lr}"),
         tuple(arm for arm in ground.arms if arm[0] in args.arms),

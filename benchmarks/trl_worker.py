@@ -22,8 +22,8 @@ def main() -> None:
     import torch
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
-    from trl.trainer.grpo_config import GRPOConfig
-    from trl.trainer.grpo_trainer import GRPOTrainer
+    from trl.trainer.grpo_config import GRPOConfig  # pyright: ignore[reportMissingImports]  (requirements-vs_trl.txt)
+    from trl.trainer.grpo_trainer import GRPOTrainer  # pyright: ignore[reportMissingImports]  (requirements-vs_trl.txt)
 
     torch.set_num_threads(spec["threads"])
     gate.say(ready=True, loaded_mib=resident_mib())

@@ -69,7 +69,7 @@ def hostile(*, every: int, workers: int) -> dict[str, Any]:
     """Each verifier's verdicts on the completions that must not pass, and the longest time that one took."""
     graders: dict[str, Combined] = {}
     found: dict[str, Counter[str]] = defaultdict(Counter)
-    longest: Counter[str] = Counter()
+    longest: defaultdict[str, float] = defaultdict(float)
     reasons: dict[str, Counter[str]] = defaultdict(Counter)
 
     async def one(attack: Attack) -> None:

@@ -1,0 +1,157 @@
+"""Each program in benchmarks/ starts, and measures: it runs with its smallest settings until it says its first figure.
+
+How large the figure is is not looked at. Where a comparison's other side is not installed, lyceum's side runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+SECONDS = 300
+"""Of a crowded machine."""
+STARTS = {
+    "cascade.py --quick --on chain --jobs 1 --threads 1": r"tokens-cascade-4000-0 took \d+ s",
+    "curriculum.py --quick --suites ladder --jobs 1 --threads 1": r"grpo-seed0 took \d+ s",
+    "data.py --quick --threads 1": r"lyceum few: .*'peak_mib': \d",
+    "engine.py --quick --models small --batches 8 --lengths uniform --rounds 1 --threads 1": r"1 of a prompt: [\d.]+ x",
+    "forest.py --quick": r"hinted and grafted, 8 of 400: [\d.]+ us per token",
+    "layout.py --quick --models small --pairs 1 --threads 1": r"tree takes [\d.]+ of the rows' time",
+    "mechanisms.py --quick": r"grpo: [\d.]+ s",
+    "process_models.py --quick --threads 1": r"sampled \d+ tasks twice",
+    "rewards.py --quick --arms verifier --threads 1": r"verifier, seed 0 \(1/1\): .*'every_step_right': \d",
+    "sandbox.py --quick": r"(unshare|landlock|bubblewrap|none): .*'alone_1': \d",
+    "search.py --quick --models base --values likelihood --threads 1": r"majority .*│ +1 │ +[\d.]+",
+    "structure.py --quick": r"all_lines +\d+",
+    "trees.py --quick --models small --suites leaves --pairs 1 --threads 1": r"of the tokens, [\d.]+ of the time",
+    "trees.py --quick --suites strategies --threads 1": r"grpo: [\d.]+ right",
+    "trees.py --quick --suites learn --arms grpo deepsearch --jobs 1 --threads 1": r"grpo-seed0 took \d+ s",
+    "verifiers.py --quick --threads 1": r"lyceum: \d+ answers",
+}
+"""A command, and how the line of its first figure reads."""
+
+
+@pytest.mark.parametrize("command", STARTS)
+def test_a_benchmark_runs_to_its_first_figure(command, tmp_path):
+    said = until(STARTS[command], command.split(), tmp_path)
+    assert re.search(STARTS[command], said), said
+
+
+def until(figure: str, command: list[str], cache: Path) -> str:
+    """What a benchmark says up to the line with the figure, or to its end; then it and what it started are ended."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "LYCEUM_BENCHMARK_CACHE": str(cache), "COLUMNS": "160"}
+    process = subprocess.Popen(
+        [sys.executable, "-u", str(BENCHMARKS / command[0]), *command[1:]],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+        cwd=cache,
+        start_new_session=True,
+    )
+    end = threading.Timer(SECONDS, end_all, (process.pid,))
+    end.start()
+    said = []
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            said.append(line)
+            if re.search(figure, line):
+                break
+    finally:
+        end.cancel()
+        end_all(process.pid)
+        process.stdout.close()
+        process.wait()
+    return "".join(said)
+
+
+def end_all(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # all of it may have ended
+        os.killpg(group, signal.SIGKILL)
+
+
+def test_a_step_of_vs_trls_short_case_is_timed(benchmarks, tmp_path):
+    # The side of vs_trl that needs no TRL, as checkouts.py has two of in turns: here there is one.
+    common, cases, checkouts = (benchmarks(name) for name in ("common", "cases", "checkouts"))
+    case = cases.all_cases(True, common.base_folder("base"), None, tmp_path)[0]
+    assert case.name == "short"
+    sides = {"before": BENCHMARKS.parent}
+    found = checkouts.in_turns("short", "lyceum_worker.py", {"case": case}, sides, tmp_path, warm_up=0, pairs=1)
+    assert found["before"][0] > 0
+
+
+def test_held_out_accuracy_is_measured_by_a_worker(benchmarks):
+    common = benchmarks("common")
+    worker = common.Worker("evaluation_worker.py", {"tasks": 4, "samples": 2, "max_tokens": 40}, threads=1)
+    try:
+        found = worker.ask(str(common.base_folder("base")))
+    finally:
+        worker.end()
+    assert 0 <= found["overall"]["low"] <= found["overall"]["mean"] <= found["overall"]["high"] <= 1
+
+
+def test_a_librarys_function_gives_the_same_through_lyceum(benchmarks, tmp_path, monkeypatch):
+    others = benchmarks("others")
+    program = "def longer(completions, **columns):\n    return [len(completion) > 9 for completion in completions]\n"
+    (tmp_path / "theirs.py").write_text(program)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setitem(others.FUNCTIONS, "theirs", [("theirs:longer", {})])
+    monkeypatch.setattr(sys, "argv", ["others.py", "--library", "theirs", "--out", str(tmp_path / "found.json")])
+    others.main()
+    assert '"different": []' in (tmp_path / "found.json").read_text()
+
+
+def test_every_block_that_the_first_day_copies_is_in_its_page(benchmarks):
+    first_day = benchmarks("first_day")
+    for page, names in first_day.FILES.items():
+        for name in names:
+            assert first_day.block(page, name)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("trl") is None, reason="TRL is not installed")
+def test_preference_losses_are_those_of_trl(tmp_path):
+    said = until(r"value [\d.e-]+ +gradient", ["preferences.py", "--quick"], tmp_path)
+    assert re.search(r"value [\d.e-]+ +gradient", said), said
+
+
+def test_every_benchmark_is_started():
+    started = {command.split()[0] for command in STARTS}
+    parts = {"cases.py", "common.py", "limits.py", "models.py", "suites.py", "trees_learn.py"}  # of others
+    workers = {"engine_worker.py", "evaluation_worker.py", "lyceum_worker.py", "trl_worker.py"}
+    in_part = {"checkouts.py", "first_day.py", "others.py", "preferences.py", "vs_trl.py"}  # above
+    in_part |= {"shares.py"}  # in tests/recipe/test_recipe_shares.py
+    assert started | parts | workers | in_part == {file.name for file in BENCHMARKS.glob("*.py")}
+
+
+def test_the_makefile_offers_what_there_is_and_all_of_it_has_quick():
+    text = (BENCHMARKS.parent / "Makefile").read_text()
+    [names] = re.findall(r"make bench NAME=([\w|]+) OUT=FILE", text)
+    for name in names.split("|"):
+        source = (BENCHMARKS / f"{name}.py").read_text()
+        assert re.search(r"(options|args|given)\.quick", source), f"{name} does not read --quick"
+
+
+@pytest.fixture
+def benchmarks(monkeypatch):
+    """A program of benchmarks/ as a module."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    monkeypatch.syspath_prepend(str(Path(__file__).parent / "reward"))
+    for name in ("others",):  # another file of that name may have been imported, as a user's code is
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    before = set(sys.modules)
+    yield importlib.import_module
+    for name in {*sys.modules} - before:
+        if str(BENCHMARKS) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
