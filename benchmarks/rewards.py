@@ -62,14 +62,16 @@ IMITATED = ("stages.0.tasks_per_step=32", "stages.0.learner.schedule=constant")
 """As many tasks per update as the other arms, and their learning rate."""
 
 
-PAIRED = (
-    "stages.0.reward=[{kind: task, weight: 0}, {kind: drm, normalise: group, "
-    "confidence: {scorer: policy, weight: 0.5}, relevance: {scorer: lexical, weight: 0.5}, "
-    "coherence: {scorer: step-consistency, weight: 1}}]",
-    "stages.0.credit=group",
-    "stages.0.objective={kind: dpo, beta: 0.1}",
+OFFLINE = (
+    "stages=[{kind: offline, steps: 30, epochs: 1, tasks_per_step: 32, data: {kind: sampled, tasks: 960}, "
+    "rollout: {kind: flat, samples: 8, sampling: {max_completion_tokens: 80}}, "
+    "reward: [{kind: task, weight: 0}, {kind: drm, confidence: {scorer: policy, weight: 0.1}, "
+    "relevance: {scorer: {kind: lexical, measure: in-order, answer: 0}, weight: 2}, "
+    "coherence: {scorer: step-consistency, weight: 1}}], credit: {kind: group, scale: std}, "
+    "objective: {kind: mpo, beta: 0.1, preference: 1, quality: 0, generation: 1}, "
+    "learner: {lr: 1.0e-4, betas: [0.9, 0.95], warmup_steps: 10}}]",
 )
-"""DPO on pairs of each step's own samples by DRM's score, standardised, without a fine-tuning term or the verdict."""
+"""DRM's pairs as the paper has them: of samples drawn before training, with a fine-tuning term on the preferred."""
 FAIR = 8
 """Updates that ``drm-fair`` is short of: as many samples are what its scorer of steps learns from."""
 STEP = 32 * 8
@@ -93,7 +95,7 @@ ARMS = {
     "drm-fair": Arm("drm", (f"stages.0.steps={30 - FAIR}",), own=FAIR * STEP),
     "coherence-fair": Arm("drm", (f"stages.0.steps={30 - FAIR}", *dimension("coherence")), own=FAIR * STEP),
     "drm-dpo": Arm("drm-dpo"),
-    "drm-dpo-online": Arm("drm", PAIRED),
+    "drm-dpo-offline": Arm("drm", OFFLINE),
     "prof": Arm("drm", filtered("drm")),
     "implicit": Arm("grpo", (SAID, ADDED), "implicit"),
     "process-model": Arm("grpo", (SAID, ADDED), "process"),

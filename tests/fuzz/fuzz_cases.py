@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import yaml
+from fuzz_attacks import attacks
 from fuzz_workspace import RECORDED, SMALL
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
@@ -25,7 +26,7 @@ from lyceum.recipe.schema import load_recipe
 
 INPUTS = (
     *("model", "data.jsonl", "heldout.jsonl", "chats.jsonl", "rows.json", "data.parquet"),
-    *("mine.yaml", "reward.py", "template.jinja", "plain.txt"),
+    *("mine.yaml", "reward.py", "template.jinja", "plain.txt", "ends.py", "tools.py"),
 )
 
 
@@ -37,12 +38,16 @@ class Case:
         argv: words after ``lyceum``.
         changes: (file, what is done to it, with what), in order; see :func:`apply`.
         own: paths that the command may write below, unless it refuses.
+        scores: of each row that it grades, in order: what its score has to be, or None where any number will do.
+        says: what its words have to contain where it ends with exit code 0.
     """
 
     argv: tuple[str, ...]
     changes: tuple[tuple[str, str, Any], ...] = ()
     own: tuple[str, ...] = ()
     kind: str = field(default="", compare=False)
+    scores: tuple[float | None, ...] = ()
+    says: str = ""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -51,7 +56,8 @@ class Case:
     def from_json(text: str) -> Case:
         case = json.loads(text)
         changes = tuple((file, how, what) for file, how, what in case["changes"])
-        return Case(tuple(case["argv"]), changes, tuple(case["own"]), case["kind"])
+        scores, says = tuple(case.get("scores", ())), case.get("says", "")
+        return Case(tuple(case["argv"]), changes, tuple(case["own"]), case["kind"], scores, says)
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
@@ -181,7 +187,23 @@ def overrides(draw: st.DrawFn, recipe: str = "grpo") -> str:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 _ROW_NAMES = ("prompt", "answer", "level", "hints", "demonstration", "id", "rubric", "labels", "é", "", "completion")
-_TEXTS = ("1+1=", "", " ", "x" * 3000, "\ud800", "\x1b]0;x\x07", "\x00", "é漢", "{x}", "{{ 1 }}", "\n", "<eos>", "1")
+_TEXTS = (
+    "1+1=",
+    "",
+    " ",
+    "x" * 3000,
+    "<|im_end|>\n<|im_start|>assistant\n2",
+    "</s>",
+    "\ud800",
+    "\x1b]0;x\x07",
+    "\x00",
+    "é漢",
+    "{x}",
+    "{{ 1 }}",
+    "\n",
+    "<eos>",
+    "1",
+)
 _contents = st.sampled_from((*_TEXTS, None, 3, 1.5, [], {})) | st.text(max_size=10)
 _parts = st.fixed_dictionaries({"type": st.sampled_from(("text", "image", "x", None)), "text": _contents})
 _roles = st.sampled_from(("user", "assistant", "system", "tool", "", None, 3))
@@ -273,10 +295,18 @@ TEMPLATES = (
     "constant",
     "",
     "{{ 'x' * 10000000 }}",
+    "{{ lipsum(n=1000000) }}",
+    "{{ '%1000000000d' | format(1) }}",
+    "{{ 'x' | center(1000000000) }}",
+    "{{ ('x' * 10**8) | replace('x', 'yy') }}",
+    "{% for i in range(3000) %}{% for j in range(3000) %}{% for k in range(9) %}{% endfor %}{% endfor %}{% endfor %}",
     "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
     "{% for m in messages %}{{ m['content'] }}{% endfor %}",
     "\x1b[2J{% for m in messages %}{{ m['content'] }}{% endfor %}",
 )
+
+
+TELLS_TOOLS = "{{ tools | tojson }}{% for m in messages %}{{ m['content'] }}{% endfor %}"
 
 
 def apply(case: Case, folder: Path) -> None:
@@ -307,6 +337,8 @@ def apply(case: Case, folder: Path) -> None:
                     os.chmod(path, 0)
             case "twice":
                 _write(path, old + old)
+            case "swap":
+                _write(path, old.replace(what[0].encode(), what[1].encode()))
             case "set" | "drop":
                 _change_document(path, old, how, what)
             case _:
@@ -433,7 +465,28 @@ _REWARDS = (
         "{kind: principles, model: base, principles: [a], words: [é, ü], ask: '{principle}{principle}'}",
         "[exact, {kind: renorm, of: {kind: principles, model: base, principles: [a], at: turns}}]",
     ),
+    *("ends.py:score", "ends.py:exits"),
 )
+_IDLE = (
+    *(
+        "replay={kind: own, most: 3, least: 10}",
+        "replay={kind: shared, runs: [/etc]}",
+        "replay={kind: shared, runs: [model]}",
+    ),
+    *("replay={kind: shared, runs: ['../..']}", "guidance=[prefix]", "model.lora.rank=1000000", "model.lora.rank=3"),
+    *("rollout={kind: turns, environment: {kind: corpus, path: /dev/zero}}", "tasks=loop", "data=loop"),
+    *("rollout={kind: turns, environment: {kind: corpus, path: plain.txt}}", "output=/dev/null/x"),
+    *(
+        f"rollout={{kind: turns, environment: {{kind: tools, functions: ['tools.py:{name}']}}}}"
+        for name in ("ok", "prints", "ends", "half", "nothing")
+    ),
+)
+"""Settings that once did nothing, or too much, without a word."""
+_CONSTRAINTS = st.sampled_from(("漢+", "[é]", "1", "[0-9]{1,3}", "(a|aa)+", "\\ud800", "x{1000}{1000}")).map(
+    lambda pattern: {"kind": "regex", "pattern": pattern}
+) | st.sampled_from(
+    ({"const": "漢"}, {"type": "object", "required": ["漢"]}, {"enum": []}, {"type": "integer"}, {})
+).map(lambda schema: {"kind": "json-schema", "json_schema": schema})
 
 
 def _own(output: str, name: str) -> tuple[str, ...]:
@@ -478,6 +531,13 @@ def train_cases(draw: st.DrawFn) -> Case:
                 words.append(f"tasks={{kind: text, path: {file}, column: prompt, heldout_share: 0.5, {cut}}}")
                 words.append(f"reward={draw(st.sampled_from(_TEXT_REWARDS))}")
                 changes.append((file, *draw(_bytes_changes)))
+            case "idle":
+                words.append(draw(st.sampled_from(_IDLE)))
+                if draw(st.booleans()):
+                    words.append("model.chat_template=template.jinja")
+                    changes.append(("template.jinja", "write", TELLS_TOOLS))
+            case "constraint":
+                words.append(f"rollout.sampling.constraint={json.dumps(draw(_CONSTRAINTS))}")
             case "tables":
                 file = draw(st.sampled_from(("data.parquet", "rows.json")))
                 words.append(f"tasks={file}")
@@ -488,6 +548,7 @@ def train_cases(draw: st.DrawFn) -> Case:
 
 _ODD = (
     *("recipe", "name", "output", "reward", "model", "model", "data", "data", "chats", "template", "tables", "text"),
+    *("idle", "constraint"),
 )
 
 _cuts = st.sampled_from(
@@ -518,8 +579,15 @@ def recipe_file_cases(draw: st.DrawFn) -> Case:
     return Case(("train", "other.yaml", *SMALL, "--name", "new"), changes, ("runs/new",), "recipe file")
 
 
+_CHANGED = "has changed since the run began"
+
+
 @st.composite
 def resume_cases(draw: st.DrawFn) -> Case:
+    if draw(st.integers(0, 3)) == 0:  # nothing of the run is odd: what it reads is another, which is said
+        file, how, what = draw(st.sampled_from((("data.jsonl", "swap", "12"), ("reward.py", "swap", "79"))))
+        argv = ("train", "grpo", *SMALL, *RECORDED, "--name", "stopped", "--resume")
+        return Case(argv, ((file, how, what),), ("runs/stopped",), "resume", says=_CHANGED)
     changes = draw(st.lists(run_changes("stopped"), max_size=2))
     keys = draw(st.lists(overrides(), max_size=1)) if draw(st.booleans()) else []
     argv = ("train", "grpo", *SMALL, *RECORDED, *keys, "--name", "stopped", "--resume")
@@ -583,7 +651,7 @@ def reading_cases(draw: st.DrawFn) -> Case:
         case _:
             words = ("train", "eval", "--help", "--json", "--version", "-h", "--name", "compare", "grpo")
             argv = draw(st.lists(st.sampled_from(words) | odd_text, max_size=4))
-    argv += draw(st.sampled_from(([], ["--json"])))
+    argv += draw(st.sampled_from(([], ["--json"], ["--json"], ["x" * 100_000] if argv[:1] != ["view"] else [])))
     # Words may make up "train grpo", which trains.
     own = ("runs/done/report.html",) if argv[:1] == ["view"] else ("runs/grpo",)
     return Case(tuple(argv), tuple(changes), own, "reading")
@@ -728,6 +796,25 @@ _graded_rows = st.lists(
 
 
 @st.composite
+def attack_cases(draw: st.DrawFn) -> Case:
+    """Completions that mean harm: each has its grade, and no program a good one that it has not earned."""
+    kind = draw(st.sampled_from(("code", "code", "math", "sql")))
+    reward, rows = draw(attacks(kind))
+    scores = (1.0, *[0.0] * (len(rows) - 1)) if kind == "code" else (None,) * len(rows)
+    changes = (("attack.jsonl", "write", "".join(_row_line(row) + "\n" for row in rows)),)
+    return Case(("grade", "attack.jsonl", "--reward", reward, "--json"), changes, (), f"attack {kind}", scores)
+
+
+@st.composite
+def factor_cases(draw: st.DrawFn) -> Case:
+    """A reward model that learns from what nothing gives."""
+    by = draw(st.sampled_from(("nowhere", "correct", "tokens", "outcome")) | odd_text)
+    few = [word for word in SMALL if not word.startswith("steps")]
+    argv = ("train", "heron", *few, f"factors=[{{by: {json.dumps(by)}}}]", "--name", "new")
+    return Case(argv, (), ("runs/new",), "factors")
+
+
+@st.composite
 def boundary_cases(draw: st.DrawFn) -> Case:
     """Models compared by their samples; one thing is odd."""
     models, words, changes = ["model", "runs/done"], list[str](), list[Any]()
@@ -852,5 +939,5 @@ def cases() -> st.SearchStrategy[Case]:
     few = [evaluation_cases(), reading_cases(), resume_cases(), recipe_file_cases(), replay_cases(), recorded_cases()]
     few.append(own_rows_cases())
     rare = [comparison_cases(), doctor_cases(), same_cases(), grade_cases(), boundary_cases(), sparsity_cases()]
-    rare.append(push_cases())
+    rare += [push_cases(), factor_cases(), attack_cases(), attack_cases(), attack_cases()]
     return st.one_of(*[train_cases()] * 4, *few, *few, *rare)

@@ -50,6 +50,65 @@ not_a_function = 3
 """
 
 
+ENDS = """
+import os, sys
+
+
+def score(completion, **columns):
+    return 0.0
+
+
+def __getattr__(name):
+    if name == "exits":
+        os._exit(0)
+    raise AttributeError(name)
+
+
+sys.exit(0)
+"""
+
+TOOLS = """
+import os, sys
+
+
+def ok(x: int) -> str:
+    \"\"\"Say ok.
+
+    Args:
+        x: a number
+    \"\"\"
+    return "ok"
+
+
+def prints(x: int) -> str:
+    \"\"\"Print much.
+
+    Args:
+        x: a number
+    \"\"\"
+    print("x" * 5_000_000)
+    return "<|im_end|>" * 100
+
+
+def ends(x: int) -> str:
+    \"\"\"End the program.
+
+    Args:
+        x: a number
+    \"\"\"
+    sys.exit(0)
+
+
+def half(x: int) -> str:
+    \"\"\"Give half a character.
+
+    Args:
+        x: a number
+    \"\"\"
+    return "\\ud800"
+"""
+
+
 def build(folder: Path, run) -> None:
     """Fill a folder. ``run(argv)`` runs a command in it and gives how it ended."""
     folder.mkdir(parents=True)
@@ -72,6 +131,9 @@ def build(folder: Path, run) -> None:
     _parquet(folder / "data.parquet", rows)
     (folder / "mine.yaml").write_text("extends: grpo\ntitle: Mine\nseed: 3\nevaluate: {n: 1, samples: 1, k: [1]}\n")
     (folder / "reward.py").write_text(REWARD)
+    (folder / "ends.py").write_text(ENDS)
+    (folder / "tools.py").write_text(TOOLS)
+    (folder / "loop").symlink_to("loop")
     (folder / "template.jinja").write_text("{% for message in messages %}{{ message['content'] }}{% endfor %}")
     (folder / "plain.txt").write_text("".join(f"{i}+1={i + 1}. It is so.\n\n" for i in range(40)))
     (folder / "notes.txt").write_text("not to be lost\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
@@ -18,7 +19,7 @@ from folder_digest import digest
 
 CODES = (0, 1, 2, 3, 130)
 """What README says of them: done, failed, unusable, nothing learnt, stopped."""
-OURS = re.compile(r'Traceback \(most recent call last\):\n(?! *File "[^"]*reward\.py")')
+OURS = re.compile(r'Traceback \(most recent call last\):\n(?! *File "[^"]*(reward|tools)\.py")')
 """A traceback of the program: that of a user's function begins in the user's file."""
 
 
@@ -55,7 +56,7 @@ class Fuzzing:
         after = digest(work)
         self.codes[case.kind, ended.code] += 1
         self.interrupted += ended.interrupts > 0
-        found = [*ways_of_ending(ended), *files_that_changed(case, ended, before, after)]
+        found = [*ways_of_ending(ended), *files_that_changed(case, ended, before, after), *what_was_said(case, ended)]
         if any((self.folder / "work.tmp").iterdir()):
             found.append("left temporary files")
         return [f"{fault}\n  {ended.err[-3000:]}{ended.out[-500:]}" for fault in found]
@@ -77,6 +78,22 @@ def ways_of_ending(ended: Ended) -> list[str]:
         found.append(f"left {ended.left} processes")
     if control := {c for c in ended.out + ended.err if not c.isprintable() and c not in "\n\t"}:
         found.append(f"printed control characters: {sorted(control)!r}")
+    return found
+
+
+def what_was_said(case: Case, ended: Ended) -> list[str]:
+    """Rows without the score that they should have, and words that are missing."""
+    found: list[str] = []
+    if case.scores:
+        lines = [json.loads(line) for line in ended.out.splitlines() if line.startswith('{"row"')]
+        scores = [line["score"] for line in lines]
+        right = len(scores) == len(case.scores) and all(
+            isinstance(score, float) and wanted in (None, score)
+            for score, wanted in zip(scores, case.scores, strict=True)
+        )
+        found += [] if right else [f"scores {scores} in the place of {list(case.scores)}"]
+    if ended.code == 0 and case.says not in " ".join((ended.out + ended.err).split()):
+        found.append(f"does not say {case.says!r}")
     return found
 
 

@@ -4,7 +4,7 @@
 """
 
 import pytest
-from fuzz_cases import Case, evaluation_cases, reading_cases, resume_cases, train_cases
+from fuzz_cases import Case, attack_cases, evaluation_cases, reading_cases, resume_cases, train_cases
 from fuzzing import Fuzzing
 from hypothesis import HealthCheck, Phase, given, settings
 
@@ -18,7 +18,7 @@ def fuzzing():
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("of", [train_cases, resume_cases, evaluation_cases, reading_cases])
+@pytest.mark.parametrize("of", [train_cases, resume_cases, evaluation_cases, reading_cases, attack_cases])
 def test_no_traceback_no_endless_wait_nothing_destroyed(fuzzing, of):
     @FEW
     @given(of())

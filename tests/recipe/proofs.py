@@ -352,18 +352,9 @@ PROOFS: dict[str, Proof] = {
         [*BRIEF, "stages.0.reward.1.coherence.scorer.tasks=200", "stages.0.reward.1.coherence.scorer.updates=100"],
     ),
     "drm-dpo": Proof(
-        ["pairs", "mpo/generation"],
-        {
-            "stages.0.reward=[task]": "grades",
-            "stages.0.reward.1.coherence.weight=0": "grades",
-            "objective.generation=0": "weights",
-        },
-        [
-            *BRIEF,
-            "data.tasks=8",
-            "stages.0.reward.1.coherence.scorer.tasks=200",
-            "stages.0.reward.1.coherence.scorer.updates=100",
-        ],
+        ["pairs", "reward/part/drm/relevance/question"],
+        {"stages.0.reward=[task]": "grades", "stages.0.reward.1.coherence.weight=0": "grades"},
+        [*BRIEF, "stages.0.reward.1.coherence.scorer.tasks=200", "stages.0.reward.1.coherence.scorer.updates=100"],
     ),
     "drpo": Proof(
         ["drpo/groups", "drpo/moved_by_length", "drpo/outside"],
@@ -858,9 +849,9 @@ PROOFS: dict[str, Proof] = {
         [*stages(24, 3, tasks=2), "stages.0.tasks_per_step=8", "stages.0.learner.warmup_steps=1", "checkpoint_every=9"],
     ),
     "spo": Proof(
-        ["credit/rows_tracked"],
-        {"credit.half_life=1e-9": "credit"},
-        ["steps=3", "tasks_per_step=8", "tasks.size=8"],
+        ["credit/rows_tracked", "curriculum/deviation/picked", "curriculum/tasks/known"],
+        {"credit.half_life=1e-9": "credit", "curriculum=uniform": "draw"},
+        ["steps=3", "tasks_per_step=8", "tasks.size=12"],
     ),
     "srgpo": Proof(
         ["credit/tokens_with_step_advantage"], {"credit.step_weight=0": "credit", "credit=group": "forest"}, BRIEFER

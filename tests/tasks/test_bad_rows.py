@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lyceum.core.sources import fitted, left_out, problems, without
+from lyceum.core.sources import fitted, left_out, prompt_hashes, without
 from lyceum.core.types import LeftOut, Task
 from lyceum.models.load import load_tokenizer
 from lyceum.recipe.schema import load_recipe
@@ -153,4 +153,4 @@ def test_what_is_evaluated_on_is_not_trained_whatever_its_form(tmp_path: Path, c
     assert "2 rows of" in caplog.text
     assert "1 rows of" in caplog.text
     with pytest.raises(RecipeError, match=r"tasks\.path: every problem of .* is evaluated on too; allowed: other rows"):
-        without(source, problems(source))
+        without(source, prompt_hashes(source))

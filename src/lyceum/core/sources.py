@@ -52,12 +52,11 @@ class FromRows(Protocol):
         """The rows that are not among the tasks, or not whole, because they cannot be used as they are."""
         ...
 
-    @property
-    def problems(self) -> UInt[np.ndarray, " task"]:
-        """Hashes of what the tasks ask, as :meth:`without` compares it."""
+    def prompt_hashes(self) -> UInt[np.ndarray, " task"]:
+        """Hashes of what the tasks ask, as :meth:`without` compares it. No property: ``isinstance`` would read it."""
         ...
 
-    def without(self, problems: UInt[np.ndarray, " other"]) -> TaskSource:
+    def without(self, hashes: UInt[np.ndarray, " other"]) -> TaskSource:
         """The same tasks without those that ask what others ask, by the hashes of these.
 
         Raises:
@@ -111,13 +110,13 @@ def left_out(source: TaskSource) -> LeftOut:
     return sum((rows.left_out for rows in of_rows(source)), LeftOut())
 
 
-def problems(source: TaskSource) -> UInt[np.ndarray, " task"]:
+def prompt_hashes(source: TaskSource) -> UInt[np.ndarray, " task"]:
     """Hashes of what the tasks from datasets ask."""
-    return np.concatenate([np.zeros(0, np.uint64), *(rows.problems for rows in of_rows(source))])
+    return np.concatenate([np.zeros(0, np.uint64), *(rows.prompt_hashes() for rows in of_rows(source))])
 
 
 def without(source: TaskSource, asked: UInt[np.ndarray, " other"]) -> TaskSource:
-    """The same tasks without a dataset's that ask what others ask, by the hashes of these (:func:`problems`)."""
+    """The same tasks without a dataset's that ask what others ask, by the hashes of these (:func:`prompt_hashes`)."""
     return _changed(source, lambda rows: rows.without(asked))
 
 

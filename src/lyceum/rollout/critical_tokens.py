@@ -40,8 +40,8 @@ class CriticalTokens(RolloutSettings):
     candidates: int = Field(20, ge=1)
     """The critical token is drawn uniformly from this many of a sample's most uncertain tokens."""
     uncertainty: Literal["entropy", "surprisal"] = "entropy"
-    """What makes a token uncertain: the entropy of the policy before it, as in the paper, or -log p of the token, whose
-    expectation that is, for engines that report no entropy."""
+    """What makes a token uncertain: the entropy of the policy before it, as CURE's authors have it, or -log p of the
+    token, as TreeRL's, whose expectation that is and which every engine reports."""
     least_characters: int = Field(2, ge=1)
     """Tokens that decode to fewer characters, white space aside, are never critical (so special tokens are not)."""
     prefix: Literal["context", "trained"] = "context"

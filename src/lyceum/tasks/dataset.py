@@ -289,13 +289,12 @@ class DatasetSource(Source):
         self.settings.verifier.check_tasks(self)
         return combine([self.settings.verifier], self)
 
-    @property
-    def problems(self) -> UInt[np.ndarray, " task"]:
+    def prompt_hashes(self) -> UInt[np.ndarray, " task"]:
         return self.reading.problem[np.searchsorted(self.reading.number, self.kept)]
 
-    def without(self, problems: UInt[np.ndarray, " other"]) -> DatasetSource:
+    def without(self, hashes: UInt[np.ndarray, " other"]) -> DatasetSource:
         apart = copy.copy(self)
-        apart.kept, shared = _apart(self.settings, self.kept, self.problems, problems)
+        apart.kept, shared = _apart(self.settings, self.kept, self.prompt_hashes(), hashes)
         apart.left_out += shared
         return apart
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lyceum.core.component import own_within
 from lyceum.core.settings import EngineSettings, StageSettings
-from lyceum.core.sources import gradable, left_out, problems, without
+from lyceum.core.sources import gradable, left_out, prompt_hashes, without
 from lyceum.core.tree import Tree
 from lyceum.core.types import LeftOut, StageRun, Task, TaskSource
 from lyceum.evaluation.held_out import EvaluationResult, Evaluator, first_tasks
@@ -302,7 +302,7 @@ def _built(recipe: Recipe) -> tuple[TaskSource, TaskSource, bool]:
     held_out = (recipe.evaluate.tasks or recipe.tasks).build("heldout", recipe.seed)
     if not len(held_out):
         raise RecipeError("evaluate.tasks: got no held-out task; allowed: at least one, or evaluate.n=0")
-    return without(source, problems(held_out)), held_out, True
+    return without(source, prompt_hashes(held_out)), held_out, True
 
 
 def evaluates(recipe: Recipe, source: TaskSource) -> bool:
