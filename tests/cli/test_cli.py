@@ -370,7 +370,8 @@ def test_a_users_code_that_exits_does_not_end_the_command_in_silence(capsys, tmp
     (tmp_path / "script.py").write_text("import sys\ndef reward(completion): return 1.0\nsys.exit(0)\n")
     assert main(["train", "grpo", *TINY, "reward=script.py:reward", "--json"]) == 2
     (line,) = json.loads(capsys.readouterr().out)["error"]
-    assert "script.py' cannot be imported" in line and "it called sys.exit(0)" in line
+    assert "script.py' cannot be imported" in line
+    assert "it called sys.exit(0)" in line
 
 
 def test_eval_gives_every_figure_with_its_interval_by_level(capsys, tmp_path):
