@@ -16,6 +16,7 @@ above a table, or in the section whose text it speaks of:
     unchecked: {column's heading: why no file has it}
     text:                                          # what the section says: its numbers, in their order
       "it ends at 79.2 % [63, 95]": "[recipe=deepsearch].final.overall %"
+    sizes: [for 120 steps]                         # what the section says that was set, and is no figure of a run
     -->
 
 A path's parts are keys, ``*`` (all values), and ``[key=value]`` (the one element that has it). Where it leads to a text
@@ -97,6 +98,29 @@ def texts_of(text: str) -> Iterator[tuple[int, dict[str, Any], str]]:
             begin = max(head for head in heads if head <= found.start())
             end = min(head for head in heads if head > found.start())
             yield text[: found.start()].count("\n") + 1, given, COMMENT.sub("", text[begin:end])
+
+
+def untold(text: str) -> list[str]:
+    """Each number of a page's prose that no comment speaks of, with the words before it.
+
+    Raises:
+        Wrong: a comment speaks of words that the page does not have.
+    """
+    text = without_blocks(text)
+    given = [parsed(found[1]) for found in COMMENT.finditer(text)]
+    prose = "\n".join(line for line in COMMENT.sub("", text).split("\n") if not line.startswith("|"))
+    whole = left = " ".join(prose.split())
+    for words in sorted({" ".join(words.split()) for each in given for words in phrases(each)}, key=len, reverse=True):
+        if words not in whole:
+            raise Wrong(f"the page does not say {words!r}")
+        left = left.replace(words, " ")
+    left = CODE.sub(" ", left)
+    return [left[max(0, found.start() - 40) : found.end()] for found in NUMBER.finditer(left)]
+
+
+def phrases(given: Mapping[str, Any]) -> list[str]:
+    """The words of a page that a comment speaks of."""
+    return [*given.get("text", ()), *given.get("sizes", ())]
 
 
 def without_blocks(text: str) -> str:

@@ -9,7 +9,7 @@ from figures import Wrong, check_table, check_text, numbers, tables_of, texts_of
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
 COMPLETE = [ROOT / "docs/trees.md", ROOT / "docs/cascades.md"]
-"""Pages of which each table with numbers has a comment."""
+"""Pages of which each number has a comment: in tables, and in the sentences between them."""
 
 TABLES = [(page, table) for page in PAGES for table in tables_of(page.read_text(encoding="utf-8"))]
 TEXTS = [(page, *each) for page in PAGES for each in texts_of(page.read_text(encoding="utf-8"))]
@@ -33,6 +33,11 @@ def test_each_number_of_a_sentence_is_that_of_the_results(page, given, text):
     check_text(given, text)
 
 
+@pytest.mark.parametrize("page", COMPLETE, ids=of_page)
+def test_no_number_of_a_sentence_is_without_its_results(page):
+    assert figures.untold(page.read_text(encoding="utf-8")) == []
+
+
 def test_every_comment_stands_above_a_table_or_speaks_of_text():
     # Catches one that drifted away from its table, which nothing would compare any more.
     for page in PAGES:
@@ -40,7 +45,7 @@ def test_every_comment_stands_above_a_table_or_speaks_of_text():
         of_page = [table.figures for other, table in TABLES if other == page]
         for found in figures.COMMENT.finditer(text):
             given = figures.parsed(found[1])
-            assert given in of_page or given.get("text"), f"{page.name}: {found[0]}"
+            assert given in of_page or figures.phrases(given), f"{page.name}: {found[0]}"
 
 
 RESULTS = {
@@ -142,6 +147,22 @@ def test_a_sentence_is_compared_number_by_number(sentence, path, right):
 def test_a_sentence_that_the_page_no_longer_has_is_found():
     with pytest.raises(Wrong, match="does not say"):
         check_text({"file": "made-up.json", "text": {"it ends at 50 %": "rows.0.final.mean %"}}, "It ends at 51 %.")
+
+
+def test_a_number_that_no_comment_speaks_of_is_found():
+    page = """# A page
+
+<!-- figures:
+file: made-up.json
+text: {"ends at 50 %": rows.0.final.mean %}
+sizes: [of 8 tasks]
+-->
+
+It ends at 50 % of 8 tasks, and `n=3` starts at 40 %.
+"""
+    assert [words.split()[-1] for words in figures.untold(page)] == ["40"]
+    with pytest.raises(Wrong, match="does not say 'of 9 tasks'"):
+        figures.untold(page.replace("[of 8 tasks]", "[of 9 tasks]"))
 
 
 def test_numbers_of_a_text():
