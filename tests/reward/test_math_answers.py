@@ -153,7 +153,7 @@ def test_what_is_short_to_compute_is_computed(answer: str, said: str):
     assert right(answer, boxed(said))
 
 
-# The exception may come while a destructor or a callback of the garbage collector runs, which swallows it: it comes again.
+# The exception may come while a callback of the garbage collector runs, which swallows it: it comes again.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_answer_over_its_time_is_wrong_unless_the_tasks_own_is():
     slow = "(x+1)^{5000}"
