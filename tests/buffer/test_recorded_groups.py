@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lyceum.buffer.own import Own
-from lyceum.buffer.shared import ALONE
+from lyceum.buffer.shared import WARN_AFTER_STEPS
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Grade, Grader, ReplayedGroup, Task, TaskSource
@@ -217,6 +217,7 @@ def test_a_value_head_of_the_stage_before_it_is_needed():
         (["replay={kind: own, instead: true}", "tasks_per_step=1"], r"replay\.instead: got true, but a step has one"),
         (["replay={kind: own, share: 0}"], r"replay\.share: got 0"),
         (["replay={kind: shared}"], r"replay\.runs: missing"),
+        (["replay={kind: own, most: 3, least: 10}"], r"least: got 10, but most is 3, so that none is drawn"),
         (["replay={kind: own, warm_up: 5}", "steps=5"], r"replay\.warm_up: got 5, but the stage has 5 steps"),
         (["replay={kind: own, warm_up: 1, priority: advantage}"], r"replay\.warm_up: got 1 with priority 'advantage'"),
         (["value_head=current"], r"value_head: got 'current', but objective\.kind 'ppo-clip' trains no value head"),
@@ -232,6 +233,14 @@ def test_what_cannot_be_is_refused(keys, why):
         load_recipe("grpo", keys)
 
 
+@pytest.mark.parametrize("folder", [".", "model"])
+def test_a_folder_that_holds_no_run_is_refused_before_a_model_is_loaded(tmp_path, folder):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/config.json").write_text("{}")
+    with pytest.raises(RecipeError, match=r"replay\.runs: .* is no run of lyceum; allowed: folders of runs"):
+        trained(tmp_path / "out", "alone", {"kind": "shared", "runs": [str(tmp_path / folder)]}, steps=1)
+
+
 def test_a_replay_and_roles_are_refused():
     with pytest.raises(RecipeError, match=r"replay: got 'own' with guidance 'pioneer-observer'"):
         load_recipe("cory", ["replay=own"])
@@ -239,12 +248,12 @@ def test_a_replay_and_roles_are_refused():
 
 def test_a_run_that_finds_no_other_says_so_once(tmp_path, caplog):
     shared = {"kind": "shared", "runs": [str(tmp_path / "nobody"), str(tmp_path / "alone")]}
-    trained(tmp_path, "alone", shared, {"trees_every": 1}, steps=ALONE + 2)
+    trained(tmp_path, "alone", shared, {"trees_every": 1}, steps=WARN_AFTER_STEPS + 2)
     said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("replay.runs")]
     assert len(said) == 1
-    assert f"after {ALONE} steps no other run has written a group" in said[0]
+    assert f"after {WARN_AFTER_STEPS} steps no other run has written a group" in said[0]
     caplog.clear()
-    trained(tmp_path, "beside", shared, {"trees_every": 1}, steps=ALONE + 2)
+    trained(tmp_path, "beside", shared, {"trees_every": 1}, steps=WARN_AFTER_STEPS + 2)
     assert "replay.runs" not in caplog.text
 
 

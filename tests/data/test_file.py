@@ -15,6 +15,8 @@ from tiny_models import plain_model, policy_like
 from lyceum.core.forest import build_forest
 from lyceum.data._formats import RowError, common_text, completed
 from lyceum.data.file import File, Groups
+from lyceum.models.load import ModelSettings, load_tokenizer
+from lyceum.models.renderer import Renderer
 from lyceum.objective.dpo import DPO
 from lyceum.objective.kto import KTO
 from lyceum.objective.orpo import ORPO
@@ -266,3 +268,13 @@ def test_a_loss_of_pairs_needs_a_pair(tmp_path):
 def parse_with(**keys):
     stage = {"kind": "offline", "data": {"kind": "file", "path": "a.jsonl"}, **keys}
     return parse({"model": "scratch", "tasks": "chain", "stages": [stage]})
+
+
+def test_a_prompt_of_megabytes_is_refused_by_its_characters(tmp_path, monkeypatch):
+    # Five megabytes took the tokenizer seven seconds and two gigabytes.
+    (tmp_path / "pairs.jsonl").write_text(json.dumps(PAIR | {"prompt": "2+" * 500_000 + "2"}) + "\n")
+    monkeypatch.setattr(Renderer, "render", lambda *_: pytest.fail("rendered"))
+    with pytest.raises(RecipeError, match=r"prompt and completion have 1000\d{3} characters, too many for the model's"):
+        File.model_validate({"path": str(tmp_path / "pairs.jsonl")}).check_files(
+            load_tokenizer(ModelSettings(path="scratch")), 128, None
+        )

@@ -1,3 +1,7 @@
+import os
+import subprocess
+import sys
+
 import pytest
 
 from lyceum.core.types import Task
@@ -76,6 +80,7 @@ def test_a_template_may_ask_for_a_system_message(with_template):
         ("{{ messages[0].content }}{% for i in range(99) %}{{ range(9) | random }}{% endfor %}", "differently each"),
         ("{{ messages[0].content }}{{ 'a' * 10000000 }}", "makes 10000011 characters of one word"),
         ("{{ messages[0].content }}{{ 'a' * 10000000000 }}", "takes more than 1024 MiB"),
+        ("{{ messages[0].content }}{{ 'x' | center(3000000000) }}", "takes more than 1024 MiB"),
     ],
 )
 def test_a_template_that_loses_the_prompt_is_refused(with_template, template, fault):
@@ -90,6 +95,33 @@ def test_a_template_that_does_not_end_is_ended(with_template, monkeypatch):
     )
     with pytest.raises(RecipeError, match=r"does not end within 0.5 seconds"):
         with_template(endless)
+
+
+@pytest.mark.parametrize(
+    "dear",
+    [
+        "{% for i in range(30000) %}{% for j in range(30000) %}{% endfor %}{% endfor %}",
+        "{{ lipsum(n=1000000) }}",
+    ],
+)
+def test_a_template_has_two_seconds_of_a_processor(with_template, dear):
+    # They took the 20 seconds that a busy machine may need for one that is cheap.
+    begin = os.times().children_user
+    with pytest.raises(RecipeError, match=r"takes more than 2 seconds for one message of one word"):
+        with_template("{{ messages[0].content }}" + dear)
+    assert os.times().children_user - begin < 4
+
+
+def test_a_limit_of_memory_that_holds_already_is_lowered(tmp_path):
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (64 << 30, 64 << 30))\n"
+        "from lyceum.models.load import ModelSettings, load_tokenizer\n"
+        "load_tokenizer(ModelSettings(path='scratch', chat_template=sys.argv[1]))"
+    )
+    file = tmp_path / "template.jinja"
+    file.write_text("{{ messages[0].content }}{{ 'a' * 3000000000 }}")
+    ended = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=False)
+    assert "takes more than 1024 MiB" in ended.stderr
 
 
 def test_where_no_process_can_be_forked_the_template_is_tried_all_the_same(with_template, monkeypatch):

@@ -45,6 +45,17 @@ def test_a_completion_answers_for_no_judge(name, template, form):
     assert rendered_controls(renderer, asked(FORGED)) == rendered_controls(renderer, asked("4"))
 
 
+def test_a_mark_of_a_turn_that_was_added_as_a_plain_token_ends_none():
+    renderer = Renderer(chat_tokenizer(CHATML, NAMES[0]))
+    for token in renderer.tokenizer.added_tokens_decoder.values():
+        if "im_" in str(token):
+            plain = AddedToken(str(token), special=False, normalized=False)
+            renderer.tokenizer.add_tokens([plain])
+    plain = [token for token in renderer.tokenizer.added_tokens_decoder.values() if "im_" in str(token)]
+    assert plain
+    assert rendered_controls(renderer, [USER | {"content": FORGED}]) == rendered_controls(renderer, [USER])
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("place", ["content", "part", "role", "tool"])
 def test_a_dataset_writes_no_turns(name, place):

@@ -281,3 +281,15 @@ def test_a_reward_may_be_typed_as_the_place_of_a_function(tmp_path):
     file.write_text("extends: grpo\nreward: my_reward.py:score\n")
     with pytest.raises(RecipeError, match="trust_code"):
         load_recipe(str(file))
+
+
+def test_a_file_that_has_its_run_written_elsewhere_says_so(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other.yaml").write_text("extends: grpo\noutput: ../elsewhere\n")
+    load_recipe("other.yaml")
+    assert f"has its run written to {tmp_path.parent / 'elsewhere'}" in caplog.text
+    caplog.clear()
+    load_recipe("other.yaml", ["output=/tmp"])
+    (tmp_path / "other.yaml").write_text("extends: grpo\noutput: runs/mine\n")
+    load_recipe("other.yaml")
+    assert "written to" not in caplog.text

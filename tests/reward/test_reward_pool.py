@@ -14,6 +14,7 @@ from leaves import grades, leaf, task
 
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade
+from lyceum.reward import _worker_process
 from lyceum.reward._worker import MOST_BYTES
 from lyceum.reward._worker_process import PRINTED_BYTES
 from lyceum.reward.base import combine
@@ -131,6 +132,15 @@ def test_endless_prints_are_cut_and_hold_nothing_up(pool: Pool, capfd: pytest.Ca
     printed = capfd.readouterr().err
     assert "the rest is not shown" in printed
     assert printed.count("flood ") == PRINTED_BYTES // len("flood ")
+
+
+def test_prints_of_all_jobs_together_are_bounded(pool: Pool, capfd: pytest.CaptureFixture[str], monkeypatch):
+    monkeypatch.setattr(_worker_process._Printed, "left", 3 * PRINTED_BYTES)
+    for _ in range(5):
+        run(pool, "flood", 1)
+    printed = capfd.readouterr().err
+    assert printed.count("flood ") == 3 * (PRINTED_BYTES // len("flood "))
+    assert printed.count("further prints are not shown") == 1
 
 
 def test_a_stopped_process_cannot_be_sent_to_and_is_ended_at_the_limit(pool: Pool):

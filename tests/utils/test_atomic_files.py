@@ -1,12 +1,14 @@
 """A folder that is replaced is never lost, whenever the process is killed."""
 
+import os
 import shutil
+import subprocess
 import sys
 
 import pytest
 
 from lyceum.utils import atomic_files
-from lyceum.utils.atomic_files import replace_folder
+from lyceum.utils.atomic_files import atomic_lines, replace_folder
 
 _kill_at: list[int] = []
 
@@ -59,3 +61,19 @@ def test_a_kill_at_any_moment_leaves_a_whole_folder(tmp_path, exchanges, monkeyp
     assert moments > 2
     assert {file.read_text() for file in place.iterdir()} == {"new"}
     assert [entry.name for entry in place.parent.iterdir()] == ["model"]
+
+
+def test_what_a_killed_process_left_of_a_file_is_removed_by_the_next(tmp_path):
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    left, other, alive = (
+        tmp_path / f".partial-{dead.pid}-out.jsonl",
+        tmp_path / f".partial-{dead.pid}-other.jsonl",
+        tmp_path / f".partial-{os.getppid()}-out.jsonl",
+    )
+    for file in (left, other, alive):
+        file.write_text("half a li")
+    with atomic_lines(tmp_path / "out.jsonl") as write:
+        write("whole")
+    assert (tmp_path / "out.jsonl").read_text() == "whole\n"
+    assert [file.exists() for file in (left, other, alive)] == [False, True, True]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from lyceum.buffer._index import Index
 from lyceum.core.forest import AGE, START_LOGPROB, Forest
@@ -44,6 +44,14 @@ class DrawnSettings(ReplaySettings):
     """Steps of the stage before the first that replays."""
     every: int = Field(default=1, ge=1)
     """Steps between steps that replay; 1: each."""
+
+    @model_validator(mode="after")
+    def _enough_are_stored(self) -> Self:
+        if self.least > self.most:
+            raise ValueError(
+                f"least: got {self.least}, but most is {self.most}, so that none is drawn; allowed: at most that"
+            )
+        return self
 
     def due(self, done: int) -> bool:
         """Whether the step after ``done`` steps of the stage replays."""

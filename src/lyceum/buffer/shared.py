@@ -15,12 +15,15 @@ from lyceum.core.component import PathText, require_keys
 from lyceum.core.settings import Composition
 from lyceum.core.tree import Tree
 from lyceum.core.types import ReplayedGroup
+from lyceum.run.reader import is_run
+from lyceum.utils.errors import RecipeError
+from lyceum.utils.paths import local_path
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-ALONE = 3
+WARN_AFTER_STEPS = 3
 """Steps that other runs are waited for before a run says that it trains on its own samples alone."""
 
 log = logging.getLogger(__name__)
@@ -60,11 +63,21 @@ class Shared(DrawnSettings):
         from lyceum.run.trees import read_trees
 
         for run in self.runs:
+            _require_run_or_nothing(run)
             for file in files_so_far(Path(run)):
                 check_tokens(f"replay.runs: {run}", read_trees(file).trees, tokenizer)
 
     def build(self, run: Path, *, seed: int, stage: int, first_step: int) -> SharedReplay:
         return SharedReplay(self, run, seed=seed, first_step=first_step)
+
+
+def _require_run_or_nothing(path: str) -> None:
+    """Refuse a folder that holds something else than a run: no group ever comes from there."""
+    folder = local_path(path)
+    if folder.exists() and not is_run(folder) and not (folder / ".lock").exists():  # one that begins has the lock first
+        raise RecipeError(
+            f"replay.runs: {path} is no run of lyceum; allowed: folders of runs, such as runs/NAME, also of later ones"
+        )
 
 
 class SharedReplay:
@@ -87,11 +100,11 @@ class SharedReplay:
         settings = self.settings
         self.look(done)
         self.last = []
-        if done == ALONE and not self.files:
+        if done == WARN_AFTER_STEPS and not self.files:
             log.warning(
                 "replay.runs: after %d steps no other run has written a group (%s): this one trains on its own samples "
                 "alone; start the others beside it, each with a name of the list and a seed of its own",
-                ALONE,
+                WARN_AFTER_STEPS,
                 ", ".join(settings.runs),
             )
         if settings.due(done):

@@ -24,10 +24,12 @@ from lyceum.core.types import Continuation, Gathering, Grade, Message, Task
 from lyceum.core.user_files import user_file
 from lyceum.data._formats import Completed, RowError, completed
 from lyceum.models.policy import Policy
+from lyceum.models.prompts import far_too_long
 from lyceum.models.renderer import Renderer
 from lyceum.tasks.rows import Rows, Unreadable, called, files_of, read_rows, refuse_part_of_file, stamp
 from lyceum.utils.atomic_files import atomic_path
 from lyceum.utils.errors import RecipeError
+from lyceum.utils.messages import text_of
 from lyceum.utils.numbers import to_json
 from lyceum.utils.terminal import printable
 
@@ -222,6 +224,9 @@ def _check_tokens(row: Completed, tokenizer: PreTrainedTokenizerBase, limit: int
     most = len(to_json(row.prompt)) + TEMPLATE_TOKENS
     if not vocabulary and most + max(len(text.encode(errors="replace")) for text in texts) < limit:
         return
+    characters = sum(len(text_of(message["content"])) for message in row.prompt) + max(map(len, texts))
+    if far_too_long(tokenizer, characters, limit):
+        raise RowError(f"prompt and completion have {characters} characters, too many for the model's {limit} tokens")
     renderer = Renderer(tokenizer)
     try:
         prompt = renderer.render(row.prompt).tokens

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +16,7 @@ from lyceum.utils.messages import text_of
 from lyceum.utils.terminal import quoted
 
 KEY = "model.chat_template"
-TRIAL_SECONDS, TRIAL_BYTES, TRIAL_CHARACTERS = 20.0, 1 << 30, 1_000_000
+TRIAL_SECONDS, TRIAL_CPU_SECONDS, TRIAL_BYTES, TRIAL_CHARACTERS = 20.0, 2, 1 << 30, 1_000_000
 """Limits of a template's time, memory and output for one message of one word."""
 WORD = "nightingale"
 
@@ -82,6 +83,9 @@ def _in_process(tokenizer: transformers.PreTrainedTokenizerBase) -> str:
             return f"does not end within {TRIAL_SECONDS:g} seconds for one message of one word"
         return here.recv_bytes().decode()
     except EOFError:
+        process.join()
+        if process.exitcode == -signal.SIGXCPU:
+            return f"takes more than {TRIAL_CPU_SECONDS} seconds for one message of one word"
         return f"ends the process that renders one message of one word (more than {TRIAL_BYTES >> 20} MiB?)"
     finally:
         process.kill()
@@ -93,11 +97,21 @@ def _limited_trial(tokenizer: transformers.PreTrainedTokenizerBase, answer: Any)
     import resource  # not available on Windows
 
     statm = Path("/proc/self/statm")
-    highest = resource.getrlimit(resource.RLIMIT_AS)[1]
-    if statm.exists() and highest == resource.RLIM_INFINITY:  # Linux; elsewhere only the time limit applies
+    if statm.exists():  # Linux; elsewhere only the limits of time apply
         used = int(statm.read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used + TRIAL_BYTES, highest))
+        _lower(resource.RLIMIT_AS, used + TRIAL_BYTES)
+    spent = resource.getrusage(resource.RUSAGE_SELF)  # a fork begins at 0
+    _lower(resource.RLIMIT_CPU, int(spent.ru_utime + spent.ru_stime) + TRIAL_CPU_SECONDS)
     answer.send_bytes(_trial(tokenizer).encode())
+
+
+def _lower(limit: int, most: int) -> None:
+    """Lower a limit of this process, unless it is lower already."""
+    import resource
+
+    now, highest = resource.getrlimit(limit)
+    given = [each for each in (now, highest) if each != resource.RLIM_INFINITY]
+    resource.setrlimit(limit, (min([most, *given]), highest))
 
 
 def _trial(tokenizer: transformers.PreTrainedTokenizerBase) -> str:

@@ -81,7 +81,9 @@ class ControlTokens:
         """The spelling of each control token, and whether it is looked for in the normalised text."""
         added: Mapping[int, Any] = getattr(self.tokenizer, "added_tokens_decoder", {})
         named = dict.fromkeys(map(str, self.tokenizer.all_special_tokens), False)
-        marked = {str(token): bool(token.normalized) for token in added.values() if token.special}
+        # Marks of turns may have been added as plain tokens, as ``add_tokens`` does.
+        marks = [token for token in added.values() if token.special or USUAL.fullmatch(str(token).strip())]
+        marked = {str(token): bool(token.normalized) for token in marks}
         # A single character cannot be broken, and a vocabulary that pads with one has to write it in texts as well.
         return {
             text.strip(): how

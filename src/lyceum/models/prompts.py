@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import lru_cache
 from typing import Any
 
 from lyceum.core.sources import checked_tasks, fitted, left_out
@@ -67,25 +67,18 @@ class Reader:
         self.key, self.tokenizer, self.limit, self.tools = key, tokenizer, limit, tools
         self.renderer = Renderer(tokenizer)
 
-    @cached_property
-    def longest(self) -> int:
-        """Characters of the vocabulary's longest token."""
-        return max(map(len, self.tokenizer.get_vocab()), default=1)
-
     def tokens(self, task: Task) -> int:
         return characters if self.far_too_long(characters := prompt_characters(task)) else len(self._render(task))
 
     def far_too_long(self, characters: int) -> bool:
-        """Whether so many characters cannot fit even if each token were the longest: ten megabytes take the tokenizer
-        half a minute."""
-        return characters > self.limit and characters > self.limit * self.longest  # most do not ask for the longest
+        return far_too_long(self.tokenizer, characters, self.limit)
 
     def check(self, task: Task) -> None:
         key, limit, prompt = self.key, self.limit, f"the prompt of task {task.id!r}"
         if self.far_too_long(characters := prompt_characters(task)):
             raise RecipeError(
                 f"{key}: {prompt} has {characters} characters, but the model's context of {limit} tokens holds at most "
-                f"{limit * self.longest}"
+                f"{limit * longest_token(self.tokenizer)}"
             )
         template = str(self.tokenizer.chat_template)
         roles = [message["role"] for message in task.messages]
@@ -115,6 +108,18 @@ class Reader:
             raise RecipeError(
                 [f"{self.key}: the prompt of task {task.id!r} cannot be rendered", *error.lines]
             ) from error
+
+
+def far_too_long(tokenizer: transformers.PreTrainedTokenizerBase, characters: int, limit: int) -> bool:
+    """Whether so many characters cannot fit even if each token were the longest: ten megabytes take the tokenizer half
+    a minute."""
+    return characters > limit and characters > limit * longest_token(tokenizer)  # most do not ask for the longest
+
+
+@lru_cache(maxsize=2)
+def longest_token(tokenizer: transformers.PreTrainedTokenizerBase) -> int:
+    """Characters of the vocabulary's longest token."""
+    return max(map(len, tokenizer.get_vocab()), default=1)
 
 
 def prompt_characters(task: Task) -> int:

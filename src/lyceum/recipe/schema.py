@@ -331,6 +331,8 @@ def load_recipe(name: str, overrides: Overrides = ()) -> Recipe:
     raw.setdefault("label", Path(name).stem)
     given = [read_override(override) for override in overrides]
     keys = [key for key, _ in given]
+    if "output" in raw and "output" not in keys:
+        _say_outside(raw["output"])
     with trusting_own(given):
         try:
             typed = apply_overrides(raw, given)
@@ -340,6 +342,13 @@ def load_recipe(name: str, overrides: Overrides = ()) -> Recipe:
         recipe = parse(raw, keys)
     check_code(recipe, typed)
     return recipe
+
+
+def _say_outside(output: object) -> None:
+    """A recipe's file may be somebody else's: where it has the run written elsewhere is said."""
+    here = Path.cwd().resolve()
+    if isinstance(output, str) and here not in (place := (here / os.path.expanduser(output)).resolve(), *place.parents):
+        log.warning("output: the recipe's file has its run written to %s; for one of this folder: output=runs", place)
 
 
 def trusting_own(overrides: Overrides, further: Collection[str] = ()) -> AbstractContextManager[None]:

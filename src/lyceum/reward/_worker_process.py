@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from lyceum.reward._worker import LENGTH, MOST_BYTES
 from lyceum.utils.documents import DocumentError, Limits, read_json
@@ -28,6 +28,9 @@ _REPLY = Limits(characters=MOST_BYTES, digits=1000)
 
 PRINTED_BYTES = 1 << 14
 """Maximum bytes shown of one job's prints; the rest is dropped, so that endless output does not fill the log."""
+
+PRINTED_IN_ALL = 1 << 18
+"""Maximum bytes shown of all jobs' prints in this process: a tool that prints at every call would fill the terminal."""
 
 _CHUNK = 1 << 16
 _LONGEST_WAIT = 3600.0
@@ -211,6 +214,9 @@ def _body(reply: bytearray) -> bytes | None:
 class _Printed:
     """What a process prints during one exchange, up to a limit."""
 
+    left: ClassVar[int] = PRINTED_IN_ALL
+    """Bytes that may still be shown, of all exchanges."""
+
     def __init__(self) -> None:
         self._kept = bytearray()
         self._dropped = False
@@ -228,8 +234,13 @@ class _Printed:
 
     def show(self) -> None:
         """Write it to the run's standard error, without terminal control sequences."""
+        if not self._kept or _Printed.left <= 0:
+            return
+        _Printed.left -= len(self._kept)
         text = printable(self._kept.decode("utf-8", "replace"))
-        if self._dropped:
+        if _Printed.left <= 0:
+            text += f"\n[verifiers and tools printed more than {PRINTED_IN_ALL} bytes; further prints are not shown]\n"
+        elif self._dropped:
             text += f"\n[a verifier's job printed more than {PRINTED_BYTES} bytes; the rest is not shown]\n"
         # Not sys.stderr: if the program's exit stops this thread while it holds that lock, the exit itself fails.
         with contextlib.suppress(OSError):  # stderr is closed

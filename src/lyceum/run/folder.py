@@ -14,6 +14,7 @@ import re
 import shutil
 import time
 import warnings
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -49,6 +50,10 @@ INITIAL = "initial"
 
 _OF_STEPS = ("rollouts", "digests", "trees", "replay")
 """Folders with one file per step, which a resumed run drops after its checkpoint."""
+
+MOST_CHECKED_BYTES = 256 << 20
+"""Of a resumed run's records so many are read again, the newest: some tenths of a second. All sizes are compared."""
+MOST_NAMED = 5
 
 _NAMES = (*FILES, *(name + DAMAGED for name in FILES))
 
@@ -114,6 +119,7 @@ class Run:
         self._began = time.perf_counter()
         self._time_before = 0.0
         self._seconds_recorded: dict[str, float] = {}
+        self._records: dict[str, list[int]] = {}  # of each step's files: size and CRC-32, as they were written
         self._metrics = Metrics(path, curves)
         self._token_text: dict[int, str] = {}
 
@@ -293,9 +299,31 @@ class Run:
             for file in (file for folder in _OF_STEPS for file in self.path.glob(f"{folder}/step-*")):
                 if (step := re.fullmatch(r"step-([0-9]+)", file.stem)) and int(step[1]) > last:
                     remove(file)
+            self._check_records()
         self._restored = True
         self._began = time.perf_counter()
         return None if found is None or saved is None else (checkpoint.step_of(found), saved["state"])
+
+    def _check_records(self) -> None:
+        """Say which records of earlier steps are no longer as they were written: the run does not read them, but the
+        commands that do will refuse them."""
+        left, damaged = MOST_CHECKED_BYTES, list[str]()
+        for name, (size, checksum) in reversed(self._records.items()):  # the newest first
+            try:
+                content = (self.path / name).read_bytes() if (left := left - size) >= 0 else None
+                there = (self.path / name).stat().st_size
+            except OSError:
+                damaged.append(f"{name} (missing)")
+                continue
+            if there != size or (content is not None and zlib.crc32(content) != checksum):
+                damaged.append(name)
+        if damaged:
+            more = f" and {len(damaged) - MOST_NAMED} more" if len(damaged) > MOST_NAMED else ""
+            warnings.warn(
+                f"{self.path}: not as the run wrote it: {', '.join(damaged[::-1][:MOST_NAMED])}{more}; the run goes on "
+                "without, and commands that read these (same, replay, grade, view) will say so",
+                stacklevel=3,
+            )
 
     def checkpoint(self, step: int, state: Mapping[str, Any]) -> Path:
         """Write the state atomically, with what the run itself needs to continue.
@@ -355,27 +383,28 @@ class Run:
         parquet.write_table(
             table, content, compression="zstd", use_dictionary=False, write_statistics=False, write_page_checksum=True
         )
-        target = self.path / "rollouts" / f"step-{step:06d}.parquet"
-        target.parent.mkdir(exist_ok=True)
-        # A kill must not leave it incomplete, but nothing resumes from it, so no step waits for the disk.
-        atomic_write(target, content.getvalue(), durable=False)
-        return target
+        return self._write_record("rollouts", f"step-{step:06d}.parquet", content.getvalue())
 
     def digests(self, step: int, by_room: Mapping[str, Any]) -> None:
         """Write a step's digests (see :mod:`lyceum.run.digests`)."""
         self._require_restored()
-        target = self.path / "digests" / f"step-{step:06d}.json"
-        target.parent.mkdir(exist_ok=True)
-        atomic_write(target, to_json(by_room, indent=1) + "\n", durable=False)
+        content = to_json(by_room, indent=1) + "\n"
+        self._write_record("digests", f"step-{step:06d}.json", content.encode())
 
     def trees(self, step: StepTrees) -> Path:
         """Write a step's trees whole (see :mod:`lyceum.run.trees`)."""
         self._require_restored()
         from lyceum.run.trees import write_trees  # here: imports pyarrow
 
-        target = self.path / "trees" / f"step-{step.heading.step:06d}.parquet"
+        return self._write_record("trees", f"step-{step.heading.step:06d}.parquet", write_trees(step))
+
+    def _write_record(self, folder: str, name: str, content: bytes) -> Path:
+        """Write what a step leaves for readers of the run. A kill must not leave it incomplete, but nothing resumes
+        from it, so no step waits for the disk."""
+        target = self.path / folder / name
         target.parent.mkdir(exist_ok=True)
-        atomic_write(target, write_trees(step), durable=False)
+        atomic_write(target, content, durable=False)
+        self._records[f"{folder}/{name}"] = [len(content), zlib.crc32(content)]
         return target
 
     def summary(self, update: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -445,11 +474,11 @@ class Run:
 
     def _state_dict(self) -> dict[str, Any]:
         recorded = {"last_step": self._metrics.last_step, "lines": self._metrics.lines}
-        return {**recorded, "time": self.time, "seconds": dict(self.seconds)}
+        return {**recorded, "time": self.time, "seconds": dict(self.seconds), "records": dict(self._records)}
 
     def _load_state_dict(self, state: Mapping[str, Any]) -> None:
         require_keys("run", given=state, needed=self._state_dict())
-        self._time_before = state["time"]
+        self._time_before, self._records = state["time"], dict(state["records"])
         for phase, seconds in state["seconds"].items():  # time before restoring (loading a model) is added
             self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
         self._seconds_recorded = dict(state["seconds"])

@@ -176,7 +176,8 @@ class RewardModelRun:
                     "steps (chain), reward.kind 'steps' where a rule does, a judge whose replies can be read "
                     "('segment-errors'), or labels mean-outcome"
                 )
-            self._require_factors(trees)
+            if not self.fitted:
+                self._require_factors(trees)
             metrics = {f"value/{name}": number for name, number in self.model.fit(examples).items()}
             self.fitted += len(examples)
             metrics |= {f"labels/factor/{place + 1}": decided.count(place) for place in sorted(set(decided))}

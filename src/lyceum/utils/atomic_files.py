@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -91,8 +92,27 @@ def atomic_lines(path: Path | None) -> Iterator[Callable[[str], None]]:
         yield lambda line: None
         return
     path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(path)
     with atomic_path(path) as partial, partial.open("x", encoding="utf-8") as file:
         yield lambda line: print(line, file=file)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what processes left that were killed while they wrote this file."""
+    name = re.compile(rf"\.partial-(\d+)-{re.escape(path.name)}")
+    for entry in path.parent.iterdir():
+        if (found := name.fullmatch(entry.name)) and not _is_alive(int(found[1])):
+            entry.unlink(missing_ok=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True
 
 
 def replace_folder(new: Path, place: Path) -> None:

@@ -23,6 +23,7 @@ from lyceum.run.reader import RunFolder, read_examples, read_run_folder
 from lyceum.utils.atomic_files import atomic_write
 from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import mean, plain
+from lyceum.utils.terminal import printable
 from lyceum.view.rollouts import number, sample_rollouts
 
 MAX_POINTS = 400
@@ -67,7 +68,7 @@ def render_report(path: Path) -> str:
         script_hash=_hash(script),
         run=run,
         name=path.resolve().name,
-        title=run.summary.get("title"),
+        title=printable(str(run.summary.get("title") or "")),
         status=_status(run),
         after=after,
         headline=_headline(before, after),
