@@ -68,6 +68,7 @@ GIVEN = {
     "pairs": "pairs of better and worse samples, which a loss of pairs is over",
     "nll": "demonstrations, which fine-tuning reads",
     "traces/found": "solutions that the sampling found, which the stage trains on",
+    "traces/distilled": "the same, written out of a search",
     "value/updates": "updates of a model of values or rewards, which the stage after it is paid by",
 }
 """What many mechanisms work on, and not what they do with it: no key of ``off`` has to change these metrics."""
@@ -110,6 +111,7 @@ PROOFS: dict[str, Proof] = {
         ["guidance/proposer-solver/proposals/solved_between"],
         {"guidance.0.rejected=0": "grades"},  # others: tests/stages/test_models_and_roles.py
         [*stages(1, 2), "model={beside}/model"],
+        given={"guidance/proposer-solver/proposals/solved_between": "proposals that earn their proposer something"},
         beside=["stages.0.steps=40", "stages.1.steps=1", "stages.1.tasks_per_step=1", "checkpoint_every=100"],
     ),
     "acecode": Proof(
@@ -698,7 +700,8 @@ PROOFS: dict[str, Proof] = {
     "programs": Proof(
         ["reward/part/code/passed", LEARNS],
         {"reward={kind: code, score: share}": "grades"},
-        WRITES_PROGRAMS + stages(17, 2, tasks=2)[2:],
+        given={"reward/part/code/passed": "tests passed, of which all or a share count"},
+        keys=WRITES_PROGRAMS + stages(17, 2, tasks=2)[2:],
     ),
     "propa": Proof(
         ["traces/distilled", "value/updates"],

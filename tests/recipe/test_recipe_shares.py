@@ -1,5 +1,5 @@
-"""No source of a recipe's advantages drowns the others, over a run, unless its paper means it to or its header says that
-this small world does it."""
+"""No source of a recipe's advantages drowns the others, over a run, unless its paper means it to, or its header says
+that this small world does it."""
 
 import json
 from collections import defaultdict
@@ -19,7 +19,6 @@ OVERLONG = "The overlong penalty is a bound and not a signal, as in"
 INTENDED = {
     "adaptive-dapo": {"code": OVERLONG},
     "carl": {"rubric": "one main term, how far a solution gets"},
-    "cog-rethinker": {"task": OVERLONG},
     "cory": {"outcome": KL},
     "cos-m-o-s": {"curiosity": "whether the text is a chain (one that is none earns half)"},
     "cure": {"task": OVERLONG},
@@ -29,7 +28,6 @@ INTENDED = {
     "grpo-tcr": {"task": OVERLONG},
     "hapo": {"task": OVERLONG},
     "p3o": {"outcome": KL},
-    "pcurl": {"task": "The format, half a point in every stage, is a chain's own"},
     "prof": {"task": "a process reward model only chooses samples and rewards nothing"},
     "r1-reward": {"task": "The factor takes from right choices alone, so that it works against the verdict"},
     "reinforce-plus-plus": {"outcome": KL},
@@ -44,6 +42,7 @@ INTENDED = {
 }
 """Recipe -> source that is nearly all -> the words of its header that say why the paper means it so."""
 OF_THIS_WORLD = {
+    "pcurl": {"task": "of this small world, not of the paper: the fine-tuning teaches the format"},
     "tp-grpo": {"task": "in this small world, which is not what the paper means it to be"},
 }
 """The same, where it is an effect of the small tasks and models here."""
