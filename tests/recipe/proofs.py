@@ -796,7 +796,7 @@ PROOFS: dict[str, Proof] = {
         {
             "curriculum.offline=unknown": "draw",
             "collect={keep: partly-solved, max_waves: 1}": "draw",
-            "collect={keep: all}": "draw",
+            "collect={keep: all}": "forest",
         },
     ),
     "rmt": Proof(
