@@ -31,9 +31,8 @@ from lyceum.utils.numbers import mean
 USUAL = ("evaluate.n=0", "track=[]")
 STEPS, TASKS = 12, 16
 QUICK = 2, 4
-WHOLE = ("deepsearch", "implicit-prm", "prlcoder", "tp-grpo")
-"""Recipes that are run as shipped but for the steps that mix sources: how loud a reward model or a judge is follows
-what it has learnt, and a search's penalty for length follows how long its tasks are."""
+WHOLE = ("implicit-prm", "prlcoder", "tp-grpo")
+"""Recipes whose stages before are run as shipped: how loud a reward model or a judge is follows what it has learnt."""
 
 DEFINITIONS = {
     "share": "cov(a_s, a) / var(a) over a step's trained tokens (docs/metrics.md), the mean over the steps that log it",

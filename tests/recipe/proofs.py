@@ -133,7 +133,7 @@ PROOFS: dict[str, Proof] = {
         [f"reward/part/answer-consistency/{name}" for name in ("asked", "consistent", "second_right")],
         {
             "reward={kind: answer-consistency, extract: {after: '#'}, first_right: 1, second_right: 0}": "grades",
-            "reward=task": "grades",
+            "reward=task": "generation",
         },
         # The fewest steps of fine-tuning after which the model answers at all.
         [

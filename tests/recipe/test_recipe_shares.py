@@ -33,7 +33,6 @@ INTENDED = {
     "reinforce-plus-plus": {"outcome": KL},
     "rlsp": {"task": "pays for more intermediate steps whether the answer is correct or not"},
     "salsa": {"outcome": KL},
-    "sari": {"task": "Most samples have the structure already"},
     "self-referential": {"task": "a failure whose group has a success 0.6 sigmoid"},
     "spa-rl": {"process": "the outcome itself is not paid again"},
     "thinkless": {"task": "a correct long answer earns less than a correct short one"},
@@ -42,6 +41,7 @@ INTENDED = {
 }
 """Recipe -> source that is nearly all -> the words of its header that say why the paper means it so."""
 OF_THIS_WORLD = {
+    "sari": {"task": "Most samples have the structure already, which is of this small world and not of the paper"},
     "pcurl": {"task": "of this small world, not of the paper: the fine-tuning teaches the format"},
     "tp-grpo": {"task": "in this small world, which is not what the paper means it to be"},
 }
@@ -72,7 +72,6 @@ def test_every_recipe_that_mixes_sources_was_measured():
 def test_a_penalty_reaches_some_samples():
     for name, rows in shares().items():
         assert [source for (_, source), share in rows.items() if source in PENALTY and not share] == [], name
-    assert shares()["deepsearch"]["online", "shaping"]
 
 
 @pytest.mark.parametrize("name", shares())
