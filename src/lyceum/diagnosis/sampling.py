@@ -65,8 +65,8 @@ def _behaviour(subject: Subject, learner: Learner, logits: list[Tensor]) -> list
         if name not in (NUCLEUS, RANDOM):
             draws = subject.samples[name]
             drawn += behaviour_logprobs(draws)
-            expected += learner_logprobs(learner, draws, sampling.temperature)
-            temperatures.append(f"{sampling.temperature:g}")
+            expected += learner_logprobs(learner, draws, sampling.usual_temperature)
+            temperatures.append(f"{sampling.usual_temperature:g}")
     tempered = Difference.of(drawn, expected)
     truncated = subject.samples[NUCLEUS]
     nearest = []

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from lyceum.core.component import BatchTokens
-from lyceum.core.entropy import TemperatureByEntropy
 from lyceum.core.settings import EngineSettings
-from lyceum.core.types import Constraint, ConstraintSettings, ConstraintState, Continuation, Request
+from lyceum.core.types import Constraint, ConstraintSettings, ConstraintState, Continuation, Request, TemperatureRule
 from lyceum.engine._cache import Keeper, Pool, Store
 from lyceum.engine._draw import draw, entropies, likeliest, uniform
 from lyceum.engine._plan import DecodePlan
@@ -74,11 +73,10 @@ class Distribution(NamedTuple):
     """What requests have in common whose tokens are drawn together: temperature and truncation, and what else is
     computed."""
 
-    how: tuple[float, int, float, float]
+    how: tuple[float | TemperatureRule, int, float, float]
     constrained: bool
     top: int
     entropy: bool
-    tempered: TemperatureByEntropy | None
 
 
 NOTHING = Carried()
@@ -88,7 +86,7 @@ def carried_by(job: Job) -> Carried | None:
     """What the next slot of a request carries; None where it asks for nothing."""
     if job.constraint is not None:
         return Carried(job.constraint.copy())
-    return Carried() if job.request.top or job.request.entropy or job.request.tempered else None
+    return Carried() if job.request.top or job.request.entropy else None
 
 
 class EmbeddedEngine:
@@ -326,7 +324,6 @@ class EmbeddedEngine:
             sampling.constraint is not None,
             request.top,
             request.entropy,
-            request.tempered,
         )
         self._distributions.setdefault(how, request)
         return list(self._distributions).index(how)
@@ -379,15 +376,12 @@ class EmbeddedEngine:
                 place = np.searchsorted(rows, slots.member_slot[members])
             z = logits if rows is None else logits[torch.from_numpy(rows).to(device)]
             request = distributions[kind]
-            allowed, entropy = self._carried(z, range(len(slots)) if rows is None else rows.tolist(), request)
-            tempered = request.tempered
             drawn = draw(
                 z,
                 None if place is None else torch.from_numpy(place).to(device),
                 torch.from_numpy(uniforms[members]).to(device),
                 request.sampling,
-                allowed,
-                None if tempered is None or entropy is None else tempered.factor(entropy),
+                self._carried(z, range(len(slots)) if rows is None else rows.tolist(), request),
             )
             token[members] = drawn.token.cpu().numpy()
             logprob[0, members] = drawn.behaviour_logprob.cpu().numpy()
@@ -395,14 +389,11 @@ class EmbeddedEngine:
         self._require(bool(np.isfinite(logprob).all()))
         return token, logprob[0], logprob[1]
 
-    def _carried(
-        self, logits: Tensor, of_slots: Sequence[int], request: Request
-    ) -> tuple[Tensor | None, Tensor | None]:
-        """(A, V) tokens that the slots' constraints allow, None without one; (A,) entropies, None where nothing reads
-        them; and writes what is reported of this step."""
-        reads_entropy = request.entropy or request.tempered is not None
-        if request.sampling.constraint is None and not request.top and not reads_entropy:
-            return None, None
+    def _carried(self, logits: Tensor, of_slots: Sequence[int], request: Request) -> Tensor | None:
+        """(A, V) tokens that the slots' constraints allow, None without one; and writes what is reported of this
+        step."""
+        if request.sampling.constraint is None and not request.top and not request.entropy:
+            return None
         carried = [self._slots.carried[slot] for slot in of_slots]
         allowed = None
         bits = [each.constraint.allowed() for each in carried if each.constraint is not None]
@@ -412,11 +403,10 @@ class EmbeddedEngine:
             token, logprob = (x.tolist() for x in likeliest(logits, request.top, allowed))
             for each, tokens, nats in zip(carried, token, logprob, strict=True):
                 each.top_now = [tuple(zip(tokens, nats, strict=True))]
-        entropy = entropies(logits, allowed) if reads_entropy else None
-        if request.entropy and entropy is not None:
-            for each, nats in zip(carried, entropy.tolist(), strict=True):
+        if request.entropy:
+            for each, nats in zip(carried, entropies(logits, allowed).tolist(), strict=True):
                 each.entropy_now = [nats]
-        return allowed, entropy
+        return allowed
 
     def _require(self, finite: bool) -> None:
         """Raise Diverged where logits are not finite: tokens drawn from them are meaningless."""

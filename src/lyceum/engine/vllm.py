@@ -90,11 +90,10 @@ class VllmConfig(EngineSettings):
 
 def _unsupported(sampling: Sampling) -> str | None:
     """What vLLM would change without saying so; None where it draws as it is told."""
-    if not 0 < sampling.temperature < LEAST_TEMPERATURE:
+    temperature = sampling.usual_temperature
+    if not 0 < temperature < LEAST_TEMPERATURE:
         return None
-    return (
-        f"temperature: got {sampling.temperature:g} with engine.kind 'vllm'; allowed: 0, or {LEAST_TEMPERATURE} or more"
-    )
+    return f"temperature: got {temperature:g} with engine.kind 'vllm'; allowed: 0, or {LEAST_TEMPERATURE} or more"
 
 
 def _own_distribution(s: Sampling) -> bool:
@@ -173,8 +172,9 @@ class VllmEngine:
         sampling = request.sampling
         if line := _unsupported(sampling):
             raise ValueError(line)
-        if sampling.constraint is not None or request.entropy or request.tempered is not None:
-            raise ValueError("vLLM repeats no constraint and knows no entropy: see VllmConfig.offers")
+        by_rule = not isinstance(sampling.temperature, int | float)
+        if sampling.constraint is not None or request.entropy or by_rule:
+            raise ValueError("vLLM repeats no constraint, and knows no entropy and no rule: see VllmConfig.offers")
         if request.top and not _own_distribution(sampling):
             raise ValueError("vLLM reports the most likely tokens at temperature 0, or at 1 without truncation")
         params = {

@@ -17,7 +17,6 @@ from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lyceum.core.entropy import TemperatureByEntropy
 from lyceum.core.roles import Roles
 from lyceum.core.steps import write_texts
 from lyceum.core.tree import Node, Tree
@@ -286,7 +285,8 @@ class TaskContext:
     ) -> None:
         self.task, self.step, self.progress = task, step, progress
         self._runtime, self._key, self._place, self._role = runtime, key, place, ""
-        self._tempered: TemperatureByEntropy | None = None
+        self._changes: tuple[Callable[[Sampling], Sampling], ...] = ()
+        self._entropy = False
         self._budget = Budget(runtime.max_tokens_per_task)
         self._prompts: dict[tuple[int, ...], Prompt] = {}
         """What was rendered, by its tokens: conversations go on from there."""
@@ -318,10 +318,10 @@ class TaskContext:
         acting._role, acting.task = role, task or self.task
         return acting
 
-    def tempered(self, by: TemperatureByEntropy) -> TaskContext:
-        tempered = copy(self)
-        tempered._tempered = by
-        return tempered
+    def with_sampling(self, change: Callable[[Sampling], Sampling], *, entropy: bool = False) -> TaskContext:
+        changed = copy(self)
+        changed._changes, changed._entropy = (*self._changes, change), entropy or self._entropy
+        return changed
 
     def render(self, messages: Sequence[Message]) -> list[int]:
         prompt = self._runtime.policy.renderer.render(messages, self._runtime.tools)
@@ -360,6 +360,8 @@ class TaskContext:
         first, node.draws = node.draws, node.draws + n
         seeds = [self.seed(node.address, number) for number in range(first, node.draws)]
         sampling = sampling or Sampling()
+        for change in self._changes:
+            sampling = change(sampling)
         written = assistant_tokens(node) if sampling.stop or sampling.constraint is not None else 0
         order = (self._place, node.address, first)
         role, model = self._role, self._runtime.roles.model(self._role, self.step)
@@ -372,8 +374,7 @@ class TaskContext:
             order=order,
             written=written,
             top=top,
-            entropy=entropy or self._tempered is not None,
-            tempered=self._tempered,
+            entropy=entropy or self._entropy,
             model=model,
         )
         drawn = await self._runtime.engine.extend(request)

@@ -349,7 +349,7 @@ class OfflineRun:
             trees,
             decode=self.session.policy.decode,
             weights=weights,
-            temperature=self.settings.sampling.temperature or 1.0,
+            temperature=self.settings.sampling.usual_temperature or 1.0,
             steps=self.settings.credit.reads_steps,
             constraint=self.constraint,
         )

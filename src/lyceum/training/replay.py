@@ -130,7 +130,7 @@ class Replay:
             recorded.trees,
             decode=policy.decode,
             weights=recorded.weights,
-            temperature=sampling.temperature or 1.0,
+            temperature=sampling.usual_temperature or 1.0,
             constraint=None if sampling.constraint is None else sampling.constraint.build(policy),
         )
         return with_ages(forest, recorded.trees)
