@@ -10,7 +10,7 @@ import pytest
 import torch
 from tiny_models import plain_model, policy_like
 
-from lyceum.constraint.json_schema import JsonSchema
+from lyceum.constraint.json_schema import JsonSchemaConstraint
 from lyceum.core.types import Request, Sampling
 from lyceum.credit.hapo import EntropyRange
 from lyceum.engine._draw import draw, entropies, likeliest
@@ -26,7 +26,7 @@ SCHEMA = {
     "required": ["n", "ok"],
     "additionalProperties": False,
 }
-JSON = JsonSchema(json_schema=SCHEMA)
+JSON = JsonSchemaConstraint(json_schema=SCHEMA)
 PROMPT = [7, 8, 9, 10]
 
 

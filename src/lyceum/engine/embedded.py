@@ -20,17 +20,17 @@ from pydantic import Field
 from lyceum.core.component import BatchTokens
 from lyceum.core.settings import EngineSettings
 from lyceum.core.types import Constraint, ConstraintSettings, ConstraintState, Continuation, Request, TemperatureRule
-from lyceum.engine._cache import Keeper, Pool, Store
+from lyceum.engine._cache import Keeper, Store, TokenPool
 from lyceum.engine._draw import draw, entropies, likeliest, uniform
 from lyceum.engine._plan import DecodePlan
 from lyceum.engine._prefill import PrefillPlan
-from lyceum.engine._prompts import Prompts
-from lyceum.engine._slots import Carried, Floats, Groups, Ints, Job, Joining, Slots
+from lyceum.engine._prompts import SharedPrompts
+from lyceum.engine._slots import Carried, Floats, Ints, Job, Joining, MemberGroups, Slots
 from lyceum.engine.cpu.decode import Decoder
 from lyceum.engine.cpu.weights import Packs
 from lyceum.models.bits import unpacked
 from lyceum.models.policy import Policy, token_outputs
-from lyceum.models.tree_attention import Plan, TreePlan
+from lyceum.models.tree_attention import AttentionPlan, TreePlan
 from lyceum.utils import progress
 from lyceum.utils.aio import idle
 from lyceum.utils.errors import Diverged, RecipeError
@@ -110,8 +110,8 @@ class EmbeddedEngine:
     def _reset(self) -> None:
         shape, dtype, device = self.policy.cache_shape, self.policy.causal.dtype, self.policy.device
         self._slots, self._store = Slots(), Store(shape, dtype, device)
-        self._prompts = Prompts(shape, dtype, device)
-        self._keeper = Keeper(self.config.keep_tokens, Pool(shape, dtype, device))
+        self._prompts = SharedPrompts(shape, dtype, device)
+        self._keeper = Keeper(self.config.keep_tokens, TokenPool(shape, dtype, device))
         self._distributions: dict[Distribution, Request] = {}
         # What entries of the store after the live slots still hold: a path that is continued at once stays there.
         self._left: dict[tuple[int, ...], int] = {}
@@ -230,7 +230,7 @@ class EmbeddedEngine:
             slots = self._slots
             live = np.array([not job.future.cancelled() for job in slots.job], bool)
             # Even where no slot leaves: the prompt of samples that waited does.
-            self._regroup(Groups(slots.first, slots.member_slot[slots.first], slots.member_slot), live)
+            self._regroup(MemberGroups(slots.first, slots.member_slot[slots.first], slots.member_slot), live)
 
     # Joining -------------------------------------------------------------------------------------------------------
 
@@ -350,7 +350,7 @@ class EmbeddedEngine:
         slots.position += 1
         self._settle(*drawn)
 
-    def _hidden(self, tokens: Tensor, position: Tensor, plan: Plan, *, furthest: int) -> Tensor:
+    def _hidden(self, tokens: Tensor, position: Tensor, plan: AttentionPlan, *, furthest: int) -> Tensor:
         """Directly from the weights where the architecture is known, else by the model's own forward."""
         lean = self._lean
         if lean is None:
@@ -439,7 +439,7 @@ class EmbeddedEngine:
         if len(place):
             slots.append(place, token[live], behaviour[live], model[live])
 
-    def _finished(self, groups: Groups, token: Ints) -> dict[int, str]:
+    def _finished(self, groups: MemberGroups, token: Ints) -> dict[int, str]:
         """Finish reason of each group that ends here."""
         slots = self._slots
         count = slots.count[groups.slot] + 1
@@ -463,7 +463,7 @@ class EmbeddedEngine:
         drawn = [*self._slots.drawn(slot), token]
         return ends_in_drawn(request.prefix, request.written, drawn, stops, self.policy.decode)
 
-    def _finish(self, groups: Groups, group: int, last: tuple[int, float, float], finish: str) -> None:
+    def _finish(self, groups: MemberGroups, group: int, last: tuple[int, float, float], finish: str) -> None:
         slots, slot = self._slots, int(groups.slot[group])
         job, drawn = slots.job[slot], slots.drawn(slot)
         behaviour, model = slots.logprobs(slot)
@@ -507,7 +507,7 @@ class EmbeddedEngine:
             self._keeper.pool.write(np.concatenate(pool), read)
             self._keeper.trim()
 
-    def _regroup(self, groups: Groups, live: NDArray[np.bool_]) -> Ints:
+    def _regroup(self, groups: MemberGroups, live: NDArray[np.bool_]) -> Ints:
         """Every live group becomes a slot with its cache; returns the slot of each."""
         slots = self._slots
         place, source, target = slots.regroup(groups, live)

@@ -101,7 +101,7 @@ def _own_distribution(s: Sampling) -> bool:
     return s.temperature == 0 or (s.temperature == 1 and not s.top_k and s.top_p == 1 and not s.min_p)
 
 
-class Drawn(NamedTuple):
+class DrawnSequence(NamedTuple):
     """What vLLM answers for one sequence: the tokens it drew, and nats of each under the distribution drawn from."""
 
     tokens: list[int]
@@ -124,7 +124,7 @@ class Pending:
 
     prompt: list[int]
     params: dict[str, Any]
-    answer: asyncio.Future[Drawn]
+    answer: asyncio.Future[DrawnSequence]
     order: tuple[int | str, ...] = ()
     stops: tuple[str, ...] = ()
     written: int = 0
@@ -281,7 +281,7 @@ class VllmEngine:
             )
         self._server.agrees = True
 
-    async def _model_logprobs(self, request: Request, drawn: Sequence[Drawn]) -> list[list[float]]:
+    async def _model_logprobs(self, request: Request, drawn: Sequence[DrawnSequence]) -> list[list[float]]:
         """Nats of each sample's tokens in the model's own distribution; nan where they are left out."""
         s = request.sampling
         if _own_distribution(s):
@@ -380,7 +380,7 @@ class VllmEngine:
             self._server.abort([output.request_id])
         self._computed += len(pending.prompt) - (output.num_cached_tokens or 0) + len(pending.tokens) - 1
         if not pending.answer.done():
-            pending.answer.set_result(Drawn(pending.tokens, pending.logprob, finish, prompt, pending.top))
+            pending.answer.set_result(DrawnSequence(pending.tokens, pending.logprob, finish, prompt, pending.top))
 
     def _stopped(self, pending: Pending) -> bool:
         return ends_in_drawn(pending.prompt, pending.written, pending.tokens, pending.stops, self.policy.decode)

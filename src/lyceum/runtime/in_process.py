@@ -39,7 +39,7 @@ from lyceum.core.types import (
     ValueModel,
 )
 from lyceum.models.policy import Policy
-from lyceum.models.renderer import Prompt
+from lyceum.models.renderer import RenderedPrompt
 from lyceum.utils import progress as display
 from lyceum.utils.aio import IdleLoop, gather, idle
 from lyceum.utils.seeds import SeedKey, counter_seed
@@ -288,7 +288,7 @@ class TaskContext:
         self._changes: tuple[Callable[[Sampling], Sampling], ...] = ()
         self._entropy = False
         self._budget = Budget(runtime.max_tokens_per_task)
-        self._prompts: dict[tuple[int, ...], Prompt] = {}
+        self._prompts: dict[tuple[int, ...], RenderedPrompt] = {}
         """What was rendered, by its tokens: conversations go on from there."""
         self.tree = self._begun() if tree is None else tree
 

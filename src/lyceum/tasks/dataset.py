@@ -47,8 +47,8 @@ from lyceum.tasks.prompt import (
     plain_messages,
 )
 from lyceum.tasks.rows import (
-    Rows,
-    Unreadable,
+    DatasetRows,
+    UnreadableRow,
     called,
     cell_of,
     check_there,
@@ -397,7 +397,7 @@ class _Read:
     """
 
     name: str
-    rows: Rows
+    rows: DatasetRows
     columns: Columns
     number: Int[np.ndarray, " row"]
     part: UInt[np.ndarray, " row"]
@@ -434,7 +434,7 @@ def _read(settings: Dataset, key: Literal["path", "heldout_path"]) -> _Read:
     return found
 
 
-def _pass(settings: Dataset, rows: Rows, name: str) -> _Read:
+def _pass(settings: Dataset, rows: DatasetRows, name: str) -> _Read:
     """Check every cell that will be used, of each row that ``where`` keeps."""
     columns: Columns | None = None
     checks: Sequence[_Check] = ()
@@ -443,7 +443,7 @@ def _pass(settings: Dataset, rows: Rows, name: str) -> _Read:
     left_out, chosen = LeftOut(), 0
     for index, row in enumerate(rows.read()):
         try:
-            if isinstance(row, Unreadable):
+            if isinstance(row, UnreadableRow):
                 raise RecipeError(f"{rows.key}: {row.why}")
             if columns is None:
                 columns = _named(settings.columns, row)
@@ -621,7 +621,7 @@ def _checks(settings: Dataset, columns: Columns, row: Row) -> list[_Check]:
     return [_Check(key, column, fault_in, allowed) for key, column, fault_in, allowed in needed if column is not None]
 
 
-def _is_chosen(settings: Dataset, rows: Rows, index: int, row: Row) -> bool:
+def _is_chosen(settings: Dataset, rows: DatasetRows, index: int, row: Row) -> bool:
     """Whether ``where`` keeps a row. Raises RecipeError where it lacks the column."""
     for column, allowed in settings.where.items():
         try:
@@ -633,7 +633,7 @@ def _is_chosen(settings: Dataset, rows: Rows, index: int, row: Row) -> bool:
     return True
 
 
-def _check_row(checks: Sequence[_Check], rows: Rows, index: int, row: Row) -> None:
+def _check_row(checks: Sequence[_Check], rows: DatasetRows, index: int, row: Row) -> None:
     """Raise RecipeError for a row that lacks a column, or whose cells cannot be used."""
     for check in checks:
         try:
@@ -665,7 +665,7 @@ _OTHERS = {
 _SHAREGPT = ", and in each message 'from' to 'role' (user, assistant, system) and 'value' to 'content'"
 
 
-def _missing(key: str, column: str, rows: Rows, index: int, row: Row) -> RecipeError:
+def _missing(key: str, column: str, rows: DatasetRows, index: int, row: Row) -> RecipeError:
     if column == "answer" and {"chosen", "rejected"} <= row.keys():
         told = "the row is a preference pair: data=FILE instead of tasks=FILE, as in lyceum train dpo data=FILE"
         return RecipeError(f"tasks.{key}: {rows.where(index)} has no column {column!r}; {told}")
@@ -685,7 +685,7 @@ def _missing(key: str, column: str, rows: Rows, index: int, row: Row) -> RecipeE
     )
 
 
-def _check_mark(settings: Dataset, columns: Columns, rows: Rows, index: int, row: Row) -> None:
+def _check_mark(settings: Dataset, columns: Columns, rows: DatasetRows, index: int, row: Row) -> None:
     if settings.answer_after is None or columns.answer is None:
         return
     answers = _listed(cell_of(row, columns.answer))
