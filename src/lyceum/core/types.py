@@ -347,8 +347,8 @@ class Grade:
             cannot be graded is counted, never scored 0.
         details: where a user's function failed: the row that it was given and its traceback; where a program did, how.
         answered: whether an answer was found in the expected place, correct or not; None where the grader does not say.
-        plain: where no part says whether the answer is correct, the numbers, by part, that say so if they are all 0 or
-            1 (``core/verdicts.py``); None for the outcome alone.
+        plain: where no part says whether the answer is correct: numbers by part. If a part's are all 0 or 1, they are
+            taken as verdicts (``core/verdicts.py``). None: the outcome is the only one.
     """
 
     outcome: float | None
@@ -990,7 +990,7 @@ class Curriculum(Stateful, Protocol):
 
 
 class EndingCurriculum(Curriculum, Protocol):
-    """A curriculum that has an end, after which it goes on all the same."""
+    """A curriculum that can tell that it is finished. It draws tasks even then: the stage decides when to end."""
 
     @property
     def done(self) -> str:
@@ -1073,7 +1073,7 @@ class StepPlan:
         trained: the rows that are computed; the others add neither loss nor gradient.
         couple: rows of one number are in one batch, however many tokens they have; a couple lies within one tree. None:
             any rows may be in any batch.
-        label: what the objective wants to know of each row in its loss (chosen or rejected, correct or not).
+        label: each row's label, which the loss reads (chosen or rejected, correct or not).
         thresholds: numbers that its loss reads, from its state.
         counts: what it decided how often, for the step's metrics.
     """

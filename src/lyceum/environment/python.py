@@ -36,7 +36,7 @@ class Python(EnvironmentSettings):
     """Time limit of the answer to a turn, in seconds; null, since programs have their own limit and may queue."""
     notation: Notation = Notation(begin="```python\n", end="```\n```output", before="\n", after="```\n")
     """How programs and what they print stand within the policy's text. ``end`` ends a turn wherever the policy writes
-    it: a mark that closes other blocks too, such as ``` alone, would end answers that have no program."""
+    it. A mark that also closes other blocks, such as ``` alone, would end turns that have no program."""
     max_characters: int = Field(default=1000, ge=1, le=20_000)
     """Maximum characters of what a program printed; the rest is cut, and the answer says so."""
     limits: ProgramLimits = ProgramLimits(seconds=4.0, cpu_seconds=2, output_kb=64)

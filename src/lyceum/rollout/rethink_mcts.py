@@ -174,7 +174,7 @@ class Thought:
             child.tell()
 
     def replaced_by(self, node: Node, *, terminal: bool) -> None:
-        """Another thought in this one's place: nothing is known of it."""
+        """Put another thought into this node; the old one's prior, value, returns and children are discarded."""
         self.node, self.prior, self.terminal, self.worth = node, 1.0, terminal, None
         self.returns, self.children = [], []
 

@@ -136,7 +136,7 @@ class InProcess:
                 further = iter(await gather(way for _, way in ways if way is not None))
                 tree.chosen = [end for leaf, way in ways for end in ([leaf] if way is None else next(further))]
             if not tree.unfinished:
-                # Who rolled out does not go on by these grades: the engine need not wait for them.
+                # The rollout has ended and reads none of these grades, so the engine need not wait for them.
                 await context.finish(tree.chosen, wait=self.grader_asks)
             if done is not None:
                 done(tree)
@@ -421,7 +421,8 @@ class TaskContext:
             return await self._runtime.engine.score(path)
 
     async def score_under(self, model: FrozenName, paths: Sequence[Scored]) -> list[list[float]]:
-        # At once and of one task alone: what shares a forward pass does not depend on when a verifier answered.
+        # Computed at once, not batched with other tasks' paths: which paths share a forward pass changes last bits, and
+        # must not depend on when a verifier answered.
         if self._runtime.score_under is None:
             raise RuntimeError(f"log-probabilities under the model {model!r} were asked for, where there is none")
         return self._runtime.score_under(model, paths)
@@ -450,7 +451,7 @@ class TaskContext:
         return await self._runtime.value(paths)
 
     async def judge(self, paths: Sequence[MarkedPath]) -> list[Judgement]:
-        # At once and of one task alone, as in ``score_under``.
+        # Not batched with other tasks' paths, for the reason given in ``score_under``.
         model = self._runtime.judge
         if model is None:
             raise RuntimeError("a reward asked for a value model's judgement, and the stage has none that judges")

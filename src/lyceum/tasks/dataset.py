@@ -69,9 +69,9 @@ log = logging.getLogger(__name__)
 Scalar = bool | int | float | str
 
 QUESTIONS = ("question", "problem", "messages")
-"""Columns that are the prompt where there is none of that name."""
+"""Columns that are read as the prompt where a dataset has no column ``prompt``, the first of them that it has."""
 ANSWERS = ("reward_model.ground_truth.target", "reward_model.ground_truth", "ground_truth", "solution")
-"""Columns that are the answer where there is none of that name (verl's files; TRL's and open-r1's)."""
+"""Columns that are read as the answer where a dataset has no column ``answer`` (verl's files; TRL's and open-r1's)."""
 
 LONGEST = 64
 """Longest prompts, by characters, that are compared with the model's context where longer ones are refused."""

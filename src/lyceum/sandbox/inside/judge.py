@@ -37,7 +37,8 @@ def main() -> None:
         drop_capabilities()
     count, size = struct.unpack(">II", read_exactly(0, 8))
     programs = [start_program(settings, number) for number in range(count)]
-    # Scope 1: the signal with which the kernel ends the programs after the judge comes from the judge.
+    # Scope 1 blocks abstract sockets alone. When the judge ends, the kernel kills the programs by a signal that counts
+    # as the judge's, which scope 2 would block.
     cpu_seconds = (settings["cpu_seconds"] + 2) * count + 10
     own = {**settings, "cpu_seconds": cpu_seconds, "open_files": OPEN_FILES + 3 * count}  # three pipes to each
     give_up_rights(own, scopes=1, ends=[program.pid for program in programs])
