@@ -16,9 +16,9 @@ from typing import Any
 
 import common
 
-from lyceum.reward.pool import Pool
+from lyceum.reward.pool import WorkerPool
 from lyceum.sandbox.backends import CONFINING, Backend
-from lyceum.sandbox.run import Limits, fault_of
+from lyceum.sandbox.run import ProgramLimits, fault_of
 
 PROGRAM = "def f(x):\n    return x * 3 + {number}"
 TESTS = [f"assert f({x}) - f(0) == {x * 3}" for x in range(4)]
@@ -59,8 +59,8 @@ def main() -> None:
 
 
 def rate(backend: Backend, workers: int, each: int, groups: int) -> float:
-    settings = {"limits": Limits().model_dump(), "backend": backend}
-    pool = Pool("lyceum.reward.code:runner", settings, workers=workers, timeout_seconds=120)
+    settings = {"limits": ProgramLimits().model_dump(), "backend": backend}
+    pool = WorkerPool("lyceum.reward.code:runner", settings, workers=workers, timeout_seconds=120)
 
     async def ask(first: int) -> None:
         programs = [PROGRAM.format(number=number) for number in range(first, first + each)]

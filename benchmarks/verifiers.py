@@ -29,7 +29,7 @@ from maths_answers import FAMILIES, Case, cases, sample
 from lyceum.core.types import Grade
 from lyceum.reward.base import Combined, combine
 from lyceum.reward.math import FACTORY
-from lyceum.reward.pool import Pool, WorkerError
+from lyceum.reward.pool import WorkerError, WorkerPool
 
 SECONDS = 5.0
 DEFINITIONS = {
@@ -128,7 +128,7 @@ def defaults() -> Callable[[dict[str, Any]], bool]:
 
 
 def verdicts(factory: str, chosen: Sequence[Case], workers: int) -> list[bool | None]:
-    pool = Pool(factory, {}, workers=workers, timeout_seconds=SECONDS, memory_mb=2048)
+    pool = WorkerPool(factory, {}, workers=workers, timeout_seconds=SECONDS, memory_mb=2048)
 
     async def ask(case: Case) -> bool | None:
         try:

@@ -15,7 +15,7 @@ import pytest
 
 import lyceum
 from lyceum.comparison.boundary import Against, Boundary
-from lyceum.comparison.compare import Comparison, Difference, RecipeResult
+from lyceum.comparison.compare import AccuracyDifference, Comparison, RecipeResult
 from lyceum.comparison.sparsity import Share, Sparsity
 from lyceum.core.types import Grade
 from lyceum.evaluation.grade import Graded
@@ -107,7 +107,7 @@ def test_an_evaluation_is_a_table_by_level():
 def test_a_comparison_is_a_table_with_its_sentence():
     first = RecipeResult("grpo", [1, 2], Interval(**HALF), None, None, None, None, {}, [])
     gain = Interval(0.25, -0.25, 0.75)
-    second = RecipeResult("a<b", [1], Interval(**MORE), gain, None, None, None, {}, [], Difference(gain, "", 1))
+    second = RecipeResult("a<b", [1], Interval(**MORE), gain, None, None, None, {}, [], AccuracyDifference(gain, "", 1))
     page = Comparison([first, second], "No difference is shown.", [])._repr_html_()
     assert cells(page)[1:] == [
         ["grpo", "1, 2", "50.0 % [25.0, 75.0]", "-", "-"],

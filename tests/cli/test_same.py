@@ -8,7 +8,7 @@ import tiny_rewards  # noqa: F401 - its reward
 import torch
 
 from lyceum.cli import main
-from lyceum.run.digests import Difference, digest, first_difference
+from lyceum.run.digests import FirstDifference, digest, first_difference
 
 TINY = [
     *("model=scratch", "evaluate.n=0", "tasks_per_step=2", "rollout.samples=2", "reward=test-letters", "digests=true"),
@@ -24,12 +24,12 @@ def test_the_first_step_and_in_it_the_first_room_that_differs():
     a = {1: step(), 2: step(grades=1, weights=5), 3: step()}
     assert first_difference(a, a) is None
     b = {1: step(), 2: step(grades=2, weights=6), 3: step(draw=9)}
-    assert first_difference(a, b) == Difference(2, "grades", {"value": (1, 2)})
+    assert first_difference(a, b) == FirstDifference(2, "grades", {"value": (1, 2)})
 
 
 def test_a_run_that_ends_earlier_differs_at_its_end():
     a, b = {1: step(), 2: step()}, {1: step()}
-    assert first_difference(a, b) == Difference(2, "end", {"step": (2, None)})
+    assert first_difference(a, b) == FirstDifference(2, "end", {"step": (2, None)})
 
 
 def test_digests_know_shape_type_and_every_bit():

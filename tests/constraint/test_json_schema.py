@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from some_tokenizers import NAMES, tokenizer_of
 from under_masks import draw, places, policy_of
 
-from lyceum.constraint.json_schema import JsonSchema
+from lyceum.constraint.json_schema import JsonSchemaConstraint
 from lyceum.core.types import Sampling
 from lyceum.utils.errors import RecipeError
 
@@ -78,7 +78,7 @@ schemas = st.recursive(
 @given(schema=schemas, seed=st.integers(0, 10**6), whitespace=st.booleans())
 def test_what_is_drawn_is_json_of_the_schema(name, schema, seed, whitespace):
     policy = policy_of(name)
-    constraint = JsonSchema(json_schema=schema, whitespace=whitespace).build(policy)
+    constraint = JsonSchemaConstraint(json_schema=schema, whitespace=whitespace).build(policy)
     tokens, ended = draw(constraint, policy, seed)
     text = tokenizer_of(name).decode(tokens, skip_special_tokens=True)
     if ended:
@@ -90,7 +90,7 @@ def test_what_is_drawn_is_json_of_the_schema(name, schema, seed, whitespace):
 def test_the_end_is_allowed_where_the_json_is_complete_and_nowhere_else():
     policy = policy_of("characters")
     (end,) = policy.stop_ids
-    state = JsonSchema(json_schema=integers(10, 20)).build(policy).begin()
+    state = JsonSchemaConstraint(json_schema=integers(10, 20)).build(policy).begin()
     digits = [policy.tokenizer.convert_tokens_to_ids(digit) for digit in "12"]
     assert end not in places(state.allowed())  # ""
     assert state.advance(digits[:1])
@@ -101,7 +101,7 @@ def test_the_end_is_allowed_where_the_json_is_complete_and_nowhere_else():
 
 def test_a_state_is_a_function_of_the_tokens_alone_and_its_copies_go_their_own_way():
     policy = policy_of("characters")
-    constraint = JsonSchema(json_schema={"enum": ["ab", "ac"]}).build(policy)
+    constraint = JsonSchemaConstraint(json_schema={"enum": ["ab", "ac"]}).build(policy)
     ids = [policy.tokenizer.convert_tokens_to_ids(character) for character in '"abc']
     one = constraint.begin()
     assert one.advance(ids[:2])
@@ -129,7 +129,7 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_schema_that_cannot_be_used_is_refused_before_a_model_loads(name):
     with pytest.raises(ValidationError, match="allowed"):
-        JsonSchema(json_schema=HOSTILE[name])
+        JsonSchemaConstraint(json_schema=HOSTILE[name])
 
 
 def test_a_deeply_nested_schema_is_refused():
@@ -137,7 +137,7 @@ def test_a_deeply_nested_schema_is_refused():
     for _ in range(60):
         schema = {"type": "array", "items": schema}
     with pytest.raises(ValidationError, match="allowed: a JSON schema"):
-        JsonSchema(json_schema=schema)
+        JsonSchemaConstraint(json_schema=schema)
 
 
 @pytest.mark.parametrize(
@@ -153,18 +153,18 @@ def test_a_deeply_nested_schema_is_refused():
 def test_large_schemas_take_bounded_time_or_are_refused(schema):
     policy, started = policy_of("characters"), time.process_time()
     with suppress(RecipeError):
-        draw(JsonSchema(json_schema=schema).build(policy), policy, seed=0, most=20)
+        draw(JsonSchemaConstraint(json_schema=schema).build(policy), policy, seed=0, most=20)
     assert time.process_time() - started < 20, "seconds, of processor time"
 
 
 def test_a_schema_without_a_finite_text_is_refused_with_the_model():
     with pytest.raises(RecipeError, match=r"sampling.constraint.json_schema: .* allowed: a grammar"):
-        JsonSchema(json_schema={"$ref": "#"}).build(policy_of("characters"))
+        JsonSchemaConstraint(json_schema={"$ref": "#"}).build(policy_of("characters"))
 
 
 def test_a_tokenizer_that_cannot_be_read_is_refused():
     with pytest.raises(RecipeError, match="tokenizer cannot be read"):
-        JsonSchema(json_schema={"type": "integer"}).build(policy_of("word pieces"))
+        JsonSchemaConstraint(json_schema={"type": "integer"}).build(policy_of("word pieces"))
 
 
 def test_a_recipe_keeps_it():

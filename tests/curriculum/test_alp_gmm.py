@@ -4,7 +4,7 @@ from levelled import Source, assert_resumes, graded
 from pydantic import ValidationError
 
 from lyceum.core.types import Task
-from lyceum.curriculum.alp_gmm import AlpGmm, Mixture, absolute_progress, fit, shares_of
+from lyceum.curriculum.alp_gmm import AlpGmm, GaussianMixture, absolute_progress, fit, shares_of
 from lyceum.tasks.chain import Chain
 from lyceum.utils.errors import RecipeError
 
@@ -66,14 +66,14 @@ def test_gaussians_are_drawn_in_proportion_to_their_mean_progress():
     np.testing.assert_allclose(shares_of(np.array([0.1, 0.3])), [0.25, 0.75])
     np.testing.assert_allclose(shares_of(np.array([0.0, 0.0])), [0.5, 0.5])
     tight = np.stack([np.eye(2) * 1e-8] * 2)
-    mixture = Mixture(np.array([[0.2, 0.1], [0.8, 0.3]]), tight)
+    mixture = GaussianMixture(np.array([[0.2, 0.1], [0.8, 0.3]]), tight)
     drawn = [float(mixture.draw(np.random.default_rng(i))[0]) for i in range(400)]
     assert all(min(abs(x - 0.2), abs(x - 0.8)) < 0.01 for x in drawn)
     assert 265 < sum(x > 0.5 for x in drawn) < 335  # 300; 4 standard deviations are 35
 
 
 def test_points_are_drawn_within_the_bounds():
-    wide = Mixture(np.array([[0.5, 0.5, 0.5]]), np.eye(3)[None] * 9)
+    wide = GaussianMixture(np.array([[0.5, 0.5, 0.5]]), np.eye(3)[None] * 9)
     drawn = np.array([wide.draw(np.random.default_rng(i)) for i in range(50)])
     assert drawn.min() == 0
     assert drawn.max() == 1

@@ -4,7 +4,7 @@ from levelled import Source, assert_resumes, graded
 from tiny_models import plain_model, policy_like
 
 from lyceum.core.types import Task
-from lyceum.curriculum.prompt_value import PromptValue, ValueModel, nearest_to
+from lyceum.curriculum.prompt_value import PromptValue, PromptValueModel, nearest_to
 from lyceum.utils.errors import RecipeError
 from lyceum.value.targets import explained_variance
 
@@ -18,7 +18,7 @@ def build(seed=0, *, like=None, source=None, **settings):
 
 
 def model(own=True, lr=0.01, start=0.5, like=None):
-    return ValueModel(like or policy(), own=own, lr=lr, start=start)
+    return PromptValueModel(like or policy(), own=own, lr=lr, start=start)
 
 
 def asks(*texts):

@@ -14,7 +14,7 @@ from tiny_models import plain_model, policy_like
 
 from lyceum.diagnosis import run
 from lyceum.diagnosis.request import DoctorRequest
-from lyceum.diagnosis.result import Difference, Result, allowed_in
+from lyceum.diagnosis.result import CheckResult, LogprobDifference, allowed_in
 from lyceum.diagnosis.subject import Subject
 from lyceum.models.load import load_policy, save_policy
 from lyceum.models.policy import Policy
@@ -37,7 +37,7 @@ def fresh():
     return Policy(copy.deepcopy(policy.module), copy.deepcopy(policy.tokenizer))
 
 
-def examined(policy=None, *checks, engine="embedded", learner="local", keys=()) -> dict[str, Result]:
+def examined(policy=None, *checks, engine="embedded", learner="local", keys=()) -> dict[str, CheckResult]:
     """Results by name, of some checks or of all but the timing."""
     request = DoctorRequest.of("base", list(keys), engine=engine, learner=learner, tokens=12)
     policy = policy or fresh()
@@ -341,11 +341,11 @@ def test_an_error_in_a_check_fails_that_check_alone_with_its_traceback():
 
 def test_differences_are_by_position_and_infinite_where_a_number_is_missing():
     # |a - b| is 0 1 2 3 and 4: means by position (0 + 4) / 2, 1, 2, 3; in all 10 / 5
-    difference = Difference.of([[0.0, 1.0, 2.0, 3.0], [4.0]], [[0.0] * 4, [0.0]])
+    difference = LogprobDifference.of([[0.0, 1.0, 2.0, 3.0], [4.0]], [[0.0] * 4, [0.0]])
     assert difference.by_position == [(1, 1, 2.0), (2, 2, 1.0), (3, 3, 2.0), (4, 4, 3.0)]
     assert (difference.mean, difference.max, difference.worst) == (2.0, 4.0, (1, 0))
     for wrong in (float("nan"), float("-inf")):
-        assert not Difference.of([[wrong]], [[0.0]]).within(allowed_in(["bfloat16"]))
+        assert not LogprobDifference.of([[wrong]], [[0.0]]).within(allowed_in(["bfloat16"]))
 
 
 def test_half_precision_is_allowed_more_than_float32():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tiny_models import plain_model, policy_like
 
 from lyceum.core.types import Request, Sampling
-from lyceum.engine._cache import Keeper, Pool, Store, common
+from lyceum.engine._cache import Keeper, Store, TokenPool, common
 from lyceum.engine._prefill import PrefillPlan
 from lyceum.engine.embedded import EmbeddedConfig, EmbeddedEngine
 
@@ -21,7 +21,7 @@ WORDS = st.lists(st.lists(st.integers(3, 5), min_size=1, max_size=7).map(tuple),
 
 
 def keeper(capacity=10**6):
-    return Keeper(capacity, Pool(SHAPE, torch.float64, torch.device("cpu")))
+    return Keeper(capacity, TokenPool(SHAPE, torch.float64, torch.device("cpu")))
 
 
 def marked(words):
@@ -108,7 +108,7 @@ def test_nothing_is_kept_below_what_is_not():
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 40)), max_size=30))
 def test_a_place_in_the_pool_has_one_holder(steps):
-    pool = Pool(SHAPE, torch.float32, torch.device("cpu"))
+    pool = TokenPool(SHAPE, torch.float32, torch.device("cpu"))
     held: list[np.ndarray] = []
     for number, (takes, n) in enumerate(steps):
         if takes or not held:

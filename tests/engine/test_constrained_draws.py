@@ -4,17 +4,19 @@ import asyncio
 import itertools
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from tiny_models import plain_model, policy_like
 
-from lyceum.constraint.json_schema import JsonSchema
-from lyceum.core.entropy import EntropyRange, TemperatureByEntropy
+from lyceum.constraint.json_schema import JsonSchemaConstraint
 from lyceum.core.types import Request, Sampling
+from lyceum.credit.hapo import EntropyRange
 from lyceum.engine._draw import draw, entropies, likeliest
 from lyceum.engine.embedded import EmbeddedConfig
 from lyceum.engine.vllm import VllmConfig
+from lyceum.guidance.entropy_temperature import TemperatureByEntropy
 from lyceum.utils.aio import run_async
 from lyceum.utils.errors import RecipeError
 
@@ -24,7 +26,7 @@ SCHEMA = {
     "required": ["n", "ok"],
     "additionalProperties": False,
 }
-JSON = JsonSchema(json_schema=SCHEMA)
+JSON = JsonSchemaConstraint(json_schema=SCHEMA)
 PROMPT = [7, 8, 9, 10]
 
 
@@ -180,11 +182,12 @@ def test_an_engine_that_repeats_no_constraint_says_so():
 def test_a_temperature_follows_each_tokens_entropy(constraint):
     policy, engine = engine_of()
     sampling = Sampling(temperature=1.5, constraint=constraint, max_completion_tokens=8)
-    by = TemperatureByEntropy(0.5, EntropyRange(-1.0, 1.0, 1.6))
+    by = TemperatureByEntropy(1.5, 0.5, EntropyRange(-1.0, 1.0, 1.6))
+    tempered, unchanged = (sampling.model_copy(update={"temperature": replace(by, change=c)}) for c in (0.5, 0.0))
     one, same, other = extend(
         engine,
-        Request(PROMPT, range(12), sampling, entropy=True, tempered=by),
-        Request(PROMPT, range(12), sampling, tempered=TemperatureByEntropy(0.0, by.of)),
+        Request(PROMPT, range(12), tempered, entropy=True),
+        Request(PROMPT, range(12), unchanged),
         Request(PROMPT, range(12), sampling),
     )
     assert [c.tokens for c in same] == [c.tokens for c in other] != [c.tokens for c in one]

@@ -12,7 +12,7 @@ from transformers import MistralConfig, Qwen2Config
 from transformers.models.auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from lyceum.core.types import Request, Sampling
-from lyceum.engine._cache import Keeper, Pool, Store
+from lyceum.engine._cache import Keeper, Store, TokenPool
 from lyceum.engine._plan import DecodePlan, SharedPart
 from lyceum.engine._prefill import PrefillPlan
 from lyceum.engine.cpu import decode
@@ -103,7 +103,7 @@ def test_hidden_states_are_the_models_own(name, rows, monkeypatch):
 def test_prompts_too(name):
     policy = random_policy(LEAN[name]())
     prefixes = [[5, 6, 7, 8, 9, 10, 11], [5, 6, 20], [30]]
-    pool = Pool(policy.cache_shape, policy.causal.dtype, policy.device)
+    pool = TokenPool(policy.cache_shape, policy.causal.dtype, policy.device)
     with torch.inference_mode():
         lean, own = (PrefillPlan(prefixes, Keeper(0, pool)) for _ in range(2))
         tokens, position = torch.tensor(lean.tokens), torch.tensor(lean.position)

@@ -8,7 +8,7 @@ from lyceum.core.types import Exchange, Task
 from lyceum.environment._notation import Notation
 from lyceum.environment.python import NOTHING, Python
 from lyceum.recipe.schema import load_recipe
-from lyceum.sandbox.run import Limits, SandboxError, fault_of, usable
+from lyceum.sandbox.run import ProgramLimits, SandboxError, fault_of, usable
 from lyceum.utils.aio import gather, run_async
 from lyceum.utils.errors import RecipeError
 
@@ -18,7 +18,7 @@ except SandboxError as error:
     FAULT = str(error)
 pytestmark = pytest.mark.skipif(FAULT is not None, reason=f"no sandbox works here: {FAULT}")
 
-QUICK = Limits(seconds=2, cpu_seconds=1, output_kb=16)
+QUICK = ProgramLimits(seconds=2, cpu_seconds=1, output_kb=16)
 
 
 class Letters(FakeTask):

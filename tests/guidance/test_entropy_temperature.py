@@ -4,10 +4,10 @@ import fake_task
 import pytest
 import torch
 
-from lyceum.core.entropy import EntropyRange, TemperatureByEntropy
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Continuation, Task
-from lyceum.guidance.entropy_temperature import EntropyTemperature
+from lyceum.core.types import Continuation, Sampling, Task
+from lyceum.credit.hapo import EntropyRange
+from lyceum.guidance.entropy_temperature import EntropyTemperature, TemperatureByEntropy
 
 TASK = Task("t", ())
 
@@ -21,8 +21,10 @@ def tree_of(*entropies, grafted=False):
 
 
 class Context(fake_task.FakeTask):
-    def tempered(self, by):
-        self.by = by
+    def with_sampling(self, change, *, entropy=False):
+        assert entropy, "the guide reads what it noted of the step before"
+        assert change(Sampling(temperature=0)) == Sampling(temperature=0), "greedy stays greedy"
+        self.by = change(Sampling(temperature=0.7)).temperature
         return self
 
 
@@ -43,7 +45,7 @@ def test_relative_entropy_and_temperatures_by_hand():
     entropy = torch.tensor([0.0, 1 / e, 1.0, e, e**2.5, e**9])  # beyond both ends: as at the ends
     h = torch.tensor([-1, -1, -0.5, 0, 0.5, 1])
     torch.testing.assert_close(of.relative(entropy), h)
-    torch.testing.assert_close(TemperatureByEntropy(0.1, of).factor(entropy), 1 + 0.1 * h)
+    torch.testing.assert_close(TemperatureByEntropy(0.7, 0.1, of).factor(entropy), 1 + 0.1 * h)
     alike = EntropyRange.of(torch.ones(3), 0.8)
     assert alike.relative(torch.ones(2)).tolist() == [0, 0]
 
@@ -53,7 +55,7 @@ def test_a_step_is_compared_with_the_one_before():
     assert asked(guide).factor(torch.tensor([0.1, 5.0])).tolist() == [1, 1], "there is none before the first"
     guide.observe([tree_of(1.0, math.e), tree_of(math.e**2), tree_of(99.0, grafted=True)])
     assert guide.metrics() == {"hotter": 0, "cooler": 0, "change": 0}
-    assert asked(guide) == TemperatureByEntropy(0.2, EntropyRange(*map(pytest.approx, (0, 1, 2))))
+    assert asked(guide) == TemperatureByEntropy(0.7, 0.2, EntropyRange(*map(pytest.approx, (0, 1, 2))))
     guide.observe([tree_of(1.0, math.e, math.e**1.5, math.e**2)])
     assert guide.metrics() == pytest.approx({"hotter": 0.5, "cooler": 0.25, "change": (0.2 + 0.1 + 0.2) / 4})
 

@@ -13,7 +13,7 @@ import pytest
 from lyceum.cli import main
 from lyceum.core.types import Hint, Task
 from lyceum.hints import write as hints
-from lyceum.hints.ladders import Nonsense, Settings, read_ladder, request_for, without_leaks
+from lyceum.hints.ladders import LadderSettings, Nonsense, read_ladder, request_for, without_leaks
 from lyceum.hints.write import write_hints
 from lyceum.models.load import save_policy
 from lyceum.models.policy import Policy
@@ -117,7 +117,7 @@ def test_the_output_is_the_dataset_with_ladders_and_reads_back_as_tasks(data, tm
 
 def test_the_model_sees_problem_answer_and_solution():
     task = Task("t", ({"role": "user", "content": "17 + 25"},), "42", {"demonstration": "7 + 5 = 12, ..."})
-    (message,) = request_for(task, Settings(tiers=("planning",), items=3))
+    (message,) = request_for(task, LadderSettings(tiers=("planning",), items=3))
     for part in ("17 + 25", "42", "7 + 5 = 12", "- planning:", "below 3", '{"planning": ["...", "..."]}'):
         assert part in message["content"]
     assert "knowledge" not in message["content"]
@@ -262,24 +262,24 @@ def test_the_key_comes_from_its_own_variable_and_no_other_secret_is_sent(data, m
     ],
 )
 def test_the_last_ladder_of_an_answer_is_read_whatever_stands_around_it(text):
-    ladder = read_ladder(text, Settings())
+    ladder = read_ladder(text, LadderSettings())
     assert {tier: [hint.text for hint in ladder if hint.tier == tier] for tier in GOOD} == GOOD
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"knowledge": "one text"}', '{"hints": ["a"]}', "{" * 5000, "5"])
 def test_anything_else_is_nonsense(text):
     with pytest.raises(Nonsense):
-        read_ladder(text, Settings())
+        read_ladder(text, LadderSettings())
 
 
 def test_half_of_a_surrogate_pair_is_no_hint():
     # The row could be written and never be read again.
-    ladder = read_ladder('{"planning": ["a\\ud800", "b"]}', Settings())
+    ladder = read_ladder('{"planning": ["a\\ud800", "b"]}', LadderSettings())
     assert [hint.text for hint in ladder] == ["b"]
 
 
 def test_no_more_hints_than_asked_for_are_taken():
-    ladder = read_ladder(json.dumps({"planning": ["a", "b", "c"]}), Settings(items=2))
+    ladder = read_ladder(json.dumps({"planning": ["a", "b", "c"]}), LadderSettings(items=2))
     assert [hint.text for hint in ladder] == ["a", "b"]
 
 

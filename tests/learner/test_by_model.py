@@ -9,7 +9,7 @@ from tiny_models import plain_model, policy_like
 from lyceum.core.forest import build_forest
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Credited, Grade, Task
-from lyceum.learner.by_model import ByModel, of_rows
+from lyceum.learner.by_model import LearnerByModel, of_rows
 from lyceum.learner.local import LocalConfig, LocalLearner
 from lyceum.models.policy import Policy
 from lyceum.objective.ppo_clip import PPOClip
@@ -55,7 +55,7 @@ def weights(policy):
 
 def test_each_model_learns_its_own_rows_as_if_it_were_alone(pair):
     together, alone = pair
-    both = ByModel({"left": learner(together[0]), "right": learner(together[1])})
+    both = LearnerByModel({"left": learner(together[0]), "right": learner(together[1])})
     forest = build_forest([tree(BOTH)])
     objective = PPOClip().build()
     metrics = both.step(forest, credited(forest, [0, 1, 2, 3]), objective)
@@ -73,7 +73,7 @@ def test_each_model_learns_its_own_rows_as_if_it_were_alone(pair):
 
 def test_columns_are_those_of_the_model_that_wrote_the_token(pair):
     together, _ = pair
-    both = ByModel({"left": learner(together[0]), "right": learner(together[1])})
+    both = LearnerByModel({"left": learner(together[0]), "right": learner(together[1])})
     forest = build_forest([tree(BOTH)])
     found = both.annotate(forest, NEEDS).columns
     for number, policy in enumerate(together):
@@ -88,7 +88,7 @@ def test_columns_are_those_of_the_model_that_wrote_the_token(pair):
 
 def test_gradients_cover_the_rows_of_both_models(pair):
     together, _ = pair
-    both = ByModel({"left": learner(together[0]), "right": learner(together[1])})
+    both = LearnerByModel({"left": learner(together[0]), "right": learner(together[1])})
     forest = build_forest([tree(BOTH)])
     found = both.gradients(forest, credited(forest, [0, 1, 2, 3]), PPOClip().build())
     assert (found.coefficient != 0).tolist() == forest.trainable(forest.rows()).tolist()
@@ -97,7 +97,7 @@ def test_gradients_cover_the_rows_of_both_models(pair):
 
 def test_a_model_that_wrote_nothing_keeps_its_weights(pair):
     together, _ = pair
-    both = ByModel({"left": learner(together[0]), "right": learner(together[1])})
+    both = LearnerByModel({"left": learner(together[0]), "right": learner(together[1])})
     forest = build_forest([tree([BOTH[0], BOTH[2]])])
     before = weights(together[1])
     both.step(forest, credited(forest, [0, 2]), PPOClip().build())
@@ -106,10 +106,10 @@ def test_a_model_that_wrote_nothing_keeps_its_weights(pair):
 
 def test_state_goes_back_to_the_model_it_is_of(pair):
     together, others = pair
-    both = ByModel({"left": learner(together[0]), "right": learner(together[1])})
+    both = LearnerByModel({"left": learner(together[0]), "right": learner(together[1])})
     forest = build_forest([tree(BOTH)])
     both.step(forest, credited(forest, [0, 1, 2, 3]), PPOClip().build())
-    again = ByModel({"left": learner(others[0]), "right": learner(others[1])})
+    again = LearnerByModel({"left": learner(others[0]), "right": learner(others[1])})
     again.load_state_dict(copy.deepcopy(both.state_dict()))
     for policy, other in zip(together, others, strict=True):
         both_weights, loaded = weights(policy), weights(other)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tiny_models import plain_model, policy_like
 
-from lyceum.constraint.json_schema import JsonSchema
+from lyceum.constraint.json_schema import JsonSchemaConstraint
 from lyceum.core.forest import build_forest
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Grade, Origin, Request, Sampling, Task
@@ -18,7 +18,7 @@ from lyceum.models.bits import unpacked
 from lyceum.utils.aio import run_async
 
 SCHEMA = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 99}, "minItems": 2, "maxItems": 4}
-JSON = JsonSchema(json_schema=SCHEMA)
+JSON = JsonSchemaConstraint(json_schema=SCHEMA)
 
 
 def sampled(policy, temperature, n=12):

@@ -7,7 +7,7 @@ import pytest
 from lyceum.core.types import Task
 from lyceum.models import chat
 from lyceum.models.load import ModelSettings, load_policy, load_tokenizer
-from lyceum.models.prompts import Reader
+from lyceum.models.prompts import TokenizerReader
 from lyceum.models.renderer import Renderer
 from lyceum.utils.errors import RecipeError
 
@@ -44,24 +44,26 @@ def test_the_task_whose_prompt_cannot_be_rendered_is_named(with_template):
     with pytest.raises(
         RecipeError, match=r"^tasks: the prompt of task 'a' cannot be rendered\nmodel.chat_template: .*no sums"
     ):
-        Reader("tasks", tokenizer, 64).check(Task("a", tuple(USER)))
+        TokenizerReader("tasks", tokenizer, 64).check(Task("a", tuple(USER)))
 
 
 def test_the_descriptions_of_tools_count_among_the_prompts_tokens(with_template):
     tokenizer = with_template("{% for tool in tools %}{{ tool.description }}{% endfor %}{{ messages[0].content }}")
     task, tools = Task("a", tuple(USER)), [{"name": "add", "description": "x" * 60}]
-    Reader("tasks", tokenizer, 64, [{"name": "add", "description": "x" * 59}]).check(task)  # 59 + 4 tokens
+    TokenizerReader("tasks", tokenizer, 64, [{"name": "add", "description": "x" * 59}]).check(task)  # 59 + 4 tokens
     with pytest.raises(
         RecipeError, match="has 64 tokens, its 1 tools' descriptions among them, the model's context 64"
     ):
-        Reader("tasks", tokenizer, 64, tools).check(task)
+        TokenizerReader("tasks", tokenizer, 64, tools).check(task)
 
 
 def test_a_role_that_the_template_does_not_name_is_refused(with_template):
     task = Task("a", ({"role": "usr", "content": "1+1="},))
     with pytest.raises(RecipeError, match=r"message of the role 'usr' \(did you mean 'user'\?\)"):
-        Reader("tasks", with_template("{{ messages[0].role }}{{ messages[0].content }}"), 64).check(task)
-    Reader("tasks", with_template("{{ 'Q: ' if messages[0].role == 'usr' }}{{ messages[0].content }}"), 64).check(task)
+        TokenizerReader("tasks", with_template("{{ messages[0].role }}{{ messages[0].content }}"), 64).check(task)
+    TokenizerReader(
+        "tasks", with_template("{{ 'Q: ' if messages[0].role == 'usr' }}{{ messages[0].content }}"), 64
+    ).check(task)
 
 
 def test_a_template_may_ask_for_a_system_message(with_template):

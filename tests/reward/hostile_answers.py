@@ -18,10 +18,10 @@ from lyceum.core.settings import RewardSettings
 from lyceum.core.types import Task
 from lyceum.reward.choice import Choice
 from lyceum.reward.exact import Exact
-from lyceum.reward.json_schema import JsonSchema
+from lyceum.reward.json_schema import JsonSchemaReward
 from lyceum.reward.math import Math
 from lyceum.reward.number import Number
-from lyceum.reward.regex import Regex
+from lyceum.reward.regex import RegexReward
 from lyceum.reward.sql import Sql
 
 TABLE = (
@@ -38,9 +38,9 @@ _ANSWERS: dict[str, tuple[type[RewardSettings], Any, dict[str, Any], dict[str, A
     "number": (Number, 48213, {}, {}),
     "choice": (Choice, "J", {}, {}),
     "exact": (Exact, "violet heron", {}, {}),
-    "regex": (Regex, None, {"pattern": CATASTROPHIC, "match": "search"}, {}),
-    "regex-of-column": (Regex, None, {}, {"pattern": r"(?s).*!!!"}),
-    "json-schema": (JsonSchema, None, {"json_schema": DOCUMENT}, {}),
+    "regex": (RegexReward, None, {"pattern": CATASTROPHIC, "match": "search"}, {}),
+    "regex-of-column": (RegexReward, None, {}, {"pattern": r"(?s).*!!!"}),
+    "json-schema": (JsonSchemaReward, None, {"json_schema": DOCUMENT}, {}),
     "sql": (Sql, "SELECT town, sum(km) FROM trip GROUP BY town", {}, {"schema": TABLE}),
 }
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from lyceum.core.settings import Composition, RewardSettings
 from lyceum.core.types import Grade, JudgedStep
-from lyceum.reward.base import Term, add_up, combine, each
+from lyceum.reward.base import RewardTerm, add_up, combine, each
 from lyceum.reward.clip_delta import ClipDelta
 from lyceum.reward.exact import Exact
 from lyceum.reward.overlong import Overlong
@@ -109,7 +109,7 @@ def test_a_weight_follows_its_schedule_over_the_stage_and_is_logged():
 
 def test_where_everything_adds_the_sum_is_what_it_was():
     assert outcomes(reads(3, {"weight": 0.1}, {"weight": 0.2}, {"weight": 0.3}), "1 1 1") == [0.1 + 0.2 + 0.3]
-    assert add_up({"a": Grade(1.0), "b": Grade(0.5)}, [Term(1.0), 2.0]).outcome == 2.0
+    assert add_up({"a": Grade(1.0), "b": Grade(0.5)}, [RewardTerm(1.0), 2.0]).outcome == 2.0
 
 
 def test_the_verdict_does_not_depend_on_how_parts_join():

@@ -9,7 +9,7 @@ from maths_answers import FAMILIES, Case, cases, sample
 from lyceum.reward._mathematics.answer import answer_of, boxes, stated
 from lyceum.reward._mathematics.notation import (
     LONGEST,
-    Unreadable,
+    UnreadableAnswer,
     cleaned,
     explicit,
     in_base,
@@ -18,7 +18,7 @@ from lyceum.reward._mathematics.notation import (
     without_units,
 )
 from lyceum.reward.math import FACTORY, Math, checker
-from lyceum.reward.pool import Pool, WorkerError
+from lyceum.reward.pool import WorkerError, WorkerPool
 
 check = checker()
 
@@ -89,7 +89,7 @@ def test_notation_is_made_plain():
 
 def test_what_is_too_long_or_too_deep_is_refused():
     for text in ("1" * (LONGEST + 1), "(" * 100 + "1" + ")" * 100):
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableAnswer):
             cleaned(text)
 
 
@@ -178,7 +178,7 @@ def test_what_cannot_be_read_is_a_wrong_answer_unless_the_tasks_own_cannot(said:
     check, boxed = checker(), f"\\boxed{{{said}}}"
     assert check({"answers": ["5"], "found": boxed, "boxed": False}) is False
     for answer in ("1" * (LONGEST + 1), "(" * 100 + "5" + ")" * 100):
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableAnswer):
             check({"answers": [answer], "found": boxed, "boxed": False})
 
 
@@ -244,7 +244,7 @@ def test_the_answer_may_be_asked_for_in_a_box():
 
 
 def verdicts(chosen: list[Case], seconds: float) -> list[bool | str]:
-    pool = Pool(FACTORY, {}, workers=2, timeout_seconds=seconds, memory_mb=2048)
+    pool = WorkerPool(FACTORY, {}, workers=2, timeout_seconds=seconds, memory_mb=2048)
 
     async def ask(case: Case) -> bool | str:
         try:

@@ -15,7 +15,7 @@ from lyceum.reward import _worker_process as worker_process
 from lyceum.reward import pool as pools
 from lyceum.reward._worker import LENGTH, MOST_BYTES, pack
 from lyceum.reward._worker_process import WorkerProcess
-from lyceum.reward.pool import Pool, WorkerError
+from lyceum.reward.pool import WorkerError, WorkerPool
 
 FAKE = """
 import json, os, sys, time
@@ -34,14 +34,14 @@ time.sleep(600)
 READY = [["read"], ["write", pack({"result": "ready"}).hex()]]
 
 
-def fake(monkeypatch: pytest.MonkeyPatch, *does: Sequence[Any], ready: bool = True, limit: float = 60) -> Pool:
+def fake(monkeypatch: pytest.MonkeyPatch, *does: Sequence[Any], ready: bool = True, limit: float = 60) -> WorkerPool:
     """A pool of one process that starts as it should, and then does all this."""
     plan = json.dumps([*(READY if ready else []), *does])
     monkeypatch.setattr(worker_process, "COMMAND", [sys.executable, "-I", "-S", "-c", FAKE, plan])
-    return Pool("nothing:here", {}, workers=1, timeout_seconds=limit)
+    return WorkerPool("nothing:here", {}, workers=1, timeout_seconds=limit)
 
 
-def answer(pool: Pool, *jobs: Any) -> list[Any]:
+def answer(pool: WorkerPool, *jobs: Any) -> list[Any]:
     async def together() -> list[Any]:
         asked = asyncio.gather(*map(pool.run, jobs), return_exceptions=True)
         return await asyncio.wait_for(asked, 100)
@@ -111,7 +111,7 @@ def test_a_process_that_never_starts_is_waited_for_once_and_not_by_every_job(mon
 
 def test_a_process_that_cannot_be_started_is_an_error_of_the_job(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(worker_process, "COMMAND", ["no/such/python"])
-    [failure] = answer(Pool("nothing:here", {}, workers=1, timeout_seconds=1), 1)
+    [failure] = answer(WorkerPool("nothing:here", {}, workers=1, timeout_seconds=1), 1)
     assert isinstance(failure, WorkerError)
     assert "did not start" in str(failure)
 

@@ -15,7 +15,7 @@ from lyceum.reward.length_cosine import LengthCosine
 from lyceum.reward.math import checker
 from lyceum.reward.number import Number
 from lyceum.reward.overlong import Overlong
-from lyceum.reward.regex import Regex
+from lyceum.reward.regex import RegexReward
 from lyceum.reward.repetition import Repetition
 from lyceum.reward.rubric import Rubric
 
@@ -36,14 +36,14 @@ def test_answer_stuffing_is_resisted_by_maths_and_by_answers_that_must_be_the_wh
     box = {"extract": "boxed"}
     stuffed = f"\\boxed{{{many}, 42}}", r"\boxed{42} \boxed{41}"
     assert outcomes(Exact(**box), task("42"), *stuffed) == [0.0, 0.0]
-    assert outcomes(Regex(pattern="42", workers=1, **box), task(), *stuffed) == [0.0, 0.0]
+    assert outcomes(RegexReward(pattern="42", workers=1, **box), task(), *stuffed) == [0.0, 0.0]
     assert outcomes(Choice(**box), task("B"), r"\boxed{A B C D}", r"\boxed{A, B}") == [0.0, 0.0]
 
 
 def test_answer_stuffing_is_not_resisted_by_searching_and_by_the_last_number_of_a_whole_completion():
     # Known: a policy must still guess which comes last, or write it somewhere. Extract the answer and match it whole.
     assert outcomes(Number(), task(42), "41 or 42", "42 or 41") == [1.0, 0.0]
-    assert outcomes(Regex(pattern="42", match="search", workers=1), task(), "41, 42, 43") == [1.0]
+    assert outcomes(RegexReward(pattern="42", match="search", workers=1), task(), "41, 42, 43") == [1.0]
 
 
 def test_format_alone_is_never_correct_and_earns_less_than_an_answer_without_it():

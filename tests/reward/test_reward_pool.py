@@ -20,7 +20,7 @@ from lyceum.reward._worker_process import PRINTED_BYTES
 from lyceum.reward.base import combine
 from lyceum.reward.format import Format, has_tags_in_order
 from lyceum.reward.math import Math
-from lyceum.reward.pool import Pool, WorkerError
+from lyceum.reward.pool import WorkerError, WorkerPool
 
 
 def worker(start: int) -> Callable[[Any], Any]:
@@ -61,7 +61,7 @@ def worker(start: int) -> Callable[[Any], Any]:
 
 @pytest.fixture
 def pool():
-    pool = Pool("test_reward_pool:worker", {"start": 10}, workers=1, timeout_seconds=0.5, memory_mb=512)
+    pool = WorkerPool("test_reward_pool:worker", {"start": 10}, workers=1, timeout_seconds=0.5, memory_mb=512)
     yield pool
     pool.close()
 
@@ -81,20 +81,20 @@ def wait_for_end(pid: int) -> None:
     pytest.fail(f"process {pid} still runs")
 
 
-def run(pool: Pool, *jobs: Any) -> list[Any]:
+def run(pool: WorkerPool, *jobs: Any) -> list[Any]:
     async def together() -> list[Any]:
         return await asyncio.gather(*map(pool.run, jobs), return_exceptions=True)
 
     return asyncio.run(together())
 
 
-def test_results_come_back_in_order_from_any_event_loop(pool: Pool):
+def test_results_come_back_in_order_from_any_event_loop(pool: WorkerPool):
     assert run(pool, *range(200)) == [10 + job for job in range(200)]
     assert run(pool, 5) == [15]  # another loop: nothing is bound to the first
 
 
 @pytest.mark.parametrize("job", ["hang", "power"])
-def test_a_job_past_its_limit_ends_its_process_and_the_next_gets_another(pool: Pool, job: str):
+def test_a_job_past_its_limit_ends_its_process_and_the_next_gets_another(pool: WorkerPool, job: str):
     # "power" computes in C and holds the interpreter's lock: a limit inside the process would never be heard.
     [first, failure, second, sum_] = run(pool, "pid", job, "pid", 1)
     assert isinstance(failure, WorkerError)
@@ -104,37 +104,37 @@ def test_a_job_past_its_limit_ends_its_process_and_the_next_gets_another(pool: P
     assert sum_ == 11
 
 
-def test_a_process_that_dies_costs_one_job(pool: Pool):
+def test_a_process_that_dies_costs_one_job(pool: WorkerPool):
     failure, result = run(pool, "die", 1)
     assert isinstance(failure, WorkerError)
     assert "status 3" in str(failure)
     assert result == 11
 
 
-def test_an_error_is_told_and_the_process_stays(pool: Pool):
+def test_an_error_is_told_and_the_process_stays(pool: WorkerPool):
     first, failure, second = run(pool, "pid", "raise", "pid")
     assert str(failure) == "LookupError: lost"
     assert first == second
 
 
-def test_memory_is_limited(pool: Pool):
+def test_memory_is_limited(pool: WorkerPool):
     [failure] = run(pool, "memory")
     assert "MemoryError" in str(failure)
 
 
-def test_what_a_verifier_prints_is_shown_and_no_result(pool: Pool, capfd: pytest.CaptureFixture[str]):
+def test_what_a_verifier_prints_is_shown_and_no_result(pool: WorkerPool, capfd: pytest.CaptureFixture[str]):
     assert run(pool, "print", 1) == ["printed", 11]
     assert capfd.readouterr() == ("", "text of a verifier\n")
 
 
-def test_endless_prints_are_cut_and_hold_nothing_up(pool: Pool, capfd: pytest.CaptureFixture[str]):
+def test_endless_prints_are_cut_and_hold_nothing_up(pool: WorkerPool, capfd: pytest.CaptureFixture[str]):
     assert run(pool, "flood", 1) == ["printed", 11]
     printed = capfd.readouterr().err
     assert "the rest is not shown" in printed
     assert printed.count("flood ") == PRINTED_BYTES // len("flood ")
 
 
-def test_prints_of_all_jobs_together_are_bounded(pool: Pool, capfd: pytest.CaptureFixture[str], monkeypatch):
+def test_prints_of_all_jobs_together_are_bounded(pool: WorkerPool, capfd: pytest.CaptureFixture[str], monkeypatch):
     monkeypatch.setattr(_worker_process._Printed, "left", 3 * PRINTED_BYTES)
     for _ in range(5):
         run(pool, "flood", 1)
@@ -143,7 +143,7 @@ def test_prints_of_all_jobs_together_are_bounded(pool: Pool, capfd: pytest.Captu
     assert printed.count("further prints are not shown") == 1
 
 
-def test_a_stopped_process_cannot_be_sent_to_and_is_ended_at_the_limit(pool: Pool):
+def test_a_stopped_process_cannot_be_sent_to_and_is_ended_at_the_limit(pool: WorkerPool):
     # More than a pipe holds (64 KiB), so that sending it takes a reader.
     [pid] = run(pool, "pid")
     os.kill(pid, signal.SIGSTOP)
@@ -153,25 +153,25 @@ def test_a_stopped_process_cannot_be_sent_to_and_is_ended_at_the_limit(pool: Poo
     assert not alive(pid)
 
 
-def test_what_a_verifier_started_ends_with_it(pool: Pool):
+def test_what_a_verifier_started_ends_with_it(pool: WorkerPool):
     child, failure = run(pool, "child", "hang")
     assert isinstance(failure, WorkerError)
     wait_for_end(child)
 
 
-def test_a_result_beyond_all_measure_is_an_error_and_the_process_stays(pool: Pool):
+def test_a_result_beyond_all_measure_is_an_error_and_the_process_stays(pool: WorkerPool):
     first, failure, second = run(pool, "pid", "large", "pid")
     assert f"allowed: less than {MOST_BYTES}" in str(failure)
     assert first == second
 
 
-def test_every_process_has_the_same_hash_seed(pool: Pool):
+def test_every_process_has_the_same_hash_seed(pool: WorkerPool):
     # Else a verifier that goes through a set of texts grades differently in the next process.
     first, _, second = run(pool, "hash", "die", "hash")
     assert first == second
 
 
-def test_a_closed_pool_leaves_no_process_and_refuses_jobs(pool: Pool):
+def test_a_closed_pool_leaves_no_process_and_refuses_jobs(pool: WorkerPool):
     [pid] = run(pool, "pid")
     pool.close()
     assert not alive(pid)
@@ -180,7 +180,7 @@ def test_a_closed_pool_leaves_no_process_and_refuses_jobs(pool: Pool):
 
 
 def test_a_factory_that_cannot_be_imported_is_an_error_of_each_job():
-    pool = Pool("test_reward_pool:nothing_here", {}, workers=1, timeout_seconds=1)
+    pool = WorkerPool("test_reward_pool:nothing_here", {}, workers=1, timeout_seconds=1)
     failures = run(pool, 1, 2)
     assert all("did not start: AttributeError" in str(failure) for failure in failures)
     pool.close()

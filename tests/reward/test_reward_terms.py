@@ -1,7 +1,7 @@
 import torch
 
 from lyceum.core.types import Grade
-from lyceum.reward.base import Term, add_up
+from lyceum.reward.base import RewardTerm, add_up
 from lyceum.reward.format import Format
 from lyceum.reward.task import TaskReward
 from lyceum.reward.terms import OTHER, terms
@@ -9,7 +9,7 @@ from lyceum.reward.terms import OTHER, terms
 
 def rows(parts, *values):
     """The outcomes of rows with these values of the parts, and what they are made of."""
-    joined = {name: Term(part.weight, part.combine, part.passes_at) for name, part in parts.items()}
+    joined = {name: RewardTerm(part.weight, part.combine, part.passes_at) for name, part in parts.items()}
     graded = [{n: joined[n].prepared([Grade(float(v))])[0] for n, v in zip(parts, row, strict=True)} for row in values]
     grades = [add_up(of, list(joined.values())) for of in graded]
     found = {name: torch.tensor([grade.parts[name] for grade in grades]) for name in grades[0].parts}

@@ -9,7 +9,7 @@ from tree_fakes import FakeTreeContext
 from lyceum.core.tree import Node
 from lyceum.core.types import Origin, Task
 from lyceum.recipe.schema import load_recipe
-from lyceum.rollout._value_tree import Place, back_up_children, back_up_sum, hide, smoothed_uct, ucb
+from lyceum.rollout._value_tree import ValuedStep, back_up_children, back_up_sum, hide, smoothed_uct, ucb
 from lyceum.rollout.value_mcts import GreedySearch, ValueMCTS
 
 
@@ -196,7 +196,7 @@ def test_selection_scores_are_those_of_the_formulas():
 
 
 def test_backups_are_means_by_visits_and_by_all_that_was_seen():
-    root = Place(Node(None, [0], Origin.PROMPT))
+    root = ValuedStep(Node(None, [0], Origin.PROMPT))
     one, two = (root.add(root.node.add([i], Origin.POLICY), terminal=False) for i in (1, 2))
     one.value, one.visits, two.value, two.visits = 0.9, 3, 0.1, 1
     below = two.add(two.node.add([3], Origin.POLICY), terminal=True)

@@ -16,11 +16,11 @@ from hostile import ACTIONS, programs
 from sandboxes import each_sandbox
 
 from lyceum.sandbox.backends import Backend
-from lyceum.sandbox.run import Limits, SandboxError, Verdict, run
+from lyceum.sandbox.run import ProgramLimits, SandboxError, Verdict, run
 
 MARK = 0.3 + uuid.uuid4().int % 10**9 / 10**12
 """A time limit that no other sandbox of this machine has: it is in the command line of this one's processes."""
-BRIEF = Limits(seconds=MARK, cpu_seconds=2, memory_mb=256, files_mb=2, output_kb=64)
+BRIEF = ProgramLimits(seconds=MARK, cpu_seconds=2, memory_mb=256, files_mb=2, output_kb=64)
 TESTS = ["assert f(1) == 5", "assert isinstance(f(10), int) and abs(f(10) - 32) < 1"]
 HONEST = "def f(x):\n    return x * 3 + 2"
 

@@ -8,9 +8,9 @@ from sandboxes import each_sandbox
 
 from lyceum.sandbox import run as sandbox
 from lyceum.sandbox.backends import Backend
-from lyceum.sandbox.run import Limits, SandboxError, Verdict, execute, run, run_all
+from lyceum.sandbox.run import ProgramLimits, SandboxError, Verdict, execute, run, run_all
 
-LIMITS = Limits(seconds=2, cpu_seconds=1, memory_mb=256)
+LIMITS = ProgramLimits(seconds=2, cpu_seconds=1, memory_mb=256)
 HONEST = "def f(x):\n    return x * 3 + 2"
 BEGINS = [*CHEATS].index("ends itself by a signal")
 ENDS = [*CHEATS].index("is no Python")
@@ -39,7 +39,7 @@ def test_each_has_its_verdict_and_the_others_keep_theirs(backend: Backend, monke
 @each_sandbox
 def test_an_answer_with_which_a_test_computes_without_end_is_wrong(backend: Backend) -> None:
     # 9^(9^9) has 370 million digits: the judge is in a computation that no alarm interrupts.
-    limits = Limits(seconds=0.5)
+    limits = ProgramLimits(seconds=0.5)
     chosen = ["def f(x): return 9", "def f(x): return 1"]
     found = run_all(chosen, tests=["assert f(1) ** f(2) ** f(3) == 1"], limits=limits, backend=backend)
     assert [isinstance(each, Verdict) and each.tests for each in found] == [(False,), (True,)]

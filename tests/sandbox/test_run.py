@@ -7,10 +7,10 @@ from sandboxes import each_sandbox
 
 from lyceum.sandbox import backends
 from lyceum.sandbox.backends import Backend
-from lyceum.sandbox.run import Limits, SandboxError, Verdict, fault_of, run, run_all, usable
+from lyceum.sandbox.run import ProgramLimits, SandboxError, Verdict, fault_of, run, run_all, usable
 
-LONG = Limits(seconds=20, cpu_seconds=10)
-BRIEF = Limits(seconds=0.3, cpu_seconds=1, memory_mb=128, files_mb=1, output_kb=4)
+LONG = ProgramLimits(seconds=20, cpu_seconds=10)
+BRIEF = ProgramLimits(seconds=0.3, cpu_seconds=1, memory_mb=128, files_mb=1, output_kb=4)
 
 PROGRAM = """
 import collections
@@ -132,7 +132,7 @@ def test_modules_and_helpers_of_the_tests_are_not_the_programs(backend: Backend)
 
 @each_sandbox
 def test_cpu_time_is_limited_beside_wall_clock_time(backend: Backend) -> None:
-    limits = Limits(seconds=60, cpu_seconds=1)
+    limits = ProgramLimits(seconds=60, cpu_seconds=1)
     found = run("print(6, flush=True)\nwhile True: pass", pairs=[("", "7")], limits=limits, backend=backend)
     assert (found.tests, found.limit) == ((False,), "CPU time")
 

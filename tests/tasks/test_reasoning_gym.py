@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from lyceum.core.component import explain
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Origin, Task, TaskSource
-from lyceum.reward.pool import Pool, WorkerError
+from lyceum.reward.pool import WorkerError, WorkerPool
 from lyceum.tasks import reasoning_gym
 from lyceum.tasks._reasoning_gym_worker import worker
 from lyceum.tasks.reasoning_gym import ReasoningGym, level_in_ranges, process
@@ -139,7 +139,7 @@ def hangs(at: str):
 
 def test_an_entry_that_takes_too_long_is_named_and_a_check_has_a_limit_of_its_own(monkeypatch):
     def hanging(at: str, seconds: float):
-        pool = Pool("test_reasoning_gym:hangs", {"at": at}, workers=1, timeout_seconds=seconds)
+        pool = WorkerPool("test_reasoning_gym:hangs", {"at": at}, workers=1, timeout_seconds=seconds)
         monkeypatch.setattr(reasoning_gym, "process", lambda: pool)
 
     source = sums(timeout_seconds=0.1).build("train", 0)

@@ -11,13 +11,13 @@ import pytest
 from lyceum.recipe.schema import load_recipe
 from lyceum.tasks import rows as reading
 from lyceum.tasks.dataset import Dataset
-from lyceum.tasks.rows import Unreadable, read_rows
+from lyceum.tasks.rows import UnreadableRow, read_rows
 from lyceum.utils.errors import RecipeError
 
 ROWS: list[dict[str, Any]] = [{"prompt": f"{i}+1=", "answer": str(i + 1), "note": "ä\n" * (i % 7)} for i in range(50)]
 
 
-def read(path: Path) -> reading.Rows:
+def read(path: Path) -> reading.DatasetRows:
     return read_rows(str(path), subset=None, split="train", key="tasks.path")
 
 
@@ -79,7 +79,7 @@ def test_a_line_that_cannot_be_read_does_not_keep_others_from_it(tmp_path: Path)
     rows = read(place)
     first, second, third = rows.read()
     assert (first, third) == ({"a": 1}, {"a": 2})
-    assert isinstance(second, Unreadable)
+    assert isinstance(second, UnreadableRow)
     with pytest.raises(RecipeError, match=r"tasks.path: line 2 of .*: not JSON"):
         rows[1]
     assert rows.where(2) == "line 4 of 'rows.jsonl'"

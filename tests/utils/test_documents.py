@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lyceum.utils.documents import DOCUMENT, DocumentError, Limits, read_json, read_yaml, write_yaml
+from lyceum.utils.documents import DOCUMENT, DocumentError, DocumentLimits, read_json, read_yaml, write_yaml
 
-FEW = Limits(characters=10_000, depth=5, values=20, digits=10)
+FEW = DocumentLimits(characters=10_000, depth=5, values=20, digits=10)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ from lyceum.recipe.files import described_recipes
 from lyceum.recipe.schema import Overrides, Recipe
 from lyceum.reward.function_registry import reward_settings
 from lyceum.run.push import push as upload
-from lyceum.test_time.plan import Plan
+from lyceum.test_time.plan import SearchPlan
 from lyceum.test_time.result import SearchResult
 from lyceum.training.replay import Replayed
 from lyceum.training.replay import replay as run_replay
@@ -285,8 +285,8 @@ def search(
     model = folder_of(model)
     loaded = as_policy(model, given)
 
-    def planned(tasks: Any, output: Path | str | None = None) -> Plan:
-        return Plan.of(
+    def planned(tasks: Any, output: Path | str | None = None) -> SearchPlan:
+        return SearchPlan.of(
             model if loaded is None else "base",
             tasks,
             given,
@@ -344,7 +344,7 @@ def compare(
         raise RecipeError("model: got a model in memory; allowed: a folder, which every run of a comparison reads")
     own = {label: [*_overrides(dict(values), None, None, None, None)] for label, values in (each or {}).items()}
 
-    def planned(tasks: Any) -> comparing.Plan:
+    def planned(tasks: Any) -> comparing.ComparisonPlan:
         shared = [*overrides, *_overrides(keys, model, tasks, reward, None)]
         return comparing.plan(recipes, shared, own, seeds=seeds, tokens=tokens, name=name, output=output)
 
@@ -352,7 +352,7 @@ def compare(
 
 
 def run_plan(
-    planned: comparing.Plan, *, progress: progress.Mode = "auto", began: Callable[[str], None] | None = None
+    planned: comparing.ComparisonPlan, *, progress: progress.Mode = "auto", began: Callable[[str], None] | None = None
 ) -> Any:
     """Run the missing runs of a comparison, and compare."""
     with _displayed(progress), Interrupts() as interrupts:

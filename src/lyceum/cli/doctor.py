@@ -12,7 +12,7 @@ from lyceum.cli.outcome import FAILED, Failure
 from lyceum.cli.output import printing
 
 if TYPE_CHECKING:  # it imports what is examined, and --help does not need it
-    from lyceum.diagnosis.result import Result
+    from lyceum.diagnosis.result import CheckResult
 
 STYLES = {"ok": "green", "fails": "bold red", "note": "dim", "skipped": "yellow"}
 
@@ -38,7 +38,7 @@ def command(model: str, keys: Sequence[str], *, as_json: bool, **how: Any) -> No
         out.show("", f"all {len(checked)} checks passed in {report.seconds:.0f} s")
 
 
-def table(results: Sequence[Result]) -> Table:
+def table(results: Sequence[CheckResult]) -> Table:
     """A line for each result; where it fails, what is allowed and the cure below it."""
     lines = Table.grid(padding=(0, 2))
     lines.add_column(no_wrap=True, min_width=max(map(len, STYLES)))

@@ -55,7 +55,7 @@ UNSOLVED_IN = "unsolved_samples"
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedModel:
     """A model to sample (``measurement``), or samples that are there already (``done``).
 
     Attributes:
@@ -81,7 +81,7 @@ class BoundaryPlan:
         unsolved: file for the tasks that the base does not solve.
     """
 
-    models: list[Planned]
+    models: list[PlannedModel]
     lead: Measurement | None
     tiers: tuple[str, ...]
     folder: Path | None
@@ -151,7 +151,7 @@ class BoundaryPlan:
             )
         kept = {} if folder is None else _kept(folder, requests, rows)
         planned = [
-            Planned(
+            PlannedModel(
                 label,
                 measurements.get(label),
                 recorded.get(label) or kept.get(label),
@@ -179,10 +179,10 @@ class BoundaryPlan:
         return result
 
     @property
-    def _missing(self) -> list[Planned]:
+    def _missing(self) -> list[PlannedModel]:
         return [planned for planned in self.models if planned.done is None]
 
-    def _file(self, planned: Planned) -> Path:
+    def _file(self, planned: PlannedModel) -> Path:
         assert self.folder is not None
         return self.folder / f"{planned.label}{SAMPLES}"
 
@@ -218,11 +218,11 @@ class BoundaryPlan:
             result = replace(result, settings={**self.lead.request, "hints": list(self.tiers)})
         return result
 
-    def _loaded(self, planned: Planned) -> Policy:
+    def _loaded(self, planned: PlannedModel) -> Policy:
         assert planned.measurement is not None
         return load_policy(planned.measurement.recipe.model)
 
-    def _sampled(self, planned: Planned, policy: Policy, done: Callable[[Tree], None]) -> ModelSamples:
+    def _sampled(self, planned: PlannedModel, policy: Policy, done: Callable[[Tree], None]) -> ModelSamples:
         """Samples of one model, written to the folder where there is one."""
         measurement = planned.measurement
         assert measurement is not None

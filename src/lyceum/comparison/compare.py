@@ -23,7 +23,7 @@ TASKS_ALONE = "one seed: tasks alone"
 
 
 @dataclass(frozen=True)
-class Difference:
+class AccuracyDifference:
     """Final held-out accuracy minus the first recipe's, with the basis of its interval.
 
     ``basis``: PAIRED_SEEDS (Student's t over the differences of ``seeds`` common seeds: for these held-out tasks only),
@@ -60,7 +60,7 @@ class RecipeResult:
     seconds: float | None
     by_level: dict[str, Interval]
     curve: list[tuple[float, float, float, float]] = field(repr=False)
-    difference: Difference | None = None
+    difference: AccuracyDifference | None = None
     tokens_ratio: float | None = None
     learnt_nothing: list[int] = field(default_factory=list)
 
@@ -239,7 +239,7 @@ def _over_seeds(of_run: Sequence[Interval], *, floor: float = 0.0) -> Interval:
     return Interval(found.mean, max(floor, low), min(1.0, high))
 
 
-def _difference(first: Mapping[int, RunFolder], second: Mapping[int, RunFolder]) -> Difference:
+def _difference(first: Mapping[int, RunFolder], second: Mapping[int, RunFolder]) -> AccuracyDifference:
     common = sorted(first.keys() & second.keys())
 
     def finals(runs: Mapping[int, RunFolder], seeds: Sequence[int]) -> list[Interval]:
@@ -247,11 +247,11 @@ def _difference(first: Mapping[int, RunFolder], second: Mapping[int, RunFolder])
 
     if len(common) > 1:
         pairs = zip(finals(first, common), finals(second, common), strict=True)
-        return Difference(mean_over_seeds([b.mean - a.mean for a, b in pairs]), PAIRED_SEEDS, len(common))
+        return AccuracyDifference(mean_over_seeds([b.mean - a.mean for a, b in pairs]), PAIRED_SEEDS, len(common))
     # One common seed is not enough for pairing: use all seeds.
     seeds = min(len(first), len(second))
     interval = difference_of_intervals(_over_seeds(finals(first, [*first])), _over_seeds(finals(second, [*second])))
-    return Difference(interval, SEPARATE_SEEDS if seeds > 1 else TASKS_ALONE, seeds)
+    return AccuracyDifference(interval, SEPARATE_SEEDS if seeds > 1 else TASKS_ALONE, seeds)
 
 
 def _heldout_curve(run: RunFolder) -> list[tuple[float, float]]:

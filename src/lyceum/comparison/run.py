@@ -27,7 +27,7 @@ MOST_SEEDS, MOST_TOKENS = 1000, 10**15
 
 
 @dataclass(frozen=True)
-class Plan:
+class ComparisonPlan:
     """Runs of a comparison, in the order in which they are run, and the folder that holds them."""
 
     folder: Path
@@ -65,7 +65,7 @@ def plan(
     tokens: int | None,
     name: str | None,
     output: str,
-) -> Plan:
+) -> ComparisonPlan:
     """Check everything before the first run begins.
 
     Args:
@@ -124,7 +124,7 @@ def plan(
         for recipe in loaded
     ]
     refuse_other_runs(planned)
-    return Plan(folder, planned, list(labelled))
+    return ComparisonPlan(folder, planned, list(labelled))
 
 
 def refuse_what_a_comparison_decides(shared: Overrides, own: Mapping[str, Overrides], *, tokens: int | None) -> None:

@@ -65,7 +65,7 @@ class TensorUpdate:
 
     @property
     def kind(self) -> str:
-        """Its name with ``*`` for the numbers of layers and experts."""
+        """The tensor's name with every number (of a layer or an expert) replaced by ``*``."""
         return ".".join("*" if part.isdigit() else part for part in self.name.split("."))
 
 

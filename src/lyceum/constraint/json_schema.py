@@ -13,7 +13,7 @@ from lyceum.utils.documents import read_json
 from lyceum.utils.terminal import quoted
 
 
-class JsonSchema(ConstraintSettings):
+class JsonSchemaConstraint(ConstraintSettings):
     """Completions are one JSON value of a schema, and end where it is complete. A completion that reaches its maximum
     length before is truncated: bound texts (maxLength), lists (maxItems) and numbers (minimum, maximum)."""
 

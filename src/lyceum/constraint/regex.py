@@ -10,7 +10,7 @@ from lyceum.core.types import Constraint, ConstraintSettings
 from lyceum.models.policy import Policy
 
 
-class Regex(ConstraintSettings):
+class RegexConstraint(ConstraintSettings):
     """Completions are texts that a regular expression matches from beginning to end, and end where they do."""
 
     kind: Literal["regex"] = "regex"

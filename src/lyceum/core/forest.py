@@ -205,7 +205,7 @@ class Forest:
             parts={name: value[chosen] for name, value in self.parts.items()},
         )
 
-    def written_by(self, model: int) -> Written:
+    def written_by(self, model: int) -> WrittenPart:
         """What one of several models wrote: its rows, in which the others' tokens are context, as a prompt's are."""
         wrote = self.columns.get("model", torch.zeros_like(self.token))
         others = (self.origin == int(Origin.POLICY)) & (wrote != model)
@@ -216,7 +216,7 @@ class Forest:
         )
         rows, layout = own.trainable(self.rows()).any(1).nonzero().squeeze(1), self.rows()
         tokens = layout.index[rows][layout.present[rows]].unique()
-        return Written(own.select(rows), rows, tokens)
+        return WrittenPart(own.select(rows), rows, tokens)
 
     @cached_property
     def first_row(self) -> Int[Tensor, " T"]:
@@ -244,7 +244,7 @@ class Forest:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenPart:
     """A model's part of a forest.
 
     Attributes:

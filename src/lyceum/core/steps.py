@@ -105,7 +105,7 @@ class Steps(Settings):
 
 
 @dataclass(frozen=True)
-class Grown:
+class GrownStep:
     """One draw, as the nodes it was split into; ``terminal`` where the trajectory ends with the last of them."""
 
     nodes: list[Node]
@@ -114,7 +114,7 @@ class Grown:
 
 async def grow(
     context: Context, node: Node, n: int, steps: Steps, sampling: Sampling, *, depth_left: int
-) -> list[Grown]:
+) -> list[GrownStep]:
     """``n`` further steps below a node; the policy writes at most ``sampling.max_completion_tokens`` tokens of a path.
 
     A trajectory ends at its end of sequence, at one of the sampling's own stops, at its maximum length, and after
@@ -126,7 +126,7 @@ async def grow(
     limit = min(steps.tokens, left)
     separators = tuple(text for text in steps.separators if text not in sampling.stop)
     bounded = sampling.model_copy(update={"max_completion_tokens": limit, "stop": (*sampling.stop, *separators)})
-    grown: list[Grown] = []
+    grown: list[GrownStep] = []
     for drawn in await context.extend(node, n, bounded, keep=True):
         # Where a separator ends in it the engine stopped there, unless the sampling's own stop came in the same token.
         # Either may have begun in the step above, which was truncated.
@@ -140,7 +140,7 @@ async def grow(
         if terminal and not stopped:
             nodes[-1].finish = "length"
         write_texts(nodes, context.decode, terminal=terminal)
-        grown.append(Grown(nodes, terminal))
+        grown.append(GrownStep(nodes, terminal))
     return grown
 
 

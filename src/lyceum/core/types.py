@@ -32,7 +32,6 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from lyceum.core.component import Component, Settings, require_keys, slot
-from lyceum.core.entropy import TemperatureByEntropy
 from lyceum.utils.lazy_imports import Tensor
 from lyceum.utils.seeds import SeedKey
 
@@ -348,8 +347,8 @@ class Grade:
             cannot be graded is counted, never scored 0.
         details: where a user's function failed: the row that it was given and its traceback; where a program did, how.
         answered: whether an answer was found in the expected place, correct or not; None where the grader does not say.
-        plain: where no part says whether the answer is correct, the numbers, by part, that say so if they are all 0 or
-            1 (``core/verdicts.py``); None for the outcome alone.
+        plain: where no part says whether the answer is correct: numbers by part. If a part's are all 0 or 1, they are
+            taken as verdicts (``core/verdicts.py``). None: the outcome is the only one.
     """
 
     outcome: float | None
@@ -431,11 +430,39 @@ class ConstraintSettings(Component, slot="constraint"):
         """
 
 
+class TemperatureRule(Protocol):
+    """A temperature for each token, by the distribution that it is drawn from.
+
+    It can be hashed: tokens under equal rules are drawn together.
+    """
+
+    @property
+    def usual(self) -> float:
+        """The temperature that the learner takes log-probabilities at, above 0."""
+        ...
+
+    def __hash__(self) -> int: ...
+
+    def __call__(self, logits: Float[Tensor, "A V"]) -> Float[Tensor, " A"]:
+        """The temperature of each row, above 0: a function of its logits alone.
+
+        Args:
+            logits: float32, of the model; -inf where a constraint forbids the token.
+        """
+        ...
+
+
+if TYPE_CHECKING:
+    Temperature = float | TemperatureRule
+else:
+    Temperature = float  # A recipe gives a number; code sets a rule in a copy (``model_copy``), which is not validated.
+
+
 class Sampling(Settings):
     """How the next token is drawn. The order is temperature, constraint, top-k, top-p, min-p, then one draw from what
     is left."""
 
-    temperature: float = Field(default=1.0, ge=0, le=100)
+    temperature: Temperature = Field(default=1.0, ge=0, le=100)
     """Sampling temperature (no unit), divides the logits; 0 is greedy, otherwise 0.001 or more."""
     top_k: int = Field(default=0, ge=0)
     """Number of most likely tokens kept (top-k); 0 keeps all."""
@@ -459,6 +486,11 @@ class Sampling(Settings):
             raise ValueError(f"got {temperature:g}; allowed: 0 (greedy), or 0.001 to 100")
         return temperature
 
+    @property
+    def usual_temperature(self) -> float:
+        """The temperature; where a rule gives each token's (a recipe gives a number), the learner's."""
+        return self.temperature if isinstance(self.temperature, int | float) else self.temperature.usual
+
 
 @dataclass(frozen=True)
 class Request:
@@ -473,7 +505,6 @@ class Request:
             ends in a token that is drawn; a constraint has begun before them.
         top: number of most likely tokens to report with each drawn one (``Continuation.top``).
         entropy: report the entropy of each drawn token's distribution (``Continuation.entropy``).
-        tempered: by what the temperature follows the entropy, token by token; None: one temperature for all.
         model: number of the model that is asked, where an engine serves several; others ignore it.
     """
 
@@ -485,14 +516,13 @@ class Request:
     written: int = 0
     top: int = 0
     entropy: bool = False
-    tempered: TemperatureByEntropy | None = None
     model: int = 0
 
 
 EngineOffer = Literal["model_logprob", "score", "top_logprobs", "entropy", "constraint"]
 """What an engine may give beyond tokens and ``behaviour_logprob``: ``Continuation.model_logprob``, ``Engine.score``,
-``Continuation.top``, ``Continuation.entropy`` and a temperature that follows it; and ``Sampling.constraint``, a
-transform of the logits that the learner repeats."""
+``Continuation.top``, ``Continuation.entropy`` and a temperature by a rule; and ``Sampling.constraint``, a transform of
+the logits that the learner repeats."""
 
 TopTokens = tuple[tuple[int, float], ...]
 """(token, log-probability in nats) of the most likely tokens, the likeliest first."""
@@ -761,9 +791,12 @@ class Context(GradingContext, Protocol):
         """
         ...
 
-    def tempered(self, by: TemperatureByEntropy) -> Context:
-        """The same tree, extended at temperatures that follow the entropy; every token's entropy is kept on its
-        node."""
+    def with_sampling(self, change: Callable[[Sampling], Sampling], *, entropy: bool = False) -> Context:
+        """The same tree, extended with what ``change`` makes of each ``sampling``.
+
+        Args:
+            entropy: keep every token's on its node.
+        """
         ...
 
 
@@ -957,7 +990,7 @@ class Curriculum(Stateful, Protocol):
 
 
 class EndingCurriculum(Curriculum, Protocol):
-    """A curriculum that has an end, after which it goes on all the same."""
+    """A curriculum that can tell that it is finished. It draws tasks even then: the stage decides when to end."""
 
     @property
     def done(self) -> str:
@@ -1040,7 +1073,7 @@ class StepPlan:
         trained: the rows that are computed; the others add neither loss nor gradient.
         couple: rows of one number are in one batch, however many tokens they have; a couple lies within one tree. None:
             any rows may be in any batch.
-        label: what the objective wants to know of each row in its loss (chosen or rejected, correct or not).
+        label: each row's label, which the loss reads (chosen or rejected, correct or not).
         thresholds: numbers that its loss reads, from its state.
         counts: what it decided how often, for the step's metrics.
     """

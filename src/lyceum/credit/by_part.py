@@ -24,7 +24,7 @@ OUTCOME = "outcome"
 """Names the whole outcome among the parts."""
 
 
-class Term(Settings):
+class PartTerm(Settings):
     """One part's advantages: a weight alone, or a weight with when it counts."""
 
     weight: float = 1.0
@@ -72,7 +72,7 @@ class ByPart(CreditWithKL):
     reads_parts: ClassVar[bool] = True
 
     kind: Literal["by-part"] = "by-part"
-    parts: dict[str, Term] = Field(default_factory=lambda: {OUTCOME: Term()}, min_length=1, max_length=32)
+    parts: dict[str, PartTerm] = Field(default_factory=lambda: {OUTCOME: PartTerm()}, min_length=1, max_length=32)
     """Part -> weight, or {weight, end, steps, gate}. ``outcome`` is the reward's weighted sum, from which alone
     ``kl_in_reward`` is subtracted; its parts are named as in the metrics: ``task``, ``drm``, ``drm/coherence``, a
     function by its name, the second part of a name ``NAME#2``."""

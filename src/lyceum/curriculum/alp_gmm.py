@@ -87,7 +87,7 @@ class AlpGmmCurriculum:
         self.outcomes: Float[np.ndarray, " task"] = np.empty(0)
         self.recent: Float[np.ndarray, "task parameter_and_progress"] = np.empty((0, len(self.names) + 1))
         """The latest tasks' parameters, with their absolute learning progress as the last column."""
-        self.mixture: Mixture | None = None
+        self.mixture: GaussianMixture | None = None
         self._metrics: dict[str, float] = {}
 
     def draw(self, n: int) -> list[Task]:
@@ -156,11 +156,13 @@ class AlpGmmCurriculum:
         self.outcomes = np.array(state["outcomes"], dtype=float)
         self.recent = np.array(state["recent"], dtype=float).reshape(-1, width + 1)
         self.mixture = (
-            None if state["mixture"] is None else Mixture(**{k: np.array(v) for k, v in state["mixture"].items()})
+            None
+            if state["mixture"] is None
+            else GaussianMixture(**{k: np.array(v) for k, v in state["mixture"].items()})
         )
 
 
-class Mixture:
+class GaussianMixture:
     """Gaussians over (parameters, progress), each drawn from in proportion to its mean progress.
 
     Args:
@@ -209,7 +211,7 @@ def absolute_progress(
     return np.abs(outcomes - earlier_outcomes[::-1][distance.argmin(1)])
 
 
-def fit(points: Float[np.ndarray, "task dim"], settings: AlpGmm, *, seed: int) -> Mixture:
+def fit(points: Float[np.ndarray, "task dim"], settings: AlpGmm, *, seed: int) -> GaussianMixture:
     """The mixture of Gaussians with full covariances and the number of components that is best by the criterion.
 
     Source:
@@ -220,4 +222,4 @@ def fit(points: Float[np.ndarray, "task dim"], settings: AlpGmm, *, seed: int) -
     counts = range(settings.least_components, settings.most_components + 1)
     fitted = [GaussianMixture(k, covariance_type="full", random_state=seed % 2**32).fit(points) for k in counts]
     best = min(fitted, key=lambda mixture: getattr(mixture, settings.criterion)(points))
-    return Mixture(np.asarray(best.means_), np.asarray(best.covariances_))
+    return GaussianMixture(np.asarray(best.means_), np.asarray(best.covariances_))

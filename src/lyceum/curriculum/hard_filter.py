@@ -49,7 +49,7 @@ class HardFilterCurriculum:
     @property
     def done(self) -> str:
         """The next round would begin again with tasks that were found easy."""
-        # Only tasks of the round are in ``easy``; to look at each task of a large source takes long.
+        # ``easy`` holds only tasks of this round; going through all tasks of a large source would take long.
         left, size = len(self.active) - sum(self.easy.values()), len(self.source)
         # Of fewer tasks than a round's minimum the next round has all again in any case.
         if self.joined < size or left >= (self.settings.least if self.settings.least <= size else 1):

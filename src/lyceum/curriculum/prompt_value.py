@@ -54,7 +54,7 @@ class PromptValueCurriculum(Around):
     def __init__(self, settings: PromptValue, inner: Curriculum, policy: Policy) -> None:
         super().__init__(inner)
         self.settings = settings
-        self.model = ValueModel(policy, own=settings.body == "own", lr=settings.lr, start=settings.target)
+        self.model = PromptValueModel(policy, own=settings.body == "own", lr=settings.lr, start=settings.target)
         self.predicted: dict[str, float] = {}
         self.pool_values: list[float] = []
         self._metrics: dict[str, float] = {}
@@ -100,7 +100,7 @@ class PromptValueCurriculum(Around):
         self.model.load_state_dict(state["model"])
 
 
-class ValueModel:
+class PromptValueModel:
     """V(prompt): a linear head on the last prompt token's hidden state, and the optimiser that trains it.
 
     Args:

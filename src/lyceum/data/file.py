@@ -26,7 +26,7 @@ from lyceum.data._formats import Completed, RowError, completed
 from lyceum.models.policy import Policy
 from lyceum.models.prompts import far_too_long
 from lyceum.models.renderer import Renderer
-from lyceum.tasks.rows import Rows, Unreadable, called, files_of, read_rows, refuse_part_of_file, stamp
+from lyceum.tasks.rows import DatasetRows, UnreadableRow, called, files_of, read_rows, refuse_part_of_file, stamp
 from lyceum.utils.atomic_files import atomic_path
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.messages import text_of
@@ -102,7 +102,7 @@ class File(DataSettings):
         return
         yield ()
 
-    def groups(self, stage: Gathering, home: Path) -> Groups:
+    def groups(self, stage: Gathering, home: Path) -> FileGroups:
         # The rows are copied into the run's folder: a resumed run trains on the same, whatever becomes of the file.
         copy = home / "data" / "rows.jsonl"
         if not copy.exists():
@@ -112,9 +112,9 @@ class File(DataSettings):
                     written = {"row": number, "prompt": row.prompt, "completions": row.completions, "alone": row.alone}
                     lines.write(to_json(written) + "\n")
         _read_once.cache_clear()
-        return Groups(copy, stage.policy, Path(self.path).name)
+        return FileGroups(copy, stage.policy, Path(self.path).name)
 
-    def _opened(self) -> Rows:
+    def _opened(self) -> DatasetRows:
         """The rows, of files the same object until they are copied: they are looked at several times before."""
         stamps = tuple(stamp(os.stat(file)) for file in files_of(self.path))
         if stamps:
@@ -137,13 +137,13 @@ class File(DataSettings):
         rows = self._opened()
         for number, row in enumerate(islice(rows.read(), self.limit)):
             try:
-                if isinstance(row, Unreadable):
+                if isinstance(row, UnreadableRow):
                     raise RowError(row.why)
                 found = completed(row)
                 if tokenizer is not None:
                     _check_tokens(found, tokenizer, limit, vocabulary=number < CHECKED)
             except RowError as error:
-                line = str(error) if isinstance(row, Unreadable) else f"{rows.where(number)}: {error}"
+                line = str(error) if isinstance(row, UnreadableRow) else f"{rows.where(number)}: {error}"
                 if self.bad_rows == "refuse":
                     raise RecipeError(f"data.path: {line}; or leave such rows out: data.bad_rows=drop") from None
                 left_out += 1
@@ -157,7 +157,7 @@ class File(DataSettings):
 
 
 @lru_cache(maxsize=1)
-def _read_once(path: str, subset: str | None, split: str, stamps: tuple[tuple[int, ...], ...]) -> Rows:
+def _read_once(path: str, subset: str | None, split: str, stamps: tuple[tuple[int, ...], ...]) -> DatasetRows:
     """Rows of files that have not changed since."""
     return read_rows(path, subset=subset, split=split, key="data.path")
 
@@ -166,7 +166,7 @@ def _task(name: str, number: int, prompt: Sequence[Message]) -> Task:
     return Task(f"{name}/{number}", tuple(prompt), provenance=name)
 
 
-class Groups(Sequence[tuple[Tree, float]]):
+class FileGroups(Sequence[tuple[Tree, float]]):
     """The groups of a file's copy, each read and tokenised when it is asked for: 16 bytes of memory per row."""
 
     def __init__(self, copy: Path, policy: Policy, name: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import jinja2
 
 from lyceum.core.types import Sampling
-from lyceum.diagnosis.result import Result
+from lyceum.diagnosis.result import CheckResult
 from lyceum.diagnosis.subject import Draw, Subject
 from lyceum.models.chat import plain
 from lyceum.models.policy import Policy
@@ -24,14 +24,14 @@ MARKER = re.compile(r"<\|[^<>|\s]{1,40}\|>|<(?:start|end)_of_\w{1,20}>")
 TEMPLATE = "give the template that belongs to the tokenizer by model.chat_template=FILE"
 
 
-async def template(subject: Subject) -> list[Result]:
+async def template(subject: Subject) -> list[CheckResult]:
     """The prompt as rendered: the same twice, one beginning-of-sequence token, special tokens whole, and an answer's
     place right behind it."""
     policy, messages = subject.policy, subject.request.tasks[0].messages
     prompt, again = policy.render(messages), policy.render(messages)
     text = _text(policy, messages, generation=True)
     results = [
-        Result.of(
+        CheckResult.of(
             "template: renders",
             prompt == again,
             f"{len(prompt)} tokens, {'the same' if prompt == again else 'different'} twice",
@@ -46,7 +46,7 @@ async def template(subject: Subject) -> list[Result]:
     ]
     if "strftime_now" in str(policy.tokenizer.chat_template):
         about = "may print today's date: prompts change from day to day unless its variable for the date is set"
-        results.append(Result("template: date", "note", f"{about} (model.chat_template_kwargs.date_string=TEXT)"))
+        results.append(CheckResult("template: date", "note", f"{about} (model.chat_template_kwargs.date_string=TEXT)"))
     return results
 
 
@@ -64,7 +64,7 @@ def _answered(policy: Policy, messages: Sequence[Any], answer: str) -> str:
         return ""
 
 
-def _beginning(policy: Policy, prompt: list[int]) -> Result:
+def _beginning(policy: Policy, prompt: list[int]) -> CheckResult:
     bos = cast(int | None, policy.tokenizer.bos_token_id)
     count = 0
     while count < len(prompt) and prompt[count] == bos:
@@ -72,7 +72,7 @@ def _beginning(policy: Policy, prompt: list[int]) -> Result:
     added = cast(Any, policy.tokenizer("a")["input_ids"])
     note = "; the tokenizer puts one before plain text, the template does not" if not count and bos in added[:1] else ""
     own = cast(str, policy.tokenizer.bos_token)
-    return Result.of(
+    return CheckResult.of(
         "template: beginning of sequence",
         count <= 1,
         f"{count} x {quoted(own)}{note}" if bos is not None else "the tokenizer has none",
@@ -82,14 +82,14 @@ def _beginning(policy: Policy, prompt: list[int]) -> Result:
     )
 
 
-def _markers(policy: Policy, text: str) -> Result:
+def _markers(policy: Policy, text: str) -> CheckResult:
     """Special tokens, and what looks like one in the rendered prompt, are each one token."""
     tokenizer = policy.tokenizer
     known = dict.fromkeys([*MARKER.findall(text), *map(str, tokenizer.all_special_tokens)])
     sizes = {token: len(cast(Any, tokenizer(token, add_special_tokens=False)["input_ids"])) for token in known}
     split = {token: size for token, size in sizes.items() if size != 1}
     first = next(iter(split.items()), ("", 0))
-    return Result.of(
+    return CheckResult.of(
         "template: special tokens",
         not split,
         f"{len(sizes)}, each one token" if not split else f"{quoted(first[0])} is {first[1]} tokens",
@@ -99,21 +99,23 @@ def _markers(policy: Policy, text: str) -> Result:
     )
 
 
-def _answer_place(policy: Policy, messages: Sequence[Any], prompt: str) -> Result:
+def _answer_place(policy: Policy, messages: Sequence[Any], prompt: str) -> CheckResult:
     """An answer stands right behind the rendered prompt when the chat is rendered whole, as in a second turn."""
     name = "template: generation prompt"
     without = _text(policy, messages, generation=False)
     whole = _answered(policy, messages, ANSWER)
     written = repr(prompt[len(without) :]) if prompt.startswith(without) else "another prompt"
     if not whole.startswith(prompt):
-        return Result(name, "note", f"{written}; the next turn's prompt does not begin with it: the template rewrites")
+        return CheckResult(
+            name, "note", f"{written}; the next turn's prompt does not begin with it: the template rewrites"
+        )
     before, found, _ = whole[len(prompt) :].partition(ANSWER)
     if not found:
-        return Result(name, "note", f"{written}; an answer is not repeated in the next turn's prompt")
+        return CheckResult(name, "note", f"{written}; an answer is not repeated in the next turn's prompt")
     if before.strip() and prompt != without:
         about = f"{written}; the next turn's prompt has {quoted(before)} before the answer: the template rewrites"
-        return Result(name, "note", about)
-    return Result.of(
+        return CheckResult(name, "note", about)
+    return CheckResult.of(
         name,
         not before.strip(),
         f"{written}; the answer follows" if not before.strip() else f"none, but {quoted(before)} before an answer",
@@ -123,7 +125,7 @@ def _answer_place(policy: Policy, messages: Sequence[Any], prompt: str) -> Resul
     )
 
 
-def _next_turn(subject: Subject) -> Result:
+def _next_turn(subject: Subject) -> CheckResult:
     """Whether a sampled answer, decoded and rendered again, is token for token what was sampled: a note, since a text
     may be written in other tokens than its tokenizer's."""
     policy, same = subject.policy, 0
@@ -134,16 +136,16 @@ def _next_turn(subject: Subject) -> Result:
         tokens = cast(list[int], policy.tokenizer(whole, add_special_tokens=False)["input_ids"])
         same += tokens[: len(draw.path)] == draw.path
     about = f"{same} of {len(ended)} finished samples are token for token what the next turn's prompt begins with"
-    return Result("template: next turn", "note", about, values={"same": same, "finished": len(ended)})
+    return CheckResult("template: next turn", "note", about, values={"same": same, "finished": len(ended)})
 
 
-async def end_of_sequence(subject: Subject) -> list[Result]:
+async def end_of_sequence(subject: Subject) -> list[CheckResult]:
     """Model, tokenizer and template end an answer with the same token, and the engine stops there."""
     policy = subject.policy
     return [_ids(policy), _turn_end(policy, subject.request.tasks[0].messages), _pad(policy), await _stops(subject)]
 
 
-def _ids(policy: Policy) -> Result:
+def _ids(policy: Policy) -> CheckResult:
     tokenizer, causal = policy.tokenizer, policy.causal
     own = cast(int, tokenizer.eos_token_id)
     generation = _as_list(getattr(causal.generation_config, "eos_token_id", None))
@@ -151,7 +153,7 @@ def _ids(policy: Policy) -> Result:
     server = generation or config
     names = f"tokenizer {own} {quoted(tokenizer.eos_token)}, generation_config {generation}, config {config}"
     outside = [token for token in policy.stop_ids if not 0 <= token < policy.output.weight.shape[0]]
-    return Result.of(
+    return CheckResult.of(
         "end of sequence: ids",
         own in server and not outside,
         names,
@@ -168,18 +170,20 @@ def _as_list(ids: Any) -> list[int]:
     return [] if ids is None else [int(ids)] if isinstance(ids, int) else [int(token) for token in ids]
 
 
-def _turn_end(policy: Policy, messages: Sequence[Any]) -> Result:
+def _turn_end(policy: Policy, messages: Sequence[Any]) -> CheckResult:
     """What the template writes after an answer, against the tokens that end a sample."""
     name = "end of sequence: template"
     whole = _answered(policy, messages, ANSWER)
     after = whole.rpartition(ANSWER)[2] if ANSWER in whole else ""
     if not after.strip():
-        return Result(name, "note", "the template writes nothing after an answer; the model has to have learned to end")
+        return CheckResult(
+            name, "note", "the template writes nothing after an answer; the model has to have learned to end"
+        )
     tokens = cast(list[int], policy.tokenizer(after.strip(), add_special_tokens=False)["input_ids"])
     first, stops = tokens[0], sorted(policy.stop_ids)
     special = first in policy.tokenizer.all_special_ids or first in policy.tokenizer.added_tokens_decoder
     setting = f"'rollout.sampling.stop_token_ids=[{first}]'" if special else f"'rollout.sampling.stop=[{after!r}]'"
-    return Result.of(
+    return CheckResult.of(
         name,
         first in policy.stop_ids,
         f"an answer ends with {quoted(after)}, token {first}",
@@ -191,7 +195,7 @@ def _turn_end(policy: Policy, messages: Sequence[Any]) -> Result:
     )
 
 
-def _pad(policy: Policy) -> Result:
+def _pad(policy: Policy) -> CheckResult:
     pad, stops = policy.tokenizer.pad_token_id, policy.stop_ids
     if pad is None:
         about = "none; lyceum needs none"
@@ -199,10 +203,10 @@ def _pad(policy: Policy) -> Result:
         about = f"{pad}, which also ends a sample; harmless here: lyceum masks by position and trains the last token"
     else:
         about = f"{pad}"
-    return Result("padding", "note", about, values={"pad": pad})
+    return CheckResult("padding", "note", about, values={"pad": pad})
 
 
-async def _stops(subject: Subject) -> Result:
+async def _stops(subject: Subject) -> CheckResult:
     """A sample ends with the first stop token that it draws, and only there.
 
     The model's own end of sequence is made likely by an answer already written; a stop token of the request is made
@@ -219,7 +223,7 @@ async def _stops(subject: Subject) -> Result:
     draws = [*subject.all_samples, *ended, *forced]
     wrong = [draw for draw in draws if _ends_elsewhere(draw, {*policy.stop_ids, *draw.sampling.stop_token_ids})]
     natural = sum(draw.drawn.tokens[-1] in policy.stop_ids for draw in draws)
-    return Result.of(
+    return CheckResult.of(
         "end of sequence: samples",
         not wrong,
         f"{len(wrong)} of {len(draws)} end at another place than their first stop token; {natural} drew the model's "

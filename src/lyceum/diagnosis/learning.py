@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lyceum.core.types import Learner
 from lyceum.diagnosis.plain import exact_gradients, free_bytes, gradients_in, plain_logits
-from lyceum.diagnosis.result import Difference, Result
+from lyceum.diagnosis.result import CheckResult, LogprobDifference
 from lyceum.diagnosis.sampling import OFF_POLICY
 from lyceum.diagnosis.subject import (
     MOST_UPDATES,
@@ -42,7 +42,7 @@ CLEARLY = 10
 """How many times what rounding may do the weights have to move log-probabilities."""
 
 
-async def gradients(subject: Subject) -> list[Result]:
+async def gradients(subject: Subject) -> list[CheckResult]:
     """The gradient of a GRPO loss in the learner, against the same in float64 by transformers' own forward."""
     name = "gradients: against float64"
     policy = subject.policy
@@ -53,7 +53,7 @@ async def gradients(subject: Subject) -> list[Result]:
     free = free_bytes(policy)
     if free is not None and needed > free:
         found = f"the model takes {needed / 2**30:.1f} GiB in float64, {free / 2**30:.1f} GiB are free"
-        return [Result(name, "skipped", found)]
+        return [CheckResult(name, "skipped", found)]
     exact = exact_gradients(policy, draws)
     learner = subject.learner(lr=STILL)
     forest, _ = forest_of(draws)
@@ -61,13 +61,13 @@ async def gradients(subject: Subject) -> list[Result]:
     own = gradients_in(learner.weights())
     if own.keys() != exact.keys():
         found = f"{len(own)} of {len(exact)} gradients are in this process after the update: the learner keeps its own"
-        return [Result(name, "skipped", found)]
+        return [CheckResult(name, "skipped", found)]
     return [gradient_result(name, own, exact, metrics.get("grad_norm"), subject)]
 
 
 def gradient_result(
     name: str, own: Mapping[str, Tensor], exact: Mapping[str, Tensor], norm: float | None, subject: Subject
-) -> Result:
+) -> CheckResult:
     """
     Args:
         own: the learner's, after clipping.
@@ -87,7 +87,7 @@ def gradient_result(
         if subject.allowed.coarse
         else f"most of the error is in {worst}: a hook or layer of the model, or the learner; try learner.layout=rows"
     )
-    return Result.of(
+    return CheckResult.of(
         name,
         relative <= allowed and cosine >= 1 - allowed,
         f"relative error {relative:.1e}, cosine {cosine:.6f}, norm {exact_norm:.3g}",
@@ -104,7 +104,7 @@ def _dot(a: Tensor, b: Tensor) -> float:
     return float((a.double() * b.double()).sum())
 
 
-async def publishing(subject: Subject) -> list[Result]:
+async def publishing(subject: Subject) -> list[CheckResult]:
     """After updates and ``load`` the engine samples from the new weights, from paths that it kept too.
 
     Seen in nearly random samples: log-probabilities of tokens that are certain hardly move.
@@ -121,10 +121,10 @@ async def publishing(subject: Subject) -> list[Result]:
     jobs = (subject.extend(half_of(draw), draw.sampling, [draw.seed]) for draw in kept)
     continued = [draw for part in await gather(jobs) for draw in part]
     told = {v for draw in [*fresh, *continued] for v in draw.drawn.version} | {subject.engine.version}
-    learned = Difference.of(model_logprobs(fresh), learner_logprobs(learner, fresh))
+    learned = LogprobDifference.of(model_logprobs(fresh), learner_logprobs(learner, fresh))
     stale = "the engine still serves the old weights: Engine.load has to copy them, and to drop what it computed before"
     return [
-        Result.of(
+        CheckResult.of(
             "publishing: the update",
             moved.mean >= CLEARLY * allowed.mean_nats,
             f"log-probabilities moved by {moved.mean:.1e} nats in the mean",
@@ -136,12 +136,12 @@ async def publishing(subject: Subject) -> list[Result]:
         learned.result(
             "publishing: engine and new weights", allowed, stale if learned.mean > moved.mean / 3 else OFF_POLICY
         ),
-        Difference.of(model_logprobs(continued), learner_logprobs(learner, continued)).result(
+        LogprobDifference.of(model_logprobs(continued), learner_logprobs(learner, continued)).result(
             "publishing: kept prefixes",
             allowed,
             "the engine continued from keys and values of the old weights: Engine.load has to drop its prefix cache",
         ),
-        Result.of(
+        CheckResult.of(
             "publishing: version",
             told == {version},
             f"tokens are of version {', '.join(map(str, sorted(told)))}",
@@ -157,21 +157,21 @@ def half_of(draw: Draw) -> list[int]:
     return draw.path[: len(draw.prompt) + len(draw.drawn.tokens) // 2]
 
 
-def _update(subject: Subject, learner: Learner, draws: list[Draw], before: list[list[float]]) -> Difference:
+def _update(subject: Subject, learner: Learner, draws: list[Draw], before: list[list[float]]) -> LogprobDifference:
     """Train until log-probabilities have clearly moved; returns by how much."""
     forest, _ = forest_of(draws)
-    moved = Difference.of(before, before)
+    moved = LogprobDifference.of(before, before)
     for _ in range(MOST_UPDATES):
         began = time.perf_counter()
         learner.step(forest, group_advantages(forest), OBJECTIVE.build())
         subject.trained_tokens_per_second = int(forest.row_length.sum()) / (time.perf_counter() - began)
-        moved = Difference.of(before, learner_logprobs(learner, draws))
+        moved = LogprobDifference.of(before, learner_logprobs(learner, draws))
         if moved.mean >= CLEARLY * subject.allowed.mean_nats:
             break
     return moved
 
 
-async def saving(subject: Subject) -> list[Result]:
+async def saving(subject: Subject) -> list[CheckResult]:
     """A model saved as a Hugging Face folder and loaded again gives the same logits, prompts and ends."""
     name, policy = "saving: logits", subject.policy
     size = sum(p.numel() * p.element_size() for p in policy.module.parameters())
@@ -181,7 +181,7 @@ async def saving(subject: Subject) -> list[Result]:
         for where, there in (("memory", free), (folder, shutil.disk_usage(folder).free)):
             if there is not None and needed > there:
                 found = f"a copy takes {needed / 2**30:.1f} GiB, {there / 2**30:.1f} GiB are free ({where})"
-                return [Result(name, "skipped", found)]
+                return [CheckResult(name, "skipped", found)]
         saved = Path(folder) / "model"
         save_policy(policy, saved)
         like = subject.request.model
@@ -192,7 +192,7 @@ async def saving(subject: Subject) -> list[Result]:
             loaded = load_policy(settings)
         except RecipeError as error:
             cure = "the saved folder cannot be loaded: what the model keeps outside its weights was not saved"
-            return [Result(name, "fails", " ".join(error.lines), "a folder that loads", cure)]
+            return [CheckResult(name, "fails", " ".join(error.lines), "a folder that loads", cure)]
         draws = subject.samples[PLAIN][: len(subject.prompts)]
         pairs = list(zip(plain_logits(loaded, draws), plain_logits(policy, draws), strict=True))
         apart = max(float((a - b).norm() / b.norm()) for a, b in pairs)
@@ -200,7 +200,7 @@ async def saving(subject: Subject) -> list[Result]:
         same = prompts == subject.prompts and loaded.stop_ids == policy.stop_ids
     allowed = subject.allowed
     return [
-        Result.of(
+        CheckResult.of(
             name,
             apart <= allowed.logits,
             f"differ by {apart:.1e} of their size after saving and loading",
@@ -209,7 +209,7 @@ async def saving(subject: Subject) -> list[Result]:
             "buffer that is not saved",
             relative=apart,
         ),
-        Result.of(
+        CheckResult.of(
             "saving: tokenizer",
             same,
             f"prompts and stop tokens are {'the same' if same else 'other'} after saving and loading",

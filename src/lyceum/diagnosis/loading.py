@@ -9,7 +9,7 @@ import time
 from importlib.metadata import version
 from typing import Any, cast
 
-from lyceum.diagnosis.result import Result
+from lyceum.diagnosis.result import CheckResult
 from lyceum.diagnosis.subject import PLAIN, SAMPLINGS, Subject
 from lyceum.utils.lazy_imports import torch
 
@@ -17,7 +17,7 @@ BATCHES = (8, 32)
 """Sizes of the timed batches, in samples."""
 
 
-async def loading(subject: Subject) -> list[Result]:
+async def loading(subject: Subject) -> list[CheckResult]:
     """Size, precision, adapters; whether embeddings are tied as the configuration says; what loading warned of."""
     policy, request = subject.policy, subject.request
     parameters = list(policy.module.parameters())
@@ -29,19 +29,19 @@ async def loading(subject: Subject) -> list[Result]:
         f" on {policy.device}, {_count(trained)} trained, {adapters}, context {policy.context_length}"
     ).replace("torch.", "")
     return [
-        Result("loading: model", "note", about, values={"parameters": total, "trained": trained}),
+        CheckResult("loading: model", "note", about, values={"parameters": total, "trained": trained}),
         _ties(subject),
-        *(Result("loading: warning", "note", warning) for warning in subject.warnings),
+        *(CheckResult("loading: warning", "note", warning) for warning in subject.warnings),
     ]
 
 
-def _ties(subject: Subject) -> Result:
+def _ties(subject: Subject) -> CheckResult:
     causal = subject.policy.causal
     said = bool(getattr(causal.config.get_text_config(), "tie_word_embeddings", False))
     embeddings = cast(Any, causal.get_input_embeddings()).weight
     tied = cast(Any, causal.get_output_embeddings()).weight.data_ptr() == embeddings.data_ptr()
     words = {True: "one weight", False: "two weights"}
-    return Result.of(
+    return CheckResult.of(
         "loading: embeddings",
         tied == said,
         f"input and output embeddings are {words[tied]}",
@@ -53,7 +53,7 @@ def _ties(subject: Subject) -> Result:
     )
 
 
-async def speed(subject: Subject) -> list[Result]:
+async def speed(subject: Subject) -> list[CheckResult]:
     """Tokens per second sampled and trained, peak memory, and the machine."""
     sampled: dict[str, float] = {}
     for size in BATCHES:
@@ -67,13 +67,13 @@ async def speed(subject: Subject) -> list[Result]:
     peak = peak_bytes(subject)
     about = "unknown on this system" if peak is None else f"{peak / 2**30:.2f} GiB at most"
     return [
-        Result(
+        CheckResult(
             "speed",
             "note",
             f"tokens per second sampled: {rates}{learned}",
             values={"sampled": sampled, "trained": trained},
         ),
-        Result("memory", "note", about, values={"bytes": peak}),
+        CheckResult("memory", "note", about, values={"bytes": peak}),
         _machine(subject),
     ]
 
@@ -90,7 +90,7 @@ def peak_bytes(subject: Subject) -> int | None:
     return used if sys.platform == "darwin" else used << 10
 
 
-def _machine(subject: Subject) -> Result:
+def _machine(subject: Subject) -> CheckResult:
     device = subject.policy.device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
     values = {
@@ -107,7 +107,7 @@ def _machine(subject: Subject) -> Result:
         f"transformers {values['transformers']}, engine {subject.request.engine.kind}, "
         f"learner {subject.request.learner.kind}"
     )
-    return Result("machine", "note", about, values=values)
+    return CheckResult("machine", "note", about, values=values)
 
 
 def _count(number: int) -> str:

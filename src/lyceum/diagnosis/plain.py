@@ -60,7 +60,7 @@ def nucleus_bounds(
     Args:
         slack: probability.
     """
-    p, order = (logits / sampling.temperature).softmax(-1).sort(-1, descending=True)
+    p, order = (logits / sampling.usual_temperature).softmax(-1).sort(-1, descending=True)
     before = p.cumsum(-1) - p
     own = torch.tensor(draw.drawn.tokens, device=order.device)[:, None]
     at = (order == own).long().argmax(-1, keepdim=True)

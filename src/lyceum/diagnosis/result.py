@@ -16,7 +16,7 @@ POSITIONS = 4
 
 
 @dataclass(frozen=True)
-class Result:
+class CheckResult:
     """One line of the doctor's report.
 
     Attributes:
@@ -35,7 +35,7 @@ class Result:
     values: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, check: str, passes: bool, found: str, *, allowed: str, cure: str, **values: Any) -> Result:
+    def of(cls, check: str, passes: bool, found: str, *, allowed: str, cure: str, **values: Any) -> CheckResult:
         if passes:
             return cls(check, "ok", found, allowed, values=values)
         return cls(check, "fails", found, allowed, cure, values)
@@ -85,7 +85,7 @@ def allowed_in(precisions: Sequence[str]) -> Allowed:
 
 
 @dataclass(frozen=True)
-class Difference:
+class LogprobDifference:
     """|a - b| of tokens' log-probabilities (nats), over all tokens of some completions.
 
     Attributes:
@@ -100,7 +100,7 @@ class Difference:
     worst: tuple[int, int]
 
     @classmethod
-    def of(cls, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> Difference:
+    def of(cls, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> LogprobDifference:
         """Infinite where one of them is not a number, or infinite alone."""
         each = [[_apart(x, y) for x, y in zip(row, other, strict=True)] for row, other in zip(a, b, strict=True)]
         longest = max(map(len, each))
@@ -119,9 +119,9 @@ class Difference:
     def within(self, allowed: Allowed) -> bool:
         return self.mean <= allowed.mean_nats and self.max <= allowed.max_nats
 
-    def result(self, check: str, allowed: Allowed, cure: str, **values: Any) -> Result:
+    def result(self, check: str, allowed: Allowed, cure: str, **values: Any) -> CheckResult:
         places = "" if self.within(allowed) else f"; by position {self.in_places}"
-        return Result.of(
+        return CheckResult.of(
             check,
             self.within(allowed),
             f"mean {self.mean:.1e}, max {self.max:.1e} nats over {self.tokens} tokens{places}",

@@ -13,7 +13,7 @@ from lyceum.diagnosis.chat import end_of_sequence, template
 from lyceum.diagnosis.learning import gradients, publishing, saving
 from lyceum.diagnosis.loading import loading, speed
 from lyceum.diagnosis.request import DoctorRequest, Heard
-from lyceum.diagnosis.result import Result
+from lyceum.diagnosis.result import CheckResult
 from lyceum.diagnosis.sampling import determinism, greedy, log_probabilities
 from lyceum.diagnosis.subject import Subject
 from lyceum.models.load import load_policy
@@ -22,7 +22,7 @@ from lyceum.utils.garbage_collection import only_new
 from lyceum.utils.html import table
 from lyceum.utils.progress import Progress
 
-Check = Callable[[Subject], Awaitable[list[Result]]]
+Check = Callable[[Subject], Awaitable[list[CheckResult]]]
 
 CHECKS: dict[str, Check] = {
     "loading": loading,
@@ -44,11 +44,11 @@ class Report:
     """The doctor's report."""
 
     request: DoctorRequest
-    results: list[Result]
+    results: list[CheckResult]
     seconds: float
 
     @property
-    def failures(self) -> list[Result]:
+    def failures(self) -> list[CheckResult]:
         return [result for result in self.results if result.status == "fails"]
 
     def __repr__(self) -> str:
@@ -84,12 +84,12 @@ def examine(request: DoctorRequest) -> Report:
     return Report(request, results, time.perf_counter() - began)
 
 
-async def run_checks(subject: Subject, progress: Progress) -> list[Result]:
+async def run_checks(subject: Subject, progress: Progress) -> list[CheckResult]:
     """Sample what the checks examine, then run them. What an engine or a learner raises fails its check alone."""
     progress.phase("sampling")
     await subject.sample()
     progress.step(1)
-    results: list[Result] = []
+    results: list[CheckResult] = []
     for number, (name, check) in enumerate(CHECKS.items(), 2):
         progress.phase(name)
         try:
@@ -97,6 +97,6 @@ async def run_checks(subject: Subject, progress: Progress) -> list[Result]:
         except Exception as error:
             cure = "the traceback says where; engine, learner and model are named in it"
             values = {"traceback": traceback.format_exc()}
-            results.append(Result(name, "fails", f"raised {describe(error)}", "no error", cure, values))
+            results.append(CheckResult(name, "fails", f"raised {describe(error)}", "no error", cure, values))
         progress.step(number)
     return results

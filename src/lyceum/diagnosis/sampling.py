@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lyceum.core.types import Learner, Sampling
 from lyceum.diagnosis.plain import logprobs_of, nucleus_bounds, plain_logits, taken
-from lyceum.diagnosis.result import Difference, Result
+from lyceum.diagnosis.result import CheckResult, LogprobDifference
 from lyceum.diagnosis.subject import (
     NUCLEUS,
     PLAIN,
@@ -26,26 +26,26 @@ OFF_POLICY = (
 GREEDY = Sampling(temperature=0.0)
 
 
-async def log_probabilities(subject: Subject) -> list[Result]:
+async def log_probabilities(subject: Subject) -> list[CheckResult]:
     """The engine's log-probabilities against the learner's in each layout, and against transformers' own forward."""
     allowed, samples = subject.allowed, subject.samples
     every, plain_draws = subject.all_samples, samples[PLAIN]
-    results: list[Result] = []
+    results: list[CheckResult] = []
     logits = plain_logits(subject.policy, [*plain_draws, *samples[NUCLEUS]])
     of_plain = logprobs_of(logits[: len(plain_draws)], plain_draws)
-    of_engine = Difference.of(model_logprobs(plain_draws), of_plain)
+    of_engine = LogprobDifference.of(model_logprobs(plain_draws), of_plain)
     engine_cure = f"the engine computes another distribution than the model: {OFF_POLICY}"
     for number, (layout, settings) in enumerate(subject.request.learner.layouts().items()):
         learner = subject.learner(settings)
         draws = plain_draws if number else every
         found = learner_logprobs(learner, draws)
-        of_learner = Difference.of(found[: len(plain_draws)], of_plain)
+        of_learner = LogprobDifference.of(found[: len(plain_draws)], of_plain)
         cure = engine_cure
         if of_learner.mean > of_engine.mean:
             how = OFF_POLICY if allowed.coarse else "try another learner.layout, and report it"
             cure = f"the learner computes another distribution than the model: {how}"
         name = f"log-probabilities: engine and learner, {layout}"
-        difference = Difference.of(model_logprobs(draws), found)
+        difference = LogprobDifference.of(model_logprobs(draws), found)
         results.append(difference.result(name, allowed, cure, learner_and_transformers=of_learner.mean))
         if number == 0:
             results += _behaviour(subject, learner, logits[len(plain_draws) :])
@@ -53,7 +53,7 @@ async def log_probabilities(subject: Subject) -> list[Result]:
     return [*results, await _scored(subject, plain_draws[: len(subject.prompts)], of_plain, engine_cure)]
 
 
-def _behaviour(subject: Subject, learner: Learner, logits: list[Tensor]) -> list[Result]:
+def _behaviour(subject: Subject, learner: Learner, logits: list[Tensor]) -> list[CheckResult]:
     """``behaviour_logprob``, of the distribution really drawn from: after temperature, and after top-p."""
     allowed = subject.allowed
     cure = (
@@ -65,9 +65,9 @@ def _behaviour(subject: Subject, learner: Learner, logits: list[Tensor]) -> list
         if name not in (NUCLEUS, RANDOM):
             draws = subject.samples[name]
             drawn += behaviour_logprobs(draws)
-            expected += learner_logprobs(learner, draws, sampling.temperature)
-            temperatures.append(f"{sampling.temperature:g}")
-    tempered = Difference.of(drawn, expected)
+            expected += learner_logprobs(learner, draws, sampling.usual_temperature)
+            temperatures.append(f"{sampling.usual_temperature:g}")
+    tempered = LogprobDifference.of(drawn, expected)
     truncated = subject.samples[NUCLEUS]
     nearest = []
     for z, draw in zip(logits, truncated, strict=True):
@@ -76,21 +76,21 @@ def _behaviour(subject: Subject, learner: Learner, logits: list[Tensor]) -> list
         nearest.append([min(max(x, a), b) for x, a, b in zip(given, low, high, strict=True)])
     return [
         tempered.result(f"log-probabilities: drawn at temperature {', '.join(temperatures)}", allowed, cure),
-        Difference.of(behaviour_logprobs(truncated), nearest).result(
+        LogprobDifference.of(behaviour_logprobs(truncated), nearest).result(
             f"log-probabilities: drawn at {NUCLEUS}", allowed, cure
         ),
     ]
 
 
-async def _scored(subject: Subject, draws: list[Draw], expected: list[list[float]], cure: str) -> Result:
+async def _scored(subject: Subject, draws: list[Draw], expected: list[list[float]], cure: str) -> CheckResult:
     """``Engine.score`` of a completion, which value models and teachers read."""
     scored = await gather(subject.engine.score(draw.path) for draw in draws)
     own = [score[len(draw.prompt) :] for score, draw in zip(scored, draws, strict=True)]
-    difference = Difference.of(own, expected[: len(draws)])
+    difference = LogprobDifference.of(own, expected[: len(draws)])
     return difference.result("log-probabilities: scored text and transformers", subject.allowed, cure)
 
 
-async def greedy(subject: Subject) -> list[Result]:
+async def greedy(subject: Subject) -> list[CheckResult]:
     """Each greedy token is the most likely one by transformers' own forward, or as likely up to rounding."""
     draws = await subject.draw(GREEDY, len(subject.prompts))
     short, best, tokens = 0.0, 0, 0
@@ -100,7 +100,7 @@ async def greedy(subject: Subject) -> list[Result]:
         short, best, tokens = max(short, float(gap.max())), best + int((gap == 0).sum()), tokens + len(gap)
     allowed = subject.allowed.max_nats
     return [
-        Result.of(
+        CheckResult.of(
             "greedy: engine and transformers",
             short <= allowed,
             f"{best} of {tokens} tokens are transformers' most likely, the others up to {short:.1e} nats below it",
@@ -114,7 +114,7 @@ async def greedy(subject: Subject) -> list[Result]:
     ]
 
 
-async def determinism(subject: Subject) -> list[Result]:
+async def determinism(subject: Subject) -> list[CheckResult]:
     """The same request gives the same tokens again, and among other requests (up to rounding).
 
     Asked of nearly random samples among few tokens: where a token is certain no seed matters, and where thousands are
@@ -130,14 +130,14 @@ async def determinism(subject: Subject) -> list[Result]:
     ]
 
 
-def _same(subject: Subject, name: str, a: list[Draw], b: list[Draw], cure: str) -> Result:
+def _same(subject: Subject, name: str, a: list[Draw], b: list[Draw], cure: str) -> CheckResult:
     """Completions that differ, against the tokens that were drawn after the same ones: those up to a difference."""
     differ = [first_difference(x, y) for x, y in zip(a, b, strict=True)]
     at = [place for place in differ if place is not None]
     compared = sum(len(x.drawn.tokens) if at is None else at + 1 for x, at in zip(a, differ, strict=True))
     first = "" if not at else f"; the first difference is at token {min(at) + 1}"
     share = subject.allowed.other_tokens
-    return Result.of(
+    return CheckResult.of(
         name,
         len(at) <= 1 + share * compared,
         f"{len(differ) - len(at)} of {len(differ)} samples are token for token the same{first}",

@@ -77,7 +77,7 @@ class Store:
             self.kv[:, :, new, :, :length] = self.kv[:, :, old, :, :length]
 
 
-class Pool:
+class TokenPool:
     """Keys and values of single tokens (layer, key or value, place, head, dim), each at any free place."""
 
     def __init__(self, shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device) -> None:
@@ -127,14 +127,14 @@ class Pool:
 
 
 @dataclass(eq=False)
-class Kept:
+class KeptTokens:
     """A run of kept tokens below another one. Runs below the same one begin with different tokens."""
 
     tokens: tuple[int, ...]
     place: Ints
     """Each token's place in the pool."""
-    above: Kept | None
-    below: dict[int, Kept] = field(default_factory=dict)
+    above: KeptTokens | None
+    below: dict[int, KeptTokens] = field(default_factory=dict)
     """Runs below, by their first token."""
     used: int = 0
     """When it was last looked up or made, as a count of such events."""
@@ -147,12 +147,12 @@ class Keeper:
         capacity: maximum tokens kept; beyond it the least recently used leaves are evicted until an eighth is free.
     """
 
-    def __init__(self, capacity: int, pool: Pool) -> None:
+    def __init__(self, capacity: int, pool: TokenPool) -> None:
         self.capacity, self.pool = capacity, pool
         self.clear()
 
     def clear(self) -> None:
-        self.root = Kept((), np.zeros(0, np.int64), None)
+        self.root = KeptTokens((), np.zeros(0, np.int64), None)
         self.tokens = self._now = 0
         self.pool.clear()
 
@@ -176,15 +176,15 @@ class Keeper:
         if inside < len(above.tokens):
             above = self._split(above, inside)
         places = self.pool.take(len(tokens) - length)
-        run = Kept(tuple(tokens[length:]), places, above, used=self._now)
+        run = KeptTokens(tuple(tokens[length:]), places, above, used=self._now)
         above.below[run.tokens[0]] = run
         self.tokens += len(places)
         return length, places
 
-    def _descend(self, tokens: Sequence[int]) -> tuple[list[Kept], int, int]:
+    def _descend(self, tokens: Sequence[int]) -> tuple[list[KeptTokens], int, int]:
         """Runs that match a prefix of ``tokens``, from the top; matched tokens in all, and of the last run."""
         self._now += 1
-        runs: list[Kept] = []
+        runs: list[KeptTokens] = []
         tokens = tuple(tokens)
         at, end, inside, run = 0, len(tokens), 0, self.root
         while at < end and (below := run.below.get(tokens[at])) is not None:
@@ -199,10 +199,10 @@ class Keeper:
             at += inside
         return runs, at, inside
 
-    def _split(self, run: Kept, at: int) -> Kept:
+    def _split(self, run: KeptTokens, at: int) -> KeptTokens:
         """Split a run in two; returns the upper part."""
         assert run.above is not None
-        head = Kept(run.tokens[:at], run.place[:at], run.above, {run.tokens[at]: run}, run.used)
+        head = KeptTokens(run.tokens[:at], run.place[:at], run.above, {run.tokens[at]: run}, run.used)
         run.above.below[head.tokens[0]] = head
         run.tokens, run.place, run.above = run.tokens[at:], run.place[at:], head
         return head
@@ -223,7 +223,7 @@ class Keeper:
             self.pool.release(run.place)
             self.tokens -= len(run.tokens)
 
-    def runs(self) -> Iterator[tuple[int, Kept]]:
+    def runs(self) -> Iterator[tuple[int, KeptTokens]]:
         """Every run with its depth."""
         stack = [(1, run) for run in self.root.below.values()]
         while stack:

@@ -46,7 +46,6 @@ def draw(
     uniforms: Float64[Tensor, " M"],
     sampling: Sampling,
     allowed: Bool[Tensor, "A V"] | None = None,
-    factor: Float[Tensor, " A"] | None = None,
 ) -> Drawn:
     """One token per member (M), member m from the distribution in row ``place[m]`` of the logits.
 
@@ -57,7 +56,6 @@ def draw(
         place: row of each member, 0 .. A-1; None where member m's is row m.
         uniforms: one number in [0, 1) per member; the token is where it falls in the cumulative distribution.
         allowed: the tokens that may be drawn, of each row; None for all.
-        factor: by which each row's temperature differs from the sampling's; None: not.
     Returns:
         Log-probabilities are finite wherever the logits are; where one of a row's logits is nan or infinite, so are its
         members' log-probabilities, and their tokens are meaningless.
@@ -65,11 +63,15 @@ def draw(
     model = logits.log_softmax(-1)
     if allowed is not None:
         logits = logits.masked_fill(~allowed, float("-inf"))
-    if sampling.temperature == 0:
+    temperature = sampling.temperature
+    if temperature == 0:
         token = _rows(logits.argmax(-1), place)
         return Drawn(token, torch.zeros_like(uniforms, dtype=logits.dtype), _taken(model, place, token))
-    tempered = logits if sampling.temperature == 1 else logits / sampling.temperature
-    z = truncate(tempered if factor is None else tempered / factor[:, None], sampling)
+    if isinstance(temperature, int | float):
+        z = logits if temperature == 1 else logits / temperature
+    else:
+        z = logits / temperature(logits)[:, None]
+    z = truncate(z, sampling)
     same = z is logits and allowed is None
     behaviour = model if same else z.log_softmax(-1)
     token = _inverse_cdf(behaviour.exp(), place, uniforms)

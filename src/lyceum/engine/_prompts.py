@@ -11,7 +11,7 @@ from lyceum.engine._slots import Job, Slots
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
-class Prompts:
+class SharedPrompts:
     """Dense entries 0 .. n-1, like the slots: all tokens of a request's prefix but the last."""
 
     def __init__(self, shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device) -> None:

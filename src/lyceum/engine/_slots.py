@@ -87,7 +87,7 @@ class Joining:
 
 
 @dataclass(frozen=True)
-class Groups:
+class MemberGroups:
     """Members by (slot, token drawn): each group that is still live becomes a slot. G groups, M members."""
 
     leader: Ints  # (G,) one member of each
@@ -171,14 +171,14 @@ class Slots:
 
     # What was drawn ------------------------------------------------------------------------------------------------
 
-    def grouped(self, token: Ints) -> Groups:
+    def grouped(self, token: Ints) -> MemberGroups:
         """Members by the token they drew, (M,)."""
         if self.alone:
-            return Groups(self.member_slot, self.member_slot, self.member_slot)
+            return MemberGroups(self.member_slot, self.member_slot, self.member_slot)
         if (token == token[self.first][self.member_slot]).all():
-            return Groups(self.first, self.member_slot[self.first], self.member_slot)
+            return MemberGroups(self.first, self.member_slot[self.first], self.member_slot)
         _, leader, of = np.unique(self.member_slot << 32 | token, return_index=True, return_inverse=True)
-        return Groups(leader, self.member_slot[leader], of)
+        return MemberGroups(leader, self.member_slot[leader], of)
 
     def drawn(self, slot: int) -> list[int]:
         return self._drawn[slot, : self.count[slot]].tolist()
@@ -214,7 +214,7 @@ class Slots:
 
     # Branching and leaving -----------------------------------------------------------------------------------------
 
-    def regroup(self, groups: Groups, live: NDArray[np.bool_]) -> tuple[Ints, Ints, Ints]:
+    def regroup(self, groups: MemberGroups, live: NDArray[np.bool_]) -> tuple[Ints, Ints, Ints]:
         """Every live group becomes a slot: one stays where its slot was, the others fill gaps or go to the end.
 
         Returns:

@@ -10,7 +10,7 @@ from lyceum.utils.aio import idle
 from lyceum.utils.lazy_imports import Tensor, nn
 
 
-class ByModel:
+class EngineByModel:
     """Implements ``Engine``: a request goes to the model that it names, what names none to the first.
 
     Args:

@@ -18,20 +18,19 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from lyceum.core.component import BatchTokens
-from lyceum.core.entropy import TemperatureByEntropy
 from lyceum.core.settings import EngineSettings
-from lyceum.core.types import Constraint, ConstraintSettings, ConstraintState, Continuation, Request
-from lyceum.engine._cache import Keeper, Pool, Store
+from lyceum.core.types import Constraint, ConstraintSettings, ConstraintState, Continuation, Request, TemperatureRule
+from lyceum.engine._cache import Keeper, Store, TokenPool
 from lyceum.engine._draw import draw, entropies, likeliest, uniform
 from lyceum.engine._plan import DecodePlan
 from lyceum.engine._prefill import PrefillPlan
-from lyceum.engine._prompts import Prompts
-from lyceum.engine._slots import Carried, Floats, Groups, Ints, Job, Joining, Slots
+from lyceum.engine._prompts import SharedPrompts
+from lyceum.engine._slots import Carried, Floats, Ints, Job, Joining, MemberGroups, Slots
 from lyceum.engine.cpu.decode import Decoder
 from lyceum.engine.cpu.weights import Packs
 from lyceum.models.bits import unpacked
 from lyceum.models.policy import Policy, token_outputs
-from lyceum.models.tree_attention import Plan, TreePlan
+from lyceum.models.tree_attention import AttentionPlan, TreePlan
 from lyceum.utils import progress
 from lyceum.utils.aio import idle
 from lyceum.utils.errors import Diverged, RecipeError
@@ -74,11 +73,10 @@ class Distribution(NamedTuple):
     """What requests have in common whose tokens are drawn together: temperature and truncation, and what else is
     computed."""
 
-    how: tuple[float, int, float, float]
+    how: tuple[float | TemperatureRule, int, float, float]
     constrained: bool
     top: int
     entropy: bool
-    tempered: TemperatureByEntropy | None
 
 
 NOTHING = Carried()
@@ -88,7 +86,7 @@ def carried_by(job: Job) -> Carried | None:
     """What the next slot of a request carries; None where it asks for nothing."""
     if job.constraint is not None:
         return Carried(job.constraint.copy())
-    return Carried() if job.request.top or job.request.entropy or job.request.tempered else None
+    return Carried() if job.request.top or job.request.entropy else None
 
 
 class EmbeddedEngine:
@@ -112,8 +110,8 @@ class EmbeddedEngine:
     def _reset(self) -> None:
         shape, dtype, device = self.policy.cache_shape, self.policy.causal.dtype, self.policy.device
         self._slots, self._store = Slots(), Store(shape, dtype, device)
-        self._prompts = Prompts(shape, dtype, device)
-        self._keeper = Keeper(self.config.keep_tokens, Pool(shape, dtype, device))
+        self._prompts = SharedPrompts(shape, dtype, device)
+        self._keeper = Keeper(self.config.keep_tokens, TokenPool(shape, dtype, device))
         self._distributions: dict[Distribution, Request] = {}
         # What entries of the store after the live slots still hold: a path that is continued at once stays there.
         self._left: dict[tuple[int, ...], int] = {}
@@ -232,7 +230,7 @@ class EmbeddedEngine:
             slots = self._slots
             live = np.array([not job.future.cancelled() for job in slots.job], bool)
             # Even where no slot leaves: the prompt of samples that waited does.
-            self._regroup(Groups(slots.first, slots.member_slot[slots.first], slots.member_slot), live)
+            self._regroup(MemberGroups(slots.first, slots.member_slot[slots.first], slots.member_slot), live)
 
     # Joining -------------------------------------------------------------------------------------------------------
 
@@ -326,7 +324,6 @@ class EmbeddedEngine:
             sampling.constraint is not None,
             request.top,
             request.entropy,
-            request.tempered,
         )
         self._distributions.setdefault(how, request)
         return list(self._distributions).index(how)
@@ -353,7 +350,7 @@ class EmbeddedEngine:
         slots.position += 1
         self._settle(*drawn)
 
-    def _hidden(self, tokens: Tensor, position: Tensor, plan: Plan, *, furthest: int) -> Tensor:
+    def _hidden(self, tokens: Tensor, position: Tensor, plan: AttentionPlan, *, furthest: int) -> Tensor:
         """Directly from the weights where the architecture is known, else by the model's own forward."""
         lean = self._lean
         if lean is None:
@@ -379,15 +376,12 @@ class EmbeddedEngine:
                 place = np.searchsorted(rows, slots.member_slot[members])
             z = logits if rows is None else logits[torch.from_numpy(rows).to(device)]
             request = distributions[kind]
-            allowed, entropy = self._carried(z, range(len(slots)) if rows is None else rows.tolist(), request)
-            tempered = request.tempered
             drawn = draw(
                 z,
                 None if place is None else torch.from_numpy(place).to(device),
                 torch.from_numpy(uniforms[members]).to(device),
                 request.sampling,
-                allowed,
-                None if tempered is None or entropy is None else tempered.factor(entropy),
+                self._carried(z, range(len(slots)) if rows is None else rows.tolist(), request),
             )
             token[members] = drawn.token.cpu().numpy()
             logprob[0, members] = drawn.behaviour_logprob.cpu().numpy()
@@ -395,14 +389,11 @@ class EmbeddedEngine:
         self._require(bool(np.isfinite(logprob).all()))
         return token, logprob[0], logprob[1]
 
-    def _carried(
-        self, logits: Tensor, of_slots: Sequence[int], request: Request
-    ) -> tuple[Tensor | None, Tensor | None]:
-        """(A, V) tokens that the slots' constraints allow, None without one; (A,) entropies, None where nothing reads
-        them; and writes what is reported of this step."""
-        reads_entropy = request.entropy or request.tempered is not None
-        if request.sampling.constraint is None and not request.top and not reads_entropy:
-            return None, None
+    def _carried(self, logits: Tensor, of_slots: Sequence[int], request: Request) -> Tensor | None:
+        """(A, V) tokens that the slots' constraints allow, None without one; and writes what is reported of this
+        step."""
+        if request.sampling.constraint is None and not request.top and not request.entropy:
+            return None
         carried = [self._slots.carried[slot] for slot in of_slots]
         allowed = None
         bits = [each.constraint.allowed() for each in carried if each.constraint is not None]
@@ -412,11 +403,10 @@ class EmbeddedEngine:
             token, logprob = (x.tolist() for x in likeliest(logits, request.top, allowed))
             for each, tokens, nats in zip(carried, token, logprob, strict=True):
                 each.top_now = [tuple(zip(tokens, nats, strict=True))]
-        entropy = entropies(logits, allowed) if reads_entropy else None
-        if request.entropy and entropy is not None:
-            for each, nats in zip(carried, entropy.tolist(), strict=True):
+        if request.entropy:
+            for each, nats in zip(carried, entropies(logits, allowed).tolist(), strict=True):
                 each.entropy_now = [nats]
-        return allowed, entropy
+        return allowed
 
     def _require(self, finite: bool) -> None:
         """Raise Diverged where logits are not finite: tokens drawn from them are meaningless."""
@@ -449,7 +439,7 @@ class EmbeddedEngine:
         if len(place):
             slots.append(place, token[live], behaviour[live], model[live])
 
-    def _finished(self, groups: Groups, token: Ints) -> dict[int, str]:
+    def _finished(self, groups: MemberGroups, token: Ints) -> dict[int, str]:
         """Finish reason of each group that ends here."""
         slots = self._slots
         count = slots.count[groups.slot] + 1
@@ -473,7 +463,7 @@ class EmbeddedEngine:
         drawn = [*self._slots.drawn(slot), token]
         return ends_in_drawn(request.prefix, request.written, drawn, stops, self.policy.decode)
 
-    def _finish(self, groups: Groups, group: int, last: tuple[int, float, float], finish: str) -> None:
+    def _finish(self, groups: MemberGroups, group: int, last: tuple[int, float, float], finish: str) -> None:
         slots, slot = self._slots, int(groups.slot[group])
         job, drawn = slots.job[slot], slots.drawn(slot)
         behaviour, model = slots.logprobs(slot)
@@ -517,7 +507,7 @@ class EmbeddedEngine:
             self._keeper.pool.write(np.concatenate(pool), read)
             self._keeper.trim()
 
-    def _regroup(self, groups: Groups, live: NDArray[np.bool_]) -> Ints:
+    def _regroup(self, groups: MemberGroups, live: NDArray[np.bool_]) -> Ints:
         """Every live group becomes a slot with its cache; returns the slot of each."""
         slots = self._slots
         place, source, target = slots.regroup(groups, live)

@@ -90,11 +90,10 @@ class VllmConfig(EngineSettings):
 
 def _unsupported(sampling: Sampling) -> str | None:
     """What vLLM would change without saying so; None where it draws as it is told."""
-    if not 0 < sampling.temperature < LEAST_TEMPERATURE:
+    temperature = sampling.usual_temperature
+    if not 0 < temperature < LEAST_TEMPERATURE:
         return None
-    return (
-        f"temperature: got {sampling.temperature:g} with engine.kind 'vllm'; allowed: 0, or {LEAST_TEMPERATURE} or more"
-    )
+    return f"temperature: got {temperature:g} with engine.kind 'vllm'; allowed: 0, or {LEAST_TEMPERATURE} or more"
 
 
 def _own_distribution(s: Sampling) -> bool:
@@ -102,7 +101,7 @@ def _own_distribution(s: Sampling) -> bool:
     return s.temperature == 0 or (s.temperature == 1 and not s.top_k and s.top_p == 1 and not s.min_p)
 
 
-class Drawn(NamedTuple):
+class DrawnSequence(NamedTuple):
     """What vLLM answers for one sequence: the tokens it drew, and nats of each under the distribution drawn from."""
 
     tokens: list[int]
@@ -125,7 +124,7 @@ class Pending:
 
     prompt: list[int]
     params: dict[str, Any]
-    answer: asyncio.Future[Drawn]
+    answer: asyncio.Future[DrawnSequence]
     order: tuple[int | str, ...] = ()
     stops: tuple[str, ...] = ()
     written: int = 0
@@ -173,8 +172,9 @@ class VllmEngine:
         sampling = request.sampling
         if line := _unsupported(sampling):
             raise ValueError(line)
-        if sampling.constraint is not None or request.entropy or request.tempered is not None:
-            raise ValueError("vLLM repeats no constraint and knows no entropy: see VllmConfig.offers")
+        by_rule = not isinstance(sampling.temperature, int | float)
+        if sampling.constraint is not None or request.entropy or by_rule:
+            raise ValueError("vLLM repeats no constraint, and knows no entropy and no rule: see VllmConfig.offers")
         if request.top and not _own_distribution(sampling):
             raise ValueError("vLLM reports the most likely tokens at temperature 0, or at 1 without truncation")
         params = {
@@ -281,7 +281,7 @@ class VllmEngine:
             )
         self._server.agrees = True
 
-    async def _model_logprobs(self, request: Request, drawn: Sequence[Drawn]) -> list[list[float]]:
+    async def _model_logprobs(self, request: Request, drawn: Sequence[DrawnSequence]) -> list[list[float]]:
         """Nats of each sample's tokens in the model's own distribution; nan where they are left out."""
         s = request.sampling
         if _own_distribution(s):
@@ -380,7 +380,7 @@ class VllmEngine:
             self._server.abort([output.request_id])
         self._computed += len(pending.prompt) - (output.num_cached_tokens or 0) + len(pending.tokens) - 1
         if not pending.answer.done():
-            pending.answer.set_result(Drawn(pending.tokens, pending.logprob, finish, prompt, pending.top))
+            pending.answer.set_result(DrawnSequence(pending.tokens, pending.logprob, finish, prompt, pending.top))
 
     def _stopped(self, pending: Pending) -> bool:
         return ends_in_drawn(pending.prompt, pending.written, pending.tokens, pending.stops, self.policy.decode)

@@ -42,7 +42,7 @@ class Notation(Settings):
 
 
 @dataclass(frozen=True)
-class Written:
+class AnswerSoFar:
     """What stands in an answer: the policy's text and the environment's answers to ``calls`` calls."""
 
     text: str = ""
@@ -59,8 +59,8 @@ class Written:
 class WithinTurn:
     """Environments whose state is what stands in the answer so far."""
 
-    def reset(self, task: Task) -> Written:
-        return Written()
+    def reset(self, task: Task) -> AnswerSoFar:
+        return AnswerSoFar()
 
-    def replay(self, task: Task, exchanges: Sequence[Exchange]) -> Written:
+    def replay(self, task: Task, exchanges: Sequence[Exchange]) -> AnswerSoFar:
         return self.reset(task).after(exchanges)

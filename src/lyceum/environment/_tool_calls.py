@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from lyceum.core.tree import Node
 from lyceum.core.types import GradingContext, Message, Observation
-from lyceum.environment._notation import Notation, Written
-from lyceum.utils.documents import DocumentError, Limits, read_json
+from lyceum.environment._notation import AnswerSoFar, Notation
+from lyceum.utils.documents import DocumentError, DocumentLimits, read_json
 
 ERROR = "error"
 """Beginning of a result that says what is wrong with a call."""
@@ -24,7 +24,7 @@ class Call(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Result:
+class CallResult:
     """What a call gets.
 
     Attributes:
@@ -36,42 +36,42 @@ class Result:
     failed: bool = False
 
     @classmethod
-    def error(cls, why: str, name: str = "") -> Result:
+    def error(cls, why: str, name: str = "") -> CallResult:
         return cls(f"{ERROR}: {why}", name, failed=True)
 
 
-def tool_calls(said: str, *, limits: Limits, most: int) -> list[Call | Result]:
+def tool_calls(said: str, *, limits: DocumentLimits, most: int) -> list[Call | CallResult]:
     """The calls ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>`` of a turn, in order; those that cannot be
     read, and the first beyond ``most``, as the result that they get."""
     # Not by a regular expression, which is quadratic where calls begin and do not end.
     parts = (part.partition("</tool_call>") for part in said.split("<tool_call>")[1:])
     calls = [call for call, end, _ in parts if end]
-    more = [Result.error(f"more than {most} calls in a turn")] if len(calls) > most else []
+    more = [CallResult.error(f"more than {most} calls in a turn")] if len(calls) > most else []
     return [*(_read(call, limits) for call in calls[:most]), *more]
 
 
-def _read(call: str, limits: Limits) -> Call | Result:
+def _read(call: str, limits: DocumentLimits) -> Call | CallResult:
     try:
         read = read_json(call, limits=limits)
     except DocumentError as error:
-        return Result.error(f"the call is not JSON ({error}); allowed: {FORM}")
+        return CallResult.error(f"the call is not JSON ({error}); allowed: {FORM}")
     name, arguments = (read.get("name"), read.get("arguments")) if isinstance(read, dict) else (None, None)
     if not isinstance(name, str) or not isinstance(arguments, dict):
-        return Result.error(f"no call of a tool with arguments; allowed: {FORM}")
+        return CallResult.error(f"no call of a tool with arguments; allowed: {FORM}")
     return Call(name, arguments)
 
 
 def answered(
-    state: Written,
+    state: AnswerSoFar,
     turn: Node,
     said: str,
-    results: Sequence[Result],
+    results: Sequence[CallResult],
     context: GradingContext,
     *,
     notation: Notation | None,
     failed_reward: float,
     counts: Mapping[str, int] | None = None,
-) -> Observation[Written]:
+) -> Observation[AnswerSoFar]:
     """What the policy reads of its calls' results: one message of the tool for each, or with a notation the one result
     within the text. No results end the trajectory.
 

@@ -12,17 +12,17 @@ from pydantic import Field
 from lyceum.core.settings import EnvironmentSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Environment, GradingContext, Observation
-from lyceum.environment._notation import Notation, WithinTurn, Written
-from lyceum.environment._tool_calls import ERROR, Call, Result, answered, tool_calls
+from lyceum.environment._notation import AnswerSoFar, Notation, WithinTurn
+from lyceum.environment._tool_calls import ERROR, Call, CallResult, answered, tool_calls
 from lyceum.utils.arithmetic import ALL, OF_EXPRESSIONS, NotArithmetic, evaluate
-from lyceum.utils.documents import Limits
+from lyceum.utils.documents import DocumentLimits
 from lyceum.utils.terminal import quoted
 
 NAME = "calculator"
 MOST_CALLS = 16
 """Maximum calls of one turn that are answered."""
 
-_CALL_LIMITS = Limits(characters=2000, depth=5, values=50)
+_CALL_LIMITS = DocumentLimits(characters=2000, depth=5, values=50)
 _SCHEMA = {
     "type": "function",
     "function": {
@@ -64,7 +64,7 @@ class Calculator(EnvironmentSettings):
     def tools(self) -> tuple[Mapping[str, Any], ...]:
         return (_SCHEMA,) if self.notation is None else ()
 
-    def build(self) -> Environment[Written]:
+    def build(self) -> Environment[AnswerSoFar]:
         return CalculatorEnvironment(self)
 
 
@@ -72,12 +72,14 @@ class CalculatorEnvironment(WithinTurn):
     def __init__(self, settings: Calculator) -> None:
         self.settings = settings
 
-    async def step(self, state: Written, turn: Node, said: str, context: GradingContext) -> Observation[Written]:
+    async def step(
+        self, state: AnswerSoFar, turn: Node, said: str, context: GradingContext
+    ) -> Observation[AnswerSoFar]:
         of = self.settings
         results = [self.result(call) for call in self.calls(state, said)]
         return answered(state, turn, said, results, context, notation=of.notation, failed_reward=of.failed_reward)
 
-    def calls(self, state: Written, said: str) -> Sequence[Call | Result]:
+    def calls(self, state: AnswerSoFar, said: str) -> Sequence[Call | CallResult]:
         """The turn's calls, or the error that one gets."""
         if self.settings.notation is None:
             return tool_calls(said, limits=_CALL_LIMITS, most=MOST_CALLS)
@@ -87,16 +89,16 @@ class CalculatorEnvironment(WithinTurn):
             query = query[len(query.rstrip(OF_EXPRESSIONS)) :]
         return [] if query is None else [Call(NAME, {"expression": query})]
 
-    def result(self, call: Call | Result) -> Result:
-        if isinstance(call, Result):
+    def result(self, call: Call | CallResult) -> CallResult:
+        if isinstance(call, CallResult):
             return replace(call, name=NAME)
         if call.name != NAME:
-            return Result.error(f"no tool {quoted(call.name)}; allowed: {NAME}", NAME)
+            return CallResult.error(f"no tool {quoted(call.name)}; allowed: {NAME}", NAME)
         expression = call.arguments.get("expression")
         if not isinstance(expression, str):
-            return Result.error("no text 'expression' in arguments", NAME)
+            return CallResult.error("no text 'expression' in arguments", NAME)
         text = self.compute(expression)
-        return Result(text, NAME, failed=text.startswith(ERROR))
+        return CallResult(text, NAME, failed=text.startswith(ERROR))
 
     def compute(self, expression: str) -> str:
         """A result, or a line that begins with ``error`` and says what is wrong."""

@@ -14,7 +14,7 @@ from lyceum.core.settings import Composition, EnvironmentSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Environment, GradingContext, Observation
 from lyceum.core.user_files import user_file
-from lyceum.environment._notation import Notation, WithinTurn, Written
+from lyceum.environment._notation import AnswerSoFar, Notation, WithinTurn
 from lyceum.utils.documents import read_json
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.paths import local_path
@@ -61,7 +61,7 @@ class Corpus(EnvironmentSettings):
             return list(error.lines)
         return []
 
-    def build(self) -> Environment[Written]:
+    def build(self) -> Environment[AnswerSoFar]:
         return CorpusEnvironment(self)
 
 
@@ -107,7 +107,9 @@ class CorpusEnvironment(WithinTurn):
         if any(words):
             self.index.index(words, create_empty_token=False, show_progress=False)
 
-    async def step(self, state: Written, turn: Node, said: str, context: GradingContext) -> Observation[Written]:
+    async def step(
+        self, state: AnswerSoFar, turn: Node, said: str, context: GradingContext
+    ) -> Observation[AnswerSoFar]:
         notation = self.settings.notation
         query = notation.query(state.text, said)
         if query is None:

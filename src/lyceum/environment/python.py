@@ -11,10 +11,10 @@ from pydantic import Field
 from lyceum.core.settings import Composition, EnvironmentSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Environment, GradingContext, Observation
-from lyceum.environment._notation import Notation, WithinTurn, Written
+from lyceum.environment._notation import AnswerSoFar, Notation, WithinTurn
 from lyceum.reward.pool import WorkerError, shared_pool
 from lyceum.sandbox.backends import Backend
-from lyceum.sandbox.run import START_SECONDS, Limits, Printed, SandboxError, execute, usable
+from lyceum.sandbox.run import START_SECONDS, Printed, ProgramLimits, SandboxError, execute, usable
 
 MOST_CHARACTERS = 100_000
 """Maximum length of a program."""
@@ -36,10 +36,10 @@ class Python(EnvironmentSettings):
     """Time limit of the answer to a turn, in seconds; null, since programs have their own limit and may queue."""
     notation: Notation = Notation(begin="```python\n", end="```\n```output", before="\n", after="```\n")
     """How programs and what they print stand within the policy's text. ``end`` ends a turn wherever the policy writes
-    it: a mark that closes other blocks too, such as ``` alone, would end answers that have no program."""
+    it. A mark that also closes other blocks, such as ``` alone, would end turns that have no program."""
     max_characters: int = Field(default=1000, ge=1, le=20_000)
     """Maximum characters of what a program printed; the rest is cut, and the answer says so."""
-    limits: Limits = Limits(seconds=4.0, cpu_seconds=2, output_kb=64)
+    limits: ProgramLimits = ProgramLimits(seconds=4.0, cpu_seconds=2, output_kb=64)
     """What a program may use; one that exceeds a limit is ended, and the answer says which."""
     sandbox: Literal["auto", "bubblewrap", "unshare", "landlock"] = "auto"
     """What confines programs; ``auto``: the first of them that works here."""
@@ -59,7 +59,7 @@ class Python(EnvironmentSettings):
             return [f"environment.sandbox: {error}; allowed: a machine on which one works (apt-get install bubblewrap)"]
         return []
 
-    def build(self) -> Environment[Written]:
+    def build(self) -> Environment[AnswerSoFar]:
         return Interpreter(self)
 
 
@@ -78,7 +78,9 @@ class Interpreter(WithinTurn):
             timeout_seconds=limits.seconds + 2 * START_SECONDS,
         )
 
-    async def step(self, state: Written, turn: Node, said: str, context: GradingContext) -> Observation[Written]:
+    async def step(
+        self, state: AnswerSoFar, turn: Node, said: str, context: GradingContext
+    ) -> Observation[AnswerSoFar]:
         program = self.settings.notation.query(state.text, said)
         if program is None:
             return Observation(state, end=True)
@@ -117,7 +119,7 @@ class Interpreter(WithinTurn):
 
 def runner(limits: dict[str, Any], backend: Backend, characters: int) -> Callable[[str], dict[str, Any]]:
     """The worker's job function: a program's :class:`Printed`, as a dict."""
-    given = Limits(**limits)
+    given = ProgramLimits(**limits)
 
     def work(program: str) -> dict[str, Any]:
         return asdict(execute(program, characters=characters, limits=given, backend=backend))

@@ -9,7 +9,7 @@ from pydantic import Field
 from lyceum.core.settings import EnvironmentSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Environment, GradingContext, Observation, Sampling
-from lyceum.environment._notation import Notation, WithinTurn, Written
+from lyceum.environment._notation import AnswerSoFar, Notation, WithinTurn
 
 
 class SelfSearch(EnvironmentSettings):
@@ -38,7 +38,7 @@ class SelfSearch(EnvironmentSettings):
     def stops(self) -> tuple[str, ...]:
         return (self.notation.end,)
 
-    def build(self) -> Environment[Written]:
+    def build(self) -> Environment[AnswerSoFar]:
         return SelfSearchEnvironment(self)
 
 
@@ -46,7 +46,9 @@ class SelfSearchEnvironment(WithinTurn):
     def __init__(self, settings: SelfSearch) -> None:
         self.settings = settings
 
-    async def step(self, state: Written, turn: Node, said: str, context: GradingContext) -> Observation[Written]:
+    async def step(
+        self, state: AnswerSoFar, turn: Node, said: str, context: GradingContext
+    ) -> Observation[AnswerSoFar]:
         notation = self.settings.notation
         query = notation.query(state.text, said)
         if query is None:

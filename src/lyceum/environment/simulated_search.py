@@ -14,7 +14,7 @@ from lyceum.core.schedule import Schedule
 from lyceum.core.settings import EnvironmentSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Environment, Exchange, GradingContext, Observation, Sampling, Task
-from lyceum.environment._notation import Notation, Written
+from lyceum.environment._notation import AnswerSoFar, Notation
 from lyceum.reward.base import right_answers
 from lyceum.scorer.base import question_of
 from lyceum.tasks.prompt import fields_of, fill
@@ -23,7 +23,7 @@ NOISY = "noisy"
 FIELDS = frozenset({"query", "question", "answer"})
 
 
-class Prompts(Settings):
+class SearchPrompts(Settings):
     """What the engine is asked, with {query}, and as far as they are wanted {question} and {answer}."""
 
     useful: str = Field(
@@ -66,7 +66,7 @@ class SimulatedSearch(EnvironmentSettings):
     """Time limit of the answer to a turn, in seconds; null, since the run's own model writes it in its own time."""
     notation: Notation = Notation(begin="<search>", end="</search>", before="<information>", after="</information>")
     """How queries and documents stand within the policy's text."""
-    prompts: Prompts = Prompts()
+    prompts: SearchPrompts = SearchPrompts()
     """What the model is asked, for useful and for noisy documents."""
     noise: Schedule = Schedule(values=(0.0, 0.5))
     """Probability of noisy documents over the stage: a list of values, or ``{values, form, begin, end}``. Evaluations
@@ -94,7 +94,7 @@ class SimulatedSearch(EnvironmentSettings):
 
 
 @dataclass(frozen=True)
-class Asked(Written):
+class Asked(AnswerSoFar):
     """What stands in an answer, and the task that it answers, as texts."""
 
     question: str = ""

@@ -15,12 +15,12 @@ from lyceum.core.settings import EnvironmentSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Environment, GradingContext, Observation, TaskSource
 from lyceum.core.user_files import describe
-from lyceum.environment._notation import Notation, WithinTurn, Written
-from lyceum.environment._tool_calls import Call, Result, answered, tool_calls
+from lyceum.environment._notation import AnswerSoFar, Notation, WithinTurn
+from lyceum.environment._tool_calls import Call, CallResult, answered, tool_calls
 from lyceum.reward.function_registry import PLACE, SYNC, TOOL, registered_tool, shown
-from lyceum.reward.user_code import Found, caller, trusted_function
+from lyceum.reward.user_code import UserFunction, caller, trusted_function
 from lyceum.utils.aio import gather
-from lyceum.utils.documents import Limits
+from lyceum.utils.documents import DocumentLimits
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.numbers import plain
 from lyceum.utils.terminal import quoted
@@ -34,7 +34,7 @@ ADVICE = (
     "allowed: a docstring, and for each parameter a type hint (int, float, str, bool, list, dict, Literal) "
     "and a line in the docstring's 'Args:'"
 )
-_CALL_LIMITS = Limits(characters=100_000, depth=20, values=10_000, digits=18)
+_CALL_LIMITS = DocumentLimits(characters=100_000, depth=20, values=10_000, digits=18)
 
 
 class Tools(EnvironmentSettings):
@@ -107,7 +107,7 @@ class Tools(EnvironmentSettings):
         super().check_tasks(source)
         self.loaded()
 
-    def build(self) -> Environment[Written]:
+    def build(self) -> Environment[AnswerSoFar]:
         return ToolsEnvironment(self, self.loaded())
 
     def loaded(self) -> dict[str, Tool]:
@@ -131,7 +131,7 @@ class Tools(EnvironmentSettings):
         place, name, function = trusted_function(spec, key=KEY)
         spec = shown(spec)
         schema = schema_of(function, spec)
-        found = Found(spec, place, name, function, None, {})
+        found = UserFunction(spec, place, name, function, None, {})
         processes = SYNC if place == PLACE else self.processes
         call = caller(found, PREPARE, processes=processes, timeout_seconds=self.timeout_seconds)
         return Tool(schema, call, _validators(schema, spec))
@@ -186,17 +186,19 @@ class ToolsEnvironment(WithinTurn):
     def __init__(self, settings: Tools, tools: Mapping[str, Tool]) -> None:
         self.settings, self.tools = settings, tools
 
-    async def step(self, state: Written, turn: Node, said: str, context: GradingContext) -> Observation[Written]:
+    async def step(
+        self, state: AnswerSoFar, turn: Node, said: str, context: GradingContext
+    ) -> Observation[AnswerSoFar]:
         of = self.settings
         # Together: a turn takes as long as its slowest call.
-        results: list[Result] = await gather(self.result(call) for call in self.calls(state, said))
+        results: list[CallResult] = await gather(self.result(call) for call in self.calls(state, said))
         counts = Counter(f"calls/{result.name}" for result in results if result.name)
         counts += Counter(f"failed_calls/{result.name}" for result in results if result.name and result.failed)
         return answered(
             state, turn, said, results, context, notation=of.notation, failed_reward=of.failed_reward, counts=counts
         )
 
-    def calls(self, state: Written, said: str) -> Sequence[Call | Result]:
+    def calls(self, state: AnswerSoFar, said: str) -> Sequence[Call | CallResult]:
         """The turn's calls, or the error that one gets."""
         notation = self.settings.notation
         if notation is None:
@@ -205,20 +207,20 @@ class ToolsEnvironment(WithinTurn):
         query = notation.query(state.text, said)
         return [] if query is None else [Call(name, {tool.only: query})]
 
-    async def result(self, call: Call | Result) -> Result:
-        if isinstance(call, Result):
+    async def result(self, call: Call | CallResult) -> CallResult:
+        if isinstance(call, CallResult):
             return call
         tool, most = self.tools.get(call.name), self.settings.max_characters
         if tool is None:
             near = nearest(call.name, self.tools)
-            return Result.error(f"no tool {quoted(call.name)}{near}; allowed: {', '.join(self.tools)}")
+            return CallResult.error(f"no tool {quoted(call.name)}{near}; allowed: {', '.join(self.tools)}")
         if (wrong := tool.refused(call.arguments)) is not None:
-            return Result.error(wrong, call.name)
+            return CallResult.error(wrong, call.name)
         try:
             text = await tool.call({"arguments": dict(call.arguments), "most": most})
-            return Result(text, call.name)
+            return CallResult(text, call.name)
         except Exception as error:
-            return Result.error(cut(describe(error), most), call.name)
+            return CallResult.error(cut(describe(error), most), call.name)
 
 
 def name_of(spec: str) -> str:

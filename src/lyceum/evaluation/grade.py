@@ -36,8 +36,8 @@ from lyceum.evaluation.keys import KEYS_OF_COLUMNS, refuse_unknown
 from lyceum.evaluation.measure import engine_settings, model_settings
 from lyceum.evaluation.rows_to_grade import (
     MOST_TOGETHER,
-    Columns,
     Completion,
+    GradedColumns,
     check_completions,
     check_file,
     read_completions,
@@ -174,7 +174,7 @@ class Grading:
     """What is graded, and by what: made by :meth:`of`, which refuses what cannot work before any model is loaded."""
 
     recipe: Recipe
-    columns: Columns
+    columns: GradedColumns
     file: Path
     rollouts: list[Path] | None
     output: Path | None
@@ -205,7 +205,7 @@ class Grading:
         with trusting_own(placed, typed):
             recipe = _validated(raw, Recipe)
         named = {key.partition(".")[2]: value for key, value in placed if key.startswith("columns.")}
-        columns = _validated(named, Columns, "columns")
+        columns = _validated(named, GradedColumns, "columns")
         check_code(recipe, typed)
         rollouts = None
         if run:

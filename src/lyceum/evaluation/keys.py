@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from lyceum.core.types import Sampling
-from lyceum.evaluation.rows_to_grade import Columns
+from lyceum.evaluation.rows_to_grade import GradedColumns
 from lyceum.recipe.other_names import known_elsewhere
 from lyceum.recipe.schema import Recipe
 from lyceum.utils.errors import RecipeError, nearest
 
 MEASURED = ("model", "tasks", "reward", "engine", "environment", "trust_code", *Sampling.model_fields)
 """First names of the keys of commands that sample; those of sampling stand alone."""
-KEYS_OF_COLUMNS = tuple(f"columns.{name}" for name in Columns.model_fields)
+KEYS_OF_COLUMNS = tuple(f"columns.{name}" for name in GradedColumns.model_fields)
 KEYS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("eval", "search", "boundary"), MEASURED),
     "grade": ("reward", "tasks", "model", "trust_code", "columns"),

@@ -15,8 +15,8 @@ from lyceum.core.types import Message, Task, is_answer, is_scalar
 from lyceum.core.user_files import describe
 from lyceum.reward.extract import after_last
 from lyceum.tasks.prompt import fault_of, plain_messages
-from lyceum.tasks.rows import Rows, Unreadable, cell_of, kind_of, read_rows
-from lyceum.utils.documents import DocumentError, Limits, read_json
+from lyceum.tasks.rows import DatasetRows, UnreadableRow, cell_of, kind_of, read_rows
+from lyceum.utils.documents import DocumentError, DocumentLimits, read_json
 from lyceum.utils.errors import RecipeError, RunError
 from lyceum.utils.terminal import quoted
 
@@ -28,12 +28,12 @@ LOOKED_AT = 100
 """First rows that are looked at for the columns that they have."""
 MOST_TOGETHER = 1024
 """Maximum completions that are graded as one group."""
-_ROW = Limits(characters=LONGEST_ROW, depth=200, values=1 << 20, digits=300)
+_ROW = DocumentLimits(characters=LONGEST_ROW, depth=200, values=1 << 20, digits=300)
 _AT_ONCE = 64
 """Rows of a parquet file that are decoded at once."""
 
 
-class Columns(Settings):
+class GradedColumns(Settings):
     """Names of the columns."""
 
     prompt: str = "prompt"
@@ -99,7 +99,7 @@ def check_file(path: Path) -> None:
         _read_whole(path)
 
 
-def check_completions(path: Path, columns: Columns) -> None:
+def check_completions(path: Path, columns: GradedColumns) -> None:
     """Raise RecipeError where none of the first rows has the column of completions."""
     first = [cells for cells, _ in islice(_rows(path), LOOKED_AT) if isinstance(cells, Mapping)]
     if first and not any(columns.completion in cells for cells in first):
@@ -124,7 +124,7 @@ def rollout_files(run: Path) -> list[Path]:
     return files
 
 
-def read_completions(path: Path, columns: Columns) -> Iterator[Completion]:
+def read_completions(path: Path, columns: GradedColumns) -> Iterator[Completion]:
     """The rows of a file.
 
     Raises:
@@ -152,7 +152,7 @@ def parquet_file(path: Path) -> Any:
         raise RecipeError(f"file: {str(path)!r} cannot be read as parquet: {describe(error)}") from error
 
 
-def _read_whole(path: Path) -> Rows:
+def _read_whole(path: Path) -> DatasetRows:
     """The rows of a file of another format, as tasks are read from it."""
     return read_rows(str(path), subset=None, split="train", key="file")
 
@@ -163,7 +163,7 @@ def _rows(path: Path) -> Iterator[Raw]:
         return
     if path.suffix != ".jsonl":
         for row in _read_whole(path).read():
-            yield (row.why, 0) if isinstance(row, Unreadable) else (row, len(repr(row)))
+            yield (row.why, 0) if isinstance(row, UnreadableRow) else (row, len(repr(row)))
         return
     with path.open("rb") as file:
         while (line := _line(file)) is not None:
@@ -205,7 +205,7 @@ def _parquet_rows(path: Path) -> Iterator[Raw]:
         raise RunError(f"{str(path)!r} cannot be read from row {made} on: {describe(error)}") from error
 
 
-def _completion(number: int, cells: Any, size: int, columns: Columns, name: str) -> Completion:
+def _completion(number: int, cells: Any, size: int, columns: GradedColumns, name: str) -> Completion:
     if not isinstance(cells, Mapping):
         said = cells if isinstance(cells, str) and not size else f"the row is {kind_of(cells)}; allowed: an object"
         return _faulty(number, name, said)
@@ -260,7 +260,7 @@ def _fault(column: str, value: Any, fits: bool, allowed: str) -> str | None:
     return None if fits else f"column {quoted(column)} holds {kind_of(value)}; allowed: {allowed}"
 
 
-def _answer(cells: Mapping[str, Any], columns: Columns) -> Any:
+def _answer(cells: Mapping[str, Any], columns: GradedColumns) -> Any:
     try:
         return cell_of(cells, columns.answer)
     except KeyError:
@@ -279,7 +279,7 @@ def _listed(answer: Any) -> list[Any]:
     return answer if isinstance(answer, list) else [answer]
 
 
-def _unmarked(columns: Columns) -> str:
+def _unmarked(columns: GradedColumns) -> str:
     return f"column {quoted(columns.answer)} has nothing after {quoted(str(columns.answer_after))}"
 
 
@@ -289,7 +289,7 @@ def _messages(prompt: Any) -> tuple[Message, ...]:
     return ({"role": "user", "content": prompt if isinstance(prompt, str) else ""},)
 
 
-def _further(cells: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
+def _further(cells: Mapping[str, Any], columns: GradedColumns) -> dict[str, Any]:
     return {name: value for name, value in cells.items() if name not in (columns.prompt, columns.completion)}
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
+from jaxtyping import Float
 from pydantic import Field
 
 from lyceum.core.component import require_keys
-from lyceum.core.entropy import EntropyRange, TemperatureByEntropy
 from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Context, EngineOffer, Origin, Rollout, TaskSource
+from lyceum.core.types import Context, EngineOffer, Origin, Rollout, Sampling, TaskSource
+from lyceum.credit.hapo import EntropyRange
 from lyceum.guidance.base import TaskGuide
-from lyceum.utils.lazy_imports import torch
+from lyceum.utils.lazy_imports import Tensor, torch
 
 
 class EntropyTemperature(GuidanceSettings):
@@ -38,6 +40,33 @@ class EntropyTemperature(GuidanceSettings):
         return EntropyTemperatureGuide(self)
 
 
+@dataclass(frozen=True)
+class TemperatureByEntropy:
+    """A :class:`lyceum.core.types.TemperatureRule`: higher where the model is less sure.
+
+        T_t = T (1 + change h_t)
+
+    Attributes:
+        usual: the sampling temperature T.
+        change: at the highest and the lowest entropy, as a share of T; below 1.
+        of: whose range h is relative to.
+    Source:
+        HAPO, arXiv:2509.16591 (adaptive temperature sampling); starriver030515/HAPO, vllm/v1/sample/sampler.py.
+    """
+
+    usual: float
+    change: float
+    of: EntropyRange
+
+    def __call__(self, logits: Float[Tensor, "A V"]) -> Float[Tensor, " A"]:
+        entropy = torch.special.entr(logits.softmax(-1)).sum(-1)
+        return self.usual * self.factor(entropy)
+
+    def factor(self, entropy: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """T_t / T of tokens with these entropies (nats)."""
+        return 1 + self.change * self.of.relative(entropy)
+
+
 UNKNOWN = EntropyRange(0.0, 0.0, 0.0)
 """Before any token was seen: with a change of 0."""
 
@@ -49,12 +78,17 @@ class EntropyTemperatureGuide(TaskGuide):
         self.settings = settings
         self.last: EntropyRange | None = None
 
-    @property
-    def by(self) -> TemperatureByEntropy:
-        return TemperatureByEntropy(0.0 if self.last is None else self.settings.change, self.last or UNKNOWN)
+    def rule(self, usual: float) -> TemperatureByEntropy:
+        """This step's, for a sampling temperature."""
+        return TemperatureByEntropy(usual, 0.0 if self.last is None else self.settings.change, self.last or UNKNOWN)
+
+    def tempered(self, sampling: Sampling) -> Sampling:
+        """With this step's rule as its temperature; greedy sampling stays greedy."""
+        usual = sampling.usual_temperature
+        return sampling.model_copy(update={"temperature": self.rule(usual)}) if usual else sampling
 
     async def roll(self, rollout: Rollout, context: Context, start: Node, n: int | None) -> list[Node]:
-        return await rollout(context.tempered(self.by), start, n)
+        return await rollout(context.with_sampling(self.tempered, entropy=True), start, n)
 
     def observe(self, trees: Sequence[Tree]) -> None:
         drawn = [
@@ -68,7 +102,7 @@ class EntropyTemperatureGuide(TaskGuide):
             self._metrics = {}
             return
         entropy = torch.tensor(drawn)
-        factor = self.by.factor(entropy)
+        factor = self.rule(1.0).factor(entropy)
         self._metrics = {
             "hotter": (factor > 1).float().mean().item(),
             "cooler": (factor < 1).float().mean().item(),

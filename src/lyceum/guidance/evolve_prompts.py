@@ -53,7 +53,7 @@ class EvolvePrompts(GuidanceSettings):
 
 
 @dataclass(frozen=True)
-class Prompt:
+class EvolvedPrompt:
     """A prompt of the pool.
 
     Attributes:
@@ -89,7 +89,7 @@ class EvolvePromptsGuide(TaskGuide):
 
     def __init__(self, settings: EvolvePrompts, source: ProposedSource) -> None:
         self.settings, self.source = settings, source
-        self.pool: dict[str, Prompt] = {}
+        self.pool: dict[str, EvolvedPrompt] = {}
 
     async def roll(self, rollout: Rollout, context: Context, start: Node, n: int | None) -> list[Node]:
         note = Evolution(context.task.id, context.task.messages)
@@ -104,7 +104,7 @@ class EvolvePromptsGuide(TaskGuide):
             note.rejected = "no tokens left" if isinstance(child, Task) else child
         return await rollout(context, start, n)
 
-    def parent(self, rng: np.random.Generator) -> Prompt | None:
+    def parent(self, rng: np.random.Generator) -> EvolvedPrompt | None:
         """The prompt to be rewritten in the place of a drawn task; None leaves the task."""
         replaced = rng.random() < self.settings.share
         weight = weights(np.array([prompt.spread for prompt in self.pool.values()]), self.settings.by)
@@ -112,7 +112,7 @@ class EvolvePromptsGuide(TaskGuide):
             return None
         return list(self.pool.values())[int(rng.choice(len(weight), p=weight))]
 
-    async def rewrite(self, parent: Prompt, context: Context) -> Task | str:
+    async def rewrite(self, parent: EvolvedPrompt, context: Context) -> Task | str:
         """What the model makes of a prompt; or why it is no task."""
         like = Task(parent.id, parent.messages)
         prompt = context.render(self.source.to_propose(like))
@@ -143,7 +143,7 @@ class EvolvePromptsGuide(TaskGuide):
             if outcomes:
                 self.pool.pop(note.id, None)
                 found = spread(outcomes, self.settings.by)
-                self.pool[note.id] = Prompt(note.id, note.messages, found, note.generation)
+                self.pool[note.id] = EvolvedPrompt(note.id, note.messages, found, note.generation)
         self.pool = dict(list(self.pool.items())[-self.settings.pool :])
         rejected = Counter(note.rejected for _, note in notes if note.rejected)
         informative = {prompt.id for prompt in self.pool.values() if prompt.spread > 0}
@@ -165,7 +165,7 @@ class EvolvePromptsGuide(TaskGuide):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         require_keys("guidance.evolve-prompts", given=state, needed=self.state_dict())
-        prompts = [Prompt(**{**saved, "messages": tuple(saved["messages"])}) for saved in state["pool"]]
+        prompts = [EvolvedPrompt(**{**saved, "messages": tuple(saved["messages"])}) for saved in state["pool"]]
         self.pool = {prompt.id: prompt for prompt in prompts}
 
 

@@ -49,7 +49,7 @@ def needs_roles(guide: GuidanceSettings, stage: Composition) -> list[str]:
 
 
 @dataclass
-class Pairs:
+class AnswerPairs:
     """A task's pairs of answers.
 
     Attributes:
@@ -78,7 +78,7 @@ class PioneerObserverGuide(TaskGuide):
         first = await rollout(context.acting("pioneer"), start, n)
         second = await gather([self.observe_one(rollout, context.acting("observer"), start, leaf) for leaf in first])
         await context.grade([*first, *(leaf for leaf in second if leaf is not None)])
-        note = Pairs()
+        note = AnswerPairs()
         context.tree.note(self.settings.kind, note)
         for pioneer, observer in zip(first, second, strict=True):
             share(pioneer, observer, note)
@@ -96,7 +96,7 @@ class PioneerObserverGuide(TaskGuide):
         return leaf
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        notes = [note for _, note in notes_of(trees, Pairs)]
+        notes = [note for _, note in notes_of(trees, AnswerPairs)]
         self._metrics = {
             "pairs/graded": sum(note.graded for note in notes),
             "pairs/rescued": sum(note.rescued for note in notes),
@@ -106,7 +106,7 @@ class PioneerObserverGuide(TaskGuide):
         }
 
 
-def share(pioneer: Node, observer: Node | None, note: Pairs) -> None:
+def share(pioneer: Node, observer: Node | None, note: AnswerPairs) -> None:
     """Give both answers of a pair the sum of their rewards: r(task, pioneer) + r(task, observer).
 
     What each earned itself stays in ``parts``, and its verdict is its own. A pair of which one answer has no grade has

@@ -78,8 +78,8 @@ class Rethink(GuidanceSettings):
             if all(task.columns.get(name) is None for task in tasks):
                 there = dict.fromkeys(column for task in tasks for column in task.columns)
                 raise RecipeError(
-                    f"guidance.rethink.decompose: got {{{name}}}{nearest(name, there)}, which no task has as a "
-                    f"column; allowed: {', '.join(there) or 'no column'}"
+                    f"guidance.rethink.decompose: got {{{name}}}{nearest(name, there)}, but no task has a column of "
+                    f"this name; allowed: {', '.join(there) or 'no column'}"
                 )
 
     def build(self, source: TaskSource, *, seed: int) -> Guidance:

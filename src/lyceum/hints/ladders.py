@@ -26,7 +26,7 @@ TIERS = {
 
 
 @dataclass(frozen=True)
-class Settings:
+class LadderSettings:
     """Settings of the requests for hint ladders."""
 
     tiers: tuple[str, ...] = tuple(TIERS)
@@ -50,7 +50,7 @@ class Nonsense(WriterError):
         super().__init__("an answer that is no ladder of hints", again=True)
 
 
-def request_for(task: Task, settings: Settings) -> list[Message]:
+def request_for(task: Task, settings: LadderSettings) -> list[Message]:
     """The chat messages that request a task's ladder."""
     wanted = "\n".join(f"- {tier}: {TIERS[tier]}" for tier in settings.tiers)
     shape = to_json({tier: ["...", "..."] for tier in settings.tiers})
@@ -71,7 +71,7 @@ def request_for(task: Task, settings: Settings) -> list[Message]:
     return [{"role": "user", "content": "\n\n".join(parts)}]
 
 
-def read_ladder(text: str, settings: Settings) -> list[Hint]:
+def read_ladder(text: str, settings: LadderSettings) -> list[Hint]:
     """The hints in a model's answer, tier by tier; text around the last matching JSON object is ignored.
 
     Raises:
@@ -92,7 +92,7 @@ def read_ladder(text: str, settings: Settings) -> list[Hint]:
     return ladder
 
 
-def _hints_in(found: Any, settings: Settings) -> list[Hint]:
+def _hints_in(found: Any, settings: LadderSettings) -> list[Hint]:
     if not isinstance(found, Mapping):
         return []
     ladder: list[Hint] = []

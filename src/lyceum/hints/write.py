@@ -26,7 +26,7 @@ from lyceum.core.component import explain
 from lyceum.core.settings import TasksSettings
 from lyceum.core.types import Hint, Sampling, Task, TaskSource
 from lyceum.evaluation.measure import engine_settings, model_settings
-from lyceum.hints.ladders import TIERS, Nonsense, Settings, read_ladder, request_for, without_leaks
+from lyceum.hints.ladders import TIERS, LadderSettings, Nonsense, read_ladder, request_for, without_leaks
 from lyceum.hints.writers import EndpointWriter, EngineWriter, Writer, WriterError
 from lyceum.models.load import check_model
 from lyceum.recipe.schema import Overrides, Recipe, apply_overrides, read_override, tasks_from_text
@@ -53,7 +53,7 @@ LONGEST_SECONDS = 86_400
 
 
 @dataclass
-class Written:
+class WrittenHints:
     """Result of writing hints."""
 
     output: Path
@@ -95,7 +95,7 @@ def write_hints(
     temperature: float = 0.7,
     max_tokens: int = 2048,
     progress: display.Mode = "auto",
-) -> Written:
+) -> WrittenHints:
     """Have a model write a ladder of hints for each task; rows that the output already has are skipped.
 
     Args:
@@ -117,7 +117,7 @@ def write_hints(
     Raises:
         RecipeError: invalid arguments; nothing was sent.
     """
-    settings = Settings(tuple(tiers), items, concurrency, retries)
+    settings = LadderSettings(tuple(tiers), items, concurrency, retries)
     settings.check()
     sampling = _sampling(temperature, max_tokens, timeout_seconds)
     typed = _typed(overrides, endpoint)
@@ -131,14 +131,14 @@ def write_hints(
     check_output("output", place, inputs=read)
     done = done_keys(place)
     keyed = [(key, task, row) for key, task, row in keyed_rows(source, chosen) if key not in done]
-    found = Written(place, tasks=len(chosen), already_there=len(chosen) - len(keyed))
+    found = WrittenHints(place, tasks=len(chosen), already_there=len(chosen) - len(keyed))
     with quiet(), display.using(progress):
         run_async(_write_all(writer, keyed, settings, found))
     return found
 
 
 async def _write_all(
-    writer: Writer, keyed: Sequence[tuple[str, Task, dict[str, Any]]], settings: Settings, found: Written
+    writer: Writer, keyed: Sequence[tuple[str, Task, dict[str, Any]]], settings: LadderSettings, found: WrittenHints
 ) -> None:
     """Every task's ladder, concurrently; each row is on disk before its task counts as done."""
     began = time.monotonic()
@@ -176,7 +176,9 @@ async def _write_all(
     found.seconds = round(time.monotonic() - began, 3)
 
 
-async def ladder_for(writer: Writer, task: Task, settings: Settings, found: Written, *, key: str) -> list[Hint]:
+async def ladder_for(
+    writer: Writer, task: Task, settings: LadderSettings, found: WrittenHints, *, key: str
+) -> list[Hint]:
     """The task's hints without those that reveal the answer, with retries until every tier has some.
 
     Raises:

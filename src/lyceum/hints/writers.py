@@ -103,7 +103,7 @@ class EndpointWriter:
                     [dict(message) for message in messages],
                     model=self.model,
                     max_tokens=self.sampling.max_completion_tokens,
-                    temperature=self.sampling.temperature,
+                    temperature=self.sampling.usual_temperature,
                     top_p=self.sampling.top_p,
                     seed=counter_seed("hints", key, attempt) % 2**31,
                 )

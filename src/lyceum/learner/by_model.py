@@ -9,7 +9,7 @@ from typing import Any
 from jaxtyping import Int
 
 from lyceum.core.component import require_keys
-from lyceum.core.forest import Forest, Written
+from lyceum.core.forest import Forest, WrittenPart
 from lyceum.core.types import Credited, FrozenName, Gradients, Learner, Objective, Scored
 from lyceum.utils.lazy_imports import Tensor, nn, torch
 from lyceum.utils.numbers import mean
@@ -20,7 +20,7 @@ _EACH = ("loss", "grad_norm")
 """Metrics that are logged of each model too, as ``model/NAME/...``."""
 
 
-class ByModel:
+class LearnerByModel:
     """Implements ``Learner``. Credit is assigned over the whole forest; what follows is each model's own.
 
     Args:
@@ -30,7 +30,7 @@ class ByModel:
     def __init__(self, learners: Mapping[str, Learner]) -> None:
         self.learners = learners
 
-    def _parts(self, forest: Forest) -> Iterator[tuple[str, Learner, Written]]:
+    def _parts(self, forest: Forest) -> Iterator[tuple[str, Learner, WrittenPart]]:
         """The models that wrote something, each with its part of the forest."""
         for number, (name, learner) in enumerate(self.learners.items()):
             part = forest.written_by(number)
@@ -98,7 +98,7 @@ class ByModel:
             learner.load_weights(state[name])
 
 
-def of_rows(credited: Credited, part: Written) -> Credited:
+def of_rows(credited: Credited, part: WrittenPart) -> Credited:
     """The credit of a part's rows, laid out as the part's."""
     width = part.forest.rows().index.shape[1]
 

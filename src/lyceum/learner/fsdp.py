@@ -36,7 +36,7 @@ from lyceum.learner._link import Link, close, dismiss, link
 from lyceum.learner._link import process_count as process_count
 from lyceum.learner._link import process_number as process_number
 from lyceum.learner._processes import end_with_starter, started
-from lyceum.learner.local import AUTHORS, LocalConfig, LocalLearner, Sums, clip_gradients
+from lyceum.learner.local import AUTHORS, LocalConfig, LocalLearner, MicroBatchSums, clip_gradients
 from lyceum.models.frozen import (
     AverageSettings,
     FrozenCopy,
@@ -297,7 +297,7 @@ class FsdpLearner(LocalLearner):
         return rounds(forest, rows, plan.couple, self.config.micro_batch_tokens, self.link.size)
 
     def _forward(
-        self, forest: Forest, whole: Forest, pieces: Pieces, objective: Objective, total: Sums
+        self, forest: Forest, whole: Forest, pieces: Pieces, objective: Objective, total: MicroBatchSums
     ) -> tuple[RowOutputs, Callable[[], None]]:
         size = self.link.size
         of_round = [pieces[first : first + size] for first in range(0, len(pieces), size)]

@@ -303,7 +303,7 @@ class LocalLearner:
             needed = frozenset({"old_logprob"}) - set(forest.columns)
             forest = self.annotate(forest, needed, old if several else ())
         ahead = objective.look_ahead(partial(self.gradients, forest, credited))
-        total = Sums()
+        total = MicroBatchSums()
         for epoch in range(self.config.epochs):
             updates = self._update_rows(forest, epoch)
             plan = objective.plan(forest, credited, updates)
@@ -348,7 +348,7 @@ class LocalLearner:
         plan: StepPlan,
         credited: Credited,
         objective: Objective,
-        total: Sums,
+        total: MicroBatchSums,
     ) -> None:
         lr = learning_rate(self.updates, self.config, self.total_steps)
         for parameter_group in self.optimizer.param_groups:
@@ -376,7 +376,7 @@ class LocalLearner:
 
     def gradients(self, forest: Forest, credited: Credited, objective: Objective) -> Gradients:
         """Those of the whole forest in one batch, at the current weights, which stay as they are."""
-        total = Sums(torch.zeros(credited.advantage.shape))
+        total = MicroBatchSums(torch.zeros(credited.advantage.shape))
         rows = torch.arange(forest.n_rows)
         plan = objective.plan(forest, credited, [rows])
         loss, _ = self._backward(forest, rows, plan, credited, objective, total)
@@ -401,7 +401,7 @@ class LocalLearner:
         plan: StepPlan,
         credited: Credited,
         objective: Objective,
-        total: Sums,
+        total: MicroBatchSums,
     ) -> tuple[float, int]:
         """Leave an update's gradients on the parameters; returns its loss and the number of rows that have one."""
         learnt = rows[plan.trained[rows]]
@@ -427,7 +427,7 @@ class LocalLearner:
         plan: StepPlan,
         credited: Credited,
         objective: Objective,
-        total: Sums,
+        total: MicroBatchSums,
     ) -> float:
         """Add the gradient of a micro-batch; returns its loss."""
         chosen = torch.cat(list(pieces))
@@ -447,7 +447,12 @@ class LocalLearner:
         return float(loss.detach())
 
     def _forward(
-        self, forest: Forest, whole: Forest, pieces: Sequence[Int[Tensor, " m"]], objective: Objective, total: Sums
+        self,
+        forest: Forest,
+        whole: Forest,
+        pieces: Sequence[Int[Tensor, " m"]],
+        objective: Objective,
+        total: MicroBatchSums,
     ) -> tuple[RowOutputs, Callable[[], None]]:
         """Outputs of a micro-batch, ``whole``, and what sends the gradient that a loss leaves on them to the weights.
 
@@ -469,7 +474,7 @@ class LocalLearner:
 
         return out, back
 
-    def _outputs(self, part: Forest, objective: Objective, total: Sums | None = None) -> RowOutputs:
+    def _outputs(self, part: Forest, objective: Objective, total: MicroBatchSums | None = None) -> RowOutputs:
         """Forward some rows; ``total`` counts their tokens as trained."""
         if total is not None:
             self._count(part, total)
@@ -481,7 +486,7 @@ class LocalLearner:
             total.add("constraint/acted", float((excluded > EXCLUDES).sum()), len(excluded))
         return out
 
-    def _count(self, part: Forest, total: Sums) -> None:
+    def _count(self, part: Forest, total: MicroBatchSums) -> None:
         of_rows = part.rows().index.numel()
         total.count("tokens_trained", part.n_tokens if self._layout(part) == "tree" else of_rows)
         total.count("row_tokens_trained", int(part.row_length.sum()))
@@ -671,7 +676,7 @@ def _of_model(model: str, needs: frozenset[str]) -> frozenset[str]:
     return frozenset(name.removeprefix(f"{model}_") for name in needs if name.startswith(f"{model}_"))
 
 
-class Sums:
+class MicroBatchSums:
     """What micro-batches leave: metrics, which add up, and each token's coefficient where those are collected."""
 
     def __init__(self, coefficient: Float[Tensor, "R L"] | None = None) -> None:

@@ -17,7 +17,7 @@ from lyceum.models.bits import RULED_OUT, unpacked
 from lyceum.models.chat import check_text
 from lyceum.models.context import context_of_config
 from lyceum.models.renderer import Renderer
-from lyceum.models.tree_attention import Plan, TreePlan, take_over
+from lyceum.models.tree_attention import AttentionPlan, TreePlan, take_over
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, nn, peft, torch, transformers
 from lyceum.utils.terminal import quoted
@@ -67,7 +67,9 @@ class Policy:
         dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         return config.num_hidden_layers, heads, dim
 
-    def hidden(self, tokens: Int[Tensor, " T"], position: Int[Tensor, " T"], plan: Plan) -> Float[Tensor, "T width"]:
+    def hidden(
+        self, tokens: Int[Tensor, " T"], position: Int[Tensor, " T"], plan: AttentionPlan
+    ) -> Float[Tensor, "T width"]:
         """Last hidden state of each packed token; ``head`` makes logits of it."""
         output = self.backbone(
             input_ids=tokens.unsqueeze(0), position_ids=position.unsqueeze(0), use_cache=False, lyceum_plan=plan

@@ -40,7 +40,7 @@ def check_prompts(
     Raises:
         RecipeError: a prompt is refused, among the first tasks or, of a dataset, the longest; or none is left.
     """
-    reader = Reader(key, tokenizer, limit, tools)
+    reader = TokenizerReader(key, tokenizer, limit, tools)
     source = fitted(source, reader)
     for i in checked_tasks(source, CHECKED)[:CHECKED]:
         reader.check(source[i])
@@ -54,7 +54,7 @@ def say_left_out(key: str, source: TaskSource) -> None:
         log.warning("%s.bad_rows: rows that cannot be used as they are: %s", key, printable(str(unused)))
 
 
-class Reader:
+class TokenizerReader:
     """Implements ``PromptReader`` by a model's tokenizer, before any weight is loaded."""
 
     def __init__(

@@ -22,7 +22,7 @@ ANSWER = "nightingale"
 
 
 @dataclass(frozen=True)
-class Prompt:
+class RenderedPrompt:
     """What an answer is sampled after.
 
     Attributes:
@@ -50,7 +50,7 @@ class FollowUp(NamedTuple):
 
     keep: int
     tokens: tuple[int, ...]
-    prompt: Prompt
+    prompt: RenderedPrompt
 
 
 class Renderer:
@@ -61,7 +61,7 @@ class Renderer:
         fast = type(tokenizer) is transformers.TokenizersBackend
         self._plain_decoding = fast and not tokenizer.clean_up_tokenization_spaces
 
-    def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> Prompt:
+    def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> RenderedPrompt:
         """Chat messages up to where the model's answer begins.
 
         Raises:
@@ -73,9 +73,9 @@ class Renderer:
         if not tokens:
             chat = [plain(message) for message in messages]
             raise RecipeError(f"{KEY}: the template renders nothing for {quoted(chat)}; {ADVICE}")
-        return Prompt(tuple(messages), tuple(tools), text, tuple(tokens))
+        return RenderedPrompt(tuple(messages), tuple(tools), text, tuple(tokens))
 
-    def follow(self, prompt: Prompt, answer: Sequence[int], messages: Sequence[Message]) -> FollowUp:
+    def follow(self, prompt: RenderedPrompt, answer: Sequence[int], messages: Sequence[Message]) -> FollowUp:
         """The conversation after an answer and further messages: a tool's results, or a user's next question.
 
         What stands is never tokenised again, even where the template would write it a little differently (trimmed).
@@ -105,7 +105,7 @@ class Renderer:
         kept = path[:keep]
         tokens = self._encode(text, after=kept)
         whole = self._path_text(prompt, answer, keep) + text
-        return FollowUp(keep, tokens, Prompt(conversation, prompt.tools, whole, (*kept, *tokens)))
+        return FollowUp(keep, tokens, RenderedPrompt(conversation, prompt.tools, whole, (*kept, *tokens)))
 
     def within(self, path: Sequence[int], text: str) -> list[int]:
         """Tokens of a text that goes on right after a path's tokens, within the same turn: it cannot end the turn."""
@@ -126,7 +126,7 @@ class Renderer:
             return cast(Any, self.tokenizer).backend_tokenizer.decode(list(tokens), skip_special_tokens=True)
         return cast(str, self.tokenizer.decode(list(tokens), skip_special_tokens=True))
 
-    def _closed(self, prompt: Prompt, answer: Sequence[int]) -> tuple[int, str]:
+    def _closed(self, prompt: RenderedPrompt, answer: Sequence[int]) -> tuple[int, str]:
         """How many tokens of prompt and answer stay, and what the template writes after an answer that is not there."""
         dummy: Message = {"role": "assistant", "content": ANSWER}
         closing = self._template((*prompt.messages, dummy), prompt.tools, answering=False).rpartition(ANSWER)[2]
@@ -137,7 +137,7 @@ class Renderer:
         # Another end of sequence than the template's, which no earlier turn has: the path is left before it.
         return length - (bool(last) and answer[-1] == self.tokenizer.eos_token_id), closing
 
-    def _shared(self, prompt: Prompt, answer: Sequence[int], shared: int) -> int:
+    def _shared(self, prompt: RenderedPrompt, answer: Sequence[int], shared: int) -> int:
         """How many tokens of prompt and answer lie in the first ``shared`` characters of their text."""
         standing = prompt.text + self._text(answer)
         ends = text_ends(prompt.tokens, prompt.text, self._text)
@@ -146,7 +146,7 @@ class Renderer:
             ends += [len(prompt.text) + end for end in own]
         return token_span([0, *ends], 0, shared).stop
 
-    def _path_text(self, prompt: Prompt, answer: Sequence[int], keep: int) -> str:
+    def _path_text(self, prompt: RenderedPrompt, answer: Sequence[int], keep: int) -> str:
         """The text of the first tokens of prompt and answer."""
         if keep >= len(prompt.tokens):
             return prompt.text + self._text(answer[: keep - len(prompt.tokens)])

@@ -20,7 +20,7 @@ from lyceum.utils.lazy_imports import F, Tensor, nn, torch, transformers
 IMPLEMENTATION = "lyceum"
 
 
-class Plan(Protocol):
+class AttentionPlan(Protocol):
     """How packed tokens attend. One plan serves all layers of one forward."""
 
     def attend(
@@ -38,7 +38,7 @@ def _attention(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,
-    lyceum_plan: Plan | None = None,
+    lyceum_plan: AttentionPlan | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,

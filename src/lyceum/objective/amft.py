@@ -82,7 +82,7 @@ class Balanced(PPOAndCrossEntropy):
         if not self.settings.meta_lr or self.steps % self.settings.meta_every:
             return {}
         better, reinforced, imitated = (
-            torch.cat([weight.flatten() for weight in gradients(Part(self.settings, *part)).weights])
+            torch.cat([weight.flatten() for weight in gradients(PartialLoss(self.settings, *part)).weights])
             for part in ((True, (1.0, 0.0)), (False, (1.0, 0.0)), (False, (0.0, 1.0)))
         )
         return {"amft/agreement": agreement(better, reinforced, imitated)}
@@ -103,7 +103,7 @@ class Balanced(PPOAndCrossEntropy):
         self.mu, self.target, self.steps = state["mu"], state["target"], state["steps"]
 
 
-class Part(PPOAndCrossEntropy):
+class PartialLoss(PPOAndCrossEntropy):
     """The loss with given weights, on the tasks held back or on the others."""
 
     def __init__(self, settings: AMFT, held_back: bool, shares: tuple[float, float]) -> None:

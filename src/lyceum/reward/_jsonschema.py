@@ -6,12 +6,12 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from lyceum.utils.documents import DocumentError, Limits, read_json
+from lyceum.utils.documents import DocumentError, DocumentLimits, read_json
 
 if TYPE_CHECKING:
     import jsonschema_rs
 
-SCHEMA_LIMITS = Limits(characters=100_000, depth=50, values=10_000)
+SCHEMA_LIMITS = DocumentLimits(characters=100_000, depth=50, values=10_000)
 DIGITS = 18
 """Maximum digits of an integer: the validator computes with 64 bits, and would compare another number."""
 
@@ -38,7 +38,7 @@ def _fetch_nothing(uri: str) -> Any:
 
 def checker(*, max_characters: int, max_depth: int) -> Callable[[dict[str, Any]], Any]:
     """In a worker: the job function, whether ``schema`` allows ``found``."""
-    limits = Limits(characters=max_characters, depth=max_depth, values=max_characters, digits=DIGITS)
+    limits = DocumentLimits(characters=max_characters, depth=max_depth, values=max_characters, digits=DIGITS)
 
     def check(job: dict[str, Any]) -> Any:
         try:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from lyceum.reward._worker import LENGTH, MOST_BYTES
-from lyceum.utils.documents import DocumentError, Limits, read_json
+from lyceum.utils.documents import DocumentError, DocumentLimits, read_json
 from lyceum.utils.errors import RunError
 from lyceum.utils.terminal import printable
 
@@ -24,7 +24,7 @@ COMMAND = [sys.executable, "-P", "-m", "lyceum.reward._worker"]
 _HOME = str(Path(__file__).parents[2])
 """The folder that holds the package, for a process that starts without the run's own sys.path."""
 
-_REPLY = Limits(characters=MOST_BYTES, digits=1000)
+_REPLY = DocumentLimits(characters=MOST_BYTES, digits=1000)
 
 PRINTED_BYTES = 1 << 14
 """Maximum bytes shown of one job's prints; the rest is dropped, so that endless output does not fill the log."""

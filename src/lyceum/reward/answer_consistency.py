@@ -66,7 +66,7 @@ class AnswerConsistency(RewardSettings):
     @field_validator("temperature")
     @classmethod
     def _logits_stay_finite(cls, temperature: float) -> float:
-        return Sampling(temperature=temperature).temperature
+        return Sampling(temperature=temperature).usual_temperature
 
     def build(self, source: TaskSource) -> Grader:
         for index in checked_tasks(source, CHECKED):

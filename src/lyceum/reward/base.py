@@ -127,7 +127,7 @@ class Combined(BaseGrader):
         columns = await ask(self.judging)
         if self.shaping:
             columns |= await ask(self.shaping, [verdict_of(row) for row in zip(*columns.values(), strict=True)])
-        terms = {name: Term.of(part, context) for name, part in self.parts.items()}
+        terms = {name: RewardTerm.of(part, context) for name, part in self.parts.items()}
         rows = list(zip(*(terms[name].prepared(columns[name]) for name in self.parts), strict=True))
         # Alike samples have the same grades, as objects: they are added up once.
         sums = {
@@ -138,7 +138,7 @@ class Combined(BaseGrader):
 
 
 @dataclass(frozen=True)
-class Term:
+class RewardTerm:
     """How a part joins the others, in one step: the settings of ``RewardSettings`` of the same names.
 
     Attributes:
@@ -154,7 +154,7 @@ class Term:
     may_judge: bool = False
 
     @classmethod
-    def of(cls, part: RewardSettings, context: GradingContext) -> Term:
+    def of(cls, part: RewardSettings, context: GradingContext) -> RewardTerm:
         weight = part.weight if part.schedule is None else part.weight * part.schedule.at(context.progress)
         scheduled = part.schedule is not None
         return cls(weight, part.combine, part.passes_at, part.standardise, scheduled, part.may_judge)
@@ -205,7 +205,7 @@ def numbered(names: Sequence[str]) -> list[str]:
     return [name if count == 1 else f"{name}#{count}" for name, count in zip(names, counts, strict=True)]
 
 
-def add_up(grades: Mapping[str, Grade], terms: Sequence[Term | float]) -> Grade:
+def add_up(grades: Mapping[str, Grade], terms: Sequence[RewardTerm | float]) -> Grade:
     """One grade from the named grades of a trajectory's parts.
 
         (sum_{p adds} weight_p part_p) prod_{p multiplies} (1 + weight_p (part_p - passes_at_p))
@@ -216,7 +216,7 @@ def add_up(grades: Mapping[str, Grade], terms: Sequence[Term | float]) -> Grade:
     Args:
         terms: of each part, in the order of ``grades``; a number is the weight of one that adds.
     """
-    joined = [term if isinstance(term, Term) else Term(term) for term in terms]
+    joined = [term if isinstance(term, RewardTerm) else RewardTerm(term) for term in terms]
     by_name = dict(zip(grades, joined, strict=True))
     silent = {name: grade.reason or "no outcome" for name, grade in grades.items() if grade.outcome is None}
     reason = "; ".join(f"{name}: {why}" for name, why in silent.items()) or None

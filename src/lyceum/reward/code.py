@@ -14,9 +14,9 @@ from lyceum.core.sources import checked_tasks
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.reward.base import code_allowed
-from lyceum.reward.pool import Pool, WorkerError, shared_pool
+from lyceum.reward.pool import WorkerError, WorkerPool, shared_pool
 from lyceum.sandbox.backends import Backend
-from lyceum.sandbox.run import MOST_PAIRS, START_SECONDS, Choice, Limits, SandboxError, Verdict, run_all, usable
+from lyceum.sandbox.run import MOST_PAIRS, START_SECONDS, Choice, ProgramLimits, SandboxError, Verdict, run_all, usable
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.terminal import quoted
 
@@ -35,7 +35,7 @@ class ProgramPart(RewardSettings):
     ``{stdin: ..., stdout: ...}``. Names that the tests do not define are the program's."""
     head: str = "head"
     """Column with the text that a task's program begins with, such as the head of a function; tasks may lack it."""
-    limits: Limits = Field(default_factory=Limits)
+    limits: ProgramLimits = Field(default_factory=ProgramLimits)
     """What a program may use; one that exceeds a limit passes no test."""
     sandbox: Choice = "auto"
     """What confines programs: ``bubblewrap``, ``unshare``, ``landlock``, or ``auto`` for the first of them that works
@@ -67,7 +67,7 @@ class ProgramPart(RewardSettings):
                 "sandbox=none with trust_code=true where programs may do whatever you may"
             ) from None
 
-    def pool(self) -> Pool:
+    def pool(self) -> WorkerPool:
         return shared_pool(
             "lyceum.reward.code:runner",
             {"limits": self.limits.model_dump(), "backend": self.backend()},
@@ -76,7 +76,7 @@ class ProgramPart(RewardSettings):
         )
 
     async def judged(
-        self, pool: Pool, task: Task, programs: Sequence[str], *, metered: bool = False
+        self, pool: WorkerPool, task: Task, programs: Sequence[str], *, metered: bool = False
     ) -> list[Verdict | Grade]:
         """The verdict on each program, or why there is none; equal programs are run once."""
         tests = read_tests(task.columns, self.tests)
@@ -168,7 +168,7 @@ def read_reply(reply: str | dict[str, Any]) -> Verdict | Grade:
 
 def runner(limits: dict[str, Any], backend: Backend) -> Callable[[dict[str, Any]], list[Any]]:
     """The worker's job function: programs with the same tests, judged in a sandbox. A text says why not."""
-    given = Limits(**limits)
+    given = ProgramLimits(**limits)
 
     def work(job: dict[str, Any]) -> list[Any]:
         found = run_all(**job, limits=given, backend=backend)

@@ -13,7 +13,7 @@ from lyceum.reward._jsonschema import compiled
 from lyceum.reward.base import verdict
 
 
-class JsonSchema(InWorker):
+class JsonSchemaReward(InWorker):
     """1 where the extracted answer is one JSON document that the schema allows, else 0.
 
     Schemas are of draft 4 to 2020-12 (``$schema`` says which; by default 2020-12), ``format`` is not checked, and

@@ -21,10 +21,10 @@ from typing import Any
 from lyceum.reward._worker import START_SECONDS, pack
 from lyceum.reward._worker_process import WorkerCpuError, WorkerError, WorkerProcess, WorkerTimeoutError
 
-__all__ = ["Pool", "WorkerCpuError", "WorkerError", "WorkerTimeoutError", "shared_pool"]
+__all__ = ["WorkerCpuError", "WorkerError", "WorkerPool", "WorkerTimeoutError", "shared_pool"]
 
 
-class Pool:
+class WorkerPool:
     """``workers`` processes, each started by its first job, all ended with the pool or with the program.
 
     Any number of callers may wait, in any thread and in any event loop; a job's time counts from when a process starts
@@ -85,7 +85,7 @@ class Pool:
         self._finalizer()
 
 
-_shared: weakref.WeakValueDictionary[str, Pool] = weakref.WeakValueDictionary()
+_shared: weakref.WeakValueDictionary[str, WorkerPool] = weakref.WeakValueDictionary()
 
 
 def shared_pool(
@@ -95,12 +95,12 @@ def shared_pool(
     workers: int,
     timeout_seconds: float,
     memory_mb: int | None = None,
-) -> Pool:
+) -> WorkerPool:
     """The pool for these settings: training and evaluation build the same reward, and need its processes once."""
     key = json.dumps([factory, dict(settings), workers, timeout_seconds, memory_mb], sort_keys=True)
     pool = _shared.get(key)
     if pool is None:
-        pool = Pool(factory, settings, workers=workers, timeout_seconds=timeout_seconds, memory_mb=memory_mb)
+        pool = WorkerPool(factory, settings, workers=workers, timeout_seconds=timeout_seconds, memory_mb=memory_mb)
         _shared[key] = pool
     return pool
 

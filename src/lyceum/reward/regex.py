@@ -12,7 +12,7 @@ from lyceum.reward._re2 import compiled
 from lyceum.reward.base import verdict
 
 
-class Regex(InWorker):
+class RegexReward(InWorker):
     """1 where a regular expression matches the extracted answer, else 0.
 
     The engine is RE2, which has no look-around and no back-references, and takes time linear in the answer's length:

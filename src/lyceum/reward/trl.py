@@ -16,7 +16,7 @@ from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.core.user_files import describe
 from lyceum.reward._conventions import parameters_of
 from lyceum.reward.base import numbered
-from lyceum.reward.user_code import CodePart, Found, accepted, check_parameters, failed, one_each
+from lyceum.reward.user_code import CodePart, UserFunction, accepted, check_parameters, failed, one_each
 from lyceum.utils.errors import RunError
 from lyceum.utils.messages import prompt_text
 from lyceum.utils.numbers import real
@@ -101,7 +101,7 @@ class Trl(CodePart):
 
         return grade
 
-    def called(self, spec: str, example: Task, *, chat: bool) -> Found:
+    def called(self, spec: str, example: Task, *, chat: bool) -> UserFunction:
         given = {**arguments(example, (), chat=chat), **dict.fromkeys(OFFERED)}
         found = self.found(spec, given, columns=example.columns)
         check_parameters(found, {**given, **asked_answers(found.function, example, 0)})
@@ -121,7 +121,7 @@ class Trl(CodePart):
 class _Called:
     """One of the functions, and whether it is given messages; None until it has answered with texts or messages."""
 
-    def __init__(self, found: Found, settings: Trl, as_messages: bool | None) -> None:
+    def __init__(self, found: UserFunction, settings: Trl, as_messages: bool | None) -> None:
         self.function, self.call = found.function, settings.caller(found, PREPARE)
         self.max_steps, self.as_messages = settings.max_steps, as_messages
 

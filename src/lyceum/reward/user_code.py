@@ -51,7 +51,7 @@ MAX_ROW = 600
 
 
 @dataclass(frozen=True)
-class Found:
+class UserFunction:
     """The function that a recipe names, loaded.
 
     Attributes:
@@ -113,7 +113,7 @@ class CodePart(RewardSettings):
             return shown(spec)
         return spec.rpartition(":")[2] if ":" in spec else self.default_name or spec
 
-    def found(self, spec: str, given: Mapping[str, Any], *, columns: Collection[str]) -> Found:
+    def found(self, spec: str, given: Mapping[str, Any], *, columns: Collection[str]) -> UserFunction:
         """The function, made by its factory where it is one.
 
         Args:
@@ -138,7 +138,7 @@ class CodePart(RewardSettings):
                 f"allowed: {', '.join(taken) or 'none'}"
             )
         if not is_factory(function, columns):
-            return Found(spec, place, name, function, None, self.arguments)
+            return UserFunction(spec, place, name, function, None, self.arguments)
         for each, parameter in taken.items():
             if parameter.default is parameter.empty and each not in self.arguments:
                 raise RecipeError(
@@ -147,10 +147,10 @@ class CodePart(RewardSettings):
                 )
         made = _made(function, self.arguments, spec)
         if not taken and not callable(made):
-            return Found(spec, place, name, function, None, {})
-        return Found(spec, place, name, made, self.arguments, {})
+            return UserFunction(spec, place, name, function, None, {})
+        return UserFunction(spec, place, name, made, self.arguments, {})
 
-    def caller(self, found: Found, prepare: str) -> Callable[[Any], Awaitable[Any]]:
+    def caller(self, found: UserFunction, prepare: str) -> Callable[[Any], Awaitable[Any]]:
         """An async function that calls the found one with a job and returns its reply.
 
         Args:
@@ -181,7 +181,9 @@ class CodePart(RewardSettings):
         return reward >= self.correct_at
 
 
-def caller(found: Found, prepare: str, *, processes: int, timeout_seconds: float) -> Callable[[Any], Awaitable[Any]]:
+def caller(
+    found: UserFunction, prepare: str, *, processes: int, timeout_seconds: float
+) -> Callable[[Any], Awaitable[Any]]:
     """An async function that calls the found one with a job and returns its reply.
 
     Args:
@@ -242,7 +244,7 @@ def ending_its_call() -> Iterator[None]:
 def serve(
     place: str, name: str, prepare: str, made_with: Mapping[str, Any] | None, further: Mapping[str, Any]
 ) -> Callable[[Any], Any]:
-    """The worker's job function: calls the function with each job. Arguments as in :class:`Found`."""
+    """The worker's job function: calls the function with each job. Arguments as in :class:`UserFunction`."""
     named = load_function(place, name, key="reward")
     function = named if made_with is None else named(**made_with)
     convention: Prepare = _attribute(prepare)
@@ -322,7 +324,7 @@ def accepted(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str
     return {name: value for name, value in given.items() if name in parameters_of(function)}
 
 
-def check_parameters(found: Found, given: Mapping[str, Any]) -> None:
+def check_parameters(found: UserFunction, given: Mapping[str, Any]) -> None:
     """Raise RecipeError where the function requires a keyword that it will not get."""
     key, spec, given = KEY, found.spec, {**given, **found.further}
     for name, parameter in parameters_of(found.function).items():

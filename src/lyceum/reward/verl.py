@@ -10,7 +10,7 @@ from typing import Any, Literal
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.reward._conventions import VERL_TEXTS, parameters_of
-from lyceum.reward.user_code import CodePart, Found, abstained, accepted, check_parameters, failed, one_each
+from lyceum.reward.user_code import CodePart, UserFunction, abstained, accepted, check_parameters, failed, one_each
 from lyceum.utils.numbers import real
 
 PREPARE, PREPARE_BATCH = "lyceum.reward.verl:prepare", "lyceum.reward.verl:prepare_batch"
@@ -56,7 +56,7 @@ class Verl(CodePart):
 
         return grade
 
-    def _batched(self, found: Found, example: Task) -> Grader:
+    def _batched(self, found: UserFunction, example: Task) -> Grader:
         check_parameters(found, batch(example, []))
         call = self.caller(found, PREPARE_BATCH)
 

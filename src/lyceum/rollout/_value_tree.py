@@ -13,7 +13,7 @@ from lyceum.core.tree import Node
 
 
 @dataclass(eq=False)
-class Place:
+class ValuedStep:
     """A step as the search sees it.
 
     Attributes:
@@ -28,20 +28,20 @@ class Place:
     """
 
     node: Node
-    above: Place | None = None
+    above: ValuedStep | None = None
     depth: int = 0
     value: float = 0.0
     visits: int = 0
     total: float = 0.0
     terminal: bool = False
     hidden: bool = False
-    children: list[Place] = field(default_factory=list)
+    children: list[ValuedStep] = field(default_factory=list)
 
-    def add(self, node: Node, *, terminal: bool) -> Place:
-        self.children.append(Place(node, self, self.depth + 1, terminal=terminal))
+    def add(self, node: Node, *, terminal: bool) -> ValuedStep:
+        self.children.append(ValuedStep(node, self, self.depth + 1, terminal=terminal))
         return self.children[-1]
 
-    def walk(self) -> list[Place]:
+    def walk(self) -> list[ValuedStep]:
         return [self, *(place for child in self.children for place in child.walk())]
 
 
@@ -67,7 +67,7 @@ def smoothed_uct(value: float, visits: int, visits_above: int, exploration: floa
     return value + exploration * math.sqrt((1 + math.log(visits_above)) / (smoothing + visits))
 
 
-def back_up_children(place: Place | None) -> None:
+def back_up_children(place: ValuedStep | None) -> None:
     """V <- sum_i n_i V_i / sum_i n_i over the children, from a node up to the prompt; each is visited once more.
 
     A node without visited children keeps its value.
@@ -83,7 +83,7 @@ def back_up_children(place: Place | None) -> None:
         place = place.above
 
 
-def back_up_sum(place: Place | None, visits: int, total: float) -> None:
+def back_up_sum(place: ValuedStep | None, visits: int, total: float) -> None:
     """V <- (sum of backed-up values) / (their number), from a node up to the prompt.
 
     Args:
@@ -99,7 +99,7 @@ def back_up_sum(place: Place | None, visits: int, total: float) -> None:
         place = place.above
 
 
-def hide(children: Sequence[Place], keep: int | None) -> None:
+def hide(children: Sequence[ValuedStep], keep: int | None) -> None:
     """Hide all but the ``keep`` children of highest value; ties go to the first."""
     ranked = sorted(children, key=lambda child: -child.value)
     for child in ranked[keep if keep is not None else len(ranked) :]:

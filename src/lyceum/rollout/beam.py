@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from lyceum.core.component import kinds
 from lyceum.core.settings import Composition, RolloutSettings, Size
-from lyceum.core.steps import Grown, Steps, grow
+from lyceum.core.steps import GrownStep, Steps, grow
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Context, Rollout, Sampling
 from lyceum.utils.aio import gather
@@ -85,7 +85,7 @@ class Beam(RolloutSettings):
         return lines + self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth)
 
     async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
-        search = Search(self, context, start, n or self.trajectories or self.beams * self.width)
+        search = BeamSearch(self, context, start, n or self.trajectories or self.beams * self.width)
         await search.run()
         return search.finish()
 
@@ -97,14 +97,14 @@ class Subtree:
     open: list[Node]
     wanted: int
     finished: int = 0
-    drawn: list[Grown] = field(default_factory=list)
+    drawn: list[GrownStep] = field(default_factory=list)
 
     @property
     def is_done(self) -> bool:
         return not self.open or self.finished >= self.wanted
 
 
-class Search:
+class BeamSearch:
     """One search."""
 
     def __init__(self, settings: Beam, context: Context, start: Node, wanted: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from lyceum.core.settings import Composition, RolloutSettings, Size
-from lyceum.core.steps import Grown, Steps, grow
+from lyceum.core.steps import GrownStep, Steps, grow
 from lyceum.core.tree import Node, Tree, is_correct
 from lyceum.core.types import Context, EngineOffer, Rollout, Sampling
 from lyceum.rollout._growth import at_most, extend_to_end
@@ -191,7 +191,7 @@ class BestFirstSearch:
             nodes = None if nodes is None else nodes - count
         return requests
 
-    async def grow(self, place: Open, count: int) -> list[Grown]:
+    async def grow(self, place: Open, count: int) -> list[GrownStep]:
         settings = self.settings
         place.node.stats["expanded"] = self.expansions
         self.expansions += 1
@@ -199,7 +199,7 @@ class BestFirstSearch:
             self.context, place.node, count, settings.step, settings.sampling, depth_left=settings.depth - place.depth
         )
 
-    def add(self, place: Open, steps: Sequence[Grown], fresh: list[Open], ends: list[Node]) -> None:
+    def add(self, place: Open, steps: Sequence[GrownStep], fresh: list[Open], ends: list[Node]) -> None:
         """Sort a node's new steps into expandable and finished ones; drop duplicates."""
         for one in steps:
             if self.is_known(one.nodes[-1]):

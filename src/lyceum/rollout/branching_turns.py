@@ -13,7 +13,7 @@ from lyceum.core.settings import Size
 from lyceum.core.tree import Node
 from lyceum.core.types import Context, EngineOffer, Environment
 from lyceum.rollout._growth import by_counter
-from lyceum.rollout.turns import Conversation, Place, Turns
+from lyceum.rollout.turns import Conversation, Turns, TurnStart
 from lyceum.utils.aio import gather
 from lyceum.utils.numbers import mean
 
@@ -147,7 +147,7 @@ class Wanted:
         branch: whether they branch off from a turn at the same place.
     """
 
-    place: Place
+    place: TurnStart
     number: int
     first: float | None = None
     branch: bool = False
@@ -162,7 +162,7 @@ class Going:
         rise: mean entropy of its first tokens minus ``first`` (nats); None where none may branch off from it.
     """
 
-    place: Place
+    place: TurnStart
     node: Node
     first: float
     rise: float | None

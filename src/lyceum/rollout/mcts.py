@@ -115,12 +115,12 @@ class MCTS(RolloutSettings):
         return lines
 
     async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
-        search = Search(self, context, start, n or self.trajectories)
+        search = MCTSSearch(self, context, start, n or self.trajectories)
         await search.run()
         return search.finish()
 
 
-class Search:
+class MCTSSearch:
     """One search."""
 
     def __init__(self, settings: MCTS, context: Context, start: Node, wanted: int) -> None:

@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from lyceum.core.settings import Composition, RolloutSettings, Size
-from lyceum.core.steps import Grown, Steps, grow
+from lyceum.core.steps import GrownStep, Steps, grow
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Context, Grade, Origin, Rollout, Sampling
 from lyceum.rollout._growth import at_most
@@ -118,7 +118,7 @@ class RethinkMCTS(RolloutSettings):
         return {name: sum(note[name] for note in notes) for name in COUNTS}
 
     async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
-        search = Search(self, context, start)
+        search = RethinkSearch(self, context, start)
         await search.run(n or self.iterations)
         search.root.tell()
         context.tree.note(self.kind, {name: search.counts[name] for name in COUNTS} | {"ended": search.ended})
@@ -174,7 +174,7 @@ class Thought:
             child.tell()
 
     def replaced_by(self, node: Node, *, terminal: bool) -> None:
-        """Another thought in this one's place: nothing is known of it."""
+        """Put another thought into this node; the old one's prior, value, returns and children are discarded."""
         self.node, self.prior, self.terminal, self.worth = node, 1.0, terminal, None
         self.returns, self.children = [], []
 
@@ -193,7 +193,7 @@ def selection_score(best: float, prior: float, tried: int, visits_above: int, c:
     return best + weight * prior * math.sqrt(math.log(visits_above)) / (1 + tried)
 
 
-class Search:
+class RethinkSearch:
     """One search."""
 
     def __init__(self, settings: RethinkMCTS, context: Context, start: Node) -> None:
@@ -353,7 +353,7 @@ class Search:
         return min(left, self.context.tokens_left(node), self.context.budget_left)
 
 
-def copied(one: Grown, above: Node) -> Node:
+def copied(one: GrownStep, above: Node) -> Node:
     """What was drawn below another prompt, copied below ``above``."""
     (drawn,) = one.nodes
     node = replace(drawn, parent=above, grafted=True, children=[], stats={})

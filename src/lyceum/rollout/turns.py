@@ -63,7 +63,7 @@ class Turns(RolloutSettings):
         samples = n or self.samples
         talk = Conversation(self, environment, context, start, samples)
 
-        async def to_end(place: Place, turn: Node) -> Node:
+        async def to_end(place: TurnStart, turn: Node) -> Node:
             while (after := await talk.after(place, turn)) is not None:
                 place = after
                 (turn,) = await talk.extend(place, 1)
@@ -105,7 +105,7 @@ class Turns(RolloutSettings):
 
 
 @dataclass(frozen=True)
-class Place:
+class TurnStart:
     """Where the policy takes a turn.
 
     Attributes:
@@ -146,12 +146,12 @@ class Conversation:
         stops = (*sampling.stop, *(stop for stop in settings.environment.stops if stop not in sampling.stop))
         sampling = sampling.model_copy(update={"stop": stops})
         self.most = start.policy_tokens + sampling.max_completion_tokens
-        self.begin = Place(start, state, len(stand) + 1, said, sampling)
+        self.begin = TurnStart(start, state, len(stand) + 1, said, sampling)
 
-    async def extend(self, place: Place, n: int, *, entropy: bool = False) -> list[Node]:
+    async def extend(self, place: TurnStart, n: int, *, entropy: bool = False) -> list[Node]:
         return await self.context.extend(place.node, n, place.sampling, keep=True, entropy=entropy)
 
-    async def after(self, place: Place, turn: Node) -> Place | None:
+    async def after(self, place: TurnStart, turn: Node) -> TurnStart | None:
         """Where the policy goes on after a turn, once the environment has answered; None where the trajectory ends."""
         turn.stats[TURN] = place.turn
         if self.begin_failure is not None:
@@ -175,9 +175,9 @@ class Conversation:
             turn.stats[CUT] = 1
             return None
         left = min(left, self.context.tokens_left(answer))
-        return Place(answer, observed.state, place.turn + 1, "", at_most(place.sampling, left))
+        return TurnStart(answer, observed.state, place.turn + 1, "", at_most(place.sampling, left))
 
-    async def observed(self, place: Place, turn: Node) -> Observation[Any] | None:
+    async def observed(self, place: TurnStart, turn: Node) -> Observation[Any] | None:
         """The environment's answer; None where it has none, which leaves the trajectory ungraded.
 
         Raises:

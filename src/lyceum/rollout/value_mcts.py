@@ -13,7 +13,16 @@ from lyceum.core.steps import Steps, grow, split, write_texts
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Context, Rollout, Sampling
 from lyceum.rollout._growth import at_most, extend_to_end
-from lyceum.rollout._value_tree import Place, back_up_children, back_up_sum, hide, move, outcomes, smoothed_uct, ucb
+from lyceum.rollout._value_tree import (
+    ValuedStep,
+    back_up_children,
+    back_up_sum,
+    hide,
+    move,
+    outcomes,
+    smoothed_uct,
+    ucb,
+)
 from lyceum.rollout.beam import evenly
 
 
@@ -128,7 +137,7 @@ class ValueSearch:
 
     def __init__(self, settings: ValueMCTS, context: Context, start: Node) -> None:
         self.settings, self.context = settings, context
-        self.root = Place(start)
+        self.root = ValuedStep(start)
         self.ends: list[Node] = []
         self.iterations, self.ended = 0, "iterations"
 
@@ -149,21 +158,21 @@ class ValueSearch:
             await self.visit(place)
             self.iterations += 1
 
-    async def visit(self, place: Place) -> None:
+    async def visit(self, place: ValuedStep) -> None:
         """Expand, simulate and back up."""
         raise NotImplementedError
 
-    def select(self) -> Place:
+    def select(self) -> ValuedStep:
         """Descend from the start along the best steps to one that was not expanded."""
         place = self.root
         while place.children:
             place = self.best(place)
         return place
 
-    def best(self, place: Place) -> Place:
+    def best(self, place: ValuedStep) -> ValuedStep:
         return max((child for child in place.children if not child.hidden), key=self.score)
 
-    def score(self, place: Place) -> float:
+    def score(self, place: ValuedStep) -> float:
         settings, above = self.settings, place.above
         assert above is not None
         if settings.selection == "ucb":
@@ -175,7 +184,7 @@ class ValueSearch:
         left = self.settings.sampling.max_completion_tokens - node.policy_tokens
         return min(left, self.context.tokens_left(node))
 
-    def affordable(self, place: Place, wanted: int) -> int:
+    def affordable(self, place: ValuedStep, wanted: int) -> int:
         """Number of draws below a step that the budget allows."""
         longest = self.left(place.node)
         if self.settings.simulate != "completions":
@@ -220,14 +229,14 @@ class ValueSearch:
 class GreedySearch(ValueSearch):
     """MCTS*: a node's value is the mean of its children's, weighted by visits."""
 
-    async def visit(self, place: Place) -> None:
+    async def visit(self, place: ValuedStep) -> None:
         if not place.terminal:
             await self.expand(place)
             if place.children and self.settings.simulate == "greedy":
                 await self.look_ahead(self.best(place))
         back_up_children(place)
 
-    async def expand(self, place: Place) -> None:
+    async def expand(self, place: ValuedStep) -> None:
         settings = self.settings
         count = self.affordable(place, settings.width)
         grown = await grow(
@@ -247,13 +256,13 @@ class GreedySearch(ValueSearch):
             child.value = value
         hide(place.children, settings.keep)
 
-    async def look_ahead(self, place: Place) -> None:
+    async def look_ahead(self, place: ValuedStep) -> None:
         """Move a new step's value towards the highest value met by a greedy look-ahead, which is then discarded."""
         settings = self.settings
         best, at, depth = 0.0, place.node, place.depth
         terminal = place.terminal
         for _ in range(0 if terminal else settings.forward_steps):
-            count = self.affordable(Place(at), settings.forward_width)
+            count = self.affordable(ValuedStep(at), settings.forward_width)
             if not count or depth >= settings.depth:
                 break
             ahead = await grow(
@@ -274,24 +283,24 @@ class GreedySearch(ValueSearch):
 class CompletionSearch(ValueSearch):
     """VM-MCTS: a node's value is the mean of all values backed up through it."""
 
-    async def visit(self, place: Place) -> None:
+    async def visit(self, place: ValuedStep) -> None:
         visits, total = self.worth_of(place) if place.terminal else await self.expand(place)
         back_up_sum(place, visits, total)
 
-    def worth_of(self, place: Place) -> tuple[int, float]:
+    def worth_of(self, place: ValuedStep) -> tuple[int, float]:
         """What a finished path that was selected again backs up."""
         if self.settings.believe == "value":
             return 1, place.value
         return outcomes([place.node])
 
-    async def expand(self, place: Place) -> tuple[int, float]:
+    async def expand(self, place: ValuedStep) -> tuple[int, float]:
         """Draw completions whose first steps are the children; returns the number of new values, and their sum."""
         settings, context = self.settings, self.context
         count = self.affordable(place, settings.width)
         sampling = settings.sampling.model_copy(update={"max_completion_tokens": self.left(place.node)})
         drawn = await context.extend(place.node, count, sampling, keep=True)
-        new: dict[tuple[int, ...], Place] = {}
-        times: list[Place] = []
+        new: dict[tuple[int, ...], ValuedStep] = {}
+        times: list[ValuedStep] = []
         ends: list[Node] = []
         for completion in drawn:
             at = step_ends(completion.tokens, completion.model_logprob, settings.step, context.decode)[0]

@@ -112,7 +112,7 @@ def digest(value: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Difference:
+class FirstDifference:
     """Where two runs first differ.
 
     Attributes:
@@ -130,15 +130,15 @@ Digests = Mapping[int, Mapping[str, Mapping[str, Any]]]
 """Step -> part -> name -> digest or number."""
 
 
-def first_difference(a: Digests, b: Digests) -> Difference | None:
+def first_difference(a: Digests, b: Digests) -> FirstDifference | None:
     """The first step, and in it the first part, in which two runs' digests differ; None where all are equal."""
     for step in sorted({*a, *b}):
         if step not in a or step not in b:
-            return Difference(step, "end", {"step": (step if step in a else None, step if step in b else None)})
+            return FirstDifference(step, "end", {"step": (step if step in a else None, step if step in b else None)})
         for part in PARTS:
             values = dict(_differing(a[step].get(part, {}), b[step].get(part, {})))
             if values:
-                return Difference(step, part, values)
+                return FirstDifference(step, part, values)
     return None
 
 

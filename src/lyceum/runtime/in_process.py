@@ -17,7 +17,6 @@ from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lyceum.core.entropy import TemperatureByEntropy
 from lyceum.core.roles import Roles
 from lyceum.core.steps import write_texts
 from lyceum.core.tree import Node, Tree
@@ -40,7 +39,7 @@ from lyceum.core.types import (
     ValueModel,
 )
 from lyceum.models.policy import Policy
-from lyceum.models.renderer import Prompt
+from lyceum.models.renderer import RenderedPrompt
 from lyceum.utils import progress as display
 from lyceum.utils.aio import IdleLoop, gather, idle
 from lyceum.utils.seeds import SeedKey, counter_seed
@@ -137,7 +136,7 @@ class InProcess:
                 further = iter(await gather(way for _, way in ways if way is not None))
                 tree.chosen = [end for leaf, way in ways for end in ([leaf] if way is None else next(further))]
             if not tree.unfinished:
-                # Who rolled out does not go on by these grades: the engine need not wait for them.
+                # The rollout has ended and reads none of these grades, so the engine need not wait for them.
                 await context.finish(tree.chosen, wait=self.grader_asks)
             if done is not None:
                 done(tree)
@@ -286,9 +285,10 @@ class TaskContext:
     ) -> None:
         self.task, self.step, self.progress = task, step, progress
         self._runtime, self._key, self._place, self._role = runtime, key, place, ""
-        self._tempered: TemperatureByEntropy | None = None
+        self._changes: tuple[Callable[[Sampling], Sampling], ...] = ()
+        self._entropy = False
         self._budget = Budget(runtime.max_tokens_per_task)
-        self._prompts: dict[tuple[int, ...], Prompt] = {}
+        self._prompts: dict[tuple[int, ...], RenderedPrompt] = {}
         """What was rendered, by its tokens: conversations go on from there."""
         self.tree = self._begun() if tree is None else tree
 
@@ -318,10 +318,10 @@ class TaskContext:
         acting._role, acting.task = role, task or self.task
         return acting
 
-    def tempered(self, by: TemperatureByEntropy) -> TaskContext:
-        tempered = copy(self)
-        tempered._tempered = by
-        return tempered
+    def with_sampling(self, change: Callable[[Sampling], Sampling], *, entropy: bool = False) -> TaskContext:
+        changed = copy(self)
+        changed._changes, changed._entropy = (*self._changes, change), entropy or self._entropy
+        return changed
 
     def render(self, messages: Sequence[Message]) -> list[int]:
         prompt = self._runtime.policy.renderer.render(messages, self._runtime.tools)
@@ -360,6 +360,8 @@ class TaskContext:
         first, node.draws = node.draws, node.draws + n
         seeds = [self.seed(node.address, number) for number in range(first, node.draws)]
         sampling = sampling or Sampling()
+        for change in self._changes:
+            sampling = change(sampling)
         written = assistant_tokens(node) if sampling.stop or sampling.constraint is not None else 0
         order = (self._place, node.address, first)
         role, model = self._role, self._runtime.roles.model(self._role, self.step)
@@ -372,8 +374,7 @@ class TaskContext:
             order=order,
             written=written,
             top=top,
-            entropy=entropy or self._tempered is not None,
-            tempered=self._tempered,
+            entropy=entropy or self._entropy,
             model=model,
         )
         drawn = await self._runtime.engine.extend(request)
@@ -420,7 +421,8 @@ class TaskContext:
             return await self._runtime.engine.score(path)
 
     async def score_under(self, model: FrozenName, paths: Sequence[Scored]) -> list[list[float]]:
-        # At once and of one task alone: what shares a forward pass does not depend on when a verifier answered.
+        # Computed at once, not batched with other tasks' paths: which paths share a forward pass changes last bits, and
+        # must not depend on when a verifier answered.
         if self._runtime.score_under is None:
             raise RuntimeError(f"log-probabilities under the model {model!r} were asked for, where there is none")
         return self._runtime.score_under(model, paths)
@@ -449,7 +451,7 @@ class TaskContext:
         return await self._runtime.value(paths)
 
     async def judge(self, paths: Sequence[MarkedPath]) -> list[Judgement]:
-        # At once and of one task alone, as in ``score_under``.
+        # Not batched with other tasks' paths, for the reason given in ``score_under``.
         model = self._runtime.judge
         if model is None:
             raise RuntimeError("a reward asked for a value model's judgement, and the stage has none that judges")

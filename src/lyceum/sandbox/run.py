@@ -42,7 +42,7 @@ MOST_PAIRS = 64
 _ENVIRONMENT = {"PYTHONHASHSEED": "0"}
 
 
-class Limits(Settings):
+class ProgramLimits(Settings):
     """What a program may use."""
 
     seconds: float = Field(default=6.0, gt=0, le=3600)
@@ -106,7 +106,7 @@ def run(
     *,
     tests: str | Sequence[str] = (),
     pairs: Sequence[tuple[str, str]] = (),
-    limits: Limits,
+    limits: ProgramLimits,
     backend: Backend,
     metered: bool = False,
     head: str = "",
@@ -123,7 +123,7 @@ def run_all(
     *,
     tests: str | Sequence[str] = (),
     pairs: Sequence[tuple[str, str]] = (),
-    limits: Limits,
+    limits: ProgramLimits,
     backend: Backend,
     metered: bool = False,
     head: str = "",
@@ -157,7 +157,7 @@ def run_all(
     return found
 
 
-def execute(program: str, *, characters: int, limits: Limits, backend: Backend) -> Printed:
+def execute(program: str, *, characters: int, limits: ProgramLimits, backend: Backend) -> Printed:
     """Run a program for what it prints, without input and without tests.
 
     Args:
@@ -175,7 +175,7 @@ def execute(program: str, *, characters: int, limits: Limits, backend: Backend) 
 
 
 def _job(
-    limits: Limits,
+    limits: ProgramLimits,
     *,
     tests: str | Sequence[str] = (),
     pairs: Sequence[tuple[str, str]] = (),
@@ -196,7 +196,7 @@ def _job(
 
 
 def _together(
-    backend: Backend, job: dict[str, object], programs: Sequence[str], each: int, limits: Limits
+    backend: Backend, job: dict[str, object], programs: Sequence[str], each: int, limits: ProgramLimits
 ) -> list[Verdict | str]:
     try:
         answers = _started(backend, {**job, "programs": list(programs)}, len(programs) * each, limits)
@@ -225,7 +225,7 @@ def _verdict(answer: dict[str, Any]) -> Verdict | str:
     )
 
 
-def _started(backend: Backend, job: dict[str, object], processes: int, limits: Limits) -> list[dict[str, Any]]:
+def _started(backend: Backend, job: dict[str, object], processes: int, limits: ProgramLimits) -> list[dict[str, Any]]:
     """What the judge answers for each program. Raises SandboxError where it does not."""
     try:
         argv = start(backend, files_mb=limits.files_mb).argv(limits.model_dump())
@@ -339,7 +339,7 @@ def fault_of(backend: Backend) -> str | None:
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write("secret")
         file.flush()
-        limits = Limits(seconds=10)
+        limits = ProgramLimits(seconds=10)
         tests = [f"done = escapes({file.name!r}, 'secret')\nassert not done, ', '.join(done)"]
         try:
             found = run(_PROBE, tests=tests, limits=limits, backend=backend)

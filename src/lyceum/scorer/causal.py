@@ -54,10 +54,10 @@ class CausalScorer(ScorerSettings):
     def build(self, source: TaskSource) -> Scorer:
         if self.model.path not in FROZEN:
             self.model.check(None)
-        return Likelihood(self)
+        return CausalLikelihood(self)
 
 
-class Likelihood(BaseScorer):
+class CausalLikelihood(BaseScorer):
     def __init__(self, settings: CausalScorer) -> None:
         self.settings = settings
         self.frozen: FrozenName | None = FROZEN.get(settings.model.path)

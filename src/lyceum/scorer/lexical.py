@@ -50,10 +50,10 @@ class LexicalScorer(ScorerSettings):
         return self
 
     def build(self, source: TaskSource) -> Scorer:
-        return PairScorer(Shared(self, source), self.question, self.answer, self.documents, self.column)
+        return PairScorer(SharedPieces(self, source), self.question, self.answer, self.documents, self.column)
 
 
-class Shared:
+class SharedPieces:
     """Counts the pieces of the tasks' prompts at the first question."""
 
     def __init__(self, settings: LexicalScorer, source: TaskSource) -> None:

@@ -96,7 +96,7 @@ class ScorerModel(Settings):
         return Checkpoint("scorer.model", settings.path, source, {}, self.allow_missing_weights, may_leave)
 
 
-class Reader:
+class ScorerReader:
     """A model of a family with its tokenizer."""
 
     def __init__(self, settings: ScorerModel, family: Family) -> None:
@@ -135,8 +135,8 @@ class Reader:
 
 
 @cache
-def reader(model: ScorerModel, family: Family) -> Reader:
-    return Reader(model, family)
+def reader(model: ScorerModel, family: Family) -> ScorerReader:
+    return ScorerReader(model, family)
 
 
 @cache

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from lyceum.core.roles import Roles
 from lyceum.core.types import Engine, Learner
-from lyceum.engine.by_model import ByModel as Engines
-from lyceum.learner.by_model import ByModel as Learners
+from lyceum.engine.by_model import EngineByModel
+from lyceum.learner.by_model import LearnerByModel
 from lyceum.models.policy import Policy
 
 if TYPE_CHECKING:
@@ -43,10 +43,10 @@ def learner_of(
         )
         for policy in policies
     ]
-    return learners[0] if len(learners) == 1 else Learners(dict(zip(stage.roles.models, learners, strict=True)))
+    return learners[0] if len(learners) == 1 else LearnerByModel(dict(zip(stage.roles.models, learners, strict=True)))
 
 
 def engine_of(policies: Sequence[Policy], build: Callable[[Policy], Engine]) -> Engine:
     """What samples from the models."""
     engines = [build(policy) for policy in policies]
-    return engines[0] if len(engines) == 1 else Engines(engines, policies)
+    return engines[0] if len(engines) == 1 else EngineByModel(engines, policies)

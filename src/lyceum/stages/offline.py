@@ -95,7 +95,7 @@ class Offline(StageSettings):
     """What samples."""
 
     guidance: ClassVar[tuple[GuidanceSettings, ...]] = ()
-    """There is none: guides are told of updates, and of what they noted as they noted it."""
+    """Always empty: guides observe trees with their notes in memory, and an offline stage reads its trees from disk."""
 
     @property
     def leaves(self) -> frozenset[Left]:
@@ -215,7 +215,7 @@ class OfflineRun:
             if [tree.task.id for tree in trees] != [task.id for task in drawn]:
                 raise RecipeError(f"{file}: its tasks are not those that the stage draws; allowed: as the run wrote it")
         else:
-            # What the engine has cached of the part before, a resumed run would not have.
+            # Clears the engine's cache: a resumed run begins this part without what the part before left there.
             await self.engine.load(self.learner.weights(), version=session.first_step)
             trees = await self.sampler.sample(tasks, key=("data", self.parts), step=0, phase="sampling")
             weights = [self.sampler.weight(tree) for tree in trees]
@@ -349,7 +349,7 @@ class OfflineRun:
             trees,
             decode=self.session.policy.decode,
             weights=weights,
-            temperature=self.settings.sampling.temperature or 1.0,
+            temperature=self.settings.sampling.usual_temperature or 1.0,
             steps=self.settings.credit.reads_steps,
             constraint=self.constraint,
         )

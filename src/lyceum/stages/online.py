@@ -349,7 +349,7 @@ class OnlineRun:
             together,
             decode=self.session.policy.decode,
             weights=weights,
-            temperature=self.settings.sampling.temperature or 1.0,
+            temperature=self.settings.sampling.usual_temperature or 1.0,
             constraint=self.constraint,
             unfinished=bool(under_way),
             steps=self.settings.credit.reads_steps,

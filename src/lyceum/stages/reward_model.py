@@ -227,7 +227,7 @@ class RewardModelRun:
         if not examples:
             return {}
         metrics = {"loss": mean(self.model.losses(examples))}
-        graded = Graded(trees, self.session.policy.decode)
+        graded = MarkedTrees(trees, self.session.policy.decode)
         alone = [MarkedPath(self.shown(leaf), len(leaf.root.tokens), ()) for leaf in graded.leaves]
         of_answers = self.settings.shown.form != "whole"
         said = self.model.judge(alone if of_answers else graded.paths)
@@ -252,7 +252,7 @@ class RewardModelRun:
         self.engine.version = self.session.first_step + self.step
 
 
-class Graded:
+class MarkedTrees:
     """Trees' graded trajectories, marked where the grader judged their steps."""
 
     def __init__(self, trees: Sequence[Tree], decode: Any) -> None:

@@ -70,7 +70,7 @@ class Session:
 
     handed_on: dict[str, Any] | None = None
     """The trained weights of the stage before, a value head's the last, where the running one begins with that."""
-    began: Sequence[Tensor] | None = None
+    start_weights: Sequence[Tensor] | None = None
     """The trained weights with which the run began, where a stage starts from them."""
 
     def __post_init__(self) -> None:

@@ -112,8 +112,8 @@ class SupervisedRun:
         self.steps = last_step(settings.steps, settings.epochs, tasks, settings.tasks_per_step)
         self.note = note(settings.steps, settings.epochs, tasks, settings.tasks_per_step)
         self.draws = None if settings.epochs is None else settings.epochs * tasks
-        if settings.start == "run" and session.began is not None:
-            copy_values(session.began, [p for p in session.policy.module.parameters() if p.requires_grad])
+        if settings.start == "run" and session.start_weights is not None:
+            copy_values(session.start_weights, [p for p in session.policy.module.parameters() if p.requires_grad])
         self.learner = settings.learner.build(session.policy, total_steps=self.steps, needs=frozenset())
         self.engine = session.build_engine(settings.engine)
         self.curriculum = settings.curriculum.build(self.source, seed=session.stage_seed, policy=session.policy)

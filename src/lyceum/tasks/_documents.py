@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lyceum.core.types import Row
-from lyceum.tasks.rows import Rows, Unreadable, is_named_as_file, kind_of, read_rows
+from lyceum.tasks.rows import DatasetRows, UnreadableRow, is_named_as_file, kind_of, read_rows
 from lyceum.utils.documents import DATA, DocumentError, read_json
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.paths import local_path
@@ -189,12 +189,19 @@ class _InRows:
     """Documents of a dataset's rows."""
 
     def __init__(
-        self, rows: Rows, name: str, column: str, keeps: Callable[[str], bool], longest: int, limit: int, key: str
+        self,
+        rows: DatasetRows,
+        name: str,
+        column: str,
+        keeps: Callable[[str], bool],
+        longest: int,
+        limit: int,
+        key: str,
     ) -> None:
         self.rows, self.name, self.column, self.longest, self.key = rows, name, column, longest, key
         self.numbers = array("Q")
         for number, row in enumerate(rows.read()):
-            if isinstance(row, Unreadable):
+            if isinstance(row, UnreadableRow):
                 raise RecipeError(f"{key}: {row.why}")
             if keeps(self._text(row, number)):
                 self.numbers.append(number)

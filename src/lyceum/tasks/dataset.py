@@ -47,8 +47,8 @@ from lyceum.tasks.prompt import (
     plain_messages,
 )
 from lyceum.tasks.rows import (
-    Rows,
-    Unreadable,
+    DatasetRows,
+    UnreadableRow,
     called,
     cell_of,
     check_there,
@@ -69,9 +69,9 @@ log = logging.getLogger(__name__)
 Scalar = bool | int | float | str
 
 QUESTIONS = ("question", "problem", "messages")
-"""Columns that are the prompt where there is none of that name."""
+"""Columns that are read as the prompt where a dataset has no column ``prompt``, the first of them that it has."""
 ANSWERS = ("reward_model.ground_truth.target", "reward_model.ground_truth", "ground_truth", "solution")
-"""Columns that are the answer where there is none of that name (verl's files; TRL's and open-r1's)."""
+"""Columns that are read as the answer where a dataset has no column ``answer`` (verl's files; TRL's and open-r1's)."""
 
 LONGEST = 64
 """Longest prompts, by characters, that are compared with the model's context where longer ones are refused."""
@@ -396,7 +396,7 @@ class _Read:
     """
 
     name: str
-    rows: Rows
+    rows: DatasetRows
     columns: Columns
     number: Int[np.ndarray, " row"]
     part: UInt[np.ndarray, " row"]
@@ -433,7 +433,7 @@ def _read(settings: Dataset, key: Literal["path", "heldout_path"]) -> _Read:
     return found
 
 
-def _pass(settings: Dataset, rows: Rows, name: str) -> _Read:
+def _pass(settings: Dataset, rows: DatasetRows, name: str) -> _Read:
     """Check every cell that will be used, of each row that ``where`` keeps."""
     columns: Columns | None = None
     checks: Sequence[_Check] = ()
@@ -442,7 +442,7 @@ def _pass(settings: Dataset, rows: Rows, name: str) -> _Read:
     left_out, chosen = LeftOut(), 0
     for index, row in enumerate(rows.read()):
         try:
-            if isinstance(row, Unreadable):
+            if isinstance(row, UnreadableRow):
                 raise RecipeError(f"{rows.key}: {row.why}")
             if columns is None:
                 columns = _named(settings.columns, row)
@@ -620,7 +620,7 @@ def _checks(settings: Dataset, columns: Columns, row: Row) -> list[_Check]:
     return [_Check(key, column, fault_in, allowed) for key, column, fault_in, allowed in needed if column is not None]
 
 
-def _is_chosen(settings: Dataset, rows: Rows, index: int, row: Row) -> bool:
+def _is_chosen(settings: Dataset, rows: DatasetRows, index: int, row: Row) -> bool:
     """Whether ``where`` keeps a row. Raises RecipeError where it lacks the column."""
     for column, allowed in settings.where.items():
         try:
@@ -632,7 +632,7 @@ def _is_chosen(settings: Dataset, rows: Rows, index: int, row: Row) -> bool:
     return True
 
 
-def _check_row(checks: Sequence[_Check], rows: Rows, index: int, row: Row) -> None:
+def _check_row(checks: Sequence[_Check], rows: DatasetRows, index: int, row: Row) -> None:
     """Raise RecipeError for a row that lacks a column, or whose cells cannot be used."""
     for check in checks:
         try:
@@ -664,7 +664,7 @@ _OTHERS = {
 _SHAREGPT = ", and in each message 'from' to 'role' (user, assistant, system) and 'value' to 'content'"
 
 
-def _missing(key: str, column: str, rows: Rows, index: int, row: Row) -> RecipeError:
+def _missing(key: str, column: str, rows: DatasetRows, index: int, row: Row) -> RecipeError:
     if column == "answer" and {"chosen", "rejected"} <= row.keys():
         told = "the row is a preference pair: data=FILE instead of tasks=FILE, as in lyceum train dpo data=FILE"
         return RecipeError(f"tasks.{key}: {rows.where(index)} has no column {column!r}; {told}")
@@ -684,7 +684,7 @@ def _missing(key: str, column: str, rows: Rows, index: int, row: Row) -> RecipeE
     )
 
 
-def _check_mark(settings: Dataset, columns: Columns, rows: Rows, index: int, row: Row) -> None:
+def _check_mark(settings: Dataset, columns: Columns, rows: DatasetRows, index: int, row: Row) -> None:
     if settings.answer_after is None or columns.answer is None:
         return
     answers = _listed(cell_of(row, columns.answer))

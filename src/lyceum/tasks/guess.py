@@ -125,7 +125,7 @@ class GuessDemonstrations(Guess):
 
 
 class GuessDemonstrationSource(GuessSource):
-    """Task i is of the form i modulo 3, or 4 with critiques."""
+    """Demonstrations of three forms in turn, or four with critiques: task i has form i modulo 3, or modulo 4."""
 
     def __init__(self, settings: GuessDemonstrations, split: Split, seed: int) -> None:
         super().__init__(settings, split, seed)

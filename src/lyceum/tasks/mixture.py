@@ -30,7 +30,7 @@ PATTERN = 1000
 """Tasks after which the order of the sources repeats; shares are exact to one in this many."""
 
 
-class Part(Settings):
+class MixturePart(Settings):
     """One source of a mixture."""
 
     tasks: Annotated[TasksSettings, slot("tasks")]
@@ -43,7 +43,7 @@ class Mixture(TasksSettings):
     """Tasks of several sources in turn, in proportion to their weights."""
 
     kind: Literal["mixture"] = "mixture"
-    parts: tuple[Part, ...] = Field(min_length=1)
+    parts: tuple[MixturePart, ...] = Field(min_length=1)
     """The sources with their weights."""
     size: int | None = Field(None, ge=1, le=100_000_000)
     """Tasks in each split; null takes as many as all sources have. A source with too few repeats."""

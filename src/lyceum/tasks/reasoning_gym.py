@@ -20,7 +20,7 @@ from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, JudgedStep, Split, Task
 from lyceum.reward.extract import Extract
-from lyceum.reward.pool import Pool, WorkerError
+from lyceum.reward.pool import WorkerError, WorkerPool
 from lyceum.tasks._arithmetic import equations, is_true
 from lyceum.tasks._split import check_index, kept_for_evaluation
 from lyceum.tasks.base import Source
@@ -94,11 +94,11 @@ class ReasoningGym(TasksSettings):
 
 
 @functools.cache
-def _process_of(owner: int) -> Pool:
-    return Pool("lyceum.tasks._reasoning_gym_worker:worker", {}, workers=1, timeout_seconds=MAKING_SECONDS)
+def _process_of(owner: int) -> WorkerPool:
+    return WorkerPool("lyceum.tasks._reasoning_gym_worker:worker", {}, workers=1, timeout_seconds=MAKING_SECONDS)
 
 
-def process() -> Pool:
+def process() -> WorkerPool:
     """The process that makes and grades, started by its first job and kept until the program ends.
 
     A fork of the run has its own: it has none of the threads that talk to the run's process.

@@ -57,13 +57,13 @@ def called(path: str) -> str:
 
 
 @dataclass(frozen=True)
-class Unreadable:
+class UnreadableRow:
     """A row that cannot be read, and why, as a line of a message."""
 
     why: str
 
 
-class Rows(ABC):
+class DatasetRows(ABC):
     """Rows of one dataset, read when they are asked for.
 
     Args:
@@ -78,15 +78,15 @@ class Rows(ABC):
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def read(self) -> Iterator[Row | Unreadable]:
+    def read(self) -> Iterator[Row | UnreadableRow]:
         """All rows in order."""
 
     @abstractmethod
-    def _row(self, index: int) -> Row | Unreadable: ...
+    def _row(self, index: int) -> Row | UnreadableRow: ...
 
     def __getitem__(self, index: int) -> Row:
         """A row. Raises RecipeError where it cannot be read."""
-        if isinstance(row := self._row(index), Unreadable):
+        if isinstance(row := self._row(index), UnreadableRow):
             raise RecipeError(f"{self.key}: {row.why}")
         return row
 
@@ -95,7 +95,7 @@ class Rows(ABC):
         return f"row {index} of {quoted(self.name)}"
 
 
-def read_rows(path: str, *, subset: str | None, split: str, key: str) -> Rows:
+def read_rows(path: str, *, subset: str | None, split: str, key: str) -> DatasetRows:
     """The rows of ``path``: a JSON-lines, JSON, parquet or CSV file, a pattern such as ``data/*.jsonl`` of several,
     a folder, or a name on the Hugging Face hub.
 
@@ -199,10 +199,10 @@ def matching(path: str) -> list[Path]:
     return [Path(found) for found in sorted(glob(os.path.expanduser(path))) if Path(found).is_file()]
 
 
-class _Chained(Rows):
+class _Chained(DatasetRows):
     """Rows of several files, one after another."""
 
-    def __init__(self, parts: Sequence[Rows], name: str, key: str) -> None:
+    def __init__(self, parts: Sequence[DatasetRows], name: str, key: str) -> None:
         super().__init__(name, key)
         self.parts = parts
         self.starts = [0, *accumulate(map(len, parts))]
@@ -210,11 +210,11 @@ class _Chained(Rows):
     def __len__(self) -> int:
         return self.starts[-1]
 
-    def read(self) -> Iterator[Row | Unreadable]:
+    def read(self) -> Iterator[Row | UnreadableRow]:
         for part in self.parts:
             yield from part.read()
 
-    def _row(self, index: int) -> Row | Unreadable:
+    def _row(self, index: int) -> Row | UnreadableRow:
         part, inner = self._part(index)
         return part._row(inner)
 
@@ -222,12 +222,12 @@ class _Chained(Rows):
         part, inner = self._part(index)
         return part.where(inner)
 
-    def _part(self, index: int) -> tuple[Rows, int]:
+    def _part(self, index: int) -> tuple[DatasetRows, int]:
         number = bisect_right(self.starts, index) - 1
         return self.parts[number], index - self.starts[number]
 
 
-class _Listed(Rows):
+class _Listed(DatasetRows):
     """Rows of a JSON list."""
 
     def __init__(self, rows: Sequence[Row], name: str, key: str) -> None:
@@ -244,7 +244,7 @@ class _Listed(Rows):
         return self.rows[index]
 
 
-class _Decoded(Rows):
+class _Decoded(DatasetRows):
     """Rows whose decoding may fail: a date outside Python's range, bytes that are not text, a broken image.
 
     Args:
@@ -258,7 +258,7 @@ class _Decoded(Rows):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def read(self) -> Iterator[Row | Unreadable]:
+    def read(self) -> Iterator[Row | UnreadableRow]:
         made = 0
         try:
             for row in self._decode_all():
@@ -268,11 +268,11 @@ class _Decoded(Rows):
             # Whole batches fail: each row of the rest is decoded alone.
             yield from (self._row(index) for index in range(made, len(self)))
 
-    def _row(self, index: int) -> Row | Unreadable:
+    def _row(self, index: int) -> Row | UnreadableRow:
         try:
             return self._decode(index)
         except Exception as error:
-            return Unreadable(f"{self.where(index)} cannot be read: {describe(error)}")
+            return UnreadableRow(f"{self.where(index)} cannot be read: {describe(error)}")
 
     def _decode_all(self) -> Iterable[Row]:
         return self.rows
@@ -292,7 +292,7 @@ class _Table(_Decoded):
         return self.rows.slice(index, 1).to_pylist()[0]
 
 
-class _JsonLines(Rows):
+class _JsonLines(DatasetRows):
     """The lines of a file that are not empty: 8 bytes of memory each, and the file itself where it is small."""
 
     def __init__(self, place: Path, key: str) -> None:
@@ -319,7 +319,7 @@ class _JsonLines(Rows):
     def __len__(self) -> int:
         return len(self.starts) - 1
 
-    def read(self) -> Iterator[Row | Unreadable]:
+    def read(self) -> Iterator[Row | UnreadableRow]:
         first = 0
         while first < len(self):
             # As many whole lines as fit, and at least one.
@@ -331,7 +331,7 @@ class _JsonLines(Rows):
                 yield self._parsed(block[start - bounds[0] : end - bounds[0]], number)
             first = last
 
-    def _row(self, index: int) -> Row | Unreadable:
+    def _row(self, index: int) -> Row | UnreadableRow:
         return self._parsed(self._bytes(int(self.starts[index]), int(self.starts[index + 1])), index)
 
     def where(self, index: int) -> str:
@@ -339,14 +339,14 @@ class _JsonLines(Rows):
             return f"row {index} of {called(self.name)}"
         return f"line {self._line(index)} of {quoted(self.name)}"
 
-    def _parsed(self, line: bytes, index: int) -> Row | Unreadable:
+    def _parsed(self, line: bytes, index: int) -> Row | UnreadableRow:
         try:
             row = read_json(line.strip(), limits=DATA)
         except DocumentError as error:
-            return Unreadable(f"line {self._line(index)} of {str(self.place)!r}: not JSON: {error}")
+            return UnreadableRow(f"line {self._line(index)} of {str(self.place)!r}: not JSON: {error}")
         if not isinstance(row, dict):
             what = f"line {self._line(index)} of {str(self.place)!r} holds {kind_of(row)}"
-            return Unreadable(f"{what}; allowed: an object with named cells")
+            return UnreadableRow(f"{what}; allowed: an object with named cells")
         return row
 
     def _line(self, index: int) -> int:
@@ -389,7 +389,7 @@ def _opened(place: Path) -> int:
         return os.dup(unpacked.fileno())
 
 
-def _read_file(place: Path, key: str) -> Rows:
+def _read_file(place: Path, key: str) -> DatasetRows:
     ending = Path(place.stem).suffix if place.name.endswith(PACKED) else place.suffix
     match ending:
         case ".jsonl" | ".ndjson":

@@ -17,7 +17,7 @@ from lyceum.recipe.schema import Overrides
 from lyceum.run.outputs import check_output, input_paths
 from lyceum.test_time.request import SearchRequest
 from lyceum.test_time.result import SearchResult
-from lyceum.test_time.run import Grown, Valued, grow, measure
+from lyceum.test_time.run import GrownTrees, Valued, grow, measure
 from lyceum.test_time.strategy import Strategy
 from lyceum.test_time.strategy_result import REQUEST, Folder, StrategyResult
 from lyceum.utils.aio import run_async
@@ -28,7 +28,7 @@ from lyceum.utils.progress import Progress
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedSearch:
     """A strategy at a size: to be measured, or done already."""
 
     strategy: Strategy
@@ -46,12 +46,12 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SearchPlan:
     """A validated search; made by :meth:`of`."""
 
     measurement: Measurement
     request: SearchRequest
-    planned: list[Planned]
+    planned: list[PlannedSearch]
     folder: Folder | None
 
     @classmethod
@@ -69,7 +69,7 @@ class Plan:
         seed: int,
         output: Path | str | None,
         loaded: Policy | None = None,
-    ) -> Plan:
+    ) -> SearchPlan:
         request, rest = SearchRequest.of(strategies, sizes, value, tokens, overrides)
         one = {"k": (1,), "samples": 1, "greedy": False}
         measurement = Measurement.of(model, tasks, rest, **one, n=n, seed=seed, loaded=loaded, command="search")
@@ -93,7 +93,7 @@ class Plan:
                     "one that an earlier search wrote"
                 )
             folder = Folder(place, told)
-        planned: list[Planned] = []
+        planned: list[PlannedSearch] = []
         for size, strategy in [
             (size, strategy)
             for size in request.sizes
@@ -108,7 +108,7 @@ class Plan:
                 continue
             lines += [f"{strategy.label}: {line}" for line in rollout.check(composition)]
             lines += engine.check(replace(composition, rollout=rollout))
-            each = Planned(strategy, size, rollout, None)
+            each = PlannedSearch(strategy, size, rollout, None)
             done = None if folder is None else folder.done(each.name, each.settings)
             planned.append(replace(each, done=done))
         if lines:
@@ -142,7 +142,7 @@ class Plan:
         self, policy: Policy, grader: Grader, tasks: list[Task], interrupted: Callable[[], bool]
     ) -> list[StrategyResult]:
         results: list[StrategyResult] = []
-        grown: dict[tuple[int, str], Grown] = {}
+        grown: dict[tuple[int, str], GrownTrees] = {}
         missing = [planned for planned in self.planned if planned.done is None]
         settings = self.request.value
         values = None if settings is None else settings.build(policy, seed=self.measurement.recipe.seed)

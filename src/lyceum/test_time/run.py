@@ -23,7 +23,7 @@ UNSEEN = "the verifier is asked after the choice"
 
 
 @dataclass
-class Grown:
+class GrownTrees:
     """Trees of all tasks, grown once and shared by strategies with the same rollout; costs are totals over tasks."""
 
     trees: list[Tree]
@@ -92,7 +92,7 @@ async def grow(
     *,
     seed: int,
     done: Callable[[Tree], None] | None = None,
-) -> Grown:
+) -> GrownTrees:
     """Every task's tree. Seeds do not depend on the strategy: strategies with the same sampling get the same samples.
 
     Args:
@@ -102,11 +102,11 @@ async def grow(
     runtime = InProcess(policy, engine, unseen, seed=seed, value=value, tools=rollout.tools)
     began = time.perf_counter()
     trees = await runtime.run(tasks, rollout.build(), key="search", done=done)
-    return Grown(trees, engine.tokens_computed, time.perf_counter() - began, value, value.tokens, runtime)
+    return GrownTrees(trees, engine.tokens_computed, time.perf_counter() - began, value, value.tokens, runtime)
 
 
 async def measure(
-    strategy: Strategy, size: int, grown: Grown, grader: Grader, settings: dict[str, Any]
+    strategy: Strategy, size: int, grown: GrownTrees, grader: Grader, settings: dict[str, Any]
 ) -> tuple[StrategyResult, list[dict[str, Any]]]:
     """Choose by votes and values, then grade with the verifier.
 
@@ -155,7 +155,7 @@ def candidates_of(trees: Sequence[Tree], value: ValueModel | None) -> list[list[
     return [[Candidate(vote(leaf.completion), found.get(leaf)) for leaf in tree.trajectories] for tree in trees]
 
 
-async def grade(grown: Grown, grader: Grader) -> None:
+async def grade(grown: GrownTrees, grader: Grader) -> None:
     """Grade all trajectories, those of a task together."""
     runtime = InProcess(grown.runtime.policy, grown.runtime.engine, grader, seed=grown.runtime.seed)
     for leaf in (leaf for tree in grown.trees for leaf in tree.trajectories):

@@ -18,7 +18,7 @@ from lyceum.utils.numbers import mean
 from lyceum.utils.seeds import counter_seed
 
 
-class Found(NamedTuple):
+class SolvedLeaf(NamedTuple):
     trace: Trace
     leaf: Node
 
@@ -62,14 +62,14 @@ class Solutions(TracesSettings):
         with_context = zip(found, steps, kept, strict=True)
         return [replace(each.trace, given=given(of, stays)) for each, of, stays in with_context if any(stays)]
 
-    def of(self, tree: Tree, decode: Decode) -> list[Found]:
+    def of(self, tree: Tree, decode: Decode) -> list[SolvedLeaf]:
         found: dict[tuple[int, ...], Node] = {}
         for leaf in tree.graded:
             if is_correct(leaf) and leaf.path()[0] is tree.root:
                 found.setdefault(tuple(leaf.completion_tokens), leaf)
         ranked = sorted(found.items(), key=lambda item: self.rank(tree, *item))
         return [
-            Found(Trace(tree.task.id, tree.task.messages, decode(tokens), tokens), leaf)
+            SolvedLeaf(Trace(tree.task.id, tree.task.messages, decode(tokens), tokens), leaf)
             for tokens, leaf in ranked[: self.per_task or len(ranked)]
         ]
 

@@ -130,12 +130,12 @@ class Replay:
             recorded.trees,
             decode=policy.decode,
             weights=recorded.weights,
-            temperature=sampling.temperature or 1.0,
+            temperature=sampling.usual_temperature or 1.0,
             constraint=None if sampling.constraint is None else sampling.constraint.build(policy),
         )
         return with_ages(forest, recorded.trees)
 
-    def side(self, learner: Learner, forest: Forest, stage: Online) -> Side:
+    def side(self, learner: Learner, forest: Forest, stage: Online) -> ReplayedSide:
         method = Method.of(stage)
         # What an objective or a credit has learnt belongs to its kind.
         if self.state is not None and stage.objective.kind == self.own.objective.kind:
@@ -148,11 +148,11 @@ class Replay:
         if replays and stage.replay is not None and stage.replay.ratio == "behaviour":
             forest = relative_to_behaviour(forest)
         trained = forest.trainable(forest.rows(), method.objective.origins)
-        return Side(stage, credited, trained, learner.gradients(forest, credited, method.objective))
+        return ReplayedSide(stage, credited, trained, learner.gradients(forest, credited, method.objective))
 
 
 @dataclass(frozen=True)
-class Side:
+class ReplayedSide:
     """What one credit and one objective make of the forest.
 
     Attributes:
@@ -190,8 +190,8 @@ class Replayed:
     replay: Replay
     policy: Policy
     forest: Forest
-    own: Side
-    other: Side
+    own: ReplayedSide
+    other: ReplayedSide
 
     @cached_property
     def compared(self) -> Bool[Tensor, "R L"]:
@@ -241,7 +241,7 @@ class Replayed:
         return table(("", "the run's own", "replayed"), [*kinds, *rows], title=self._title)
 
     @property
-    def _sides(self) -> tuple[Side, Side]:
+    def _sides(self) -> tuple[ReplayedSide, ReplayedSide]:
         return self.own, self.other
 
     @property

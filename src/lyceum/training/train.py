@@ -339,9 +339,9 @@ async def _train(
     with run.timed("load"):
         policy = load_policy((recipe if given is None else given.recipe).model)
     _require_space(run, policy)
-    began = None
+    start_weights = None
     if any(isinstance(stage, SupervisedStage) and stage.start == "run" for stage in recipe.stages):
-        began = [p.detach().clone() for p in policy.module.parameters() if p.requires_grad]
+        start_weights = [p.detach().clone() for p in policy.module.parameters() if p.requires_grad]
     evaluator: Evaluator | None = None
     if recipe.evaluate.n:
         with allow_code():
@@ -373,7 +373,7 @@ async def _train(
             names=[stage.name for stage in recipe.stages],
             left_out=unused,
             save_best=recipe.evaluate.save_best,
-            began=began,
+            start_weights=start_weights,
         )
         if "recipe" not in run.summary():
             await _evaluate_before(recipe, session)

@@ -22,7 +22,7 @@ import yaml
 
 
 @dataclass(frozen=True)
-class Limits:
+class DocumentLimits:
     """What a document may hold.
 
     Attributes:
@@ -38,10 +38,10 @@ class Limits:
     digits: int = 100
 
 
-DOCUMENT = Limits()
+DOCUMENT = DocumentLimits()
 """Limits for hand-written documents: the largest recipe of the package uses a hundredth. It takes half a second."""
 
-DATA = Limits(characters=1 << 30, depth=200, values=1 << 27, digits=300)
+DATA = DocumentLimits(characters=1 << 30, depth=200, values=1 << 27, digits=300)
 """Limits for program output: rows, messages, metrics. No number is larger than a float can be."""
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -52,7 +52,7 @@ class DocumentError(ValueError):
     """A text that cannot be read; says what is wrong and where, without quoting the text at length."""
 
 
-def read_yaml(text: str, *, limits: Limits = DOCUMENT) -> Any:
+def read_yaml(text: str, *, limits: DocumentLimits = DOCUMENT) -> Any:
     """The plain values (None, bool, int, float, str, list, dict with str keys) of one YAML document.
 
     Numbers are those of YAML 1.2, with ``_`` between digits as in Python: ``1e-4`` is a number, ``010`` is ten,
@@ -78,7 +78,7 @@ def write_yaml(value: Any, **how: Any) -> str:
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, **how)
 
 
-def read_json(text: str | bytes, *, limits: Limits = DOCUMENT, finite: bool = True) -> Any:
+def read_json(text: str | bytes, *, limits: DocumentLimits = DOCUMENT, finite: bool = True) -> Any:
     """The plain values of one JSON document.
 
     Args:
@@ -118,17 +118,17 @@ def is_json_with(file: Path, keys: Set[str]) -> bool:
 
 
 @cache
-def _decoder(limits: Limits, finite: bool) -> json.JSONDecoder:
+def _decoder(limits: DocumentLimits, finite: bool) -> json.JSONDecoder:
     checks = {"parse_constant": _no_number, "parse_float": _finite} if finite else {}
     return json.JSONDecoder(parse_int=_integer(limits), object_pairs_hook=_each_key_once, **checks)
 
 
-def _check_characters(text: str | bytes, limits: Limits) -> None:
+def _check_characters(text: str | bytes, limits: DocumentLimits) -> None:
     if len(text) > limits.characters:
         raise DocumentError(f"{len(text)} characters; allowed: at most {limits.characters}")
 
 
-def _check_depth(value: Any, limits: Limits) -> None:
+def _check_depth(value: Any, limits: DocumentLimits) -> None:
     """Layer by layer, not by recursion: what was read may be as deep as the stack."""
     layer = [value]
     for _ in range(limits.depth + 1):
@@ -191,7 +191,7 @@ def _finite(digits: str) -> float:
     return number
 
 
-def _integer(limits: Limits) -> Any:
+def _integer(limits: DocumentLimits) -> Any:
     def parse(digits: str) -> int:
         _check_digits(digits, limits)
         return int(digits)
@@ -199,7 +199,7 @@ def _integer(limits: Limits) -> Any:
     return parse
 
 
-def _check_digits(digits: str, limits: Limits) -> None:
+def _check_digits(digits: str, limits: DocumentLimits) -> None:
     if len(digits) > limits.digits:
         raise DocumentError(f"a number of {len(digits)} digits; allowed: at most {limits.digits}")
 
@@ -238,7 +238,7 @@ class _Loader(yaml.SafeLoader):
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
-    def __init__(self, text: str, limits: Limits) -> None:
+    def __init__(self, text: str, limits: DocumentLimits) -> None:
         super().__init__(text)
         self.limits = limits
         self.depth = 0

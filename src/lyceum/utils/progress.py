@@ -59,7 +59,7 @@ def using(mode: Mode) -> Iterator[None]:
 
 
 @dataclass
-class Sampled:
+class SampledCounts:
     """What the engine and the graders have done in a phase.
 
     Attributes:
@@ -148,7 +148,7 @@ class Progress:
         self._metrics: dict[str, str] = {}
         self._phase = ""
         self._share: tuple[int, int] | None = None
-        self._sampled = Sampled(0.0)
+        self._sampled = SampledCounts(0.0)
         self._usual: dict[str, float] = {}
         self._step_began = 0.0
         self._numbers: dict[str, float] = {}
@@ -199,7 +199,7 @@ class Progress:
         changed = name != self._phase
         if (changed and name not in _ENDS) or done == 0:
             self._usual[self._phase] = self._sampled.per_sequence
-            self._sampled = Sampled(time.monotonic(), self._usual.get(name, 0.0))
+            self._sampled = SampledCounts(time.monotonic(), self._usual.get(name, 0.0))
         self._phase = name
         self._share = (done, total) if done is not None and total is not None else None
         # A new phase may be long and silent, so it is drawn at once, but not in steps that are over in milliseconds.

@@ -113,8 +113,11 @@ class GoalValues(Classifier):
         return float(loss.detach())
 
     def _places(self, paths: Sequence[MarkedPath], row: Sequence[int]) -> list[list[int]]:
-        """Where each path of the pairs is read: at its end; and, of a better one, at sources, at goals ahead of them,
-        and at the sources for the worse one's goals; of a worse one, at its goals. All are drawn from the completion.
+        """The tokens at which the states of each path are read, all drawn from the completion.
+
+        Every path's last token. With ``contrast`` also, of the better path of a pair: sources, then as many goals, each
+        at or after its source, then the sources that are compared with the worse path's goals; of the worse path: its
+        goals.
 
         Args:
             row: of :meth:`_back_in_pairs`.

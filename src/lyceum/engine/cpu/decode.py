@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 
 from lyceum.engine.cpu.weights import Packed, Packs, packed
 from lyceum.models.policy import Policy
-from lyceum.models.tree_attention import Plan
+from lyceum.models.tree_attention import AttentionPlan
 from lyceum.utils.lazy_imports import F, Tensor, nn, torch
 
 _FAMILIES = {
@@ -195,7 +195,7 @@ class Decoder:
         self._cos, self._sin = cos[0, :, None], sin[0, :, None]
 
     def hidden(
-        self, tokens: Int[Tensor, " A"], position: Int[Tensor, " A"], plan: Plan, *, furthest: int
+        self, tokens: Int[Tensor, " A"], position: Int[Tensor, " A"], plan: AttentionPlan, *, furthest: int
     ) -> Float[Tensor, "A width"]:
         """The same as ``Policy.hidden``, without gradients. ``furthest`` is the highest position."""
         if furthest >= self._positions:

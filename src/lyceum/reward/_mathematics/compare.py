@@ -15,8 +15,8 @@ from sympy.core.function import AppliedUndef
 from lyceum.reward._mathematics.answer import answer_of, boxes, right_answer_of
 from lyceum.reward._mathematics.notation import (
     TEXT,
+    EquationSide,
     Item,
-    Side,
     brackets_around,
     cleaned,
     explicit,
@@ -81,7 +81,7 @@ class Right:
         one = self._same_relation if self.kind == "relation" else self._names
         return all(one(item.sides) for item in found)
 
-    def _names(self, sides: Sequence[Side]) -> bool:
+    def _names(self, sides: Sequence[EquationSide]) -> bool:
         """Whether every side is this value, or a name of it (``x``, ``f(2)``), or rounds it."""
         named = False
         for place, side in enumerate(sides):
@@ -124,7 +124,7 @@ class Right:
         """The value; None where comparing it would take forever, and the task's own is not of that kind."""
         return None if too_large(value) and not self.large else value
 
-    def _same_relation(self, sides: Sequence[Side]) -> bool:
+    def _same_relation(self, sides: Sequence[EquationSide]) -> bool:
         value = self._small(_value(_equation(sides), units=False))
         return value is not None and _coherent(sides) and same(self.value, value)
 
@@ -176,14 +176,14 @@ def _list(read: Sequence[Item], *, units: bool) -> str:
     return "".join(parts)[2:]
 
 
-def _equation(sides: Sequence[Side], *, units: bool = False) -> str:
+def _equation(sides: Sequence[EquationSide], *, units: bool = False) -> str:
     """An item without units and approximations; for a chain, its ends."""
     exact = [side.text for side in sides if side.text and not side.approximate] or [sides[-1].text]
     exact = [_bare(side, units) for side in exact]
     return exact[0] if len(exact) == 1 else f"{exact[0]} = {exact[-1]}"
 
 
-def _coherent(sides: Sequence[Side]) -> bool:
+def _coherent(sides: Sequence[EquationSide]) -> bool:
     """Whether all sides that are values, and all formulas after the first, are equal."""
     if len(sides) < 2:
         return True

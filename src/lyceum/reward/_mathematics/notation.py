@@ -31,7 +31,7 @@ MOST_ENTRIES = 49
 """Maximum column separators (&) of an answer with a determinant that has letters: 7 by 7 and one more."""
 
 
-class Unreadable(ValueError):
+class UnreadableAnswer(ValueError):
     """The answer is too long or too deeply nested for the parser."""
 
 
@@ -79,7 +79,7 @@ def cleaned(text: str) -> str:
         Unreadable: it is longer than ``LONGEST``, or deeper than ``DEEPEST``.
     """
     if len(text) > LONGEST:
-        raise Unreadable(f"an answer of {len(text)} characters; at most {LONGEST} are read")
+        raise UnreadableAnswer(f"an answer of {len(text)} characters; at most {LONGEST} are read")
     if "matrix" not in text and "array" not in text:
         text = re.sub(r"\\\\(?=[A-Za-z]{2})", r"\\", text)  # escaped twice, as math-verify does
     text = text.replace(r"\\", _LINE_BREAK)  # or its second backslash would be that of "\ " or "\["
@@ -100,7 +100,7 @@ def cleaned(text: str) -> str:
 
     text = _THOUSANDS.sub(outside_of_brackets, text)
     if deepest > DEEPEST:
-        raise Unreadable(f"an answer with {deepest} nested brackets; at most {DEEPEST} are read")
+        raise UnreadableAnswer(f"an answer with {deepest} nested brackets; at most {DEEPEST} are read")
     return text
 
 
@@ -177,7 +177,7 @@ _CONJUNCTIONS = frozenset(
 
 
 @dataclass(frozen=True)
-class Side:
+class EquationSide:
     """One side of an equation; ``approximate`` where it follows an approximation sign."""
 
     text: str
@@ -191,7 +191,7 @@ class Item:
     ``separator`` is the one before it: ``;`` or, for all others, ``,``.
     """
 
-    sides: tuple[Side, ...]
+    sides: tuple[EquationSide, ...]
     separator: str = ","
 
 
@@ -201,7 +201,7 @@ def items(text: str) -> list[Item]:
     They are separated by ``,``, ``;``, "or", "and", a line break or a quad outside brackets.
     """
     found: list[Item] = []
-    sides: list[Side] = []
+    sides: list[EquationSide] = []
     begin = depth = 0
     approximate, separator = False, ","
     for mark in _SPLITTER.finditer(text):
@@ -214,12 +214,12 @@ def items(text: str) -> list[Item]:
             kind = "apart"
         if depth or kind not in ("apart", "approx", "equal"):
             continue
-        sides.append(Side(_side(text[begin : mark.start()]), approximate))
+        sides.append(EquationSide(_side(text[begin : mark.start()]), approximate))
         begin, approximate = mark.end(), kind == "approx"
         if kind == "apart":
             found.append(Item(tuple(sides), separator))
             sides, separator = [], ";" if mark.group() == ";" else ","
-    sides.append(Side(_side(text[begin:]), approximate))
+    sides.append(EquationSide(_side(text[begin:]), approximate))
     found.append(Item(tuple(sides), separator))
     return [item for item in found if any(side.text for side in item.sides)]
 

@@ -37,7 +37,8 @@ def main() -> None:
         drop_capabilities()
     count, size = struct.unpack(">II", read_exactly(0, 8))
     programs = [start_program(settings, number) for number in range(count)]
-    # Scope 1: the signal with which the kernel ends the programs after the judge comes from the judge.
+    # Scope 1 blocks abstract sockets alone. When the judge ends, the kernel kills the programs by a signal that counts
+    # as the judge's, which scope 2 would block.
     cpu_seconds = (settings["cpu_seconds"] + 2) * count + 10
     own = {**settings, "cpu_seconds": cpu_seconds, "open_files": OPEN_FILES + 3 * count}  # three pipes to each
     give_up_rights(own, scopes=1, ends=[program.pid for program in programs])
@@ -101,7 +102,7 @@ def judge(code: str, processes: list, job: dict, settings: dict) -> dict:
     }
 
 
-def start_program(settings: dict, number: int) -> Program:
+def start_program(settings: dict, number: int) -> JudgedProcess:
     """A process that waits for its program, with a folder of its own."""
     commands_there, commands = os.pipe()
     replies, replies_there = os.pipe()
@@ -111,7 +112,7 @@ def start_program(settings: dict, number: int) -> Program:
     if pid:
         for handle in (commands_there, replies_there, output_there):
             os.close(handle)
-        return Program(pid, commands, replies, output)
+        return JudgedProcess(pid, commands, replies, output)
     try:
         nothing = os.open(os.devnull, os.O_RDWR)
         kept = [os.dup(handle) for handle in (commands_there, replies_there, output_there)]
@@ -134,7 +135,7 @@ def start_program(settings: dict, number: int) -> Program:
         os._exit(1)
 
 
-class Program:
+class JudgedProcess:
     """The judge's side of one program process."""
 
     def __init__(self, pid, commands, replies, output):
@@ -234,7 +235,7 @@ def on_alarm(number, frame):
     raise Limit("wall-clock time")
 
 
-def judge_tests(code: str, program: Program, job: dict, verdict: dict) -> None:
+def judge_tests(code: str, program: JudgedProcess, job: dict, verdict: dict) -> None:
     """Run the tests in this process; their free names are the program's."""
     groups, tests = read_tests(job)
     verdict["tests"] = [False] * sum(tests)
@@ -379,7 +380,7 @@ def judge_pairs(code: str, programs: list, job: dict, verdict: dict) -> None:
             verdict["note"] = f"pair {place + 1}: it printed {printed[:80]!r}"
 
 
-def keep_printed(code: str, program: Program, job: dict, verdict: dict) -> None:
+def keep_printed(code: str, program: JudgedProcess, job: dict, verdict: dict) -> None:
     """Run the program once; keep the beginning of what it prints, and the error that ended it."""
     with contextlib.suppress(BrokenPipeError):
         send(program.commands, {"code": code, "stdin": "", "tell": True})
@@ -396,7 +397,7 @@ def keep_printed(code: str, program: Program, job: dict, verdict: dict) -> None:
         verdict["note"] = None if error is None else str(error)[: 2 * NOTE]
 
 
-def read_output(program: Program, most: int, read: bytearray | None = None) -> bytes:
+def read_output(program: JudgedProcess, most: int, read: bytearray | None = None) -> bytes:
     """All that it prints.
 
     Args:

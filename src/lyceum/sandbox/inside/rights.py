@@ -119,10 +119,10 @@ def prctl(option: int, argument: int = 0) -> int:
 def install_seccomp(ends: Sequence[int]) -> None:
     text = seccomp_filter(os.uname().machine, os.getpid(), ends)
 
-    class Program(ctypes.Structure):
+    class FilterProgram(ctypes.Structure):
         _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
-    program = Program(len(text) // 8, text)
+    program = FilterProgram(len(text) // 8, text)
     _must(_libc.prctl(22, ctypes.c_ulong(2), ctypes.byref(program), ctypes.c_ulong(0), ctypes.c_ulong(0)), "seccomp")
 
 
