@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from typing import Literal
 
@@ -99,8 +98,7 @@ class CountdownSource(Source):
     def at(self, values: Mapping[str, float], key: str) -> Task:
         id = f"countdown/{self.split}/{self.seed}/at/{key}"
         rng = random.Random(f"{id}/parameters")
-        task = self._draw(id, *(rounded(rng, values[name]) for name in ("numbers", "largest_number")))
-        return replace(task, parameters=dict(values))
+        return self._draw(id, *(rounded(rng, values[name]) for name in ("numbers", "largest_number")))
 
     def _draw(self, key: str, level: int, max_number: int) -> Task:
         settings = self.settings
