@@ -1,4 +1,5 @@
 import asyncio
+from dataclasses import replace
 
 import pytest
 import torch

@@ -9,8 +9,6 @@ its class: nothing has to be imported for a file to be read, and what nobody kno
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any, ClassVar, TypeVar
 
 
@@ -32,11 +30,13 @@ def typed(kind: type[AnyNote], value: Any) -> AnyNote:
     """A note as its class, which a file may have given as the mapping of its fields.
 
     Raises:
-        ValueError: another version of the class wrote it, with other fields.
+        ValueError: it was recorded with other fields.
     """
     if isinstance(value, kind):
         return value
-    own = [field.name for field in fields(kind)]  # pyright: ignore[reportArgumentType]  # every note is a dataclass
-    if not isinstance(value, Mapping) or set(value) != set(own):
-        raise ValueError(f"note {kind.kind!r}: recorded as {value!r:.200}; allowed: the fields {', '.join(own)}")
-    return kind(**value)
+    try:
+        return kind(**value)
+    except TypeError as error:
+        raise ValueError(
+            f"note {kind.kind!r}: recorded as {value!r:.200}, which is none of this version: {error}"
+        ) from error

@@ -125,8 +125,8 @@ class Task:
             guides, read by rollouts.
         hint: the hint in its prompt; None without. Written by ``TaskSource.hinted``, read by guides, which note it on
             the hinted prompt.
-        notes: what components tell each other about it, by :attr:`Note.kind <lyceum.core.notes.Note.kind>`; read with
-            :meth:`note`, written with :meth:`with_note`.
+        notes: what components tell each other about it (``core/notes.py``), by their kinds; read with :meth:`note`,
+            written with :meth:`with_note`.
     """
 
     id: str

@@ -13,12 +13,12 @@ from typing import ClassVar, Literal, Protocol, runtime_checkable
 from pydantic import Field
 
 from lyceum.core.notes import Note
-from lyceum.core.rubric import Criterion, listed, rubric_of
 from lyceum.core.settings import Composition, GuidanceSettings
 from lyceum.core.sources import checked_tasks, source_of, sources_of
 from lyceum.core.tree import Node, Tree, graft
 from lyceum.core.types import Context, Hint, Rollout, Task, TaskSource
 from lyceum.guidance.base import CHECKED, TaskGuide, leaks, notes_of, start_with
+from lyceum.reward.criteria import Criterion, rubric_of
 from lyceum.utils.aio import gather
 from lyceum.utils.errors import RecipeError
 
@@ -162,6 +162,15 @@ def criteria_to_show(task: Task, *, allow_leaks: bool) -> list[Criterion]:
         for criterion in rubric_of(task.columns)
         if allow_leaks or not criterion.get("leaks", leaks(task, criterion["criterion"]))
     ]
+
+
+def listed(criteria: Sequence[Criterion]) -> Hint:
+    """Criteria as a hint: a list of what earns points, and one of what loses points."""
+    wanted = [f"- {one['criterion']} ({one['points']:g} points)" for one in criteria if one["points"] >= 0]
+    unwanted = [f"- {one['criterion']} ({-one['points']:g} points off)" for one in criteria if one["points"] < 0]
+    lines = ["A good answer:", *wanted] if wanted else []
+    lines += ["What to avoid:", *unwanted] if unwanted else []
+    return Hint("rubric", "\n".join(lines))
 
 
 def share_shown(i: int, n: int, progress: float, *, start: float, steepness: float) -> float:

@@ -49,8 +49,9 @@ class TokenBudget(RewardSettings):
         return each(self.score)
 
     def score(self, task: Task, leaf: Node) -> Grade:
-        note = task.note(TaskBudget)
-        budget = self.budget_tokens or (note and note.tokens)
+        budget = self.budget_tokens
+        if budget is None and (note := task.note(TaskBudget)) is not None:
+            budget = note.tokens
         if budget is None:
             return Grade.ungraded("the task has no token_budget")
         length = leaf.policy_tokens

@@ -18,11 +18,11 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from lyceum.core.rubric import Criterion
 from lyceum.core.settings import TasksSettings
 from lyceum.core.solution import Solution
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Hint, JudgedStep, Message, Task
+from lyceum.reward.criteria import Criterion
 from lyceum.tasks._split import check_index, check_levels, rounded
 from lyceum.tasks.base import HintsLeak, Source
 
