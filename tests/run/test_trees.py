@@ -51,6 +51,14 @@ class Told(Note):
     share: float
 
 
+@dataclass(frozen=True)
+class Own:
+    """A component's own object, which is no note."""
+
+    tiers: tuple[str, ...]
+    share: float
+
+
 def decorated(rng: Random, tree: Tree) -> Tree:
     """The tree with what graders, guides and curricula may leave on it."""
     odd = rng.choice((math.inf, -0.0, 1e-45, 0.1, -(2.0**-149), 1 / 3))
@@ -149,11 +157,10 @@ def test_a_trajectory_that_only_chosen_leads_to_is_kept_with_its_own_subtree(tmp
 
 def test_components_own_objects_come_back_as_plain_values(tmp_path):
     tree = Tree(Task("t", (), columns={"when": Origin.TOOL, "many": np.arange(2)}), [Node(None, [1], Origin.PROMPT)])
-    tree.add_note(Told(("a", "b"), np.float32(0.5)))
+    tree.metadata["ghpo"] = Own(("a", "b"), np.float32(0.5))
     tree.root.stats["hint"] = Hint("planning", "first add")
     (found,) = again(tmp_path, StepTrees(HEADING, [tree], [1.0])).trees
-    assert found.metadata == {"told": {"tiers": ("a", "b"), "share": 0.5}}
-    assert found.note(Told) == Told(("a", "b"), 0.5), "and as itself for who asks for it"
+    assert found.metadata == {"ghpo": {"tiers": ("a", "b"), "share": 0.5}}
     assert found.root.stats == {"hint": {"tier": "planning", "text": "first add"}}
     assert found.task.columns == {"when": 4, "many": [0, 1]}
 
@@ -225,8 +232,24 @@ def test_notes_that_nobody_knows_are_written_back_as_they_were(tmp_path):
     (twice,) = load_trees(dump_trees([once]))
     for found in (once, twice):
         assert flat(found.metadata) == flat(later)
-        assert flat(found.task.notes) == flat({**later, "told": {"tiers": ("a",), "share": 0.5}})
+        assert flat(found.task.notes) == flat(task.notes)
         assert found.task.note(Told) == Told(("a",), 0.5)
+
+
+def test_a_note_whose_class_was_not_imported_yet_is_one_for_who_asks_for_it(tmp_path):
+    recorded = {"told later": {"steps": 3}, "told": {"tiers": (), "of another version": 1}}
+    tree = Tree(Task("t", (), notes=recorded), [Node(None, [1], Origin.PROMPT)])
+    (found,) = again(tmp_path, StepTrees(HEADING, [tree], [1.0])).trees
+    assert found.task.notes == recorded
+
+    @dataclass(frozen=True)
+    class Later(Note):
+        kind: ClassVar[str] = "told later"
+        steps: int
+
+    assert found.task.note(Later) == Later(3)
+    with pytest.raises(ValueError, match="note 'told': recorded as"):
+        found.task.note(Told)
 
 
 @pytest.mark.parametrize("token", [2**31, 2**63 - 1, -(2**63)])

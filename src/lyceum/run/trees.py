@@ -1,8 +1,8 @@
 """A step's trees as one file, written and read again whole: parquet, a row per tree, its nodes a list in the row.
 
 Tokens and log-probabilities are arrays; what tasks, graders and components say of them is JSON. Everything comes back
-equal, log-probabilities bit for bit; a component's own objects (metadata, stats, columns) come back as plain values,
-which their readers get as notes again by asking for the class (``core/notes.py``).
+equal, log-probabilities bit for bit; a component's own objects (metadata, stats, columns) come back as plain values, but
+for notes (``core/notes.py``).
 
 This is format 3, and the one that is written. Format 2 is read too (``run/_format_2.py``).
 """
@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
+from lyceum.core.notes import restored
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Grade, Hint, JudgedStep, Origin, Task
 from lyceum.core.user_files import user_file
@@ -88,7 +89,7 @@ def _json(read: Callable[[Any], Any] = lambda value: value) -> _Column:
 
 def _task(value: Mapping[str, Any]) -> Task:
     hint = value["hint"]
-    return Task(**{**value, "hint": None if hint is None else Hint(**hint)})
+    return Task(**{**value, "hint": None if hint is None else Hint(**hint), "notes": restored(value["notes"])})
 
 
 _TEXT = _Column(  # bytes: a dataset's text may hold halves of surrogate pairs, which a text column cannot
@@ -97,7 +98,7 @@ _TEXT = _Column(  # bytes: a dataset's text may hold halves of surrogate pairs, 
 
 TREE: Mapping[str, _Column] = {
     "task": _json(_task),
-    "metadata": _json(),
+    "metadata": _json(restored),
     "sampled_tokens": _Column(pa.int64()),
     "mean_abs_advantage": _Column(pa.float64()),
 }
