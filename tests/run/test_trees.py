@@ -20,7 +20,7 @@ from lyceum.core.notes import Note
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Grade, Hint, Origin, Task
 from lyceum.curriculum.alp_gmm import Parameters
-from lyceum.curriculum.base import TestOnly
+from lyceum.curriculum.base import OnlyTested
 from lyceum.curriculum.good_prefixes import GivenPrefix
 from lyceum.curriculum.hard_filter import DirectSamples
 from lyceum.reward.token_budget import TaskBudget
@@ -282,7 +282,7 @@ def test_a_file_of_format_2_is_read_and_its_fields_are_notes():
     first, plain, dropped = *step.trees, *step.dropped
     assert first.task.note(TaskBudget) == TaskBudget(80)
     assert first.task.note(GivenPrefix) == GivenPrefix((7, 8))
-    assert first.task.note(TestOnly) == TestOnly()
+    assert first.task.note(OnlyTested) == OnlyTested()
     assert first.task.note(Parameters) == Parameters({"operations": 1.5})
     assert first.task.note(HintsLeak) == HintsLeak(False)
     assert len(first.task.notes) == 5

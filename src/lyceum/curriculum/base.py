@@ -29,7 +29,7 @@ _NO_NAMES = ("", "nan", "NaN")
 
 
 @dataclass(frozen=True)
-class TestOnly(Note):
+class OnlyTested(Note):
     """The task's samples measure its difficulty and are not trained on. Written and read by curricula that test tasks,
     read by guides, which help none of these."""
 
@@ -38,12 +38,12 @@ class TestOnly(Note):
 
 def to_test(task: Task, samples: int) -> Task:
     """The task, to be sampled this often and not trained on."""
-    return replace(task, samples=samples).with_note(TestOnly())
+    return replace(task, samples=samples).with_note(OnlyTested())
 
 
 def is_test(task: Task) -> bool:
     """Whether the task's samples are not trained on."""
-    return task.note(TestOnly) is not None
+    return task.note(OnlyTested) is not None
 
 
 def require_same_tasks(saved: int, source: TaskSource) -> None:

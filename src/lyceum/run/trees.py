@@ -1,8 +1,8 @@
 """A step's trees as one file, written and read again whole: parquet, a row per tree, its nodes a list in the row.
 
 Tokens and log-probabilities are arrays; what tasks, graders and components say of them is JSON. Everything comes back
-equal, log-probabilities bit for bit; a component's own objects (metadata, stats, columns) come back as plain values, but
-for notes (``core/notes.py``).
+equal, log-probabilities bit for bit; a component's own objects (metadata, stats, columns) come back as plain values,
+but for notes (``core/notes.py``).
 
 This is format 3, and the one that is written. Format 2 is read too (``run/_format_2.py``).
 """
