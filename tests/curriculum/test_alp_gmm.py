@@ -4,7 +4,7 @@ from levelled import Source, assert_resumes, graded
 from pydantic import ValidationError
 
 from lyceum.core.types import Task
-from lyceum.curriculum.alp_gmm import AlpGmm, GaussianMixture, absolute_progress, fit, shares_of
+from lyceum.curriculum.alp_gmm import AlpGmm, GaussianMixture, Parameters, absolute_progress, fit, shares_of
 from lyceum.tasks.chain import Chain
 from lyceum.utils.errors import RecipeError
 
@@ -15,7 +15,11 @@ class Box(Source):
     parameters = {"size": (0.0, 10.0), "depth": (2.0, 4.0)}  # noqa: RUF012
 
     def at(self, values, key):
-        return Task(key, (), "", parameters=dict(values))
+        return Task(key, (), "", values)
+
+
+def parameters(task):
+    return task.note(Parameters).values
 
 
 class Line(Box):
@@ -27,7 +31,7 @@ def build(seed=0, source=None, **settings):
 
 
 def at(size, verdicts=(True, False), depth=3.0):
-    return graded(Task("t", (), "", parameters={"size": size, "depth": depth}), verdicts)
+    return graded(Task("t", (), "").with_note(Parameters({"size": size, "depth": depth})), verdicts)
 
 
 def test_progress_is_the_change_against_the_nearest_earlier_task():
@@ -97,16 +101,16 @@ def test_everything_is_random_until_the_first_fit_and_a_share_of_it_afterwards()
     def step(draw=20):
         tasks = curriculum.draw(draw)
         # Progress only between 6 and 8: there, every other step is solved.
-        trees = [graded(task, [bool(curriculum.draws % 40) and 6 < task.parameters["size"] < 8]) for task in tasks]
+        trees = [graded(task, [bool(curriculum.draws % 40) and 6 < parameters(task)["size"] < 8]) for task in tasks]
         curriculum.observe(trees)
-        return [task.parameters["size"] for task in tasks]
+        return [parameters(task)["size"] for task in tasks]
 
     assert curriculum.mixture is None
     step()
     assert curriculum.mixture is not None  # fitted after 20 tasks, on no progress at all
     for _ in range(12):
         step()
-    drawn = [task.parameters["size"] for task in curriculum.draw(400)]
+    drawn = [parameters(task)["size"] for task in curriculum.draw(400)]
     inside = sum(5.5 < size < 8.5 for size in drawn) / 400
     assert inside > 0.6  # uniform draws alone: 0.3
     assert min(drawn) < 1.5  # and yet a share of them is anywhere
@@ -124,7 +128,9 @@ def test_the_mixture_is_fitted_on_the_latest_tasks_alone():
 def test_a_parameter_with_one_value_is_given_and_not_searched():
     curriculum = build(source=Line())
     assert curriculum.names == ["size"]
-    assert all(task.parameters["depth"] == 3.0 for task in curriculum.draw(5))
+    tasks = curriculum.draw(5)
+    assert all(parameters(task)["depth"] == 3.0 for task in tasks)
+    assert all(task.columns == parameters(task) for task in tasks), "what the source was told is what is noted"
 
 
 def test_ungraded_tasks_say_nothing():

@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Grade, Origin, Task
+from lyceum.curriculum.base import is_test
 from lyceum.curriculum.good_prefixes import GoodPrefixes, differs, drawn
+from lyceum.guidance.prefix import given_to
 from lyceum.recipe.schema import load_recipe, parse
 from lyceum.utils.errors import RecipeError
 
@@ -43,18 +45,18 @@ ALIKE = (("x", 0.0), ("y", 0.0), ("z", 0.0))
 def test_a_round_tests_first_and_then_trains_on_what_differs():
     it = curriculum()
     first, second = it.draw(2), it.draw(2)
-    assert all(task.test_only and task.samples == 3 for task in [*first, *second])
+    assert all(is_test(task) and task.samples == 3 for task in [*first, *second])
     it.observe([grown(first[0], *MIXED), grown(first[1], *ALIKE)])
     it.observe([grown(second[0], *ALIKE), grown(second[1], *ALIKE)])
     # One task differs: its prompt, and ceil(4 / 2) beginnings of its best sample; the whole sample is none.
     states = it.draw(3)
     assert {task.id for task in states} == {first[0].id}
-    assert sorted(len(task.prefix) for task in states)[0] == 0
-    given = ["".join(map(chr, task.prefix)) for task in states if task.prefix]
+    assert sorted(len(given_to(task)) for task in states)[0] == 0
+    given = ["".join(map(chr, given_to(task))) for task in states if given_to(task)]
     assert len(given) == 2
     assert set(given) <= {"a\n", "a\nb\n", "a\nb\nc\n", "a\nb\nc\nd\n"}
-    assert all(not task.test_only and task.samples is None for task in states)
-    assert it.draw(1)[0].test_only  # the next round
+    assert all(not is_test(task) and task.samples is None for task in states)
+    assert is_test(it.draw(1)[0])  # the next round
 
 
 def test_tests_are_not_trained_on_and_what_waits_is():
@@ -70,7 +72,7 @@ def test_the_last_step_of_a_round_is_filled_up_with_tests_of_the_next():
     it = curriculum()
     it.observe([grown(task, *(MIXED if i == 0 else ALIKE)) for i, task in enumerate(it.draw(4))])
     tasks = it.draw(5)  # three states wait
-    assert [task.test_only for task in tasks] == [False] * 3 + [True] * 2
+    assert [is_test(task) for task in tasks] == [False] * 3 + [True] * 2
     assert it.untested == 2
 
 
@@ -85,7 +87,7 @@ def test_a_best_sample_that_is_not_good_enough_gives_no_beginnings():
 def test_a_round_in_which_nothing_differs_is_followed_by_another():
     it = curriculum()
     it.observe([grown(task, *ALIKE) for task in it.draw(4)])
-    assert all(task.test_only for task in it.draw(4))
+    assert all(is_test(task) for task in it.draw(4))
     assert it.round == 1
 
 

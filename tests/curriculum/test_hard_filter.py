@@ -3,8 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from levelled import Source, assert_resumes, graded, ids, rescued
 
-from lyceum.core.tree import DirectSamples
-from lyceum.curriculum.hard_filter import HardFilter
+from lyceum.curriculum.hard_filter import DirectSamples, HardFilter
 from lyceum.utils.errors import RecipeError
 
 
@@ -30,7 +29,7 @@ def test_direct_samples_count_and_not_a_searchs_trajectories():
     curriculum = HardFilter(least=1).build(Source(2), seed=0)
     tasks = curriculum.draw(2)
     trees = [graded(t, [True, True]) for t in tasks]
-    trees[0].direct = DirectSamples(0.0)  # a search solved it, four plain samples did not
+    trees[0].add_note(DirectSamples(0.0))  # a search solved it, four plain samples did not
     curriculum.observe(trees)
     assert ids(curriculum, 1) == [tasks[0].id]
 

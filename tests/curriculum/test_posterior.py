@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from levelled import Source, assert_resumes, graded
 
+from lyceum.curriculum.base import is_test
 from lyceum.curriculum.posterior import PosteriorDraws, allocate, outcome_deviation, posterior_mean
 from lyceum.recipe.schema import load_recipe
 from lyceum.utils.errors import RecipeError
@@ -52,14 +53,14 @@ def test_a_steps_rollouts_are_given_out_exactly(deviation, least, further):
 def test_a_pool_is_tested_and_then_drawn_from_by_what_the_tests_said():
     curriculum = build(temperature=0.001)
     tests = curriculum.draw(4)
-    assert all(task.test_only and task.samples == 4 for task in tests)
+    assert all(is_test(task) and task.samples == 4 for task in tests)
     curriculum.observe(answered(tests, 0, 2, 4, 1))
     # Means 1/6, 1/2, 5/6, 1/3: deviations 0.373, 0.5, 0.373, 0.471. At so low a temperature the two largest are drawn.
     first = curriculum.draw(2)
     assert {task.id for task in first} == {tests[1].id, tests[3].id}
     # 16 rollouts by 0.5 : 0.471 are 8.24 and 7.76.
     assert {task.id: task.samples for task in first} == {tests[1].id: 8, tests[3].id: 8}
-    assert not any(task.test_only for task in first)
+    assert not any(is_test(task) for task in first)
 
 
 def test_training_goes_on_updating_the_posterior():
@@ -89,9 +90,9 @@ def test_after_its_draws_a_pool_makes_way_for_the_next():
     curriculum = build(picks=6)
     first = curriculum.draw(4)
     curriculum.observe(answered(first, 1, 1, 1, 1))
-    assert [task.test_only for task in curriculum.draw(4)] == [False] * 4
+    assert [is_test(task) for task in curriculum.draw(4)] == [False] * 4
     tasks = curriculum.draw(4)
-    assert [task.test_only for task in tasks] == [False, False, True, True]
+    assert [is_test(task) for task in tasks] == [False, False, True, True]
     assert not {task.id for task in first} & {task.id for task in tasks[2:]}
     assert curriculum.round == 1
 
@@ -100,7 +101,7 @@ def test_a_step_larger_than_the_pool_is_filled_with_tests():
     curriculum = build(pool=2)
     curriculum.observe(answered(curriculum.draw(2), 1, 1))
     tasks = curriculum.draw(5)
-    assert [task.test_only for task in tasks] == [False] * 2 + [True] * 3
+    assert [is_test(task) for task in tasks] == [False] * 2 + [True] * 3
     assert len({task.id for task in tasks}) == 5
 
 

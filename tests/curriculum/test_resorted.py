@@ -1,6 +1,7 @@
 import pytest
 from levelled import Source, assert_resumes, graded, ids
 
+from lyceum.curriculum.base import is_test
 from lyceum.curriculum.resorted import Resorted
 from lyceum.utils.errors import RecipeError
 
@@ -19,7 +20,7 @@ def test_a_window_is_tested_in_the_order_known_beforehand_and_trained_on_in_the_
     tests = curriculum.draw(4)
     # Levels 1 and 2 in turn over eight tasks: the first four are those of level 1, whatever the order among them.
     assert [task.columns["level"] for task in tests] == [1] * 4
-    assert all(task.test_only and task.samples == 2 for task in tests)
+    assert all(is_test(task) and task.samples == 2 for task in tests)
     trees = answered(tests, 0, 2, 1, 2)
     assert [curriculum.weight(tree) for tree in trees] == [0.0] * 4
     curriculum.observe(trees)
@@ -29,7 +30,7 @@ def test_a_window_is_tested_in_the_order_known_beforehand_and_trained_on_in_the_
     assert curriculum.metrics()["moved/tasks"] == 3
     trained = curriculum.draw(4)
     assert [task.id for task in trained] == [b, d, c, a]
-    assert all(not task.test_only and task.samples is None for task in trained)
+    assert all(not is_test(task) and task.samples is None for task in trained)
     assert curriculum.weight(graded(trained[0], [True])) == 1.0
 
 
@@ -38,7 +39,7 @@ def test_the_next_window_is_measured_anew_and_is_the_harder_one():
     curriculum.observe(answered(curriculum.draw(4), 1, 1, 1, 1))
     curriculum.observe(answered(curriculum.draw(4), 2, 2, 2, 2))
     tests = curriculum.draw(4)
-    assert all(task.test_only and task.columns["level"] == 2 for task in tests)
+    assert all(is_test(task) and task.columns["level"] == 2 for task in tests)
     assert curriculum.round == 1
 
 
@@ -46,9 +47,9 @@ def test_a_window_is_of_whole_steps_and_its_last_step_is_filled_with_tests_of_th
     curriculum = build(n=20, window=4)
     for _ in range(2):
         curriculum.observe(answered(curriculum.draw(3), 1, 1, 1))
-    assert [task.test_only for task in curriculum.draw(5)] == [False] * 5
+    assert [is_test(task) for task in curriculum.draw(5)] == [False] * 5
     curriculum.observe([])
-    assert [task.test_only for task in curriculum.draw(3)] == [False, True, True]
+    assert [is_test(task) for task in curriculum.draw(3)] == [False, True, True]
 
 
 def test_tests_count_their_tokens():
@@ -64,13 +65,13 @@ def test_what_could_not_be_graded_is_not_trained_on_and_a_window_without_any_is_
     assert ids(curriculum, 1) == [tests[3].id]
     curriculum = build()
     curriculum.observe([graded(task, [None]) for task in curriculum.draw(4)])
-    assert all(task.test_only for task in curriculum.draw(4))
+    assert all(is_test(task) for task in curriculum.draw(4))
 
 
 def test_without_tests_the_order_is_the_one_known_beforehand():
     tasks = build(tests=0).draw(16)
     assert [task.columns["level"] for task in tasks] == ([1] * 4 + [2] * 4) * 2
-    assert not any(task.test_only for task in tasks)
+    assert not any(is_test(task) for task in tasks)
     # Levels are numbers by value: 10 after 9.
     assert [task.columns["level"] for task in build(tests=0, levels=(10, 9)).draw(8)] == [9] * 4 + [10] * 4
 

@@ -4,6 +4,7 @@ from tiny_models import plain_model, policy_like
 
 from lyceum.curriculum.shrinking_budget import ShrinkingBudget, token_budget
 from lyceum.recipe.schema import load_recipe
+from lyceum.reward.token_budget import TaskBudget
 from lyceum.utils.errors import RecipeError
 
 
@@ -37,7 +38,7 @@ def test_the_prompt_and_the_columns_say_the_budget_of_the_step():
     curriculum = build(start_tokens=100, decay=0.5, every_steps=2)
     for budget in (100, 100, 50, 50, 25):
         [task] = curriculum.draw(1)
-        assert task.token_budget == budget
+        assert task.note(TaskBudget).tokens == budget
         assert task.columns["level"] in (1, 2)
         question, line = task.messages[-1]["content"].split("\n")
         assert question == f"{task.id}+1="
@@ -49,7 +50,7 @@ def test_the_prompt_and_the_columns_say_the_budget_of_the_step():
 def test_without_a_template_the_prompt_stays():
     [task] = build(template=None).draw(1)
     assert task.messages == Source()[int(task.id)].messages
-    assert task.token_budget == 256
+    assert task.note(TaskBudget).tokens == 256
 
 
 def test_the_recipe_tells_the_budget_of_the_step_in_a_form_that_its_model_reads():
@@ -59,7 +60,7 @@ def test_the_recipe_tells_the_budget_of_the_step_in_a_form_that_its_model_reads(
     for _ in range(15):
         [task] = curriculum.draw(1)
         assert task.messages[-1]["content"].endswith(":80="), "where a chain's hints stand"
-        assert task.token_budget == 80
+        assert task.note(TaskBudget).tokens == 80
         assert task.hint is None, "it is no help with the task"
         curriculum.observe([])
     [task] = curriculum.draw(1)

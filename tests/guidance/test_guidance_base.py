@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 from guidance_fakes import FakeContext, Source, ask
 from hypothesis import given
@@ -20,6 +18,7 @@ from lyceum.guidance.base import (
 )
 from lyceum.guidance.search_where_hard import SearchNote
 from lyceum.stages.online import Online
+from lyceum.tasks.base import HintsLeak
 from lyceum.utils.errors import RecipeError
 
 
@@ -77,8 +76,8 @@ def test_a_hint_leaks_where_it_says_the_answer_as_a_word(answer, text, says):
 
 def test_what_the_problem_says_itself_is_no_leak_and_a_source_may_know_better():
     assert not leaks(ask("is 7 prime?", answer="7"), "look at 7")
-    assert not leaks(replace(ask(answer="7"), hints_leak=False), "7")
-    assert leaks(replace(ask(answer="7"), hints_leak=True), "nothing")
+    assert not leaks(ask(answer="7").with_note(HintsLeak(False)), "7")
+    assert leaks(ask(answer="7").with_note(HintsLeak(True)), "nothing")
 
 
 def test_ladders_are_checked_as_they_are_given():
@@ -149,7 +148,7 @@ def test_a_guide_says_nothing_of_tasks_that_another_one_around_it_kept_to_itself
     # search-where-hard samples easy tasks and those with cached solutions by itself: inner guides are not asked.
     guide = kinds("guidance")[kind]().build(Source(ask()), seed=0)
     tree = tree_of(Grade(1.0))
-    tree.note("search-where-hard", SearchNote("direct", 0))
+    tree.add_note(SearchNote("direct", 0))
     guide.observe([tree])
     metrics = guide.metrics()
     assert all(metrics.get(name, 0) == 0 for name in ("groups/failed", "groups/guided", "without_hints/tasks"))

@@ -9,6 +9,7 @@ from lyceum.core.forest import build_forest
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Origin, Sampling
 from lyceum.credit.group import GroupRelative
+from lyceum.curriculum.base import OnlyTested
 from lyceum.engine.embedded import EmbeddedConfig
 from lyceum.guidance.guide_grpo import HintedSamples, chosen
 from lyceum.learner.local import LocalConfig
@@ -44,7 +45,7 @@ def rolled(right_under, *, samples=2, budget=None, guide=None, task=TASK):
 
 
 def test_a_task_that_is_only_tested_is_not_helped():
-    _, tree, metrics = rolled(lambda prompt, i: prompt == HINTED, task=replace(TASK, test_only=True))
+    _, tree, metrics = rolled(lambda prompt, i: prompt == HINTED, task=TASK.with_note(OnlyTested()))
     assert [root.text for root in tree.roots] == [BARE]
     assert metrics["groups/failed"] == metrics["groups/guided"] == 0
 

@@ -9,6 +9,7 @@ from guidance_fakes import RIGHT, WRONG, FakeContext, Source, ask
 
 from lyceum.core.forest import build_forest
 from lyceum.core.types import Continuation, Grade, Origin, TaskSource
+from lyceum.curriculum.hard_filter import DirectSamples
 from lyceum.guidance.search_where_hard import SearchWhereHard
 from lyceum.recipe.schema import load_recipe
 from lyceum.rollout.flat import Flat
@@ -57,7 +58,7 @@ def test_a_task_that_direct_samples_fail_is_searched():
     context = FakeContext({"Q": [WRONG]})
     tree = roll(of, search, context)
     assert search.calls == 1
-    assert (tree.direct.accuracy, tree.metadata["search-where-hard"].by) == (0.0, "search")
+    assert (tree.note(DirectSamples).accuracy, tree.metadata["search-where-hard"].by) == (0.0, "search")
     assert tree.sampled_tokens == 2 + 6, "the test's tokens are counted"
     assert context.held == 1, "the engine waits for the test's grades: more requests may follow"
 
@@ -74,7 +75,7 @@ def test_an_easy_task_is_dropped_or_made_up_to_a_group():
     search = Found(WRONG)
     dropped = roll(guide(), search, FakeContext({"Q": [RIGHT]}))
     assert dropped.trajectories == []
-    assert dropped.direct.accuracy == 1.0, "what the curriculum filters by"
+    assert dropped.note(DirectSamples).accuracy == 1.0, "what the curriculum filters by"
     context = FakeContext({"Q": [RIGHT, RIGHT, WRONG]})
     trained = roll(guide(easy="train"), search, context)
     assert [n for _, n in context.asked] == [2, 2]
@@ -89,7 +90,7 @@ def test_an_easy_task_is_dropped_or_made_up_to_a_group():
 def test_without_tests_every_task_is_searched():
     search = Found(WRONG)
     tree = roll(guide(tests=0), search, FakeContext({"Q": [RIGHT]}))
-    assert (search.calls, tree.direct.accuracy) == (1, None)
+    assert (search.calls, tree.note(DirectSamples).accuracy) == (1, None)
 
 
 def test_a_solved_task_is_not_searched_again_and_its_solutions_stand_among_direct_samples():
@@ -107,7 +108,7 @@ def test_a_solved_task_is_not_searched_again_and_its_solutions_stand_among_direc
     assert cached.version == [3, 3, 4]
     assert (cached.origin, cached.finish, cached.grafted) == (Origin.POLICY, "stop", False)
     assert [leaf.tokens for leaf in own] == [[1], [2], [3]], "it stands in the first one's place"
-    assert again.direct.accuracy == 0.0, "of all direct samples, the one that gave way too"
+    assert again.note(DirectSamples).accuracy == 0.0, "of all direct samples, the one that gave way too"
     metrics = of.metrics()
     assert (metrics["used/hits"], metrics["used/solutions"], metrics["searched/tasks"]) == (1, 1, 0)
 

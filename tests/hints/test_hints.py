@@ -18,6 +18,7 @@ from lyceum.hints.write import write_hints
 from lyceum.models.load import save_policy
 from lyceum.models.policy import Policy
 from lyceum.models.scratch import build_scratch
+from lyceum.tasks.base import HintsLeak
 from lyceum.tasks.dataset import Columns, Dataset
 from lyceum.utils.errors import RecipeError
 
@@ -198,7 +199,7 @@ def test_a_tier_that_leaks_whole_is_asked_for_again_and_the_fuller_ladder_taken(
 
 def test_hints_that_say_the_answer_only_together_lose_the_later_one():
     # A guide shows what a tier said so far, joined by line ends. What a source says of its own hints is not asked.
-    task = Task("t", ({"role": "user", "content": "?"},), "it\nis red", hints_leak=False)
+    task = Task("t", ({"role": "user", "content": "?"},), "it\nis red").with_note(HintsLeak(False))
     ladder = [Hint("solution", "it"), Hint("solution", "is red")]
     assert without_leaks(task, ladder) == ladder[:1]
 

@@ -12,18 +12,16 @@ from lyceum.core.types import Hint, Task
 from lyceum.recipe.schema import load_recipe
 from lyceum.reward import function, trl, verl
 from lyceum.reward.base import allow_code
+from lyceum.reward.token_budget import TaskBudget
+from lyceum.tasks.base import HintsLeak
 from lyceum.training.train import train
 
 FILE = str(Path(__file__).with_name("user_rewards.py"))
 ROW = Task("t/1", ({"role": "user", "content": "1+1="},), "2", {"level": 1}, "tests")
 MESSAGES = {
     "samples": 4,
-    "token_budget": 80,
-    "prefix": (1, 2),
-    "test_only": True,
-    "parameters": {"operations": 1.0},
     "hint": Hint("planning", ":1"),
-    "hints_leak": False,
+    "notes": {TaskBudget.kind: TaskBudget(80), HintsLeak.kind: HintsLeak(False)},
 }
 
 

@@ -7,9 +7,9 @@ from judges import JudgeContext, Server, says
 from leaves import leaf
 from pydantic import ValidationError
 
-from lyceum.core.rubric import is_met, is_rubric
 from lyceum.core.types import Task
 from lyceum.reward.base import combine
+from lyceum.reward.criteria import is_met, is_rubric
 from lyceum.reward.rubric import Rubric, rubric_score, saturated_score
 from lyceum.reward.task import TaskReward
 from lyceum.tasks import base as tasks

@@ -1,11 +1,9 @@
-from dataclasses import replace
-
 import pytest
 from leaves import grades, leaf, outcomes, task
 
 from lyceum.core.types import Origin
 from lyceum.recipe.schema import load_recipe
-from lyceum.reward.token_budget import TokenBudget, length_reward
+from lyceum.reward.token_budget import TaskBudget, TokenBudget, length_reward
 from lyceum.utils.errors import RecipeError
 
 
@@ -24,8 +22,8 @@ def test_far_beyond_twice_the_budget_it_does_not_turn_negative():
 
 def test_each_task_has_its_own_budget():
     # 5 tokens of 10: half; of 4: one over, 3/4
-    assert outcomes(TokenBudget(weight=1), replace(task(), token_budget=10), "abcde") == [0.5]
-    assert outcomes(TokenBudget(weight=1), replace(task(), token_budget=4), "abcde") == [0.75]
+    assert outcomes(TokenBudget(weight=1), task().with_note(TaskBudget(10)), "abcde") == [0.5]
+    assert outcomes(TokenBudget(weight=1), task().with_note(TaskBudget(4)), "abcde") == [0.75]
 
 
 def test_only_what_the_policy_wrote_is_counted():
@@ -42,7 +40,7 @@ def test_a_task_without_a_budget_is_ungraded():
 
 
 def test_the_length_says_nothing_about_being_right():
-    [grade] = grades(TokenBudget(weight=1), replace(task(), token_budget=3), "abc")
+    [grade] = grades(TokenBudget(weight=1), task().with_note(TaskBudget(3)), "abc")
     assert (grade.outcome, grade.correct) == (1.0, None)
 
 

@@ -165,8 +165,9 @@ CHAIN = {"level", "start", "operations", "steps", "hints", "demonstration", "rub
 
 def function_counts_strangers(task, columns, **kwargs):
     documented = {"completion", "prompt", "messages", "answer", "completion_ids", "finish", "id"}
-    messages = [task.samples, task.token_budget, task.hint, task.hints_leak]
-    return len(set(kwargs) ^ (CHAIN | documented)) + len(set(columns) ^ CHAIN) + 4 - messages.count(None)
+    messages = [task.samples, task.hint]
+    strangers = len(set(kwargs) ^ (CHAIN | documented)) + len(set(columns) ^ CHAIN)
+    return strangers + 2 - messages.count(None) + len(task.notes)
 
 
 def trl_counts_strangers(prompts, completions, **kwargs):

@@ -6,6 +6,7 @@ from scripted_context import ScriptedContext, assert_whole, policy, roll, texts
 
 from lyceum.core.forest import build_forest
 from lyceum.core.types import Origin, Sampling, Task
+from lyceum.curriculum.good_prefixes import GivenPrefix
 from lyceum.guidance.prefix import Prefix
 from lyceum.recipe.schema import load_recipe
 from lyceum.rollout.critical_tokens import CriticalTokens, most_uncertain
@@ -153,7 +154,7 @@ def test_what_somebody_else_wrote_is_not_critical():
     for seed in range(8):
         context = ScriptedContext(lambda text, nth, sampling: "a$", seed=seed)
         rollout = Prefix().build(None, seed=0)(settings.build())
-        tree = fake_task.roll(rollout, context, Task("t", (), prefix=tuple(given)))
+        tree = fake_task.roll(rollout, context, Task("t", ()).with_note(GivenPrefix(tuple(given))))
         assert tree.metadata["critical_tokens"]["places"] == [2]
 
 

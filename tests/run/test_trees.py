@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from pathlib import Path
 from random import Random
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -14,17 +16,44 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_trees import random_tree, random_trees
 
-from lyceum.core.tree import DirectSamples, Node, Tree
+from lyceum.core.notes import Note
+from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Grade, Hint, Origin, Task
-from lyceum.run.trees import NODE, TREE, Heading, StepTrees, read_heading, read_trees, write_trees
+from lyceum.curriculum.alp_gmm import Parameters
+from lyceum.curriculum.base import OnlyTested
+from lyceum.curriculum.good_prefixes import GivenPrefix
+from lyceum.curriculum.hard_filter import DirectSamples
+from lyceum.reward.token_budget import TaskBudget
+from lyceum.run.trees import (
+    NODE,
+    TREE,
+    Heading,
+    StepTrees,
+    dump_trees,
+    load_trees,
+    read_heading,
+    read_some,
+    read_trees,
+    write_trees,
+)
+from lyceum.tasks.base import HintsLeak
 from lyceum.utils.errors import RecipeError
 
 HEADING = Heading(step=7, stage=1, first_step=4)
 
 
 @dataclass(frozen=True)
-class Note:
-    """A guide's own note, as one stores it in a tree's metadata."""
+class Told(Note):
+    """What one component tells another of a task, or a guide itself of a tree."""
+
+    kind: ClassVar[str] = "told"
+    tiers: tuple[str, ...]
+    share: float
+
+
+@dataclass(frozen=True)
+class Own:
+    """A component's own object, which is no note."""
 
     tiers: tuple[str, ...]
     share: float
@@ -39,12 +68,10 @@ def decorated(rng: Random, tree: Tree) -> Tree:
         answer=rng.choice((None, 7, 7.5, "7", (1, [2]), {"x": {3: odd}})),
         columns={"level": 2, "hints": ["a", ("b", None)], "nan": math.nan, "bytes": b"\xff"},
         samples=rng.choice((None, 3)),
-        prefix=(1, 2),
-        parameters={"length": odd},
         hint=rng.choice((None, Hint("planning", "first add"))),
+        notes=rng.choice(({}, {"told": Told(("a", "b"), odd)}, {"of a later version": {"x": (1, odd)}})),
     )
-    tree.direct = rng.choice((None, DirectSamples(None), DirectSamples(0.25)))
-    tree.metadata = {"search": {"rounds": 2, "opened": (1, 2)}}
+    tree.metadata = {"search": {"rounds": 2, "opened": (1, 2)}, "told": Told((), odd)}
     tree.sampled_tokens, tree.mean_abs_advantage = rng.randrange(100), rng.choice((None, odd))
     for node in tree.nodes():
         node.text, node.grafted = rng.choice(("", "x", "\ud83d half", "☃\0")), rng.random() < 0.2
@@ -65,7 +92,7 @@ def flat(value):
         return {flat(key): flat(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return (type(value).__name__, *map(flat, value))
-    if isinstance(value, Task | Grade | Hint | DirectSamples):
+    if isinstance(value, Task | Grade | Hint | Note):
         return {field.name: flat(getattr(value, field.name)) for field in fields(value)}
     return value
 
@@ -130,7 +157,7 @@ def test_a_trajectory_that_only_chosen_leads_to_is_kept_with_its_own_subtree(tmp
 
 def test_components_own_objects_come_back_as_plain_values(tmp_path):
     tree = Tree(Task("t", (), columns={"when": Origin.TOOL, "many": np.arange(2)}), [Node(None, [1], Origin.PROMPT)])
-    tree.metadata["ghpo"] = Note(("a", "b"), np.float32(0.5))
+    tree.metadata["ghpo"] = Own(("a", "b"), np.float32(0.5))
     tree.root.stats["hint"] = Hint("planning", "first add")
     (found,) = again(tmp_path, StepTrees(HEADING, [tree], [1.0])).trees
     assert found.metadata == {"ghpo": {"tiers": ("a", "b"), "share": 0.5}}
@@ -185,8 +212,100 @@ def test_another_table_another_format_and_a_missing_file_are_refused(tmp_path):
     with pytest.raises(RecipeError, match="No such file"):
         read_trees(file)
     parquet.write_table(pa.table({"a": [1]}), file)
-    with pytest.raises(RecipeError, match="not trees of format 2"):
+    with pytest.raises(RecipeError, match="without a format, not trees of format 3 or 2"):
         read_trees(file)
-    parquet.write_table(pa.table({"a": [1]}).replace_schema_metadata({"lyceum.trees": "2"}), file)
-    with pytest.raises(RecipeError, match="its columns are not those of trees"):
+    for read in (read_trees, read_heading):
+        parquet.write_table(pa.table({"a": [1]}).replace_schema_metadata({"lyceum.trees": "4"}), file)
+        with pytest.raises(RecipeError, match="of format 4, not trees of format 3 or 2"):
+            read(file)
+        for known in ("2", "3"):
+            parquet.write_table(pa.table({"a": [1]}).replace_schema_metadata({"lyceum.trees": known}), file)
+            with pytest.raises(RecipeError, match="its columns are not those of trees"):
+                read(file)
+
+
+def test_notes_that_nobody_knows_are_written_back_as_they_were(tmp_path):
+    later = {"of a later version": {"x": (1, [2.5]), "nan": math.nan, "bytes": b"\xff"}}
+    task = Task("t", (), notes={**later, "told": Told(("a",), 0.5)})
+    tree = Tree(task, [Node(None, [1], Origin.PROMPT)], metadata=dict(later))
+    (once,) = again(tmp_path, StepTrees(HEADING, [tree], [1.0])).trees
+    (twice,) = load_trees(dump_trees([once]))
+    for found in (once, twice):
+        assert flat(found.metadata) == flat(later)
+        assert flat(found.task.notes) == flat(task.notes)
+        assert found.task.note(Told) == Told(("a",), 0.5)
+
+
+def test_a_note_whose_class_was_not_imported_yet_is_one_for_who_asks_for_it(tmp_path):
+    recorded = {"told later": {"steps": 3}, "told": {"tiers": (), "of another version": 1}}
+    tree = Tree(Task("t", (), notes=recorded), [Node(None, [1], Origin.PROMPT)])
+    (found,) = again(tmp_path, StepTrees(HEADING, [tree], [1.0])).trees
+    assert found.task.notes == recorded
+
+    @dataclass(frozen=True)
+    class Later(Note):
+        kind: ClassVar[str] = "told later"
+        steps: int
+
+    assert found.task.note(Later) == Later(3)
+    with pytest.raises(ValueError, match="note 'told': recorded as"):
+        found.task.note(Told)
+
+
+@pytest.mark.parametrize("token", [2**31, 2**63 - 1, -(2**63)])
+def test_a_token_may_have_any_id_of_64_bits(tmp_path, token):
+    tree = Tree(Task("t", ()), [Node(None, [1, token], Origin.PROMPT)])
+    (found,) = again(tmp_path, StepTrees(HEADING, [tree], [1.0])).trees
+    assert found.root.tokens == [1, token]
+    assert load_trees(dump_trees([tree]))[0].root.tokens == [1, token]
+
+
+def test_episodes_of_several_trajectories_are_refused_and_not_taken_for_one_each(tmp_path):
+    file = tmp_path / "trees.parquet"
+    tree = Tree(Task("t", ()), [Node(None, [1], Origin.PROMPT)])
+    file.write_bytes(write_trees(StepTrees(HEADING, [tree], [1.0])))
+    table = parquet.read_table(file)
+    assert table["episode"].to_pylist() == [None]
+    column = pa.array([[0, 0]], pa.list_(pa.int32()))
+    parquet.write_table(table.set_column(table.column_names.index("episode"), "episode", column), file)
+    with pytest.raises(RecipeError, match="episodes of several trajectories"):
         read_trees(file)
+
+
+FORMAT_2 = Path(__file__).with_name("trees_format_2.parquet")
+"""Three trees, the last one dropped, written by lyceum before format 3 (commit fedca13)."""
+
+
+def test_a_file_of_format_2_is_read_and_its_fields_are_notes():
+    step = read_trees(FORMAT_2)
+    assert (step.heading, step.weights) == (HEADING, [0.5, 1.0])
+    first, plain, dropped = *step.trees, *step.dropped
+    assert first.task.note(TaskBudget) == TaskBudget(80)
+    assert first.task.note(GivenPrefix) == GivenPrefix((7, 8))
+    assert first.task.note(OnlyTested) == OnlyTested()
+    assert first.task.note(Parameters) == Parameters({"operations": 1.5})
+    assert first.task.note(HintsLeak) == HintsLeak(False)
+    assert len(first.task.notes) == 5
+    assert (first.task.id, first.task.answer, first.task.samples) == ("t/1", "5", 4)
+    assert first.task.hint == Hint("planning", "add")
+    assert first.task.columns["level"] == 1
+    assert first.note(DirectSamples) == DirectSamples(0.25)
+    assert dropped.note(DirectSamples) == DirectSamples(None)
+    assert first.metadata["ghpo"] == {"cold": False, "hints": 3}
+    assert (plain.task.notes, plain.note(DirectSamples)) == ({}, None)
+    (leaf,) = first.trajectories
+    assert first.chosen == [leaf]
+    assert (leaf.path_tokens(), leaf.model_logprob) == ([1, 2, 3, 2**31 - 1], [-0.5, -0.75])
+    assert (leaf.grade.outcome, leaf.grade.steps[0].stop) == (1.0, 1)
+
+
+def test_what_was_read_of_format_2_is_written_as_format_3(tmp_path):
+    step = read_trees(FORMAT_2)
+    found = again(tmp_path, step)
+    assert parquet.read_schema(tmp_path / "trees.parquet").metadata == {b"lyceum.trees": b"3"}
+    for one, other in zip([*step.trees, *step.dropped], [*found.trees, *found.dropped], strict=True):
+        assert content(one) == content(other)
+    assert read_heading(FORMAT_2) == HEADING
+    ((some, weight),) = read_some(FORMAT_2, [0])
+    assert (content(some), weight) == (content(step.trees[0]), 0.5)
+    assert [content(tree) for tree in load_trees(FORMAT_2.read_bytes())] == [content(tree) for tree in step.trees]

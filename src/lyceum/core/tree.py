@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
+from lyceum.core.notes import AnyNote, Note, typed
 from lyceum.core.types import ASSISTANT, Continuation, Grade, Origin, Task, TopTokens
 from lyceum.core.verdicts import verdict_reader
 from lyceum.utils.seeds import counter_seed
@@ -245,17 +246,6 @@ REPLAY_NOTE = "replay"
 """Under which a recorded tree's ``metadata`` says how old it is."""
 
 
-@dataclass(frozen=True)
-class DirectSamples:
-    """Samples of a task without a search.
-
-    Attributes:
-        accuracy: their accuracy; None where none were drawn, or none could be graded.
-    """
-
-    accuracy: float | None
-
-
 @dataclass(eq=False)
 class Tree:
     """One task's trees: usually one prompt, more where some trajectories have another prompt (a hint).
@@ -263,10 +253,8 @@ class Tree:
     Attributes:
         roots: prompts; ``roots[0]`` is the task's own.
         chosen: the trajectories to train on where a rollout chooses; None takes every finished leaf.
-        metadata: notes of guides and rollouts on this task (tiers of hints, searches, ...) by their names, as a
-            dataclass or a mapping, for the rollout table. A guide reads its own back in ``observe``; nothing else does.
-        direct: accuracy of plain samples of the task where its trajectories come from a search. Written by the guide
-            ``search-where-hard``, read by the curriculum ``hard-filter``; None where trajectories are plain samples.
+        metadata: notes of guides and rollouts on this task (tiers of hints, searches, ...) by their names, for the
+            rollout table: a :class:`~lyceum.core.notes.Note`, which components read by its class, or numbers and texts.
         sampled_tokens: tokens drawn by the engine for this task, discarded rollouts included.
         mean_abs_advantage: the mean over its trajectories of each one's mean |advantage| over its tokens, the
             curriculum's weight included; 0 where the tree was dropped, None before credit was assigned.
@@ -276,7 +264,6 @@ class Tree:
     roots: list[Node]
     chosen: list[Node] | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
-    direct: DirectSamples | None = None
     sampled_tokens: int = 0
     mean_abs_advantage: float | None = None
 
@@ -346,7 +333,18 @@ class Tree:
             self.roots.append(root)
         return root
 
-    def note(self, name: str, value: object) -> None:
-        """Add to ``metadata``, the second note of a name as ``name#2``."""
+    def notes(self, kind: type[AnyNote]) -> list[AnyNote]:
+        """The notes of a class: several where several guides of a kind wrote them."""
+        return [typed(kind, value) for name, value in self.metadata.items() if name.partition("#")[0] == kind.kind]
+
+    def note(self, kind: type[AnyNote]) -> AnyNote | None:
+        """The note of a class, the latest where there are several; None without one."""
+        return next(reversed(self.notes(kind)), None)
+
+    def add_note(self, note: Note) -> None:
+        self.record(note.kind, note)
+
+    def record(self, name: str, value: object) -> None:
+        """Add to ``metadata``, the second value of a name as ``name#2``."""
         number = sum(other.partition("#")[0] == name for other in self.metadata) + 1
         self.metadata[name if number == 1 else f"{name}#{number}"] = value

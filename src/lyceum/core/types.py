@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from lyceum.core.component import Component, Settings, require_keys, slot
+from lyceum.core.notes import AnyNote, Note, typed
 from lyceum.utils.lazy_imports import Tensor
 from lyceum.utils.seeds import SeedKey
 
@@ -121,18 +122,10 @@ class Task:
         provenance: where the task came from (a dataset's name, ``"policy"`` for one that a model wrote).
         samples: trajectories to sample in this step; None leaves the number to the rollout. Written by curricula and
             guides, read by rollouts.
-        token_budget: tokens that a completion should use; None without a budget. Written by the curriculum
-            ``shrinking-budget``, read by the reward ``token-budget``.
-        prefix: token ids that every completion begins with, graded and not trained. Written by the curriculum
-            ``good-prefixes``, read by the guide ``prefix``.
-        test_only: its samples measure its difficulty and are not trained on. Written and read by
-            curricula that test tasks (``good-prefixes``, ``resorted``, ``posterior``), read by guides, which help none.
-        parameters: difficulty parameters by name, where it was generated from them; else empty. Written by a
-            :class:`ParametricSource`, read by the curriculum that chose them (``alp-gmm``).
         hint: the hint in its prompt; None without. Written by ``TaskSource.hinted``, read by guides, which note it on
             the hinted prompt.
-        hints_leak: whether its source's own hints reveal the answer; None: guides search them for the answer's text.
-            Written by task sources, read by guides.
+        notes: what components tell each other about it (``core/notes.py``), by their kinds; read with :meth:`note`,
+            written with :meth:`with_note`.
     """
 
     id: str
@@ -141,16 +134,21 @@ class Task:
     columns: Mapping[str, Any] = field(default_factory=dict)
     provenance: str = "dataset"
     samples: int | None = None
-    token_budget: int | None = None
-    prefix: tuple[int, ...] = ()
-    test_only: bool = False
-    parameters: Mapping[str, float] = field(default_factory=dict)
     hint: Hint | None = None
-    hints_leak: bool | None = None
+    notes: Mapping[str, Note | Mapping[str, Any]] = field(default_factory=dict)
 
     def with_messages(self, messages: Sequence[Message], *, hint: Hint | None = None) -> Task:
         """The same problem under another prompt (a rewrite, or one with a hint); the id stays, so the group stays."""
         return replace(self, messages=tuple(messages), hint=hint or self.hint)
+
+    def note(self, kind: type[AnyNote]) -> AnyNote | None:
+        """The note of a class; None without one."""
+        value = self.notes.get(kind.kind)
+        return None if value is None else typed(kind, value)
+
+    def with_note(self, note: Note) -> Task:
+        """The same task with a note, in the place of an earlier one of its class."""
+        return replace(self, notes={**self.notes, note.kind: note})
 
     def public(self) -> Task:
         """The task as user functions get it: id, messages, answer, columns and provenance alone."""
@@ -272,8 +270,7 @@ class ParametricSource(Protocol):
     def at(self, values: Mapping[str, float], key: str) -> Task:
         """The task of these parameters and this key: a pure function of both, in the source's own split.
 
-        The values are its ``parameters``. An integer parameter is rounded stochastically: the fractional part is the
-        probability of rounding up.
+        An integer parameter is rounded stochastically: the fractional part is the probability of rounding up.
         """
         ...
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from lyceum.core.component import require_keys
 from lyceum.core.tree import Tree
 from lyceum.core.types import Task, TaskSource
-from lyceum.curriculum.base import require_same_tasks, require_tasks, success, task_index
+from lyceum.curriculum.base import is_test, require_same_tasks, require_tasks, success, task_index, to_test
 
 
 @dataclass(frozen=True)
@@ -73,18 +73,18 @@ class TestedRounds:
     def _tests(self, n: int) -> list[Task]:
         indices = [self.index_at(position) for position in range(self.position, self.position + n)]
         self.position, self.untested = self.position + n, self.untested - n
-        tasks = [replace(self.source[index], samples=self.tests, test_only=True) for index in indices]
+        tasks = [to_test(self.source[index], self.tests) for index in indices]
         self.testing |= {task.id: index for task, index in zip(tasks, indices, strict=True)}
         return tasks
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        tests = [tree for tree in trees if tree.task.test_only]
+        tests = [tree for tree in trees if is_test(tree.task)]
         for tree in tests:
             index, accuracy = self.testing.pop(tree.task.id, None), success(tree)
             if index is not None and accuracy is not None:  # a task that is drawn twice in a round counts once
                 samples = len(tree.unaided)
                 self.tested.append(Tested(index, min(max(accuracy, 0.0), 1.0) * samples, samples))
-        self.learn([tree for tree in trees if not tree.task.test_only])
+        self.learn([tree for tree in trees if not is_test(tree.task)])
         self._metrics = {
             "round": float(self.round),
             "tested/tasks": float(len(tests)),
@@ -95,7 +95,7 @@ class TestedRounds:
             self.tested = []
 
     def weight(self, tree: Tree) -> float:
-        return 0.0 if tree.task.test_only else 1.0
+        return 0.0 if is_test(tree.task) else 1.0
 
     def metrics(self) -> dict[str, float]:
         return self._metrics

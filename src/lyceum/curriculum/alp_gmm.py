@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
 from pydantic import Field, model_validator
 
 from lyceum.core.component import require_keys
+from lyceum.core.notes import Note
 from lyceum.core.settings import CurriculumSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Curriculum, ParametricSource, Task, TaskSource
@@ -22,6 +24,14 @@ from lyceum.utils.errors import RecipeError
 Points = Float[np.ndarray, "task parameter"]
 NEIGHBOURS_FROM = 6
 """Minimum earlier outcomes for a nearest-neighbour search; with fewer, progress is 0."""
+
+
+@dataclass(frozen=True)
+class Parameters(Note):
+    """The difficulty parameters that a task was drawn with, by name; read when its outcome is known."""
+
+    kind: ClassVar[str] = "parameters"
+    values: Mapping[str, float]
 
 
 class AlpGmm(CurriculumSettings):
@@ -99,7 +109,8 @@ class AlpGmmCurriculum:
         rng = np.random.default_rng([self.seed, k, 2])
         at_random = rng.random() < self.settings.random_share
         unit = rng.random(len(self.names)) if at_random or self.mixture is None else self.mixture.draw(rng)
-        return self.source.at(self._values(unit), f"{self.seed}/{k}")
+        values = self._values(unit)
+        return self.source.at(values, f"{self.seed}/{k}").with_note(Parameters(values))
 
     def _values(self, unit: Float[np.ndarray, " parameter"]) -> dict[str, float]:
         bounds = [self.source.parameters[name] for name in self.names]
@@ -111,7 +122,11 @@ class AlpGmmCurriculum:
         return [(values[name] - low) / (high - low) for name, (low, high) in bounds.items()]
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        known = [(tree.task.parameters, rate) for tree in trees if (rate := success(tree)) is not None]
+        known = [
+            (drawn.values, rate)
+            for tree in trees
+            if (rate := success(tree)) is not None and (drawn := tree.task.note(Parameters)) is not None
+        ]
         points = np.array([self._unit(values) for values, _ in known]).reshape(len(known), len(self.names))
         outcomes = np.array([rate for _, rate in known])
         # A step's tasks were all sampled with the same weights, without learning between them, so that they are

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from jaxtyping import Float
 
 from lyceum.core.component import require_keys
+from lyceum.core.notes import Note
 from lyceum.core.settings import Composition
 from lyceum.core.sources import checked_tasks
 from lyceum.core.tree import Tree
@@ -24,6 +26,24 @@ LOOKED_AT = 1000
 """Number of a generator's tasks read to find its categories; of a dataset all are."""
 
 _NO_NAMES = ("", "nan", "NaN")
+
+
+@dataclass(frozen=True)
+class OnlyTested(Note):
+    """The task's samples measure its difficulty and are not trained on. Written and read by curricula that test tasks,
+    read by guides, which help none of these."""
+
+    kind: ClassVar[str] = "test-only"
+
+
+def to_test(task: Task, samples: int) -> Task:
+    """The task, to be sampled this often and not trained on."""
+    return replace(task, samples=samples).with_note(OnlyTested())
+
+
+def is_test(task: Task) -> bool:
+    """Whether the task's samples are not trained on."""
+    return task.note(OnlyTested) is not None
 
 
 def require_same_tasks(saved: int, source: TaskSource) -> None:

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from statistics import pstdev
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
 from lyceum.core.component import require_keys
+from lyceum.core.notes import Note
 from lyceum.core.settings import Composition, CurriculumSettings
 from lyceum.core.step_ends import step_ends
 from lyceum.core.steps import Steps
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Task, TaskSource
-from lyceum.curriculum.base import require_same_tasks, require_tasks, task_index
+from lyceum.curriculum.base import is_test, require_same_tasks, require_tasks, task_index, to_test
 from lyceum.models.policy import Policy
 from lyceum.utils.seeds import counter_seed
 
 State = tuple[int, list[int]]
 """A task's index in its source, and the tokens of its prefix."""
+
+
+@dataclass(frozen=True)
+class GivenPrefix(Note):
+    """Token ids that every completion of the task begins with, graded and not trained. Read by the guide ``prefix``."""
+
+    kind: ClassVar[str] = "prefix"
+    tokens: tuple[int, ...]
 
 
 class GoodPrefixes(CurriculumSettings):
@@ -94,13 +103,14 @@ class GoodPrefixesCurriculum:
         self.position += 1
         task = self.source[index]
         self._testing[task.id] = index
-        return replace(task, samples=self.settings.tests, test_only=True)
+        return to_test(task, self.settings.tests)
 
     def task_with_prefix(self, index: int, given: list[int]) -> Task:
-        return replace(self.source[index], prefix=tuple(given))
+        task = self.source[index]
+        return task.with_note(GivenPrefix(tuple(given))) if given else task
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        tested = [tree for tree in trees if tree.task.test_only]
+        tested = [tree for tree in trees if is_test(tree.task)]
         found = [states for tree in tested if (states := self.states_of(tree))]
         self.waiting += [(self._testing[id], given) for id, given in (state for states in found for state in states)]
         self._testing = {}
@@ -135,7 +145,7 @@ class GoodPrefixesCurriculum:
         return [tokens[:end] for end in drawn(ends, self.settings.share, self.settings.decay, seed)]
 
     def weight(self, tree: Tree) -> float:
-        return 0.0 if tree.task.test_only else 1.0
+        return 0.0 if is_test(tree.task) else 1.0
 
     def metrics(self) -> dict[str, float]:
         return self._metrics

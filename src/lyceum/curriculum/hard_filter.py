@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from lyceum.core.component import require_keys
+from lyceum.core.notes import Note
 from lyceum.core.settings import CurriculumSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Task, TaskSource
 from lyceum.curriculum.base import epoch_order, require_same_tasks, require_tasks, success
 from lyceum.models.policy import Policy
+
+
+@dataclass(frozen=True)
+class DirectSamples(Note):
+    """Plain samples of a task whose trajectories come from a search. Written by the guide ``search-where-hard``.
+
+    Attributes:
+        accuracy: their accuracy; None where none were drawn, or none could be graded.
+    """
+
+    kind: ClassVar[str] = "direct"
+    accuracy: float | None
+
+    def in_table(self) -> float | None:
+        return self.accuracy
 
 
 class HardFilter(CurriculumSettings):
@@ -88,7 +105,8 @@ class HardFilterCurriculum:
 
     def observe(self, trees: Sequence[Tree]) -> None:
         for tree in trees:
-            rate = success(tree) if tree.direct is None else tree.direct.accuracy
+            direct = tree.note(DirectSamples)
+            rate = success(tree) if direct is None else direct.accuracy
             if rate is not None:
                 self.easy[tree.task.id] = rate > self.settings.hard
 

@@ -15,6 +15,7 @@ from lyceum.core.tree import Tree
 from lyceum.core.types import Curriculum, Task, TaskSource
 from lyceum.curriculum.base import success, task_index
 from lyceum.models.policy import Policy
+from lyceum.tasks.base import HintsLeak
 from lyceum.utils.errors import RecipeError, RunError
 from lyceum.utils.numbers import mean
 from lyceum.utils.terminal import quoted
@@ -88,7 +89,8 @@ class Middling(CurriculumSettings):
                 if (rate := success(tree)) is not None:
                     rates.setdefault(tree.task.id, []).append(rate)
                     # What a curriculum or a guide of that stage wrote on a task is not handed on.
-                    own = replace(tree.task, samples=None, token_budget=None, prefix=(), test_only=False)
+                    notes = {kind: note for kind, note in tree.task.notes.items() if kind == HintsLeak.kind}
+                    own = replace(tree.task, samples=None, notes=notes)
                     tasks.setdefault(tree.task.id, own)
         found = [tasks[name] for name, of in rates.items() if self.low <= mean(of) <= self.high]
         return found, len(rates)

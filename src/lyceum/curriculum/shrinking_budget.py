@@ -14,6 +14,7 @@ from lyceum.core.tree import Tree
 from lyceum.core.types import Curriculum, Hint, Task, TaskSource
 from lyceum.curriculum.base import Around
 from lyceum.models.policy import Policy
+from lyceum.reward.token_budget import TaskBudget
 from lyceum.tasks.prompt import fields_of, fill
 from lyceum.utils.errors import RecipeError
 
@@ -115,7 +116,7 @@ class ShrinkingBudgetCurriculum(Around):
             return with_budget(task, budget, template)
         hint = Hint("budget", fill(template, {FIELD: budget}))
         # The messages alone: the budget is no help with the task, so the task must not count as hinted.
-        return replace(task, messages=self.source.hinted(task, hint).messages, token_budget=budget)
+        return replace(task, messages=self.source.hinted(task, hint).messages).with_note(TaskBudget(budget))
 
     def observe(self, trees: Sequence[Tree]) -> None:
         self.figure = self.budget
@@ -158,9 +159,10 @@ def token_budget(step: int, *, start: int, decay: float, every: int, least: int 
 
 def with_budget(task: Task, budget: int, template: str | None) -> Task:
     """The task with its budget and, with a template, a line below its last message that states it."""
+    task = task.with_note(TaskBudget(budget))
     if template is None:
-        return replace(task, token_budget=budget)
+        return task
     *before, last = task.messages
     content, line = last["content"], fill(template, {FIELD: budget})
     content = f"{content}\n{line}" if isinstance(content, str) else [*content, {"type": "text", "text": line}]
-    return replace(task, messages=(*before, {**last, "content": content}), token_budget=budget)
+    return task.with_messages((*before, {**last, "content": content}))

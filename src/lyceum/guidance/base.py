@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from lyceum.core.component import require_keys
+from lyceum.core.notes import AnyNote
 from lyceum.core.solution import Solution, ladder_of, levels_of
 from lyceum.core.sources import checked_tasks
 from lyceum.core.tree import Node, Tree, is_correct
 from lyceum.core.types import Context, Hint, Rollout, Task, TaskSource
+from lyceum.curriculum.base import is_test
+from lyceum.tasks.base import HintsLeak
 from lyceum.utils.errors import RecipeError
-
-Note = TypeVar("Note")
 
 CHECKED = 200
 """Number of a generator's tasks whose hints are checked before a model is loaded; for a dataset all."""
@@ -50,7 +51,7 @@ class TaskGuide(Guide):
 
     def __call__(self, rollout: Rollout) -> Rollout:
         async def guided(context: Context, start: Node, n: int | None) -> list[Node]:
-            if context.task.test_only and not self.tested:  # what is measured is the policy without help
+            if is_test(context.task) and not self.tested:  # what is measured is the policy without help
                 return await rollout(context, start, n)
             return await self.roll(rollout, context, start, n)
 
@@ -62,12 +63,12 @@ class TaskGuide(Guide):
         raise NotImplementedError
 
 
-def notes_of(trees: Sequence[Tree], kind: type[Note]) -> list[tuple[Tree, Note]]:
-    """The trees that have a guide's own type of note, with their notes.
+def notes_of(trees: Sequence[Tree], kind: type[AnyNote]) -> list[tuple[Tree, AnyNote]]:
+    """The trees that have a guide's own class of note, with their notes.
 
     An outer guide may have grown others by itself, as ``search-where-hard`` does.
     """
-    return [(tree, note) for tree in trees for note in tree.metadata.values() if isinstance(note, kind)]
+    return [(tree, note) for tree in trees for note in tree.notes(kind)]
 
 
 def graded(leaves: Sequence[Node]) -> list[Node]:
@@ -220,12 +221,17 @@ def first_tasks(source: TaskSource) -> list[Task]:
 
 
 def leaks(task: Task, text: str) -> bool:
-    """Whether a hint states the task's answer, as a separate word, where the problem itself does not.
+    """Whether a hint reveals the task's answer: states it, where the problem itself does not.
 
-    A source may override this (``Task.hints_leak``): a number that occurs in a hint by chance is not a leak.
+    A source may override this (:class:`~lyceum.tasks.base.HintsLeak`): a number that occurs in a hint by chance is not
+    a leak.
     """
-    if task.hints_leak is not None:
-        return task.hints_leak
+    note = task.note(HintsLeak)
+    return states_answer(task, text) if note is None else note.leak
+
+
+def states_answer(task: Task, text: str) -> bool:
+    """Whether a text states the task's answer, as a separate word, where the problem itself does not."""
     answers = task.answer if isinstance(task.answer, list) else [task.answer]
     problem = " ".join(str(message["content"]) for message in task.messages)
     return any(_says(text, str(a)) and not _says(problem, str(a)) for a in answers if a is not None and str(a).strip())

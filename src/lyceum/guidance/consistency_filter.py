@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from lyceum.core.notes import Note
 from lyceum.core.settings import Composition, GuidanceSettings
 from lyceum.core.tree import Node, Tree, is_correct
 from lyceum.core.types import Context, Rollout, TaskSource
@@ -53,10 +54,11 @@ class ConsistencyFilter(GuidanceSettings):
 
 
 @dataclass(frozen=True)
-class FilterNote:
+class FilterNote(Note):
     """What was dropped of a task's samples, and the mean process reward of its correct and of its wrong ones, kept and
     dropped; None where there are none."""
 
+    kind: ClassVar[str] = "consistency-filter"
     dropped_correct: int
     dropped_wrong: int
     correct_kept: float | None
@@ -85,7 +87,7 @@ class Filter(TaskGuide):
 
         gone = [right[i] for i in range(len(known)) if i not in stays]
         means = [average(correct, stay) for correct in (True, False) for stay in (True, False)]
-        context.tree.note("consistency-filter", FilterNote(sum(gone), len(gone) - sum(gone), *means))
+        context.tree.add_note(FilterNote(sum(gone), len(gone) - sum(gone), *means))
         dropped = {id(leaf) for i, leaf in enumerate(known) if i not in stays}
         return [leaf for leaf in leaves if id(leaf) not in dropped]  # the ungraded ones are counted later
 

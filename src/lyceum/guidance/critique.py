@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from lyceum.core.notes import Note
 from lyceum.core.settings import Composition, GuidanceSettings
 from lyceum.core.tree import Node, Tree, is_correct
 from lyceum.core.types import Context, Grade, Rollout, Sampling, TaskSource
@@ -95,7 +96,7 @@ class Critique(GuidanceSettings):
 
 
 @dataclass
-class Critiques:
+class Critiques(Note):
     """What a task's critiques were and did.
 
     Attributes:
@@ -105,6 +106,7 @@ class Critiques:
         refined: revised answers that were graded.
     """
 
+    kind: ClassVar[str] = "critique"
     right: list[bool] = field(default_factory=list)
     silent: int = 0
     refined: int = 0
@@ -123,7 +125,7 @@ class CritiqueGuide(TaskGuide):
         answers = await rollout(actor, start, self.settings.answers)
         await actor.grade(answers)
         note = Critiques()
-        context.tree.note(self.settings.kind, note)
+        context.tree.add_note(note)
         found = await gather([self.criticised(rollout, context, answer, n, note) for answer in graded(answers)])
         return [leaf for leaves in found for leaf in leaves]
 

@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from lyceum.core.notes import Note
 from lyceum.core.settings import Composition, GuidanceSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Context, Guidance, Rollout, TaskSource
@@ -21,7 +22,7 @@ from lyceum.utils.aio import gather
 
 
 @dataclass(frozen=True)
-class ResetNote:
+class ResetNote(Note):
     """Where a task's rollouts began.
 
     Attributes:
@@ -29,6 +30,7 @@ class ResetNote:
         too_long: resets that exceed the model's context and began at the prompt instead.
     """
 
+    kind: ClassVar[str] = "dataset-reset"
     given: Sequence[int] = ()
     too_long: int = 0
 
@@ -80,12 +82,12 @@ class Resets(TaskGuide):
     async def roll(self, rollout: Rollout, context: Context, start: Node, n: int | None) -> list[Node]:
         text = demonstration_of(context.task)
         if text is None or n is None:
-            context.tree.note(self.settings.kind, ResetNote([0] * (n or 0)))
+            context.tree.add_note(ResetNote([0] * (n or 0)))
             return await rollout(context, start, n)
         tokens = context.encode(text)
         drawn = cuts(len(tokens), n, self.settings.share, context.seed(self.settings.kind, start.address))
         fits = [cut if cut < context.tokens_left(start) else 0 for cut in drawn]
-        context.tree.note(self.settings.kind, ResetNote(fits, sum(a != b for a, b in zip(drawn, fits, strict=True))))
+        context.tree.add_note(ResetNote(fits, sum(a != b for a, b in zip(drawn, fits, strict=True))))
         times = Counter(fits)
         starts = [(begun(start, tokens[:cut], context) if cut else start, size) for cut, size in times.items()]
         left = context.budget_left

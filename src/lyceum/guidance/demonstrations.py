@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from lyceum.core.notes import Note
 from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree, is_correct
 from lyceum.core.types import Context, Guidance, Rollout, TaskSource
@@ -20,9 +21,10 @@ LEFT_OUT = ("missing", "too long", "wrong", "ungraded")
 
 
 @dataclass(frozen=True)
-class DemonstrationNote:
+class DemonstrationNote(Note):
     """Result of a task's demonstration: ``added``, ``not needed`` or why it was left out."""
 
+    kind: ClassVar[str] = "demonstrations"
     outcome: str
 
 
@@ -62,16 +64,16 @@ class DemonstrationGuide(TaskGuide):
         if self.settings.when == "failed":
             await context.grade(leaves)
             if not failed(leaves):
-                context.tree.note("demonstrations", DemonstrationNote("not needed"))
+                context.tree.add_note(DemonstrationNote("not needed"))
                 return leaves
         text = demonstration_of(context.task)
         found = "missing" if text is None else await checked(text, context, start, self.settings.max_completion_tokens)
         if isinstance(found, str):
-            context.tree.note("demonstrations", DemonstrationNote(found))
+            context.tree.add_note(DemonstrationNote(found))
             return leaves
         if self.settings.place == "instead":
             await context.grade(leaves)
-        context.tree.note("demonstrations", DemonstrationNote("added"))
+        context.tree.add_note(DemonstrationNote("added"))
         return with_demonstration(leaves, found, self.settings.copies, self.settings.place)
 
     def observe(self, trees: Sequence[Tree]) -> None:

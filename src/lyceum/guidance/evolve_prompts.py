@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
 from pydantic import Field
 
 from lyceum.core.component import require_keys
+from lyceum.core.notes import Note
 from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Context, Message, ProposedSource, Rollout, Sampling, Task, TaskSource
@@ -68,7 +69,7 @@ class EvolvedPrompt:
 
 
 @dataclass
-class Evolution:
+class Evolution(Note):
     """What became of a drawn task.
 
     Attributes:
@@ -77,6 +78,7 @@ class Evolution:
         rejected: why what was written is no task; empty where it is one, and where nothing was written.
     """
 
+    kind: ClassVar[str] = "evolve-prompts"
     id: str
     messages: tuple[Message, ...]
     generation: int = 0
@@ -93,7 +95,7 @@ class EvolvePromptsGuide(TaskGuide):
 
     async def roll(self, rollout: Rollout, context: Context, start: Node, n: int | None) -> list[Node]:
         note = Evolution(context.task.id, context.task.messages)
-        context.tree.note(self.settings.kind, note)
+        context.tree.add_note(note)
         parent = self.parent(np.random.default_rng(context.seed(self.settings.kind)))
         if parent is not None:
             note.parent = parent.spread

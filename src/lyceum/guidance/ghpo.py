@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from lyceum.core.notes import Note
 from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Context, Hint, Rollout, Task, TaskSource
@@ -15,7 +16,7 @@ from lyceum.guidance.base import TaskGuide, check_solutions, failed, graded, not
 
 
 @dataclass
-class GHPONote:
+class GHPONote(Note):
     """Hints given to a task's group.
 
     Attributes:
@@ -27,6 +28,7 @@ class GHPONote:
         failed: whether all samples without help were incorrect; set by ``observe``.
     """
 
+    kind: ClassVar[str] = "ghpo"
     cold: bool
     hints: int
     tried: list[float] = field(default_factory=list)
@@ -84,7 +86,7 @@ class GHPOGuide(TaskGuide):
     async def roll(self, rollout: Rollout, context: Context, start: Node, n: int | None) -> list[Node]:
         hints = self.hints(context.task)
         note = GHPONote(cold=context.step < self.settings.cold_start_steps, hints=len(hints))
-        context.tree.note("ghpo", note)
+        context.tree.add_note(note)
         leaves = await rollout(context, start, n)
         if not hints or note.cold:
             return leaves

@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from lyceum.core.notes import Note
 from lyceum.core.settings import GuidanceSettings
 from lyceum.core.solution import ladder_of, levels_of
 from lyceum.core.tree import Node, Tree, graft, is_correct, solved
@@ -20,7 +21,7 @@ Keep = Literal["group", "right", "both"]
 
 
 @dataclass(frozen=True)
-class GuideNote:
+class GuideNote(Note):
     """Result of a task's hint.
 
     Attributes:
@@ -31,6 +32,7 @@ class GuideNote:
         hint: the hint that was given.
     """
 
+    kind: ClassVar[str] = "guide-grpo"
     outcome: str
     unguided: float | None
     right: int = 0
@@ -76,7 +78,7 @@ class GuideGRPO(TaskGuide):
         note = GuideNote("not needed", solved(leaves))
         if failed(leaves):
             leaves, note = await self.help(rollout, context, start, n, leaves)
-        context.tree.note("guide-grpo", note)
+        context.tree.add_note(note)
         return leaves
 
     async def help(

@@ -8,10 +8,11 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import Field, field_validator
 
+from lyceum.core.notes import Note
 from lyceum.core.settings import Composition, GuidanceSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Context, EngineOffer, Guidance, Rollout, Task, TaskSource
@@ -36,7 +37,7 @@ class Demonstration(NamedTuple):
 
 
 @dataclass
-class MultiGuidanceNote:
+class MultiGuidanceNote(Note):
     """The teachers' solutions of a task.
 
     Attributes:
@@ -47,6 +48,7 @@ class MultiGuidanceNote:
         left_out: reason -> number of solutions that cannot be used.
     """
 
+    kind: ClassVar[str] = "multi-guidance"
     failed: bool
     ranked: list[tuple[str, float | None]] = field(default_factory=list)
     chosen: int = 0
@@ -133,7 +135,7 @@ class MultiGuide(TaskGuide):
         own = await rollout(context, start, n)
         await context.grade(own)
         note = MultiGuidanceNote(failed(own))
-        context.tree.note(self.settings.kind, note)
+        context.tree.add_note(note)
         if not note.failed:
             return own
         taught = await self.chosen(await self.usable(context, start, note), context, start, note)

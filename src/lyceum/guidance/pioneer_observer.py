@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from lyceum.core.notes import Note
 from lyceum.core.settings import Composition, GuidanceSettings
 from lyceum.core.tree import Node, Tree, is_correct
 from lyceum.core.types import Context, Grade, Rollout, TaskSource
@@ -49,7 +50,7 @@ def needs_roles(guide: GuidanceSettings, stage: Composition) -> list[str]:
 
 
 @dataclass
-class AnswerPairs:
+class AnswerPairs(Note):
     """A task's pairs of answers.
 
     Attributes:
@@ -59,6 +60,7 @@ class AnswerPairs:
         alone: pioneers without an observer, as no token was left for one.
     """
 
+    kind: ClassVar[str] = "pioneer-observer"
     graded: int = 0
     rescued: int = 0
     lost: int = 0
@@ -79,7 +81,7 @@ class PioneerObserverGuide(TaskGuide):
         second = await gather([self.observe_one(rollout, context.acting("observer"), start, leaf) for leaf in first])
         await context.grade([*first, *(leaf for leaf in second if leaf is not None)])
         note = AnswerPairs()
-        context.tree.note(self.settings.kind, note)
+        context.tree.add_note(note)
         for pioneer, observer in zip(first, second, strict=True):
             share(pioneer, observer, note)
         return [*first, *(leaf for leaf in second if leaf is not None)]

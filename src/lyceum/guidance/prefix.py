@@ -9,7 +9,8 @@ from typing import ClassVar, Literal
 from lyceum.core.settings import GuidanceSettings
 from lyceum.core.steps import write_texts
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Context, Guidance, Origin, Rollout, TaskSource
+from lyceum.core.types import Context, Guidance, Origin, Rollout, Task, TaskSource
+from lyceum.curriculum.good_prefixes import GivenPrefix
 from lyceum.guidance.base import TaskGuide
 
 
@@ -30,17 +31,23 @@ class PrefixGuide(TaskGuide):
     """Has no state: the prefix is in the task."""
 
     async def roll(self, rollout: Rollout, context: Context, start: Node, n: int | None) -> list[Node]:
-        prefix = context.task.prefix
-        context.tree.note("prefix", len(prefix))
+        prefix = given_to(context.task)
+        context.tree.record("prefix", len(prefix))
         return await rollout(context, begun(start, prefix, context) if prefix else start, n)
 
     def observe(self, trees: Sequence[Tree]) -> None:
         given = [tree for tree in trees if tree.metadata.get("prefix")]
         metrics = {"groups/prefix": float(len(given))}
         if given:
-            metrics["tokens/given"] = fmean(len(tree.task.prefix) for tree in given)
+            metrics["tokens/given"] = fmean(len(given_to(tree.task)) for tree in given)
             metrics["correct/prefix"] = fmean(tree.solved or 0.0 for tree in given)
         self._metrics = metrics
+
+
+def given_to(task: Task) -> tuple[int, ...]:
+    """The tokens that completions of a task begin with; empty where they begin at its prompt."""
+    note = task.note(GivenPrefix)
+    return () if note is None else note.tokens
 
 
 def begun(start: Node, tokens: Sequence[int], context: Context) -> Node:

@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from lyceum.core.notes import Note
 from lyceum.core.settings import Composition, GuidanceSettings
 from lyceum.core.tree import Node, Tree, solved
 from lyceum.core.types import Context, Grade, Message, ProposedSource, Rollout, Task, TaskSource
@@ -61,7 +62,7 @@ def writable(guide: str, source: TaskSource) -> ProposedSource:
 
 
 @dataclass
-class Proposals:
+class Proposals(Note):
     """What became of a group of proposals.
 
     Attributes:
@@ -71,6 +72,7 @@ class Proposals:
         proposed: all proposals.
     """
 
+    kind: ClassVar[str] = "proposer-solver"
     proposed: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
     accuracy: list[float] = field(default_factory=list)
@@ -92,7 +94,7 @@ class ProposerSolverGuide(TaskGuide):
         read = [self.read(leaf, context.task) for leaf in proposals]
         answers = await gather([self.solve(rollout, context, task, n) for task in read])
         note = Proposals(len(proposals))
-        context.tree.note(self.settings.kind, note)
+        context.tree.add_note(note)
         for leaf, task, leaves in zip(proposals, read, answers, strict=True):
             leaf.grade = self.grade(task, leaves, note)
         note.distinct = len({task.id for task in read if isinstance(task, Task)})

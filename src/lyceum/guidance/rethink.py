@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from pydantic import Field, field_validator
 
+from lyceum.core.notes import Note
 from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree, graft, is_correct
 from lyceum.core.types import Context, Guidance, Hint, Rollout, Task, TaskSource
@@ -20,7 +21,7 @@ Way = Literal["decompose", "refine"]
 
 
 @dataclass
-class RethinkNote:
+class RethinkNote(Note):
     """What was tried for a task whose whole group failed.
 
     Attributes:
@@ -30,6 +31,7 @@ class RethinkNote:
         too_long: number of prompts that exceed the model's context.
     """
 
+    kind: ClassVar[str] = "rethink"
     failed: bool
     sampled: dict[Way, int] = field(default_factory=dict)
     right: dict[Way, int] = field(default_factory=dict)
@@ -99,7 +101,7 @@ class Rethinker(TaskGuide):
         own = await rollout(context, start, n)
         await context.grade(own)
         note = RethinkNote(failed(own))
-        context.tree.note(self.settings.kind, note)
+        context.tree.add_note(note)
         if not note.failed:
             return own
         for way in self.settings.ways:

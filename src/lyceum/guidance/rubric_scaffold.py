@@ -8,24 +8,26 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from pydantic import Field
 
-from lyceum.core.rubric import Criterion, listed, rubric_of
+from lyceum.core.notes import Note
 from lyceum.core.settings import Composition, GuidanceSettings
 from lyceum.core.sources import checked_tasks, source_of, sources_of
 from lyceum.core.tree import Node, Tree, graft
 from lyceum.core.types import Context, Hint, Rollout, Task, TaskSource
 from lyceum.guidance.base import CHECKED, TaskGuide, leaks, notes_of, start_with
+from lyceum.reward.criteria import Criterion, rubric_of
 from lyceum.utils.aio import gather
 from lyceum.utils.errors import RecipeError
 
 
 @dataclass(frozen=True)
-class RubricNote:
+class RubricNote(Note):
     """Number of criteria that a task can show, and the number that each sample was shown."""
 
+    kind: ClassVar[str] = "rubric-scaffold"
     criteria: int
     shown: Sequence[int] = ()
 
@@ -99,7 +101,7 @@ class RubricScaffoldGuide(TaskGuide):
     async def roll(self, rollout: Rollout, context: Context, start: Node, n: int | None) -> list[Node]:
         criteria = criteria_to_show(context.task, allow_leaks=self.settings.allow_leaks)
         if not criteria or n is None:
-            context.tree.note("rubric-scaffold", RubricNote(0))
+            context.tree.add_note(RubricNote(0))
             return await rollout(context, start, n)
         shown = [self.choose(i, n, len(criteria), context) for i in range(n)]
         starts = {chosen: self.start(context, start, criteria, chosen) for chosen in shown}
@@ -115,7 +117,7 @@ class RubricScaffoldGuide(TaskGuide):
             for leaf in found:
                 leaf.stats["criteria"] = count
             leaves += found
-        context.tree.note("rubric-scaffold", RubricNote(len(criteria), [starts[chosen][0] for chosen in shown]))
+        context.tree.add_note(RubricNote(len(criteria), [starts[chosen][0] for chosen in shown]))
         return leaves
 
     def choose(self, i: int, n: int, criteria: int, context: Context) -> tuple[int, ...]:
@@ -160,6 +162,15 @@ def criteria_to_show(task: Task, *, allow_leaks: bool) -> list[Criterion]:
         for criterion in rubric_of(task.columns)
         if allow_leaks or not criterion.get("leaks", leaks(task, criterion["criterion"]))
     ]
+
+
+def listed(criteria: Sequence[Criterion]) -> Hint:
+    """Criteria as a hint: a list of what earns points, and one of what loses points."""
+    wanted = [f"- {one['criterion']} ({one['points']:g} points)" for one in criteria if one["points"] >= 0]
+    unwanted = [f"- {one['criterion']} ({-one['points']:g} points off)" for one in criteria if one["points"] < 0]
+    lines = ["A good answer:", *wanted] if wanted else []
+    lines += ["What to avoid:", *unwanted] if unwanted else []
+    return Hint("rubric", "\n".join(lines))
 
 
 def share_shown(i: int, n: int, progress: float, *, start: float, steepness: float) -> float:

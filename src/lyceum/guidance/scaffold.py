@@ -6,11 +6,12 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from lyceum.core.component import require_keys
+from lyceum.core.notes import Note
 from lyceum.core.settings import Composition, GuidanceSettings
 from lyceum.core.solution import ladder_of, levels_of
 from lyceum.core.tree import Node, Tree, graft
@@ -29,7 +30,7 @@ from lyceum.utils.aio import gather
 
 
 @dataclass
-class ScaffoldNote:
+class ScaffoldNote(Note):
     """Hints given to a task's group.
 
     Attributes:
@@ -42,6 +43,7 @@ class ScaffoldNote:
         failed: whether all samples without help were incorrect; set by ``observe``.
     """
 
+    kind: ClassVar[str] = "scaffold"
     exempt: bool
     levels: int
     samples: dict[str, int] = field(default_factory=dict)
@@ -104,7 +106,7 @@ class ScaffoldGuide(TaskGuide):
         task, settings = context.task, self.settings
         levels = levels_of(ladder_of(task), settings.tiers)
         note = ScaffoldNote(exempt=context.progress < settings.exempt, levels=len(levels))
-        context.tree.note("scaffold", note)
+        context.tree.add_note(note)
         leaves = await rollout(context, start, n)
         if levels and not note.exempt and self.failures.get(task.id, 0) + 1 >= settings.stalled_after:
             await context.grade(leaves)

@@ -6,15 +6,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from lyceum.core.component import of_kind, require_keys, slot
+from lyceum.core.notes import Note
 from lyceum.core.settings import Composition, GuidanceSettings, RolloutSettings
 from lyceum.core.steps import write_texts
-from lyceum.core.tree import DirectSamples, Node, Tree, is_correct, solved
+from lyceum.core.tree import Node, Tree, is_correct, solved
 from lyceum.core.types import Context, Continuation, Origin, Rollout, TaskSource
+from lyceum.curriculum.hard_filter import DirectSamples
 from lyceum.guidance.base import TaskGuide, notes_of
 
 Solution = dict[str, Any]
@@ -22,9 +24,10 @@ Solution = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class SearchNote:
+class SearchNote(Note):
     """How a task was sampled, and how many of its trajectories are cached solutions."""
 
+    kind: ClassVar[str] = "search-where-hard"
     by: Literal["search", "cache", "direct", "dropped"]
     cached: int
 
@@ -112,7 +115,7 @@ class SolutionCache(TaskGuide):
 
     def observe(self, trees: Sequence[Tree]) -> None:
         notes = notes_of(trees, SearchNote)
-        direct = [None if tree.direct is None else tree.direct.accuracy for tree, _ in notes]
+        direct = [None if (found := tree.note(DirectSamples)) is None else found.accuracy for tree, _ in notes]
         for (tree, note), accuracy in zip(notes, direct, strict=True):
             if note.by == "search" and self.settings.cached_tasks:
                 self.keep(tree)
@@ -157,9 +160,8 @@ class SolutionCache(TaskGuide):
 def note(
     context: Context, direct: float | None, by: Literal["search", "cache", "direct", "dropped"], cached: int = 0
 ) -> None:
-    context.tree.direct = DirectSamples(direct)
-    context.tree.note("direct", direct)
-    context.tree.note("search-where-hard", SearchNote(by, cached))
+    context.tree.add_note(DirectSamples(direct))
+    context.tree.add_note(SearchNote(by, cached))
 
 
 def flattened(leaf: Node) -> Solution | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from lyceum.core.component import require_keys
+from lyceum.core.notes import Note
 from lyceum.core.settings import Composition, GuidanceSettings
 from lyceum.core.solution import Solution
 from lyceum.core.tree import Node, Tree, is_correct
@@ -25,7 +26,7 @@ from lyceum.guidance.base import (
 
 
 @dataclass(frozen=True)
-class SeeleNote:
+class SeeleNote(Note):
     """A task's rounds.
 
     Attributes:
@@ -33,6 +34,7 @@ class SeeleNote:
         next: share with which its next group starts; None where it has no solution to give.
     """
 
+    kind: ClassVar[str] = "seele"
     rounds: Sequence[tuple[float, float]] = ()
     next: float | None = None
 
@@ -84,7 +86,7 @@ class SeeleGuide(TaskGuide):
         task = context.task
         solution = solution_to_give(self.source, task, allow_leaks=self.settings.allow_leaks)
         if solution is None or n is None:
-            context.tree.note("seele", SeeleNote())
+            context.tree.add_note(SeeleNote())
             return await rollout(context, start, n)
         # The first time everything but the last step is given: the model is assumed to need it.
         share = self.shares.get(task.id, (solution.total - 1) / solution.total)
@@ -100,7 +102,7 @@ class SeeleGuide(TaskGuide):
                 seen.append((given, sum(map(is_correct, known)) / len(known)))
                 curve = fit([share for share, _ in seen], [accuracy for _, accuracy in seen])
                 share = curve.share_at(self.settings.target)
-        context.tree.note("seele", SeeleNote(seen, share))
+        context.tree.add_note(SeeleNote(seen, share))
         return leaves
 
     def start(self, context: Context, start: Node, solution: Solution, share: float) -> tuple[float, Node]:

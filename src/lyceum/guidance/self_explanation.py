@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from lyceum.core.notes import Note
 from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree, graft, is_correct
 from lyceum.core.types import Context, Guidance, Hint, Rollout, TaskSource
@@ -18,7 +19,7 @@ from lyceum.utils.errors import RecipeError
 
 
 @dataclass(frozen=True)
-class ExplanationNote:
+class ExplanationNote(Note):
     """Result of asking for a task's explanation.
 
     Attributes:
@@ -27,6 +28,7 @@ class ExplanationNote:
         right, sampled: number of correct and of all explanations.
     """
 
+    kind: ClassVar[str] = "self-explanation"
     outcome: str
     right: int = 0
     sampled: int = 0
@@ -78,7 +80,7 @@ class Explainer(TaskGuide):
     async def roll(self, rollout: Rollout, context: Context, start: Node, n: int | None) -> list[Node]:
         leaves = await rollout(context, start, n)
         explained, note = await self.explain(rollout, context, start, leaves)
-        context.tree.note(self.settings.kind, note)
+        context.tree.add_note(note)
         return [*leaves, *explained]
 
     async def explain(

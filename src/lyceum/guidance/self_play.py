@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from lyceum.core.notes import Note
 from lyceum.core.settings import Composition, GuidanceSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Context, Game, GameSource, Grade, Rollout, TaskSource
@@ -89,10 +90,11 @@ class Play:
 
 
 @dataclass
-class Games:
+class Games(Note):
     """A task's games: how many were played to their end, how many of these ended by a text that states no move, how
     many the first player won, and how many moves there were."""
 
+    kind: ClassVar[str] = "self-play"
     played: int = 0
     illegal: int = 0
     won_by_first: int = 0
@@ -118,7 +120,7 @@ class SelfPlayGuide(TaskGuide):
                 alike.setdefault((ROLES[play.game.player], prompt), []).append(play)
             await gather(self.moves(rollout, context, *key, plays) for key, plays in alike.items())
         note = Games()
-        context.tree.note(self.settings.kind, note)
+        context.tree.add_note(note)
         for play in games:
             grade(play, play.outcome(self.settings.forfeit), note)
         return [leaf for play in games for moves in play.moved for leaf in moves]

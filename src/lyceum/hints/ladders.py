@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from lyceum.core.solution import levels_of
 from lyceum.core.types import Hint, Message, Task
-from lyceum.guidance.base import leaks
+from lyceum.guidance.base import states_answer
 from lyceum.hints.writers import WriterError
 from lyceum.utils.documents import is_unicode
 from lyceum.utils.errors import RecipeError
@@ -107,10 +107,8 @@ def _hints_in(found: Any, settings: LadderSettings) -> list[Hint]:
 def without_leaks(task: Task, ladder: Sequence[Hint]) -> list[Hint]:
     """The hints that do not reveal the answer when given with the earlier ones of their tier."""
     kept: list[Hint] = []
-    # The source's ``hints_leak`` is about its own hints, not these.
-    task = replace(task, hints_leak=None)
     for hint in ladder:
         given = levels_of([*kept, hint], [hint.tier])
-        if not leaks(task, given[-1].text):
+        if not states_answer(task, given[-1].text):  # what the source says is about its own hints, not these
             kept.append(hint)
     return kept

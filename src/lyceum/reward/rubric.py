@@ -9,7 +9,6 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from lyceum.core.component import Settings
-from lyceum.core.rubric import Criterion, dimension_of, has_rule, is_met, rubric_of
 from lyceum.core.settings import RewardSettings
 from lyceum.core.sources import checked_tasks
 from lyceum.core.tree import Node
@@ -17,6 +16,7 @@ from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.core.user_files import describe
 from lyceum.reward._judging import JudgingGrader
 from lyceum.reward.base import each
+from lyceum.reward.criteria import Criterion, dimension_of, has_rule, is_met, rubric_of
 from lyceum.scorer.judging import JudgeModel, Question, numbers_of
 from lyceum.utils.aio import gather
 from lyceum.utils.errors import RecipeError

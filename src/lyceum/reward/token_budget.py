@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from lyceum.core.notes import Note
 from lyceum.core.settings import Composition, RewardSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Task, TaskSource
 from lyceum.reward.base import each
+
+
+@dataclass(frozen=True)
+class TaskBudget(Note):
+    """Tokens that a completion of the task should use. Written by the curriculum ``shrinking-budget``."""
+
+    kind: ClassVar[str] = "token-budget"
+    tokens: int
 
 
 class TokenBudget(RewardSettings):
@@ -39,7 +49,9 @@ class TokenBudget(RewardSettings):
         return each(self.score)
 
     def score(self, task: Task, leaf: Node) -> Grade:
-        budget = self.budget_tokens or task.token_budget
+        budget = self.budget_tokens
+        if budget is None and (note := task.note(TaskBudget)) is not None:
+            budget = note.tokens
         if budget is None:
             return Grade.ungraded("the task has no token_budget")
         length = leaf.policy_tokens

@@ -218,5 +218,5 @@ class BeamSearch:
             "dropped": self.dropped,
             "finished": len(self.finished),
         }
-        self.context.tree.note("beam", counts)
+        self.context.tree.record("beam", counts)
         return self.finished

@@ -252,7 +252,7 @@ class BestFirstSearch:
             "right": sum(is_correct(leaf) for leaf in self.finished),
             "ungraded": sum(leaf.grade is not None and leaf.grade.outcome is None for leaf in self.finished),
         }
-        self.context.tree.note("best-first", counts)
+        self.context.tree.record("best-first", counts)
         return self.finished
 
 

@@ -94,7 +94,7 @@ class BranchingTurns(Turns):
             if not wanted and not on and begun < samples:
                 on, begun = [Wanted(talk.begin, samples - begun)], samples
             going = await self.extend(talk, [*on, *wanted])
-        context.tree.note(NOTE, counts)
+        context.tree.record(NOTE, counts)
         return finished
 
     async def tried(self, talk: Conversation, samples: int) -> tuple[list[Node], int]:

@@ -104,7 +104,7 @@ class CriticalTokens(RolloutSettings):
         ]
         again = await extend_to_end(context, requests)
         noted = {"first": n_first, "resampled": len(again), "places": places}
-        context.tree.note(NOTE, noted | self._compared(first, places))
+        context.tree.record(NOTE, noted | self._compared(first, places))
         return [*first, *again]
 
     def critical_place(self, leaf: Node, start: Node, number: int, context: Context) -> int:

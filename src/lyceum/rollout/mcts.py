@@ -316,5 +316,5 @@ class MCTSSearch:
             **({"right": sum(place.outcome == 1 for place in self.found)} if self.settings.judge == "verifier" else {}),
             "ungraded": len(self.ungraded),
         }
-        self.context.tree.note("mcts", counts)
+        self.context.tree.record("mcts", counts)
         return [place.node for place in (*self.found, *self.ungraded)]

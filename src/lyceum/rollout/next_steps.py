@@ -85,7 +85,7 @@ class NextSteps(RolloutSettings):
         else:
             finished = others
             await self.give_values(context, start, [*ended, *others], others)
-        context.tree.note("next-steps", {"ended": len(ended), "others": len(others)})
+        context.tree.record("next-steps", {"ended": len(ended), "others": len(others)})
         return [*ended, *finished]
 
     async def walk(self, context: Context, start: Node) -> tuple[list[Node], list[Node]]:

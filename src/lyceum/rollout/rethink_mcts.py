@@ -121,7 +121,7 @@ class RethinkMCTS(RolloutSettings):
         search = RethinkSearch(self, context, start)
         await search.run(n or self.iterations)
         search.root.tell()
-        context.tree.note(self.kind, {name: search.counts[name] for name in COUNTS} | {"ended": search.ended})
+        context.tree.record(self.kind, {name: search.counts[name] for name in COUNTS} | {"ended": search.ended})
         return search.programs
 
 

@@ -119,7 +119,7 @@ class Segments(RolloutSettings):
                 fallbacks += bool(wanted)
         reasons = Counter(node.stats["finished"] for node in finished)
         counts = {"rounds": rounds, "branches": branches, "fallbacks": fallbacks}
-        context.tree.note("segments", {**counts, "finished": dict(reasons)})
+        context.tree.record("segments", {**counts, "finished": dict(reasons)})
         return finished
 
     def _finished(self, node: Node, context: Context) -> bool:

@@ -85,7 +85,7 @@ class ValueFilter(RolloutSettings):
             if node is not start:  # the budget allows no further step
                 node.finish = "length"
                 finished.append(node)
-        context.tree.note("value_filter", {"samples": samples, "dropped": dropped})
+        context.tree.record("value_filter", {"samples": samples, "dropped": dropped})
         return finished
 
     async def step_on(self, context: Context, start: Node, paths: Sequence[Node]) -> list[tuple[Node, bool]]:

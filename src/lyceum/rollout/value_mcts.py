@@ -206,7 +206,7 @@ class ValueSearch:
             "steps": len(self.root.walk()) - 1,
             "ends": len(self.ends),
         }
-        self.context.tree.note("value-mcts", counts)
+        self.context.tree.record("value-mcts", counts)
         return self.ends
 
     async def complete(self, missing: int) -> None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 from jaxtyping import Float
 
+from lyceum.core.notes import Note
 from lyceum.core.tree import LOGGED, LOGGED_METRICS, Node, Tree
 from lyceum.core.types import Grade, Origin
 from lyceum.core.user_files import user_file
@@ -148,7 +149,7 @@ def _of_tree(tree: Tree) -> dict[str, Any]:
     return {
         "task_id": _text(tree.task.id),
         "level": None if level is None else _text(str(level)),
-        "metadata": _json(tree.metadata),
+        "metadata": _json({n: v.in_table() if isinstance(v, Note) else v for n, v in tree.metadata.items()}),
         "task": _json({"answer": tree.task.answer, "columns": tree.task.columns}),
     }
 

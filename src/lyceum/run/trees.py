@@ -1,7 +1,10 @@
 """A step's trees as one file, written and read again whole: parquet, a row per tree, its nodes a list in the row.
 
 Tokens and log-probabilities are arrays; what tasks, graders and components say of them is JSON. Everything comes back
-equal, log-probabilities bit for bit; a component's own objects (metadata, stats, columns) come back as plain values.
+equal, log-probabilities bit for bit; a component's own objects (metadata, stats, columns) come back as plain values,
+but for notes (``core/notes.py``).
+
+This is format 3, and the one that is written. Format 2 is read too (``run/_format_2.py``).
 """
 
 from __future__ import annotations
@@ -16,16 +19,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
-from lyceum.core.tree import DirectSamples, Node, Tree
+from lyceum.core.notes import restored
+from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Grade, Hint, JudgedStep, Origin, Task
 from lyceum.core.user_files import user_file
+from lyceum.run._format_2 import row_3, schema_2
 from lyceum.run.codec import decode, encode
 from lyceum.utils.numbers import plain, python_number
 
 FOLDER = "trees"
 _KEYS = (bool, int, float, str, bytes, type(None))
 _ADVICE = "allowed: the file as the run wrote it"
-_FORMAT = {b"lyceum.trees": b"2"}
+_FORMAT, _WRITTEN, _OLDER = b"lyceum.trees", b"3", b"2"
 """What a file says about itself."""
 
 
@@ -84,7 +89,7 @@ def _json(read: Callable[[Any], Any] = lambda value: value) -> _Column:
 
 def _task(value: Mapping[str, Any]) -> Task:
     hint = value["hint"]
-    return Task(**{**value, "hint": None if hint is None else Hint(**hint)})
+    return Task(**{**value, "hint": None if hint is None else Hint(**hint), "notes": restored(value["notes"])})
 
 
 _TEXT = _Column(  # bytes: a dataset's text may hold halves of surrogate pairs, which a text column cannot
@@ -93,12 +98,12 @@ _TEXT = _Column(  # bytes: a dataset's text may hold halves of surrogate pairs, 
 
 TREE: Mapping[str, _Column] = {
     "task": _json(_task),
-    "metadata": _json(),
-    "direct": _json(lambda value: DirectSamples(**value)),
+    "metadata": _json(restored),
     "sampled_tokens": _Column(pa.int64()),
     "mean_abs_advantage": _Column(pa.float64()),
 }
-"""Fields of a Tree. Beside them stand ``chosen``, numbers of nodes, and ``nodes``."""
+"""Fields of a Tree. Beside them stand ``nodes``; ``chosen``, numbers of nodes; and ``episode``, reserved for the number
+of each chosen trajectory's episode, where one attempt leaves several: null, as each is its own so far."""
 
 
 def _grade(value: Mapping[str, Any]) -> Grade:
@@ -112,7 +117,7 @@ def _node(logprob: pa.DataType) -> dict[str, _Column]:
         logprob: type of a log-probability.
     """
     return {
-        "tokens": _Column(pa.list_(pa.int32())),
+        "tokens": _Column(pa.list_(pa.int64())),
         "origin": _Column(pa.int8(), int, Origin),
         "behaviour_logprob": _Column(pa.list_(logprob)),
         "model_logprob": _Column(pa.list_(logprob)),  # null: the same as behaviour_logprob
@@ -205,12 +210,18 @@ def _rows(
     file: Path | BytesIO, columns: list[str] | None = None, places: Sequence[int] | None = None
 ) -> list[dict[str, Any]]:
     schema = parquet.read_schema(file)
-    if schema.metadata != _FORMAT:
-        raise ValueError(f"not trees of format {_FORMAT[b'lyceum.trees'].decode()}")
-    if not any(schema.equals(_schema(logprob)) for logprob in (pa.float32(), pa.float64())):
+    found = (schema.metadata or {}).get(_FORMAT)
+    if found not in (_WRITTEN, _OLDER):
+        said = "without a format" if found is None else f"of format {found.decode(errors='replace')}"
+        raise ValueError(f"{said}, not trees of format 3 or 2")
+    of_format = [_schema(logprob) for logprob in (pa.float32(), pa.float64())]
+    if found == _OLDER:
+        of_format = list(map(schema_2, of_format))
+    if not any(map(schema.equals, of_format)):
         raise ValueError("its columns are not those of trees")
     table = parquet.read_table(file, columns=columns, page_checksum_verification=True)
-    return (table if places is None else table.take(list(places))).to_pylist()
+    rows = (table if places is None else table.take(list(places))).to_pylist()
+    return list(map(row_3, rows)) if found == _OLDER and columns is None else rows
 
 
 def _heading(rows: Sequence[Mapping[str, Any]]) -> Heading:
@@ -222,7 +233,8 @@ def _schema(logprob: pa.DataType) -> pa.Schema:
     of_tree = {field.name: pa.int64() for field in fields(Heading)}
     of_tree |= {"weight": pa.float64(), "dropped": pa.bool_()} | {n: c.type for n, c in TREE.items()}
     nodes = pa.list_(pa.struct(list(of_node.items())))
-    return pa.schema([*of_tree.items(), ("chosen", pa.list_(pa.int32())), ("nodes", nodes)], metadata=_FORMAT)
+    leaves = [("chosen", pa.list_(pa.int32())), ("episode", pa.list_(pa.int32()))]
+    return pa.schema([*of_tree.items(), *leaves, ("nodes", nodes)], metadata={_FORMAT: _WRITTEN})
 
 
 def _row(tree: Tree) -> dict[str, Any]:
@@ -232,6 +244,7 @@ def _row(tree: Tree) -> dict[str, Any]:
     return {
         **{name: column.write(getattr(tree, name)) for name, column in TREE.items()},
         "chosen": None if tree.chosen is None else [number[id(leaf)] for leaf in tree.chosen],
+        "episode": None,
         "nodes": [
             {
                 "parent": None if node.parent is None else number[id(node.parent)],
@@ -257,6 +270,8 @@ def _nodes(tree: Tree) -> list[Node]:
 
 
 def _tree(row: Mapping[str, Any]) -> Tree:
+    if row["episode"] is not None:
+        raise ValueError("it has episodes of several trajectories, which this version of lyceum cannot read")
     tree = Tree(roots=[], **{name: column.read(row[name]) for name, column in TREE.items()})
     nodes: list[Node] = []
     for of_node in row["nodes"]:

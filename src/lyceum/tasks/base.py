@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
+from lyceum.core.notes import Note
 from lyceum.core.solution import Solution, written_solution
 from lyceum.core.types import Grader, Hint, Task
 from lyceum.tasks.prompt import with_hint_below
+
+
+@dataclass(frozen=True)
+class HintsLeak(Note):
+    """Whether the source's own hints reveal the answer of a task. Written by sources, read by guides, which without it
+    search the hints for the answer's text."""
+
+    kind: ClassVar[str] = "hints-leak"
+    leak: bool
 
 
 class Source:

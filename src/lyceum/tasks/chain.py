@@ -18,13 +18,13 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from lyceum.core.rubric import Criterion
 from lyceum.core.settings import TasksSettings
 from lyceum.core.solution import Solution
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Hint, JudgedStep, Message, Task
+from lyceum.reward.criteria import Criterion
 from lyceum.tasks._split import check_index, check_levels, rounded
-from lyceum.tasks.base import Source
+from lyceum.tasks.base import HintsLeak, Source
 
 MODULUS = 100
 LARGEST_OPERAND = 9
@@ -86,8 +86,7 @@ class ChainSource(Source):
         rng = random.Random(id)
         level, largest = (rounded(rng, values[name]) for name in ("operations", "largest_operand"))
         start, operations = draw(rng, level, heldout=self.split == "heldout", largest=largest)
-        task = make_task(id, start, operations)
-        return replace(task, parameters=dict(values))
+        return make_task(id, start, operations)
 
     def to_propose(self, task: Task) -> Sequence[Message]:
         return to_propose(task.messages[-1]["content"])
@@ -171,7 +170,7 @@ def make_task(id: str, start: int, operations: Sequence[int]) -> Task:
         "rubric": rubric(operations, results),
     }
     messages = ({"role": "user", "content": chain},)
-    return Task(id, messages, str(results[-1]), columns, provenance="chain", hints_leak=False)
+    return Task(id, messages, str(results[-1]), columns, provenance="chain").with_note(HintsLeak(False))
 
 
 def hints_of(results: Sequence[int]) -> list[dict[str, str]]:

@@ -16,7 +16,7 @@ from pydantic import Field, field_validator
 from lyceum.core.settings import TasksSettings
 from lyceum.core.types import Grader, Message, Split, Task
 from lyceum.tasks._split import check_index, check_levels
-from lyceum.tasks.base import Source
+from lyceum.tasks.base import HintsLeak, Source
 from lyceum.tasks.chain import chain_text, draw, results_of
 from lyceum.tasks.cliff import grade_leaves
 
@@ -92,7 +92,7 @@ def make_task(id: str, start: int, operations: Sequence[int], options: Sequence[
         "options": [str(option) for option in options],
         "demonstration": f"{start}{worked}#{letter}",
     }
-    task = Task(id, (), letter, columns, provenance="chain-choice", hints_leak=False)
+    task = Task(id, (), letter, columns, provenance="chain-choice").with_note(HintsLeak(False))
     return task.with_messages([_message(task, columns["options"])])
 
 

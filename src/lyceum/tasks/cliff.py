@@ -20,7 +20,7 @@ from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Hint, Split, Task
 from lyceum.tasks._split import check_index, kept_for_evaluation
-from lyceum.tasks.base import Source
+from lyceum.tasks.base import HintsLeak, Source
 from lyceum.tasks.chain import HELDOUT_ONE_IN, LARGEST_OPERAND, MODULUS
 
 LEVEL = "cliff"
@@ -167,7 +167,7 @@ def make_task(id: str, start: int, operands: Sequence[int]) -> Task:
         "demonstration": completion_text(start, operands, results),
     }
     message = {"role": "user", "content": problem_text(start, operands)}
-    return Task(id, (message,), str(results[-1]), columns, provenance="cliff", hints_leak=False)
+    return Task(id, (message,), str(results[-1]), columns, provenance="cliff").with_note(HintsLeak(False))
 
 
 def hinted(task: Task, hint: Hint) -> Task:

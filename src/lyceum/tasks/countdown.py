@@ -9,18 +9,17 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from lyceum.core.rubric import step_rubric
 from lyceum.core.settings import TasksSettings
 from lyceum.core.solution import Solution
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, JudgedStep, Split, Task
 from lyceum.reward.base import each, verdict
+from lyceum.reward.criteria import step_rubric
 from lyceum.reward.extract import Extract
 from lyceum.tasks._arithmetic import equations, evaluate
 from lyceum.tasks._split import check_index, check_levels, draw, rounded
@@ -99,8 +98,7 @@ class CountdownSource(Source):
     def at(self, values: Mapping[str, float], key: str) -> Task:
         id = f"countdown/{self.split}/{self.seed}/at/{key}"
         rng = random.Random(f"{id}/parameters")
-        task = self._draw(id, *(rounded(rng, values[name]) for name in ("numbers", "largest_number")))
-        return replace(task, parameters=dict(values))
+        return self._draw(id, *(rounded(rng, values[name]) for name in ("numbers", "largest_number")))
 
     def _draw(self, key: str, level: int, max_number: int) -> Task:
         settings = self.settings

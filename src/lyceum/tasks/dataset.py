@@ -18,7 +18,6 @@ from jaxtyping import Int, UInt
 from pydantic import Field, field_validator, model_validator
 
 from lyceum.core.component import PathText, Settings, of_kind, slot
-from lyceum.core.rubric import is_rubric
 from lyceum.core.settings import RewardSettings, TasksSettings
 from lyceum.core.types import (
     Grader,
@@ -34,6 +33,7 @@ from lyceum.core.types import (
 )
 from lyceum.reward.base import combine
 from lyceum.reward.choice import LETTERS
+from lyceum.reward.criteria import is_rubric
 from lyceum.reward.extract import after_last
 from lyceum.tasks._split import PARTS, check_index, part_of
 from lyceum.tasks.base import Source

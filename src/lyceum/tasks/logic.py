@@ -14,12 +14,12 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from lyceum.core.rubric import step_rubric
 from lyceum.core.settings import TasksSettings
 from lyceum.core.solution import Solution
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, JudgedStep, Split, Task
 from lyceum.reward.base import each, verdict
+from lyceum.reward.criteria import step_rubric
 from lyceum.reward.extract import Extract
 from lyceum.tasks._split import check_index, check_levels, draw
 from lyceum.tasks.base import Source

@@ -12,8 +12,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lyceum.core.types import Hint
-
 Criterion = Mapping[str, Any]
 
 RULES = ("contains", "ends")
@@ -66,12 +64,3 @@ def step_rubric(steps: Sequence[str]) -> list[dict[str, Any]]:
         }
         for number, step in enumerate(steps)
     ]
-
-
-def listed(criteria: Sequence[Criterion]) -> Hint:
-    """Criteria as a hint: a list of what earns points, and one of what loses points."""
-    wanted = [f"- {one['criterion']} ({one['points']:g} points)" for one in criteria if one["points"] >= 0]
-    unwanted = [f"- {one['criterion']} ({-one['points']:g} points off)" for one in criteria if one["points"] < 0]
-    lines = ["A good answer:", *wanted] if wanted else []
-    lines += ["What to avoid:", *unwanted] if unwanted else []
-    return Hint("rubric", "\n".join(lines))
