@@ -14,7 +14,7 @@ from tiny_models import plain_model, policy_like
 
 from lyceum.core.forest import build_forest
 from lyceum.data._formats import RowError, common_text, completed
-from lyceum.data.file import File, Groups
+from lyceum.data.file import File, FileGroups
 from lyceum.objective.dpo import DPO
 from lyceum.objective.kto import KTO
 from lyceum.objective.orpo import ORPO
@@ -183,7 +183,7 @@ def test_a_pair_is_a_group_and_rows_of_one_prompt_are_another(tmp_path):
         {"row": 3, "prompt": [USER], "completions": [["4", 1.0], ["5", 0.0]], "alone": True},
         {"row": 4, "prompt": [USER], "completions": [["5", 0.25]], "alone": False},
     ]
-    groups = Groups(type(tmp_path)(written(tmp_path, *rows)), policy_like(plain_model()), "mine.jsonl")
+    groups = FileGroups(type(tmp_path)(written(tmp_path, *rows)), policy_like(plain_model()), "mine.jsonl")
     outcomes = [[leaf.grade.outcome for leaf in tree.trajectories] for tree, _ in groups]
     assert outcomes == [[1, 0.25], [1], [1, 0]]
     assert [leaf.grade.verdict for leaf in groups[0][0].trajectories] == [True, None]

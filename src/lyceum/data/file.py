@@ -18,6 +18,7 @@ import numpy as np
 from pydantic import Field
 
 from lyceum.core.component import PathText
+from lyceum.core.group import Group
 from lyceum.core.settings import DataSettings, ObjectiveSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Gathering, Grade, Message, Task
@@ -100,7 +101,7 @@ class File(DataSettings):
         return
         yield ()
 
-    def groups(self, stage: Gathering, home: Path) -> Groups:
+    def groups(self, stage: Gathering, home: Path) -> FileGroups:
         # The rows are copied into the run's folder: a resumed run trains on the same, whatever becomes of the file.
         copy = home / "data" / "rows.jsonl"
         if not copy.exists():
@@ -110,7 +111,7 @@ class File(DataSettings):
                     written = {"row": number, "prompt": row.prompt, "completions": row.completions, "alone": row.alone}
                     lines.write(to_json(written) + "\n")
         _read_once.cache_clear()
-        return Groups(copy, stage.policy, Path(self.path).name)
+        return FileGroups(copy, stage.policy, Path(self.path).name)
 
     def _opened(self) -> Rows:
         """The rows, of files the same object until they are copied: they are looked at several times before."""
@@ -164,7 +165,7 @@ def _task(name: str, number: int, prompt: Sequence[Message]) -> Task:
     return Task(f"{name}/{number}", tuple(prompt), provenance=name)
 
 
-class Groups(Sequence[tuple[Tree, float]]):
+class FileGroups(Sequence[Group]):
     """The groups of a file's copy, each read and tokenised when it is asked for: 16 bytes of memory per row."""
 
     def __init__(self, copy: Path, policy: Policy, name: str) -> None:
@@ -190,10 +191,10 @@ class Groups(Sequence[tuple[Tree, float]]):
         return len(self.end)
 
     @overload
-    def __getitem__(self, index: int) -> tuple[Tree, float]: ...
+    def __getitem__(self, index: int) -> Group: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[tuple[Tree, float]]: ...
-    def __getitem__(self, index: int | slice) -> tuple[Tree, float] | Sequence[tuple[Tree, float]]:
+    def __getitem__(self, index: slice) -> Sequence[Group]: ...
+    def __getitem__(self, index: int | slice) -> Group | Sequence[Group]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         if not 0 <= index < len(self):
@@ -212,7 +213,7 @@ class Groups(Sequence[tuple[Tree, float]]):
                 unknown = [nan] * len(tokens)
                 leaf = root.add_drawn(Continuation(tokens, unknown, [], [0] * len(tokens), "stop"), text)
                 leaf.grade = Grade(outcome, correct=bool(outcome) if outcome in (0, 1) else None)
-        return tree, 1.0
+        return Group(tree)
 
 
 def _check_tokens(row: Completed, tokenizer: PreTrainedTokenizerBase, limit: int, *, vocabulary: bool) -> None:

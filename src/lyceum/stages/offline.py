@@ -12,7 +12,8 @@ import numpy as np
 from pydantic import Field
 
 from lyceum.core.component import Tokens, of_kind, require_keys, slot
-from lyceum.core.forest import Forest, build_forest
+from lyceum.core.forest import Forest
+from lyceum.core.group import Group, flatten
 from lyceum.core.settings import (
     Composition,
     CreditSettings,
@@ -29,15 +30,15 @@ from lyceum.core.settings import (
     ValueSettings,
 )
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Credited, Sampling, Task, TaskSource
+from lyceum.core.types import Credited, Sampling, StepMetrics, Task, TaskSource
 from lyceum.models.frozen import ReferenceSettings, TeacherSettings
 from lyceum.models.policy import Policy
 from lyceum.objective.base import Terms
+from lyceum.stages._collect import GroupFilter
 from lyceum.stages._epochs import steps_in_words
 from lyceum.stages._metrics import mean_solved, rollout_metrics
 from lyceum.stages._sampling import Sampler
 from lyceum.stages.method import Method
-from lyceum.stages.online import Kept
 from lyceum.stages.session import Session
 from lyceum.stages.stopping import Ending, UntilHeldOut, ends_in_words
 from lyceum.utils.atomic_files import atomic_write
@@ -67,7 +68,7 @@ class Offline(StageSettings):
     """Sampled tokens after which no further tasks are sampled; for comparisons at equal cost."""
     max_tokens_per_task: Tokens | None = None
     """Maximum sampled tokens per task, over all its rollouts."""
-    collect: Kept = Kept()
+    collect: GroupFilter = GroupFilter()
     """Which groups are trained on."""
     ratio: Literal["behaviour", "step"] = "behaviour"
     """What an objective's importance ratios are relative to: the log-probabilities under which the trajectories were
@@ -146,6 +147,12 @@ class Offline(StageSettings):
             )
         return lines
 
+    def with_ratios(self, forest: Forest) -> Forest:
+        """The forest with ``old_logprob`` replaced where ratios are not relative to the start of the step."""
+        if self.ratio == "step" or self.data.given:
+            return forest
+        return forest.with_columns(old_logprob=torch.nan_to_num(forest.behaviour_logprob, nan=0.0))
+
     def with_budget(self, tokens: int, *, keep_steps: bool) -> Self | None:
         """The stage with as many tasks as the tokens may last at most; its steps are kept."""
         if not self.data.samples:
@@ -184,8 +191,8 @@ class OfflineRun:
         """State of the sampler before it has sampled."""
         self.tokens = 0
         """Tokens sampled so far."""
-        self.groups: Sequence[tuple[Tree, float]] = []
-        """What is trained on: trees and the curriculum's weights."""
+        self.groups: Sequence[Group] = []
+        """What is trained on."""
         self._found: dict[str, Any] = {}  # metrics of the data, until they are recorded
 
     # What a kind of data is offered (Gathering) ---
@@ -211,18 +218,17 @@ class OfflineRun:
         session, file = self.session, self.file(self.parts)
         if file.exists():
             drawn = self.sampler.draw(tasks)
-            (trees, _) = self.read(self.parts)
+            trees = [group.tree for group in self.read(self.parts)]
             if [tree.task.id for tree in trees] != [task.id for task in drawn]:
                 raise RecipeError(f"{file}: its tasks are not those that the stage draws; allowed: as the run wrote it")
         else:
             # What the engine has cached of the part before, a resumed run would not have.
             await self.engine.load(self.learner.weights(), version=session.first_step)
             trees = await self.sampler.sample(tasks, key=("data", self.parts), step=0, phase="sampling")
-            weights = [self.sampler.weight(tree) for tree in trees]
             for tree in trees:
                 tree.mean_abs_advantage = 0.0  # there are none before the first update
-            self.write(trees, weights)
-            (trees, _) = self.read(self.parts)  # components observe what a resumed run reads
+            self.write([Group(tree, self.sampler.weight(tree)) for tree in trees])
+            trees = [group.tree for group in self.read(self.parts)]  # components observe what a resumed run reads
         self.sampler.observe(trees)
         self.tokens += sum(tree.sampled_tokens for tree in trees)
         if session.interrupted():
@@ -240,27 +246,26 @@ class OfflineRun:
 
         return part_file(self.home, number)
 
-    def write(self, trees: Sequence[Tree], weights: Sequence[float]) -> None:
+    def write(self, groups: Sequence[Group]) -> None:
         """Write the next part."""
         from lyceum.run.trees import Heading, StepTrees, write_trees  # here: imports pyarrow
 
         session, file = self.session, self.file(self.parts)
         heading = Heading(session.first_step, session.stage, session.first_step)
         file.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(file, write_trees(StepTrees(heading, trees, weights)))
+        atomic_write(file, write_trees(StepTrees(heading, groups)))
 
-    def read(self, number: int) -> tuple[Sequence[Tree], Sequence[float]]:
+    def read(self, number: int) -> Sequence[Group]:
         from lyceum.run.trees import read_trees  # here: imports pyarrow
 
-        step = read_trees(self.file(number))
-        return step.trees, step.weights
+        return read_trees(self.file(number)).groups
 
     async def gather(self) -> None:
         """Write all parts, and count what was sampled."""
         async for trees in self.settings.data.parts(self):
             if trees:
                 if not self.settings.data.samples:  # what was sampled is written
-                    self.write(trees, [1.0] * len(trees))
+                    self.write([Group(tree) for tree in trees])
                 self.parts += 1
 
     def take(self) -> list[Tree]:
@@ -269,10 +274,10 @@ class OfflineRun:
         if self.settings.data.given:
             self.groups = self.settings.data.groups(self, self.home)
             return []
-        both = [pair for number in range(self.parts) for pair in zip(*self.read(number), strict=True)]
+        groups = [group for number in range(self.parts) for group in self.read(number)]
         keeps = self.settings.collect.keeps
-        self.groups = [(tree, weight) for tree, weight in both if tree.graded and keeps(tree)]
-        return [tree for tree, _ in both]
+        self.groups = [group for group in groups if group.tree.graded and keeps(group.tree)]
+        return [group.tree for group in groups]
 
     def count(self, trees: Sequence[Tree]) -> None:
         """Add the data to the run's counts, once; their metrics are of the first step."""
@@ -308,12 +313,13 @@ class OfflineRun:
             self.count(trees)
         self.require_groups(len(trees))
         while not self.over:
-            trees, weights = self.batch()
-            forest = self.flatten(trees, weights)
-            credited, metrics = self.learn(forest)
+            groups = self.batch()
+            forest = self.flatten(groups)
+            with self.session.training(self.learner):
+                credited, metrics = self.method.update(self.learner, forest)
             self.step += 1
             await self.engine.load(self.learner.weights(), version=self.session.first_step + self.step)
-            await self.record(trees, forest, credited, metrics)
+            await self.record(groups, forest, credited, metrics)
             self.session.pause(self.step, self.last, self.state_dict)
         with self.method.learning():
             self.learner.require_learnt()
@@ -336,39 +342,27 @@ class OfflineRun:
     def ended_by(self) -> str:
         return self.ending.why or ("its epochs are over" if self.last < self.steps else "")
 
-    def batch(self) -> tuple[list[Tree], list[float]]:
+    def batch(self) -> list[Group]:
         """The step's groups: the next ones of its pass, whose order follows from the stage's seed and its number."""
         number, place = divmod(self.step, self.steps_per_pass)
         order = np.random.default_rng([self.session.stage_seed, number]).permutation(len(self.groups))
         size = self.settings.tasks_per_step
-        chosen = [self.groups[int(index)] for index in order[place * size : (place + 1) * size]]
-        return [tree for tree, _ in chosen], [weight for _, weight in chosen]
+        return [self.groups[int(index)] for index in order[place * size : (place + 1) * size]]
 
-    def flatten(self, trees: Sequence[Tree], weights: Sequence[float]) -> Forest:
-        return build_forest(
-            trees,
+    def flatten(self, groups: Sequence[Group]) -> Forest:
+        return flatten(
+            groups,
             decode=self.session.policy.decode,
-            weights=weights,
             temperature=self.settings.sampling.temperature or 1.0,
             steps=self.settings.credit.reads_steps,
             constraint=self.constraint,
         )
 
-    def learn(self, forest: Forest) -> tuple[Credited, dict[str, Any]]:
-        with self.session.training(self.learner), self.method.learning():
-            forest = self.learner.annotate(forest, self.columns)
-            credited = self.method.credited(forest)
-            if self.settings.ratio == "behaviour" and not self.settings.data.given:
-                forest = forest.with_columns(old_logprob=torch.nan_to_num(forest.behaviour_logprob, nan=0.0))
-            metrics = self.learner.step(forest, credited, self.objective)
-            self.credit.observe(forest, metrics)
-            self.objective.observe(metrics)
-        return credited, metrics | {f"credit/{name}": value for name, value in credited.metrics.items()}
-
-    async def record(self, trees: Sequence[Tree], forest: Forest, credited: Credited, metrics: dict[str, Any]) -> None:
+    async def record(self, groups: Sequence[Group], forest: Forest, credited: Credited, metrics: StepMetrics) -> None:
         session, step = self.session, self.session.first_step + self.step
+        trees = [group.tree for group in groups]
         session.digest(step, trees, metrics, forest=forest, credited=credited)
-        metrics = self._found | rollout_metrics(trees, (), forest) | metrics
+        metrics = self._found | rollout_metrics(trees, forest) | metrics
         self._found = {}
         counts, given = session.counts, self.settings.data.given
         if given:
@@ -380,7 +374,7 @@ class OfflineRun:
             or (counts.lowest_reward != counts.highest_reward and bool((credited.advantage != 0).any()))
         )
         self.ending.observe(await session.finish_step(self, metrics, expected_steps=self.last))
-        session.run.rollouts(step, trees, credited.advantage, session.policy.decode, always=self.over)
+        session.rollouts(step, groups, forest, credited, always=self.over)
 
     def state_dict(self) -> dict[str, Any]:
         return {
