@@ -1,6 +1,8 @@
 """An online stage that trains recorded groups beside its own: which, how old, against which probabilities."""
 
+import asyncio
 import json
+from types import SimpleNamespace
 from typing import Literal
 
 import pytest
@@ -8,9 +10,10 @@ import torch
 
 from lyceum.buffer.own import Own
 from lyceum.buffer.shared import WARN_AFTER_STEPS
+from lyceum.core.group import Group
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Continuation, Grade, Grader, ReplayedGroup, Task, TaskSource
+from lyceum.core.types import Continuation, Grade, Grader, Task, TaskSource
 from lyceum.recipe.schema import load_recipe, parse
 from lyceum.reward.base import each
 from lyceum.run.digests import read_digests
@@ -92,14 +95,15 @@ def group(number: int, *rewards: float, advantage: float = 1.0) -> Tree:
     return Tree(Task(f"task-{number}", ()), [root], mean_abs_advantage=advantage)
 
 
-def stored(folder, steps: int, *trees: Tree, share: int = 2, first_step: int = 0, **how) -> list[list[ReplayedGroup]]:
+def stored(folder, steps: int, *trees: Tree, share: int = 2, first_step: int = 0, **how) -> list[list[Group]]:
     """What each step draws of a store into which each puts these groups."""
     folder.mkdir(exist_ok=True)
-    replay = Own(**how).build(folder, seed=1, stage=0, first_step=first_step)
+    sampled = SimpleNamespace(observe=lambda done, groups: None)
+    replay = Own(**how).build(sampled, folder, seed=1, stage=0, first_step=first_step)
     found = []
     for done in range(steps):
         found.append(replay.draw(done, share))
-        replay.observe(done + 1, trees, [1.0] * len(trees))
+        replay.observe(done + 1, [Group(tree) for tree in trees])
     return found
 
 
@@ -123,6 +127,35 @@ def test_when_and_how_many_are_drawn(how, groups, tmp_path):
     assert [len(drawn) for drawn in stored(tmp_path, 4, *FOUR, **how)] == groups
 
 
+class Given:
+    """As many finished groups as are asked for, and one that goes on."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    async def take(self, done, size):
+        self.sizes.append(size)
+        return [*(Group(tree) for tree in FOUR[:size]), Group(FOUR[0], finished=False, dropped=True)]
+
+    def observe(self, done, groups):
+        """Nothing learns."""
+
+
+def test_recorded_groups_stand_behind_those_that_are_finished(tmp_path):
+    sampled = Given()
+    replay = Own(instead=True, share=0.5, warm_up=1).build(sampled, tmp_path, seed=1, stage=0, first_step=0)
+    first = asyncio.run(replay.take(0, 4))
+    replay.observe(1, first)
+    second = asyncio.run(replay.take(1, 4))
+    assert [each.stored for each in first] == [True] * 5
+    assert [(each.age, each.finished, each.stored) for each in second] == [
+        *[(0, True, False)] * 2,
+        *[(1, True, False)] * 2,
+        (0, False, False),
+    ]
+    assert sampled.sizes == [4, 2]
+
+
 def test_the_newest_are_the_step_before(tmp_path):
     *_, last = stored(tmp_path, 4, *FOUR, share=4, priority="newest", first_step=10)
     assert [(each.tree.task.id, each.age) for each in last] == [(f"task-{i}", 1) for i in range(4)]
@@ -140,7 +173,7 @@ def test_draws_follow_the_advantage_and_come_back_as_they_were(tmp_path):
     trees = [group(0, 0.0, 1.0, advantage=0.0), group(1, 0.0, 1.0, advantage=0.5)]
     (_, (drawn,)) = stored(tmp_path, 2, *trees, share=9, priority="advantage")
     assert drawn.tree.task.id == "task-1"
-    assert drawn.tree.age == drawn.age == 1
+    assert drawn.age == 1
     assert [leaf.behaviour_logprob for leaf in drawn.tree.trajectories] == [[-0.5, -1.5]] * 2
     assert drawn.tree.sampled_tokens == 0  # not by the step that draws it
 
@@ -166,8 +199,8 @@ def test_nodes_share_what_they_sample(tmp_path):
     later = trained(tmp_path, "alone", shared | {"max_age": None, "keep": "with-gradient"})
     assert column(later, "replay/groups") == [2, 2, 2, 2]
     # What node two replayed stands in its file of that step, and is not shared a second time.
-    recorded = [tree for file in (two / "trees").iterdir() for tree in read_trees(file).trees]
-    assert sum(tree.age > 0 for tree in recorded) == 2
+    recorded = [group for file in (two / "trees").iterdir() for group in read_trees(file).groups]
+    assert sum(group.age > 0 for group in recorded) == 2
     assert column(later, "replay/stored")[0] <= 4 * 4 + 14
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from lyceum.core.forest import AGE
+from lyceum.core.group import AGE
 from lyceum.credit.recomposed import Recomposed, priority_rows
 from lyceum.recipe.schema import load_recipe
 from lyceum.utils.errors import RecipeError

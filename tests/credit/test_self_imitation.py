@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lyceum.core.forest import AGE
+from lyceum.core.group import AGE
 from lyceum.credit.self_imitation import SelfImitation, group_statistics, imitation_weight, recalibrated
 from lyceum.recipe.schema import load_recipe
 from lyceum.utils.errors import RecipeError

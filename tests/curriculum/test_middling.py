@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
+from lyceum.core.group import Group
 from lyceum.core.settings import Composition
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Grade, Task
@@ -31,7 +32,7 @@ def run(tmp_path):
     for number, trees in enumerate(parts):
         file = part_file(tmp_path / "stages" / "first", number)
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(write_trees(StepTrees(Heading(0, 0, 0), trees, [1.0] * len(trees))))
+        file.write_bytes(write_trees(StepTrees(Heading(0, 0, 0), list(map(Group, trees)))))
     return tmp_path
 
 

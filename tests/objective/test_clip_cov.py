@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from lyceum.core.forest import START_LOGPROB, build_forest
+from lyceum.core.forest import build_forest
+from lyceum.core.group import START_LOGPROB
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Credited, Grade, Origin, Task
 from lyceum.objective.clip_cov import ClipCov, already_clipped, some_of, token_covariance

@@ -140,8 +140,9 @@ def keeps_state(left: Path) -> bool:
     of_stage = load(checkpoint)["state"]["of_stage"]
     if (sampler := of_stage.get("sampler")) is None:
         return True
-    parts = [of_stage.get(name) for name in ("credit", "objective", "replay", "between")]
-    parts += [of_stage["ending"]["solved"], *(sampler[name] for name in ("guidance", "grader", "value", "under_way"))]
+    parts = [of_stage.get(name) for name in ("credit", "objective", "also")]
+    parts += [of_stage.get("source", {}).get(name) for name in ("index", "under_way")]
+    parts += [of_stage["ending"]["solved"], *(sampler[name] for name in ("guidance", "grader", "value"))]
     return any(parts) or not sampler["curriculum"].keys() <= {"seed", "position", "tasks"}
 
 

@@ -2,10 +2,11 @@
 
 from tiny_models import plain_model, policy_like
 
+from lyceum.core.group import Group
 from lyceum.core.types import Grade, Sampling, Task
 from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.rollout.flat import Flat
-from lyceum.run.trees import dump_trees, load_trees
+from lyceum.run.trees import dump_groups, load_groups
 from lyceum.runtime.in_process import InProcess
 from lyceum.stages.online import Online
 from lyceum.utils.aio import run_async
@@ -14,6 +15,10 @@ POLICY = policy_like(plain_model())
 POLICY.stop_ids = frozenset()  # every sample is as long as it may be
 TASKS = [Task("t0", ({"role": "user", "content": "1+1="},))]
 SETTINGS = Flat(samples=2, tokens_per_step=4, sampling=Sampling(max_completion_tokens=10))
+
+
+def kept_apart(trees):
+    return [group.tree for group in load_groups(dump_groups([Group(tree, finished=False) for tree in trees]))]
 
 
 def steps(number, settings=SETTINGS):
@@ -27,7 +32,7 @@ def steps(number, settings=SETTINGS):
     for step in range(number):
         engine.version = step
         runtime = InProcess(POLICY, engine, grader, seed=3)
-        tasks, under_way = (TASKS, ()) if step == 0 else ([], load_trees(dump_trees(trees)))
+        tasks, under_way = (TASKS, ()) if step == 0 else ([], kept_apart(trees))
         trees = run_async(runtime.run(tasks, settings.build(), key=step, under_way=under_way))
     return trees[0], graded
 

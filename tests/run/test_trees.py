@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_trees import random_tree, random_trees
 
+from lyceum.core.group import Group
 from lyceum.core.notes import Note
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Grade, Hint, Origin, Task
@@ -123,10 +124,13 @@ def again(tmp_path, step: StepTrees) -> StepTrees:
 def test_what_is_read_equals_what_was_written(tmp_path_factory, seed):
     rng = Random(seed)
     trees = [decorated(rng, tree) for tree in random_trees(seed)]
-    step = StepTrees(HEADING, trees, [rng.choice((1.0, 0.5)) for _ in trees], [random_tree(rng)])
+    groups = [Group(tree, rng.choice((1.0, 0.5))) for tree in trees]
+    step = StepTrees(HEADING, [*groups, Group(random_tree(rng), dropped=True)])
     found = again(tmp_path_factory.mktemp("trees"), step)
-    assert (found.heading, list(found.weights)) == (HEADING, list(step.weights))
-    for one, other in zip([*step.trees, *step.dropped], [*found.trees, *found.dropped], strict=True):
+    assert found.heading == HEADING
+    for put, group in zip(step.groups, found.groups, strict=True):
+        assert (group.weight, group.dropped, group.age) == (put.weight, put.dropped, 0)
+        one, other = put.tree, group.tree
         assert content(one) == content(other)
         assert all(child.parent is node for node in other.nodes() for child in node.children)
 
@@ -149,7 +153,7 @@ def test_a_trajectory_that_only_chosen_leads_to_is_kept_with_its_own_subtree(tmp
     below = drawn.add([3], Origin.TOOL)
     drawn.detach()
     tree.chosen = [below]
-    (found,) = again(tmp_path, StepTrees(HEADING, [tree], [1.0])).trees
+    (found,) = again(tmp_path, StepTrees(HEADING, [Group(tree)])).trees
     assert found.root.children == []
     assert [node.tokens for node in found.trajectories[0].path()] == [[1], [2], [3]]
     assert found.trajectories[0].parent.children == found.trajectories
@@ -159,7 +163,7 @@ def test_components_own_objects_come_back_as_plain_values(tmp_path):
     tree = Tree(Task("t", (), columns={"when": Origin.TOOL, "many": np.arange(2)}), [Node(None, [1], Origin.PROMPT)])
     tree.metadata["ghpo"] = Own(("a", "b"), np.float32(0.5))
     tree.root.stats["hint"] = Hint("planning", "first add")
-    (found,) = again(tmp_path, StepTrees(HEADING, [tree], [1.0])).trees
+    (found,) = again(tmp_path, StepTrees(HEADING, [Group(tree)])).trees
     assert found.metadata == {"ghpo": {"tiers": ("a", "b"), "share": 0.5}}
     assert found.root.stats == {"hint": {"tier": "planning", "text": "first add"}}
     assert found.task.columns == {"when": 4, "many": [0, 1]}
@@ -169,7 +173,7 @@ def test_components_own_objects_come_back_as_plain_values(tmp_path):
 def test_log_probabilities_take_four_bytes_where_these_hold_them(tmp_path, logprob):
     tree = Tree(Task("t", ()), [Node(None, [1], Origin.PROMPT)])
     tree.root.add_drawn(Continuation([2], [logprob], [logprob], [0], "stop"))
-    (found,) = again(tmp_path, StepTrees(HEADING, [tree], [1.0])).trees
+    (found,) = again(tmp_path, StepTrees(HEADING, [Group(tree)])).trees
     assert found.root.children[0].behaviour_logprob == [logprob]
     assert found.root.children[0].model_logprob == [logprob]
     of_node = parquet.read_schema(tmp_path / "trees.parquet").field("nodes").type.value_type
@@ -179,7 +183,7 @@ def test_log_probabilities_take_four_bytes_where_these_hold_them(tmp_path, logpr
 
 def test_a_damaged_file_is_refused_by_its_name_or_changes_nothing(tmp_path):
     rng = Random(3)
-    step = StepTrees(HEADING, [decorated(rng, tree) for tree in random_trees(3)], [1.0] * len(random_trees(3)))
+    step = StepTrees(HEADING, [Group(decorated(rng, tree)) for tree in random_trees(3)])
     whole = write_trees(step)
     file = tmp_path / "step-000007.parquet"
     refused = 0

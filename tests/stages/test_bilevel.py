@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lyceum.recipe.schema import load_recipe
-from lyceum.stages.bilevel import BilevelRun, cosine
+from lyceum.stages.bilevel import OuterLoop, cosine
 from lyceum.training.train import check
 from lyceum.utils.errors import RecipeError
 
@@ -27,14 +27,14 @@ def test_a_part_gains_weight_where_it_did_what_the_primary_wants_now():
         ("past", "idle"): [0.0, 2.0],
         ("now", "task"): [1.0, 0.0],
     }
-    run = object.__new__(BilevelRun)
-    run.session = SimpleNamespace(training=lambda learner: nullcontext())
-    run.learner, run.before, run.outer = None, ["past"], SimpleNamespace(primary="task", outer_lr=0.1)
-    run.parts = SimpleNamespace(weights={"task": 1.0, "good": 0.5, "bad": 0.5, "idle": 0.5})
-    run.flatten = lambda trees: trees[0]
-    run.gradient = lambda forest, part: [torch.tensor(known[forest, part])]
-    found = run.align("now")
-    assert run.parts.weights == pytest.approx({"task": 1.0, "good": 0.6, "bad": 0.4, "idle": 0.5})
+    loop = object.__new__(OuterLoop)
+    session = SimpleNamespace(training=lambda learner: nullcontext())
+    loop.run = SimpleNamespace(session=session, flatten=lambda groups: groups[0])
+    loop.learner, loop.past, loop.settings = None, ["past"], SimpleNamespace(primary="task", outer_lr=0.1)
+    loop.parts = SimpleNamespace(weights={"task": 1.0, "good": 0.5, "bad": 0.5, "idle": 0.5})
+    loop.gradient = lambda forest, part: [torch.tensor(known[forest, part])]
+    found = loop.before("now")
+    assert loop.parts.weights == pytest.approx({"task": 1.0, "good": 0.6, "bad": 0.4, "idle": 0.5})
     assert found["outer/bad/agreement"] == -1 == -found["outer/bad/moved"]
 
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Grade, Origin, Task
 from lyceum.recipe.schema import load_recipe
-from lyceum.stages._oversampling import Oversampling
-from lyceum.stages.online import Collect, Online, OnlineRun
+from lyceum.stages._collect import Collect
+from lyceum.stages._groups import SampledGroups
+from lyceum.stages.online import Online
 from lyceum.utils.errors import RecipeError
 
 
@@ -67,26 +68,24 @@ def test_bounds_that_do_not_fit_are_refused(given, said):
 @given(st.lists(st.integers(0, 8), max_size=60), st.integers(1, 6), st.integers(1, 5))
 def test_a_step_is_refilled_to_its_size_and_never_has_more(rights, size, waves):
     run = Run(rights, size, Collect(keep="solved-between", solved_low=0.25, solved_high=0.75, max_waves=waves))
-    kept, dropped = asyncio.run(run.collect())
+    groups = asyncio.run(run.take(0, size))
+    kept = [each for each in groups if each.kept]
     good = [right for right in run.sampled if 2 <= right <= 6]
-    assert [tree.task.id for tree in kept] == [f"{right} of 8" for right in good]
-    assert len(kept) + len(dropped) == len(run.sampled)
+    assert [each.tree.task.id for each in kept] == [f"{right} of 8" for right in good]
+    assert len(groups) == len(run.sampled)
     # Not fuller than asked for, and not less full while there were waves left.
     assert len(kept) == size or (len(kept) < size and run.waves == waves)
 
 
-class Run(OnlineRun):
+class Run(SampledGroups):
     """A stage whose groups come as they are given, then all half solved; no model anywhere."""
 
-    all_drawn = False
-
     def __init__(self, rights: list[int], size: int, collect: Collect) -> None:
-        self.settings = Online(tasks_per_step=size, collect=collect)
-        self.left, self.sampled, self.waves, self.step = list(rights), [], 0, 0
-        self.session, self.sampler = SimpleNamespace(first_step=0), self
-        self.oversampling = Oversampling(collect.oversample)
+        self.left, self.sampled, self.waves = list(rights), [], 0
+        sampler = SimpleNamespace(all_drawn=False, weight=lambda tree: 1.0, sample=self.given)
+        super().__init__(Online(tasks_per_step=size, collect=collect), 0, sampler)
 
-    async def sample(self, tasks, **_):
+    async def given(self, tasks, **_):
         self.waves += 1
         rights = [self.left.pop(0) if self.left else 4 for _ in range(tasks)]
         self.sampled += rights

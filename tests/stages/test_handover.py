@@ -130,7 +130,7 @@ def test_killed_after_the_boundary_it_resumes_in_the_second_stage(whole, tmp_pat
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("lyceum.stages.online.OnlineRun.collect", killed)
+        patch.setattr("lyceum.stages._groups.SampledGroups.take", killed)
         with pytest.raises(Killed):
             train(recipe(tmp_path))
     assert [path.name for path in checkpoint.found(tmp_path / "run/checkpoints")] == ["step-000002", "step-000001"]

@@ -55,7 +55,7 @@ def test_fine_tuning_learns_the_demonstrations(tmp_path):
 
 def test_the_newest_failures_are_learnt_first(tmp_path, monkeypatch):
     used, put_aside = [], []
-    fine_tune, aside = FineTuner.fine_tune, FineTuner.put_aside
+    next_batch, aside = FineTuner.next_batch, FineTuner.put_aside
 
     async def noted(self, task):
         put_aside.append(task.id)
@@ -63,10 +63,10 @@ def test_the_newest_failures_are_learnt_first(tmp_path, monkeypatch):
 
     def taken(self):
         used.append([trace.task for trace in self.buffer[:4]])
-        return fine_tune(self)
+        return next_batch(self)
 
     monkeypatch.setattr(FineTuner, "put_aside", noted)
-    monkeypatch.setattr(FineTuner, "fine_tune", taken)
+    monkeypatch.setattr(FineTuner, "next_batch", taken)
     train(recipe(tmp_path, steps=2))
     assert used == [put_aside[:1:-1]]
     # An untrained model has no reward but 0: what it learnt it learnt from the demonstrations.

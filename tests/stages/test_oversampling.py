@@ -2,18 +2,19 @@
 
 import pytest
 
+from lyceum.core.group import Group
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Grade, Origin, Task
 from lyceum.recipe.schema import load_recipe
-from lyceum.stages._oversampling import Oversample, Oversampling
+from lyceum.stages._collect import Oversample, Oversampling
 from lyceum.utils.errors import RecipeError
 
 
-def group(right: int, of: int = 8) -> Tree:
+def group(right: int, of: int = 8) -> Group:
     root = Node(None, [2], Origin.PROMPT)
     for i in range(of):
         root.add_drawn(Continuation([3], [0.0], [0.0], [0], "stop")).grade = Grade(float(i < right), i < right)
-    return Tree(Task(f"{right} of {of}", ()), [root])
+    return Group(Tree(Task(f"{right} of {of}", ()), [root]))
 
 
 def test_without_settings_exactly_the_missing_groups_are_drawn():
@@ -33,6 +34,7 @@ def test_least_fills_a_step_by_the_smallest_share_so_far():
     state.count(kept=15, sampled=36)
     kept, surplus = state.finish([group(4)] * 18, 12)
     assert (len(kept), len(surplus)) == (12, 6)
+    assert all(each.dropped for each in surplus)
     assert state.metrics == {"oversample/tasks": 48, "oversample/kept": 18, "oversample/surplus": 6}
     # Of the whole step 18 / 48 were kept; the worse wave counts in its own step alone: 12 * 48 / 18 = 32.
     assert state.tasks(12) == 32
@@ -63,10 +65,12 @@ def test_average_follows_the_inverse_share_of_each_step():
 
 def test_average_keeps_the_most_balanced_in_the_order_drawn_and_least_the_first():
     groups = [group(1), group(4), group(7), group(3), group(6)]
-    names = [[tree.task.id for tree in trees] for trees in Oversampling(Oversample(by="average")).finish(groups, 3)]
+    names = [
+        [each.tree.task.id for each in found] for found in Oversampling(Oversample(by="average")).finish(groups, 3)
+    ]
     # Distances from one half: 3/8, 0, 3/8, 1/8, 1/4.
     assert names == [["4 of 8", "3 of 8", "6 of 8"], ["1 of 8", "7 of 8"]]
-    names = [[tree.task.id for tree in trees] for trees in Oversampling(Oversample(by="least")).finish(groups, 3)]
+    names = [[of.tree.task.id for of in found] for found in Oversampling(Oversample(by="least")).finish(groups, 3)]
     assert names == [["1 of 8", "4 of 8", "7 of 8"], ["3 of 8", "6 of 8"]]
 
 

@@ -6,7 +6,7 @@ import pytest
 import tiny_rewards  # noqa: F401 - its reward
 import torch
 
-from lyceum.core.forest import build_forest
+from lyceum.core.group import flatten
 from lyceum.recipe.schema import load_recipe
 from lyceum.run.digests import read_digests, step_digests
 from lyceum.run.trees import Heading, read_trees
@@ -48,8 +48,8 @@ def test_the_trees_of_each_step_are_those_that_were_sampled(runs):
     for step in range(1, 6):
         found = read_trees(runs / f"every/trees/step-{step:06d}.parquet")
         assert found.heading == Heading(step, stage=0, first_step=0)
-        trees = [*found.trees, *found.dropped]
-        forest = build_forest(found.trees, weights=found.weights)
+        trees = [group.tree for group in found.groups]
+        forest = flatten(found.trained)
         again = step_digests(trees, forest, None, {}, torch.nn.Identity())
         for part in ("draw", "generation", "grades", "forest"):
             assert again[part] == digests[step][part]

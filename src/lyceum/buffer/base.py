@@ -1,22 +1,24 @@
-"""What kinds of replay share: settings of what is drawn when, reading drawn groups, and what a forest says of them."""
+"""What kinds of replay share: what is drawn when, reading it, and what a forest says of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
-from jaxtyping import Float, Int
-from numpy.typing import NDArray
+from jaxtyping import Float
 from pydantic import Field, model_validator
 
 from lyceum.buffer._index import Index
-from lyceum.core.forest import AGE, START_LOGPROB, Forest
+from lyceum.core.component import require_keys
+from lyceum.core.forest import Forest
+from lyceum.core.group import AGE, START_LOGPROB, Group
 from lyceum.core.settings import ReplaySettings
-from lyceum.core.tree import REPLAY_NOTE, Tree
-from lyceum.core.types import Origin, ReplayedGroup
+from lyceum.core.tree import Tree
+from lyceum.core.types import GroupSource, Origin
 from lyceum.objective.kl import LOG_RATIO_LIMIT
 from lyceum.utils.lazy_imports import Tensor, torch
 
@@ -66,52 +68,77 @@ class DrawnSettings(ReplaySettings):
         return 1.0 if self.priority != "advantage" else tree.mean_abs_advantage or 0.0
 
 
-def drawn(settings: DrawnSettings, index: Index, number: int, *, seed: int, step: int, since: int) -> Places:
-    """Places of the groups that a step draws: a function of seed, step and what is stored.
+class ReplayedGroups:
+    """A source of groups around another one: recorded groups beside those that it gives, or in the place of some.
 
-    Args:
-        since: the lowest file number that may be drawn from.
+    Memory holds an index; trees are read from their files when they are drawn.
     """
-    if len(index) - int(np.searchsorted(index.file, since)) < settings.least:
-        return np.empty(0, np.int64)
-    rng = np.random.default_rng([seed, step])
-    weighted, newest = settings.priority == "advantage", settings.priority == "newest"
-    return index.draw(rng, number, since=since, weighted=weighted, newest=newest)
 
+    def __init__(self, settings: DrawnSettings, sampled: GroupSource, *, seed: int, first_step: int) -> None:
+        self.settings, self.sampled, self.seed, self.first_step = settings, sampled, seed, first_step
+        self.index = Index()
+        self.last: list[Group] = []
+        """What the current step drew."""
 
-Places = Int[NDArray[Any], " k"]
+    def since(self, done: int) -> int:
+        """The lowest number of a file that the step after ``done`` steps of the stage may draw from."""
+        raise NotImplementedError
 
+    def file(self, number: int) -> tuple[Path, int]:
+        """A file of the index, and the steps of the stage that were done when it came."""
+        raise NotImplementedError
 
-def read(index: Index, places: Places, file_of: dict[int, Path], age_of: dict[int, int]) -> list[ReplayedGroup]:
-    """The groups at these places of an index, each marked with its age.
+    async def take(self, done: int, size: int) -> list[Group]:
+        self.last = self.draw(done, self.settings.number(size))
+        groups = await self.sampled.take(done, size - len(self.last) if self.settings.instead else size)
+        if self.settings.warms_up(done):
+            groups = [replace(group, stored=True) for group in groups]
+        finished, unfinished = ([group for group in groups if group.finished is which] for which in (True, False))
+        return [*finished, *self.last, *unfinished]
 
-    Raises:
-        RecipeError: a file cannot be read, or is not what a run wrote.
-    """
-    from lyceum.run.trees import read_some  # here: imports pyarrow
+    def draw(self, done: int, number: int) -> list[Group]:
+        """At most so many recorded groups for the step after ``done`` steps of the stage: a function of the seed, the
+        step and what is stored.
 
-    found: list[ReplayedGroup] = []
-    of_file = [(int(index.file[place]), int(index.row[place])) for place in places]
-    for file, group in groupby(of_file, key=lambda pair: pair[0]):
-        for tree, weight in read_some(file_of[file], [row for _, row in group]):
-            tree.sampled_tokens = 0  # not by this step
-            tree.metadata[REPLAY_NOTE] = {"age": age_of[file]}
-            found.append(ReplayedGroup(tree, weight, age_of[file]))
-    return found
+        Raises:
+            RecipeError: a file cannot be read, or is not what a run wrote.
+        """
+        settings, index, since = self.settings, self.index, self.since(done)
+        if not settings.due(done) or len(index) - int(np.searchsorted(index.file, since)) < settings.least:
+            return []
+        from lyceum.run.trees import read_some  # here: imports pyarrow
 
+        rng = np.random.default_rng([self.seed, self.first_step + done + 1])
+        weighted, newest = settings.priority == "advantage", settings.priority == "newest"
+        places = index.draw(rng, number, since=since, weighted=weighted, newest=newest)
+        found: list[Group] = []
+        of_file = [(int(index.file[place]), int(index.row[place])) for place in places]
+        for number_of_file, rows in groupby(of_file, key=lambda pair: pair[0]):
+            file, came = self.file(number_of_file)
+            stored = read_some(file, [row for _, row in rows])
+            found += [Group.recorded(group.tree, group.weight, done + 1 - came) for group in stored]
+        if settings.once:
+            index.remove(places)
+        return found
 
-def metrics_of(groups: Sequence[ReplayedGroup], stored: int) -> dict[str, float]:
-    """What a step drew, and how many groups it could draw from."""
-    ages = [group.age for group in groups]
-    return {"groups": len(ages), "stored": stored} | ({"age": sum(ages) / len(ages)} if ages else {})
+    def observe(self, done: int, groups: Sequence[Group]) -> None:
+        self.sampled.observe(done, groups)
 
+    def metrics(self) -> dict[str, float]:
+        return self.sampled.metrics() | {f"replay/{name}": value for name, value in self.measured().items()}
 
-def with_ages(forest: Forest, trees: Sequence[Tree]) -> Forest:
-    """The forest of these trees with each token's age, where some tree was recorded."""
-    ages = [tree.age for tree in trees]
-    if not any(ages):
-        return forest
-    return forest.with_columns(**{AGE: torch.tensor(ages, dtype=torch.float32)[forest.tree]})
+    def measured(self) -> dict[str, float]:
+        """What the step drew, and how many groups it could draw from."""
+        ages = [group.age for group in self.last]
+        return {"groups": len(ages), "stored": len(self.index)} | ({"age": sum(ages) / len(ages)} if ages else {})
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"sampled": self.sampled.state_dict(), "index": self.index.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        require_keys("stage.replay", given=state, needed=self.state_dict())
+        self.sampled.load_state_dict(state["sampled"])
+        self.index.load_state_dict(state["index"])
 
 
 def replayed_tokens(forest: Forest) -> Tensor:
@@ -121,8 +148,10 @@ def replayed_tokens(forest: Forest) -> Tensor:
 
 def ratio_metrics(forest: Forest) -> dict[str, float]:
     """How far the policy has moved since recorded tokens were sampled, before the step's updates: means over them."""
-    tokens = replayed_tokens(forest)
-    moved = (forest.columns["old_logprob"] - forest.behaviour_logprob)[tokens]
+    if AGE not in forest.columns:
+        return {}
+    start = forest.columns.get(START_LOGPROB, forest.columns["old_logprob"])
+    moved = (start - forest.behaviour_logprob)[replayed_tokens(forest)]
     if not len(moved):
         return {}
     ratio = moved.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
@@ -131,6 +160,8 @@ def ratio_metrics(forest: Forest) -> dict[str, float]:
 
 def relative_to_behaviour(forest: Forest) -> Forest:
     """``old_logprob`` of recorded tokens replaced by the log-probabilities under which they were sampled."""
+    if AGE not in forest.columns:
+        return forest
     old: Float[Tensor, " T"] = forest.columns["old_logprob"]
     mixed = torch.where(replayed_tokens(forest), forest.behaviour_logprob.to(old.dtype), old)
     return forest.with_columns(**{"old_logprob": mixed, START_LOGPROB: old})

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.buffer._index import Index
-from lyceum.buffer.base import DrawnSettings, drawn, metrics_of, read
-from lyceum.core.component import require_keys
+from lyceum.buffer.base import DrawnSettings, ReplayedGroups
+from lyceum.core.group import Group
 from lyceum.core.settings import Composition
-from lyceum.core.tree import Tree
-from lyceum.core.types import ReplayedGroup
+from lyceum.core.types import GroupSource
 from lyceum.utils.atomic_files import atomic_write
 
 
@@ -47,68 +45,49 @@ class Own(DrawnSettings):
             )
         return lines
 
-    def build(self, run: Path, *, seed: int, stage: int, first_step: int) -> OwnReplay:
-        return OwnReplay(self, run, seed=seed, stage=stage, first_step=first_step)
+    def build(self, sampled: GroupSource, run: Path, *, seed: int, stage: int, first_step: int) -> OwnReplay:
+        return OwnReplay(self, sampled, run, seed=seed, stage=stage, first_step=first_step)
 
 
-class OwnReplay:
-    """The stage's earlier groups: an index in memory, their trees in files.
+class OwnReplay(ReplayedGroups):
+    """The stage's earlier groups, in files that are numbered by the run's steps.
 
     What a resumed run needs is the index as of its checkpoint, and files up to then: later ones are written again.
     """
 
-    def __init__(self, settings: Own, run: Path, *, seed: int, stage: int, first_step: int) -> None:
-        self.settings, self.run, self.seed = settings, run, seed
-        self.stage, self.first_step = stage, first_step
-        self.index = Index()
-        self.last: list[ReplayedGroup] = []
-        """What the current step drew."""
-        self.warmed_up = 0
-        """Groups that the current step stored in the warm-up."""
+    def __init__(
+        self, settings: Own, sampled: GroupSource, run: Path, *, seed: int, stage: int, first_step: int
+    ) -> None:
+        super().__init__(settings, sampled, seed=seed, first_step=first_step)
+        self.run, self.stage = run, stage
+        self.warmed_up: int | None = None if settings.warm_up == 0 else 0
+        """Groups that the current step stored in the warm-up; None where there is none."""
 
-    def draw(self, done: int, number: int) -> list[ReplayedGroup]:
+    def since(self, done: int) -> int:
+        return 0 if self.settings.max_age is None else self.first_step + done + 1 - self.settings.max_age
+
+    def file(self, number: int) -> tuple[Path, int]:
         from lyceum.run.stage_trees import replay_file  # here: imports pyarrow
 
-        settings, step = self.settings, self.first_step + done + 1
-        self.last = []
-        if settings.due(done):
-            since = 0 if settings.max_age is None else step - settings.max_age
-            places = drawn(settings, self.index, number, seed=self.seed, step=step, since=since)
-            files = {int(file) for file in self.index.file[places]}
-            self.last = read(
-                self.index,
-                places,
-                {file: replay_file(self.run, file) for file in files},
-                {file: step - file for file in files},
-            )
-            if settings.once:
-                self.index.remove(places)
-        return self.last
+        return replay_file(self.run, number), number - self.first_step
 
-    def observe(self, done: int, trees: Sequence[Tree], weights: Sequence[float]) -> None:
-        from lyceum.run.stage_trees import replay_file  # here: imports pyarrow
-        from lyceum.run.trees import Heading, StepTrees, write_trees
+    def observe(self, done: int, groups: Sequence[Group]) -> None:
+        stored = [group for group in groups if group.kept and self.settings.keeps(group.tree)]
+        if self.warmed_up is not None:
+            self.warmed_up = sum(group.stored for group in stored)
+        if stored:
+            self.write(self.first_step + done, stored)
+        super().observe(done, groups)
 
-        self.warmed_up = 0
-        kept = [(tree, weight) for tree, weight in zip(trees, weights, strict=True) if self.settings.keeps(tree)]
-        if not kept:
-            return
-        step = self.first_step + done
-        file = replay_file(self.run, step)
+    def write(self, step: int, groups: Sequence[Group]) -> None:
+        """Store a step's groups."""
+        from lyceum.run.trees import Heading, StepTrees, write_trees  # here: imports pyarrow
+
+        file, _ = self.file(step)
         file.parent.mkdir(exist_ok=True)
-        heading = Heading(step, self.stage, self.first_step)
-        atomic_write(file, write_trees(StepTrees(heading, [tree for tree, _ in kept], [weight for _, weight in kept])))
-        priority = [self.settings.priority_of(tree) for tree, _ in kept]
-        self.index.add(step, priority, rows=range(len(kept)), most=self.settings.most)
-        self.warmed_up = len(kept) if self.settings.warms_up(done - 1) else 0
+        atomic_write(file, write_trees(StepTrees(Heading(step, self.stage, self.first_step), groups)))
+        priority = [self.settings.priority_of(group.tree) for group in groups]
+        self.index.add(step, priority, rows=range(len(groups)), most=self.settings.most)
 
-    def metrics(self) -> dict[str, float]:
-        found = metrics_of(self.last, len(self.index))
-        return found | {"warm_up": self.warmed_up} if self.settings.warm_up else found
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"index": self.index.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        require_keys("stage.replay", given=state, needed=("index",))
-        self.index.load_state_dict(state["index"])
+    def measured(self) -> dict[str, float]:
+        return super().measured() | ({} if self.warmed_up is None else {"warm_up": self.warmed_up})

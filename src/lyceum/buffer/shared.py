@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.buffer._index import Index
-from lyceum.buffer.base import DrawnSettings, drawn, metrics_of, read
-from lyceum.core.component import PathText, require_keys
+from lyceum.buffer.base import DrawnSettings, ReplayedGroups
+from lyceum.core.component import PathText
+from lyceum.core.group import Group
 from lyceum.core.settings import Composition
-from lyceum.core.tree import Tree
-from lyceum.core.types import ReplayedGroup
+from lyceum.core.types import GroupSource
 from lyceum.run.reader import is_run
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.paths import local_path
@@ -67,8 +66,8 @@ class Shared(DrawnSettings):
             for file in files_so_far(Path(run)):
                 check_tokens(f"replay.runs: {run}", read_trees(file).trees, tokenizer)
 
-    def build(self, run: Path, *, seed: int, stage: int, first_step: int) -> SharedReplay:
-        return SharedReplay(self, run, seed=seed, first_step=first_step)
+    def build(self, sampled: GroupSource, run: Path, *, seed: int, stage: int, first_step: int) -> SharedReplay:
+        return SharedReplay(self, sampled, run, seed=seed, first_step=first_step)
 
 
 def _require_run_or_nothing(path: str) -> None:
@@ -80,48 +79,37 @@ def _require_run_or_nothing(path: str) -> None:
         )
 
 
-class SharedReplay:
-    """What other runs have written so far: an index in memory, their trees in their own files.
+class SharedReplay(ReplayedGroups):
+    """What other runs have written so far, in their own files.
 
     A resumed run goes on with the files that it knew at its checkpoint, and finds later ones as it meets them.
     """
 
-    def __init__(self, settings: Shared, run: Path, *, seed: int, first_step: int) -> None:
-        self.settings, self.run, self.seed, self.first_step = settings, run, seed, first_step
-        self.index = Index()
+    def __init__(self, settings: Shared, sampled: GroupSource, run: Path, *, seed: int, first_step: int) -> None:
+        super().__init__(settings, sampled, seed=seed, first_step=first_step)
+        self.runs, self.run = list(map(Path, settings.runs)), run
         self.files: list[str] = []
         """Files in the order in which they were found: the index's file numbers."""
         self.found: list[int] = []
         """The stage's step before which each was found."""
-        self.last: list[ReplayedGroup] = []
-        """What the current step drew."""
 
-    def draw(self, done: int, number: int) -> list[ReplayedGroup]:
-        settings = self.settings
+    def since(self, done: int) -> int:
+        oldest = -1 if self.settings.max_age is None else done + 1 - self.settings.max_age
+        return next((i for i, found in enumerate(self.found) if found >= oldest), len(self.found))
+
+    def file(self, number: int) -> tuple[Path, int]:
+        return Path(self.files[number]), self.found[number]
+
+    def draw(self, done: int, number: int) -> list[Group]:
         self.look(done)
-        self.last = []
         if done == WARN_AFTER_STEPS and not self.files:
             log.warning(
                 "replay.runs: after %d steps no other run has written a group (%s): this one trains on its own samples "
                 "alone; start the others beside it, each with a name of the list and a seed of its own",
                 WARN_AFTER_STEPS,
-                ", ".join(settings.runs),
+                ", ".join(map(str, self.runs)),
             )
-        if settings.due(done):
-            oldest = -1 if settings.max_age is None else done + 1 - settings.max_age
-            since = next((i for i, found in enumerate(self.found) if found >= oldest), len(self.found))
-            step = self.first_step + done + 1
-            places = drawn(settings, self.index, number, seed=self.seed, step=step, since=since)
-            files = {int(file) for file in self.index.file[places]}
-            self.last = read(
-                self.index,
-                places,
-                {file: Path(self.files[file]) for file in files},
-                {file: done + 1 - self.found[file] for file in files},
-            )
-            if settings.once:
-                self.index.remove(places)
-        return self.last
+        return super().draw(done, number)
 
     def look(self, done: int) -> None:
         """Add the files that the runs have written since.
@@ -133,29 +121,25 @@ class SharedReplay:
         from lyceum.run.trees import read_trees
 
         known = set(self.files)
-        for run in map(Path, self.settings.runs):
+        for run in self.runs:
             if run.resolve() == self.run.resolve():
                 continue
             for file in (file for file in files_so_far(run) if str(file) not in known):
-                trees = read_trees(file).trees
-                usable = [not tree.age and self.settings.keeps(tree) for tree in trees]
+                groups = read_trees(file).groups
+                usable = [not (of.age or of.dropped) and self.settings.keeps(of.tree) for of in groups]
                 rows = [row for row, use in enumerate(usable) if use]
-                priority = [self.settings.priority_of(trees[row]) for row in rows]
+                priority = [self.settings.priority_of(groups[row].tree) for row in rows]
                 self.index.add(len(self.files), priority, rows=rows, most=self.settings.most)
                 self.files.append(str(file))
                 self.found.append(done)
 
-    def observe(self, done: int, trees: Sequence[Tree], weights: Sequence[float]) -> None:
-        """Other runs read what this one writes; nothing is stored here."""
-
-    def metrics(self) -> dict[str, float]:
+    def measured(self) -> dict[str, float]:
         others = {str(Path(file).parents[1]) for file in self.files}
-        return metrics_of(self.last, len(self.index)) | {"files": len(self.files), "runs": len(others)}
+        return super().measured() | {"files": len(self.files), "runs": len(others)}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"index": self.index.state_dict(), "files": list(self.files), "found": list(self.found)}
+        return super().state_dict() | {"files": list(self.files), "found": list(self.found)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        require_keys("stage.replay", given=state, needed=("index", "files", "found"))
-        self.index.load_state_dict(state["index"])
+        super().load_state_dict(state)
         self.files, self.found = list(state["files"]), list(state["found"])

@@ -25,12 +25,6 @@ from lyceum.core.types import Constraint, Grade, JudgedStep, Origin
 from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.numbers import LARGE
 
-AGE = "age"
-"""Column of a forest with recorded trees: steps since each token's tree was sampled; 0 for those just sampled."""
-START_LOGPROB = "start_logprob"
-"""Column of a forest in which ``old_logprob`` of recorded tokens is that of their behaviour policy: the log-probability
-at the start of the step (nats)."""
-
 
 @dataclass(frozen=True)
 class Rows:
@@ -79,8 +73,8 @@ class Forest:
         columns: per-token values, (T,) or (T, n), which the learner adds, named after the model that they are computed
             with: ``old_logprob``, ``reference_logprob``, ``teacher_logprob``, ``old_value``, ...; and ``grafted`` where
             some tokens were sampled off-prompt: True on those written under another prompt; and ``model`` where
-            another model than the first wrote some: ``Node.model`` of each token; and ``AGE`` where some trees are
-            recorded.
+            another model than the first wrote some: ``Node.model`` of each token; and ``age`` where some groups are
+            recorded (``core/group.py``).
         temperature: sampling temperature of the rows; the learner's log-probabilities are of logits / temperature.
         constraint: what the policy's tokens were sampled under; the learner's distributions of them are over the tokens
             that it allows. None without one.

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from lyceum.core.forest import Forest
+    from lyceum.core.group import Group
     from lyceum.core.tree import Tree
     from lyceum.core.types import (
         Credit,
@@ -36,10 +37,10 @@ if TYPE_CHECKING:
         Environment,
         Gathering,
         Grader,
+        GroupSource,
         Guidance,
         Learner,
         Objective,
-        ReplaySource,
         Rollout,
         Scorer,
         ShapingGrader,
@@ -506,8 +507,8 @@ class DataSettings(Component, slot="data"):
         """Of data that are ``given``, the prompt of the first row that is used."""
         raise NotImplementedError
 
-    def groups(self, stage: Gathering, home: Path) -> Sequence[tuple[Tree, float]]:
-        """Of data that are ``given``, the finished and graded groups, each with the weight of its advantages.
+    def groups(self, stage: Gathering, home: Path) -> Sequence[Group]:
+        """Of data that are ``given``, the finished and graded groups.
 
         Args:
             home: the stage's folder, from which a resumed run reads the same.
@@ -553,10 +554,11 @@ class ReplaySettings(Component, slot="buffer"):
         return min(wanted, tasks_per_step - 1) if self.instead else wanted
 
     @abstractmethod
-    def build(self, run: Path, *, seed: int, stage: int, first_step: int) -> ReplaySource:
+    def build(self, sampled: GroupSource, run: Path, *, seed: int, stage: int, first_step: int) -> GroupSource:
         """For a stage of the run in this folder.
 
         Args:
+            sampled: gives the groups that each step samples.
             seed: of the stage.
             stage: its index.
             first_step: the run's step at which it began.

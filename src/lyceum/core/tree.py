@@ -242,9 +242,6 @@ LOGGED = "logged"
 LOGGED_METRICS = "logged_metrics"
 """``Node.stats`` of the first trajectory of a call of such a function: name -> the numbers that the call logged."""
 
-REPLAY_NOTE = "replay"
-"""Under which a recorded tree's ``metadata`` says how old it is."""
-
 
 @dataclass(eq=False)
 class Tree:
@@ -318,11 +315,6 @@ class Tree:
     def solved_unaided(self) -> float | None:
         """Accuracy of ``unaided``; None where no grader says, or nothing was written unaided."""
         return solved(self.unaided)
-
-    @property
-    def age(self) -> int:
-        """Steps since it was sampled, where a later step trains it again; 0 in the step that samples it."""
-        return int(self.metadata.get(REPLAY_NOTE, {}).get("age", 0))
 
     def add_prompt(self, tokens: Sequence[int], text: str = "") -> Node:
         """Another prompt of this task (e.g. one with a hint), to be continued like the first; the same node for the

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from lyceum.core.forest import Forest
+    from lyceum.core.group import Group
     from lyceum.core.settings import StageSettings
     from lyceum.core.solution import Solution
     from lyceum.core.tree import Node, Tree
@@ -995,32 +996,23 @@ class EndingCurriculum(Curriculum, Protocol):
         ...
 
 
-class ReplayedGroup(NamedTuple):
-    """A recorded tree that is trained again.
+class GroupSource(Stateful, Protocol):
+    """What gives an online stage the groups of its steps."""
 
-    Attributes:
-        weight: of its advantages, the curriculum's when it was sampled.
-        age: steps since then, 1 or more.
-    """
+    async def take(self, done: int, size: int) -> list[Group]:
+        """The groups of the step after ``done`` steps of the stage, those that it drops among them.
 
-    tree: Tree
-    weight: float
-    age: int
-
-
-class ReplaySource(Stateful, Protocol):
-    """Recorded groups that an online stage trains again."""
-
-    def draw(self, done: int, number: int) -> list[ReplayedGroup]:
-        """At most so many groups for the step after ``done`` steps of the stage."""
+        Args:
+            size: how many the step is to have.
+        """
         ...
 
-    def observe(self, done: int, trees: Sequence[Tree], weights: Sequence[float]) -> None:
-        """The groups that were sampled for the step just done and trained, with the weights of their advantages."""
+    def observe(self, done: int, groups: Sequence[Group]) -> None:
+        """Give the groups of the step just done, after its update, to what learns from them."""
         ...
 
     def metrics(self) -> dict[str, float]:
-        """What the step just done drew; logged as ``replay/NAME``."""
+        """Of the step just done."""
         ...
 
 

@@ -10,7 +10,8 @@ from jaxtyping import Bool, Float, Int
 
 from lyceum.core.built import described
 from lyceum.core.component import Stateless
-from lyceum.core.forest import AGE, Forest, Rows
+from lyceum.core.forest import Forest, Rows
+from lyceum.core.group import AGE
 from lyceum.core.settings import Composition, CreditSettings
 from lyceum.core.types import Credited, Origin
 from lyceum.objective.kl import Estimator, KLPenalty, kl_estimate

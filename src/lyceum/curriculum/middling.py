@@ -84,8 +84,7 @@ class Middling(CurriculumSettings):
         rates: dict[str, list[float]] = {}
         tasks: dict[str, Task] = {}
         for file in tree_files(Path(self.path), self.from_stage, "curriculum"):
-            step = read_trees(file)
-            for tree in (*step.trees, *step.dropped):
+            for tree in (group.tree for group in read_trees(file).groups):
                 if (rate := success(tree)) is not None:
                     rates.setdefault(tree.task.id, []).append(rate)
                     # What a curriculum or a guide of that stage wrote on a task is not handed on.

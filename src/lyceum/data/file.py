@@ -18,6 +18,7 @@ import numpy as np
 from pydantic import Field
 
 from lyceum.core.component import PathText
+from lyceum.core.group import Group
 from lyceum.core.settings import DataSettings, ObjectiveSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Gathering, Grade, Message, Task
@@ -166,7 +167,7 @@ def _task(name: str, number: int, prompt: Sequence[Message]) -> Task:
     return Task(f"{name}/{number}", tuple(prompt), provenance=name)
 
 
-class FileGroups(Sequence[tuple[Tree, float]]):
+class FileGroups(Sequence[Group]):
     """The groups of a file's copy, each read and tokenised when it is asked for: 16 bytes of memory per row."""
 
     def __init__(self, copy: Path, policy: Policy, name: str) -> None:
@@ -192,10 +193,10 @@ class FileGroups(Sequence[tuple[Tree, float]]):
         return len(self.end)
 
     @overload
-    def __getitem__(self, index: int) -> tuple[Tree, float]: ...
+    def __getitem__(self, index: int) -> Group: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[tuple[Tree, float]]: ...
-    def __getitem__(self, index: int | slice) -> tuple[Tree, float] | Sequence[tuple[Tree, float]]:
+    def __getitem__(self, index: slice) -> Sequence[Group]: ...
+    def __getitem__(self, index: int | slice) -> Group | Sequence[Group]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         if not 0 <= index < len(self):
@@ -214,7 +215,7 @@ class FileGroups(Sequence[tuple[Tree, float]]):
                 unknown = [nan] * len(tokens)
                 leaf = root.add_drawn(Continuation(tokens, unknown, [], [0] * len(tokens), "stop"), text)
                 leaf.grade = Grade(outcome, correct=bool(outcome) if outcome in (0, 1) else None)
-        return tree, 1.0
+        return Group(tree)
 
 
 def _check_tokens(row: Completed, tokenizer: PreTrainedTokenizerBase, limit: int, *, vocabulary: bool) -> None:

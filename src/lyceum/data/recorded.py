@@ -66,8 +66,7 @@ class Recorded(DataSettings):
         oldest = 0 if self.max_age is None else max(step.values()) - self.max_age
         left, parts = self.most, list[Sequence[Tree]]()
         for file in reversed([file for file in files if step[file] >= oldest]):
-            read = read_trees(file)
-            trees = [tree for tree in (*read.trees, *read.dropped) if not tree.age]  # each once
+            trees = [group.tree for group in read_trees(file).groups if not group.age]  # each once
             parts.append(trees if left is None else trees[-left:])
             if left is not None and (left := left - len(parts[-1])) == 0:
                 break

@@ -14,7 +14,8 @@ from jaxtyping import Float, Int
 from pydantic import Field
 
 from lyceum.core.component import BatchTokens, require_keys
-from lyceum.core.forest import START_LOGPROB, Forest
+from lyceum.core.forest import Forest
+from lyceum.core.group import START_LOGPROB
 from lyceum.core.settings import LearnerSettings, Precision
 from lyceum.core.types import Batch, Credited, FrozenName, Gradients, Objective, Origin, Reduction, Scored, StepPlan
 from lyceum.learner._forward import (

@@ -10,7 +10,8 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field, model_validator
 
 from lyceum.core.component import require_keys
-from lyceum.core.forest import START_LOGPROB, Forest
+from lyceum.core.forest import Forest
+from lyceum.core.group import START_LOGPROB
 from lyceum.core.types import Credited, Objective, StepPlan
 from lyceum.objective.base import PolicyObjective, token_ratio
 from lyceum.objective.ppo_clip import PPOClip

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from pydantic import Field
 
 from lyceum.core.component import Settings, require_keys
-from lyceum.core.forest import AGE
+from lyceum.core.group import AGE
 from lyceum.core.settings import Composition
 from lyceum.core.types import Batch, Metrics, Objective
 from lyceum.objective.base import PolicyObjective, Terms, measured, ratio_metrics, token_ratio

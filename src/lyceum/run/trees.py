@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
+from lyceum.core.group import Group
 from lyceum.core.notes import restored
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Grade, Hint, JudgedStep, Origin, Task
@@ -51,18 +52,20 @@ class Heading:
 
 @dataclass(frozen=True)
 class StepTrees:
-    """All trees of one step.
-
-    Attributes:
-        trees: those trained on, in the order the forest is built from.
-        weights: what the curriculum multiplies each one's advantages by.
-        dropped: those that were sampled and not trained on.
-    """
+    """All groups of one step, those that are trained in the order the forest is built from."""
 
     heading: Heading
-    trees: Sequence[Tree]
-    weights: Sequence[float]
-    dropped: Sequence[Tree] = ()
+    groups: Sequence[Group]
+
+    @property
+    def trained(self) -> list[Group]:
+        """Those that were not dropped."""
+        return [group for group in self.groups if not group.dropped]
+
+    @property
+    def trees(self) -> list[Tree]:
+        """Of these."""
+        return [group.tree for group in self.trained]
 
 
 @dataclass(frozen=True)
@@ -142,13 +145,9 @@ NODE = _node(pa.float32())
 
 
 def write_trees(step: StepTrees) -> bytes:
-    """At least one tree as the content of a file."""
+    """At least one group as the content of a file."""
     heading = _fields(step.heading)
-    rows = [
-        {**heading, "weight": weight, "dropped": False, **_row(tree)}
-        for tree, weight in zip(step.trees, step.weights, strict=True)
-    ]
-    rows += [{**heading, "weight": 1.0, "dropped": True, **_row(tree)} for tree in step.dropped]
+    rows = [{**heading, "weight": of.weight, "dropped": of.dropped, **_row(of.tree)} for of in step.groups]
     nodes = [node for row in rows for node in row["nodes"]]
     logprobs = [node[name] or () for node in nodes for name in ("behaviour_logprob", "model_logprob")]
     schema = _schema(pa.float32() if _float32_holds(logprobs) else pa.float64())
@@ -171,29 +170,26 @@ def read_trees(file: Path) -> StepTrees:
 
 
 def _read(rows: Sequence[Mapping[str, Any]]) -> StepTrees:
-    trees = [_tree(row) for row in rows]
-    kept = [i for i, row in enumerate(rows) if not row["dropped"]]
-    dropped = [tree for tree, row in zip(trees, rows, strict=True) if row["dropped"]]
-    return StepTrees(_heading(rows), [trees[i] for i in kept], [rows[i]["weight"] for i in kept], dropped)
+    return StepTrees(_heading(rows), list(map(_group, rows)))
 
 
-def read_some(file: Path, rows: Sequence[int]) -> list[tuple[Tree, float]]:
-    """Trees that a file holds, by their places in it, each with its weight; no others become objects.
+def read_some(file: Path, rows: Sequence[int]) -> list[Group]:
+    """Groups that a file holds, by their places in it; no others become objects.
 
     Raises:
         RecipeError: it cannot be read, is not what a run wrote, or has no such place.
     """
     with user_file("trees", file, _ADVICE):
-        return [(_tree(row), row["weight"]) for row in _rows(file, places=rows)]
+        return [_group(row) for row in _rows(file, places=rows)]
 
 
-def dump_trees(trees: Sequence[Tree]) -> bytes:
-    """At least one tree for a checkpoint, which ``load_trees`` reads."""
-    return write_trees(StepTrees(Heading(0, 0, 0), trees, [1.0] * len(trees)))
+def dump_groups(groups: Sequence[Group]) -> bytes | None:
+    """Groups for a checkpoint, which ``load_groups`` reads; None for none."""
+    return write_trees(StepTrees(Heading(0, 0, 0), groups)) if groups else None
 
 
-def load_trees(content: bytes) -> list[Tree]:
-    return list(_read(_rows(BytesIO(content))).trees)
+def load_groups(content: bytes | None) -> list[Group]:
+    return [] if content is None else list(_read(_rows(BytesIO(content))).groups)
 
 
 def read_heading(file: Path) -> Heading:
@@ -267,6 +263,10 @@ def _nodes(tree: Tree) -> list[Node]:
                 nodes += (further := list(above.walk()))
                 known |= {id(node) for node in further}
     return nodes
+
+
+def _group(row: Mapping[str, Any]) -> Group:
+    return Group.read(_tree(row), row["weight"], dropped=row["dropped"])
 
 
 def _tree(row: Mapping[str, Any]) -> Tree:

@@ -14,25 +14,29 @@ from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import mean
 
 
-def rollout_metrics(trees: Sequence[Tree], dropped: Sequence[Tree], forest: Forest) -> dict[str, Any]:
-    """Means over what was sampled: the step's trees, and those that dynamic sampling dropped."""
-    everything = [*trees, *dropped]
-    leaves = [leaf for tree in everything for leaf in tree.trajectories]
+def rollout_metrics(trees: Sequence[Tree], forest: Forest, *, dropped: int = 0) -> dict[str, Any]:
+    """Means over what was sampled.
+
+    Args:
+        trees: the step's, those that dynamic sampling dropped among them.
+        dropped: how many these are.
+    """
+    leaves = [leaf for tree in trees for leaf in tree.trajectories]
     return {
-        "reward/mean": _mean(outcome for tree in everything for _, _, outcome in tree.graded_with_outcome()),
-        "correct/mean": mean_solved(everything),
-        "groups/with_gradient": _mean(map(has_gradient, everything)),
-        "groups": len(trees),
-        "groups_dropped": len(dropped),
+        "reward/mean": _mean(outcome for tree in trees for _, _, outcome in tree.graded_with_outcome()),
+        "correct/mean": mean_solved(trees),
+        "groups/with_gradient": _mean(map(has_gradient, trees)),
+        "groups": len(trees) - dropped,
+        "groups_dropped": dropped,
         "completion_tokens/mean": _mean(len(leaf.completion_tokens) for leaf in leaves),
         "truncated": _mean(leaf.finish == "length" for leaf in leaves),
         "ungraded": sum(leaf.grade is None or leaf.grade.outcome is None for leaf in leaves),
         "shared_tokens": forest.shared,
         "entropy": _entropy(forest),
-        **_correct_by_level(everything),
+        **_correct_by_level(trees),
         **_reward_parts(leaves),
         **_logged_by_rewards(leaves),
-        **_rollout_counts(everything),
+        **_rollout_counts(trees),
     }
 
 

@@ -99,37 +99,32 @@ class Sampler:
         """Tokens that the run had sampled when the stage began."""
         self.computed = 0
         """Tokens computed by the model for the current step."""
-        self.under_way: list[Tree] = []
-        """Trees with trajectories that go on in the next step; those of this step are in ``unfinished``."""
-        self.unfinished: list[Tree] = []
         self.steps = settings.steps if steps is None else steps
         self.draws = draws
         """Tasks that may still be drawn; None: any number."""
-        self.continued = 0
-        """Trajectories of earlier steps that went on in the current one."""
 
-    async def sample(self, tasks: int, *, key: SeedKey, step: int, phase: str = "generating") -> list[Tree]:
-        """The trees of the tasks drawn next.
+    async def sample(
+        self, tasks: int, *, key: SeedKey, step: int, phase: str = "generating", under_way: Sequence[Tree] = ()
+    ) -> list[Tree]:
+        """The trees of so many tasks: those under way, which go on, and those of the tasks drawn next.
 
         Args:
             key: part of the seeds, different for each call of the stage.
             step: steps of the stage that are done.
             phase: what the terminal shows.
         """
-        further, self.under_way = self.under_way[:tasks], self.under_way[tasks:]
-        new = tasks - len(further) if self.draws is None else min(tasks - len(further), self.draws)
+        new = tasks - len(under_way) if self.draws is None else min(tasks - len(under_way), self.draws)
         drawn = self.draw(new)
         self.draws = None if self.draws is None else self.draws - new
         before = self.engine.tokens_computed
-        done, progress = self.session.counter(phase, len(further) + new), self.progress(step)
-        self.continued += sum(len(tree.unfinished) for tree in further)
+        done, progress = self.session.counter(phase, len(under_way) + new), self.progress(step)
         with self.session.run.timed("generate"):
             trees = await self.runtime.run(
                 drawn,
                 self.rollout,
                 key=key,
                 samples=self.samples,
-                under_way=further,
+                under_way=under_way,
                 step=step,
                 progress=progress,
                 done=done,
@@ -139,8 +134,7 @@ class Sampler:
             if tree.unfinished:  # its tokens are of this step, whatever becomes of it
                 self.session.counts.tokens_sampled += tree.sampled_tokens
                 tree.sampled_tokens = 0
-                self.unfinished.append(tree)
-        return [tree for tree in trees if not tree.unfinished]
+        return trees
 
     def draw(self, tasks: int) -> list[Task]:
         """So many tasks of the curriculum.
@@ -173,8 +167,7 @@ class Sampler:
         return float(weight)
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        """Give a step's results to those that learn from them; what is unfinished goes on from the next step on."""
-        self.under_way, self.unfinished = [*self.under_way, *self.unfinished], []
+        """Give a step's results to those that learn from them."""
         for each in (self.curriculum, *self.guidance, self.grader, *self.observing):
             each.observe(trees)
 
@@ -197,9 +190,6 @@ class Sampler:
         metrics |= {f"reward/{name}": value for name, value in self.grader.metrics().items()}
         metrics |= {f"value/{name}": number for value in self.observing for name, number in value.metrics().items()}
         metrics["tokens_computed/step"], self.computed = self.computed, 0
-        if self.settings.rollout.spans_steps:
-            metrics["continued/trajectories"], self.continued = self.continued, 0
-            metrics["under_way/trees"] = len(self.under_way)
         return metrics
 
     @property
@@ -243,15 +233,7 @@ class Sampler:
             "guidance": [guide.state_dict() for guide in self.guidance],
             "grader": self.grader.state_dict(),
             "value": None if self.value is None else self.value.state_dict(),
-            "under_way": self._dumped(),
         }
-
-    def _dumped(self) -> bytes | None:
-        if not self.under_way:
-            return None
-        from lyceum.run.trees import dump_trees  # here: imports pyarrow
-
-        return dump_trees(self.under_way)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         require_keys("stage.sampler", given=state, needed=self.state_dict())
@@ -264,7 +246,3 @@ class Sampler:
         self.grader.load_state_dict(state["grader"])
         if self.value is not None:
             self.value.load_state_dict(state["value"])
-        if state["under_way"] is not None:
-            from lyceum.run.trees import load_trees  # here: imports pyarrow
-
-            self.under_way = load_trees(state["under_way"])

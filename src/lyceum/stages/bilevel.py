@@ -12,13 +12,14 @@ from typing import Any, Literal, cast
 
 from pydantic import Field
 
+from lyceum.core.component import require_keys
 from lyceum.core.forest import Forest
+from lyceum.core.group import Group
 from lyceum.core.settings import Composition
-from lyceum.core.tree import Tree
-from lyceum.core.types import Credited, ReplayedGroup
+from lyceum.core.types import StepMetrics
 from lyceum.credit.by_part import ByPart, PartCredit
+from lyceum.stages._auxiliary import Auxiliary
 from lyceum.stages.online import Online, OnlineRun
-from lyceum.stages.session import Session
 from lyceum.utils.lazy_imports import Tensor
 
 
@@ -51,63 +52,55 @@ class Bilevel(Online):
             lines.append("replay, roles.models: got one of them in stage 'bilevel'; allowed: no replay, and one model")
         return lines
 
-    def build(self, session: Session) -> BilevelRun:
-        return BilevelRun(self, session)
+    def also(self, run: OnlineRun) -> list[Auxiliary]:
+        return [OuterLoop(self, run)]
 
 
-class BilevelRun(OnlineRun):
-    """The loop, the weights in its credit, and the trees of the step before, which the policy was last trained on."""
+class OuterLoop(Auxiliary):
+    """Moves the weights in the credit, by the groups of the step before, which the policy was last trained on."""
 
-    def __init__(self, settings: Bilevel, session: Session) -> None:
-        super().__init__(settings, session)
-        self.outer, self.parts = settings, cast(PartCredit, self.credit)
-        self.before: list[Tree] = []
+    def __init__(self, settings: Bilevel, run: OnlineRun) -> None:
+        self.settings, self.run, self.learner = settings, run, run.learner
+        self.parts = cast(PartCredit, run.credit)
+        self.past: list[Group] = []
+        self.updated = False
 
-    def learn(self, forest: Forest) -> tuple[Credited | None, dict[str, Any]]:
-        found = self.align(forest) if self.before and forest.n_rows else {}
-        credited, metrics = super().learn(forest)
-        return credited, metrics | found
-
-    def align(self, forest: Forest) -> dict[str, float]:
-        """Move the weights by the outer gradient. The new trees are the policy's that they led to; the inner gradients
-        are of the trees that it was trained on, both at its present weights."""
-        with self.session.training(self.learner):
-            ahead = self.gradient(forest, self.outer.primary)
-            past = self.flatten(self.before)
+    def before(self, forest: Forest) -> dict[str, float]:
+        """Move the weights by the outer gradient. The new forest is the policy's that they led to; the inner gradients
+        are of the groups that it was trained on, both at its present weights."""
+        if not self.past:
+            return {}
+        with self.run.session.training(self.learner):
+            ahead = self.gradient(forest, self.settings.primary)
+            past = self.run.flatten(self.past)
             found: dict[str, float] = {}
             for name in self.parts.weights:
-                if name != self.outer.primary:
+                if name != self.settings.primary:
                     agreement = cosine(self.gradient(past, name), ahead)
-                    self.parts.weights[name] += self.outer.outer_lr * agreement
+                    self.parts.weights[name] += self.settings.outer_lr * agreement
                     found |= {f"outer/{name}/agreement": agreement, f"outer/{name}/moved": abs(agreement)}
         return found
 
     def gradient(self, forest: Forest, part: str) -> list[Tensor]:
         """Of the objective, with one part's advantages alone; every ratio is 1."""
-        forest = self.learner.annotate(forest, self.columns)
-        return self.learner.gradients(forest, self.parts.of_part(forest, part), self.objective).weights
+        forest = self.learner.annotate(forest, self.run.method.columns)
+        return self.learner.gradients(forest, self.parts.of_part(forest, part), self.run.objective).weights
 
-    def observe(
-        self,
-        trees: list[Tree],
-        dropped: list[Tree],
-        recorded: Sequence[ReplayedGroup],
-        forest: Forest,
-        credited: Credited | None,
-    ) -> None:
-        super().observe(trees, dropped, recorded, forest, credited)
-        self.before = trees if forest.n_rows else self.before
+    async def after(self, groups: Sequence[Group], metrics: StepMetrics) -> StepMetrics:
+        kept = [group for group in groups if group.kept]
+        self.past = kept if any(group.tree.graded for group in kept) else self.past
+        return metrics
 
     def state_dict(self) -> dict[str, Any]:
-        from lyceum.run.trees import dump_trees  # here: imports pyarrow
+        from lyceum.run.trees import dump_groups  # here: imports pyarrow
 
-        return super().state_dict() | {"before": dump_trees(self.before) if self.before else None}
+        return {"past": dump_groups(self.past)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        from lyceum.run.trees import load_trees  # here: imports pyarrow
+        from lyceum.run.trees import load_groups  # here: imports pyarrow
 
-        super().load_state_dict(state)
-        self.before = [] if state["before"] is None else load_trees(state["before"])
+        require_keys("stage.outer", given=state, needed=("past",))
+        self.past = load_groups(state["past"])
 
 
 def cosine(inner: Sequence[Tensor], outer: Sequence[Tensor]) -> float:

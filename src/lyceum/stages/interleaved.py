@@ -11,13 +11,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from lyceum.core.component import Component, of_kind, require_keys, slot
+from lyceum.core.component import Component, of_kind, slot
+from lyceum.core.group import Group
 from lyceum.core.settings import Composition, LearnerSettings, ObjectiveSettings
 from lyceum.core.tree import Tree, is_correct
-from lyceum.core.types import Task, TaskSource, Trace
+from lyceum.core.types import StepMetrics, Task, TaskSource, Trace
 from lyceum.guidance.base import failed
 from lyceum.models.demonstrations import demonstrated, demonstration_of, needed_demonstration
 from lyceum.runtime.in_process import InProcess
+from lyceum.stages._auxiliary import Auxiliary, Imitation
 from lyceum.stages.online import Online, OnlineRun
 from lyceum.stages.session import Session
 
@@ -62,13 +64,11 @@ class Interleaved(Online):
         super().check_tasks(source)
         needed_demonstration(source[0], "stage 'interleaved'")
 
-    def build(self, session: Session) -> OnlineRun:
-        run = OnlineRun(self, session)
-        run.between = [FineTuner(self.fine_tuning, session, run.sampler.runtime, total_steps=run.steps)]
-        return run
+    def also(self, run: OnlineRun) -> list[Auxiliary]:
+        return [FineTuner(self.fine_tuning, run.session, run.sampler.runtime, total_steps=run.steps)]
 
 
-class FineTuner:
+class FineTuner(Imitation):
     """Buffers the demonstrations of failed tasks, newest first, and fine-tunes on them as soon as enough are waiting.
 
     Args:
@@ -77,21 +77,20 @@ class FineTuner:
     """
 
     def __init__(self, settings: FineTuning, session: Session, runtime: InProcess, *, total_steps: int) -> None:
-        self.settings, self.session, self.runtime = settings, session, runtime
-        self.objective = settings.objective.build()
-        self.learner = settings.learner.build(session.policy, total_steps=total_steps, needs=frozenset())
+        super().__init__("fine_tuning", settings.objective, settings.learner, session, total_steps=total_steps)
+        self.settings, self.runtime = settings, runtime
         self.buffer: list[Trace] = []
         self.demonstrations_used = 0
-        self.updated = False
 
-    async def __call__(self, trees: Sequence[Tree], metrics: dict[str, Any]) -> dict[str, Any]:
-        collected = Counter([await self.put_aside(tree.task) for tree in trees if failed(tree.trajectories)])
-        steps = 0
+    async def after(self, groups: Sequence[Group], metrics: StepMetrics) -> StepMetrics:
+        sampled = [group.tree for group in groups if group.sampled]
+        collected = Counter([await self.put_aside(tree.task) for tree in sampled if failed(tree.trajectories)])
+        steps, self.updated = 0, False
         while len(self.buffer) >= self.settings.batch:
-            metrics = together(metrics, self.fine_tune())
+            metrics = self.imitate(self.next_batch(), metrics)
             steps += 1
-        self.updated = steps > 0
-        return metrics | {
+        return {
+            **metrics,
             "fine_tuning/steps": steps,
             "fine_tuning/waiting": len(self.buffer),
             "fine_tuning/demonstrations_used": self.demonstrations_used,
@@ -115,29 +114,17 @@ class FineTuner:
         self.buffer = [trace, *(other for other in self.buffer if other.task != task.id)]
         return "collected"
 
-    def fine_tune(self) -> dict[str, Any]:
-        """One step on the newest demonstrations of the buffer, which leave it."""
+    def next_batch(self) -> list[Tree]:
+        """The newest demonstrations of the buffer, which leave it."""
         batch, self.buffer = self.buffer[: self.settings.batch], self.buffer[self.settings.batch :]
         self.demonstrations_used += len(batch)
-        trees = [demonstrated(self.session.policy, trace) for trace in batch]
-        return self.session.imitate(self.learner, trees, self.objective)
+        return [demonstrated(self.session.policy, trace) for trace in batch]
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "learner": self.learner.state_dict(),
-            "buffer": [trace.state_dict() for trace in self.buffer],
-            "demonstrations_used": self.demonstrations_used,
-        }
+        buffer = [trace.state_dict() for trace in self.buffer]
+        return super().state_dict() | {"buffer": buffer, "demonstrations_used": self.demonstrations_used}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        require_keys("stage.fine_tuning", given=state, needed=self.state_dict())
-        self.learner.load_state_dict(state["learner"])
+        super().load_state_dict(state)
         self.buffer = [Trace.from_state(trace) for trace in state["buffer"]]
         self.demonstrations_used = state["demonstrations_used"]
-
-
-def together(metrics: Mapping[str, Any], tuned: Mapping[str, Any], name: str = "fine_tuning") -> dict[str, Any]:
-    """A step's metrics with those of a fine-tuning step: tokens add up, the rest is kept apart, as ``name/METRIC``."""
-    added = ("tokens_trained", "row_tokens_trained", "seconds/train")
-    own = {f"{name}/{each}": tuned[each] for each in tuned if each not in (*added, "tokens_per_second")}
-    return {**metrics, **own, **{each: metrics.get(each, 0) + tuned.get(each, 0) for each in added}}

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
+from lyceum.buffer.base import ratio_metrics
 from lyceum.core.built import described, named, require_built
 from lyceum.core.forest import Forest
+from lyceum.core.group import AGE
 from lyceum.core.own_components import is_own
 from lyceum.core.settings import RewardSettings
-from lyceum.core.types import Batch, Credit, Credited, Objective
+from lyceum.core.types import Batch, Credit, Credited, Learner, Objective, StepMetrics
 from lyceum.credit.base import CreditWithKL, kl_cost
 from lyceum.credit.shares import row_shares
 from lyceum.reward.base import part_names
@@ -96,6 +98,22 @@ class Method:
         shares = row_shares(of_row[known], {name: of[known] for name, of in sources.items()}, group[known])
         kept = {name: value for name, value in found.items() if name != "outcome/share" or not shares}
         return replace(credited, metrics=kept | {name: whole * share for name, share in shares.items()})
+
+    def prepared(self, learner: Learner, forest: Forest) -> tuple[Forest, Credited]:
+        """A step's forest with the columns that its loss reads, and its advantages."""
+        recorded = frozenset({"old_logprob"}) if AGE in forest.columns else frozenset[str]()
+        forest = learner.annotate(forest, self.columns | recorded)
+        credited = self.credited(forest)
+        return self.stage.with_ratios(forest), credited
+
+    def update(self, learner: Learner, forest: Forest) -> tuple[Credited, StepMetrics]:
+        """A step's advantages, and the metrics of its updates."""
+        with self.learning():
+            forest, credited = self.prepared(learner, forest)
+            metrics: StepMetrics = learner.step(forest, credited, self.objective) | ratio_metrics(forest)
+            self.credit.observe(forest, metrics)
+            self.objective.observe(metrics)
+        return credited, metrics | {f"credit/{name}": value for name, value in credited.metrics.items()}
 
     def _advantages(self, forest: Forest) -> Credited:
         """Those of a credit of the user's own are checked.

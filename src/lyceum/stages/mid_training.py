@@ -5,17 +5,18 @@ Source: Reinforcement Mid-Training, arXiv:2509.24375.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from lyceum.core.component import Component, of_kind, require_keys, slot
+from lyceum.core.component import Component, of_kind, slot
+from lyceum.core.group import Group
 from lyceum.core.settings import Composition, LearnerSettings, ObjectiveSettings
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Task
+from lyceum.core.types import StepMetrics, Task
 from lyceum.models.demonstrations import add_demonstration
-from lyceum.stages.interleaved import together
+from lyceum.stages._auxiliary import Auxiliary, Imitation
 from lyceum.stages.online import Online, OnlineRun
 from lyceum.stages.session import Session
 
@@ -52,13 +53,11 @@ class MidTraining(Online):
             )
         return lines
 
-    def build(self, session: Session) -> OnlineRun:
-        run = OnlineRun(self, session)
-        run.between = [Predictor(self.next_tokens, session, total_steps=self.steps)]
-        return run
+    def also(self, run: OnlineRun) -> list[Auxiliary]:
+        return [Predictor(self.next_tokens, run.session, total_steps=self.steps)]
 
 
-class Predictor:
+class Predictor(Imitation):
     """Learns the prompts of each step, one update per step.
 
     Args:
@@ -66,29 +65,21 @@ class Predictor:
     """
 
     def __init__(self, settings: NextTokens, session: Session, *, total_steps: int) -> None:
-        self.settings, self.session = settings, session
-        self.objective = settings.objective.build()
-        self.learner = settings.learner.build(session.policy, total_steps=total_steps, needs=frozenset())
-        self.updated = False
+        super().__init__("next_tokens", settings.objective, settings.learner, session, total_steps=total_steps)
+        self.max_tokens = settings.max_tokens
 
-    async def __call__(self, trees: Sequence[Tree], metrics: dict[str, Any]) -> dict[str, Any]:
-        texts = [text for tree in trees if (text := as_text(tree, self.settings.max_tokens)) is not None]
-        self.updated = bool(texts)
+    async def after(self, groups: Sequence[Group], metrics: StepMetrics) -> StepMetrics:
+        sampled = [group.tree for group in groups if group.sampled]
+        texts = [text for tree in sampled if (text := as_text(tree, self.max_tokens)) is not None]
+        self.updated = False
         if texts:
-            metrics = together(metrics, self.session.imitate(self.learner, texts, self.objective), "next_tokens")
-        tokens = sum(len(leaf.tokens) for tree in texts for leaf in tree.trajectories)
-        return metrics | {
+            metrics = self.imitate(texts, metrics)
+        return {
+            **metrics,
             "next_tokens/texts": len(texts),
-            "next_tokens/tokens": tokens,
+            "next_tokens/tokens": sum(len(leaf.tokens) for tree in texts for leaf in tree.trajectories),
             "next_tokens/skipped_steps": self.learner.skipped_steps,
         }
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"learner": self.learner.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        require_keys("stage.next_tokens", given=state, needed=self.state_dict())
-        self.learner.load_state_dict(state["learner"])
 
 
 def as_text(tree: Tree, max_tokens: int) -> Tree | None:

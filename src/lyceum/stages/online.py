@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, Protocol, Self, cast
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from lyceum.buffer.base import ratio_metrics, relative_to_behaviour, with_ages
-from lyceum.core.component import Component, Tokens, of_kind, require_keys, slot
-from lyceum.core.forest import AGE, Forest, build_forest
+from lyceum.buffer.base import relative_to_behaviour
+from lyceum.core.component import Tokens, of_kind, require_keys, slot
+from lyceum.core.forest import Forest
+from lyceum.core.group import Group, flatten
 from lyceum.core.roles import Roles
 from lyceum.core.settings import (
     Composition,
@@ -27,70 +28,19 @@ from lyceum.core.settings import (
     StageSettings,
     ValueSettings,
 )
-from lyceum.core.tree import Tree
-from lyceum.core.types import Credited, EndingCurriculum, Learner, ReplayedGroup, ReplaySource, Stateful, StepMetrics
+from lyceum.core.types import Credited, EndingCurriculum, Stateful, StepMetrics
 from lyceum.models.frozen import AverageSettings, ReferenceSettings, TeacherSettings
+from lyceum.stages._auxiliary import Auxiliary
+from lyceum.stages._collect import Collect
 from lyceum.stages._epochs import last_step, note, steps_in_words
-from lyceum.stages._metrics import has_gradient, mean_abs_advantage, role_metrics, rollout_metrics
-from lyceum.stages._oversampling import Oversample, Oversampling
+from lyceum.stages._groups import source_of
+from lyceum.stages._metrics import mean_abs_advantage, role_metrics, rollout_metrics
 from lyceum.stages._sampling import Sampler
 from lyceum.stages.method import Method
 from lyceum.stages.models import learner_of, models_of
 from lyceum.stages.session import Session
 from lyceum.stages.stopping import Ending, UntilOnline, ends_in_words
 from lyceum.utils.terminal import quoted
-
-
-class Kept(Component):
-    """Which finished groups are trained on."""
-
-    keep: Literal["all", "with-gradient", "partly-solved", "solved-between"] = "all"
-    """``with-gradient`` drops groups whose rewards are all equal, ``partly-solved`` those whose answers are all
-    correct or all incorrect (dynamic sampling, DAPO, arXiv:2503.14476, equation 11), ``solved-between`` those whose
-    accuracy is outside the bounds (balanced filtering, arXiv:2504.03380). An online stage replaces dropped groups by
-    newly sampled ones, one for one unless `oversample` says more; an offline one does not."""
-    solved_low: float | None = Field(default=None, ge=0, le=1)
-    """Lowest accuracy of a group that ``solved-between`` keeps, inclusive; null sets no bound (0 to 1)."""
-    solved_high: float | None = Field(default=None, ge=0, le=1)
-    """Highest accuracy of a group that ``solved-between`` keeps, inclusive; null sets no bound (0 to 1)."""
-
-    @model_validator(mode="after")
-    def _bounds_fit(self) -> Kept:
-        bounded = self.solved_low is not None or self.solved_high is not None
-        if bounded != (self.keep == "solved-between"):
-            raise ValueError(
-                f"solved_low and solved_high: got {self.solved_low} and {self.solved_high} with keep {self.keep!r}; "
-                "allowed: null with every other keep, at least one of them with 'solved-between'"
-            )
-        if self.solved_low is not None and self.solved_high is not None and self.solved_low > self.solved_high:
-            raise ValueError(
-                f"solved_low: got {self.solved_low}, but solved_high is {self.solved_high}; allowed: at most that"
-            )
-        return self
-
-    def keeps(self, tree: Tree) -> bool:
-        """Whether a finished group is trained on."""
-        return KEPT[self.keep](tree, self)
-
-    def unjudged(self, dropped: Sequence[Tree]) -> int:
-        """Number of groups dropped only because no grader says which of their answers are correct."""
-        by_verdict = self.keep in ("partly-solved", "solved-between")
-        return sum(by_verdict and tree.solved is None and has_gradient(tree) for tree in dropped)
-
-
-class Collect(Kept):
-    """Which finished groups are trained on, and how long others are sampled in the place of those dropped."""
-
-    max_waves: int = Field(default=4, ge=1)
-    """Maximum sampling waves per step, after which it trains on the groups it has."""
-    oversample: Oversample | None = None
-    """How many more tasks than missing groups a wave samples; none by default."""
-
-    @model_validator(mode="after")
-    def _something_is_dropped(self) -> Collect:
-        if self.oversample is not None and self.keep == "all":
-            raise ValueError("oversample: got it with keep 'all', which drops nothing; allowed: another keep, or null")
-        return self
 
 
 class Online(StageSettings):
@@ -211,6 +161,10 @@ class Online(StageSettings):
             )
         return lines
 
+    def with_ratios(self, forest: Forest) -> Forest:
+        """The forest with ``old_logprob`` replaced where ratios are not relative to the start of the step."""
+        return forest if self.replay is None or self.replay.ratio == "step" else relative_to_behaviour(forest)
+
     def with_budget(self, tokens: int, *, keep_steps: bool) -> Self:
         steps = self.steps
         if not keep_steps and not self.learner.follows_steps:
@@ -218,24 +172,12 @@ class Online(StageSettings):
             steps = max(steps, math.ceil(tokens / trajectories))
         return self.model_copy(update={"max_tokens": tokens, "steps": steps})
 
+    def also(self, run: OnlineRun) -> list[Auxiliary]:
+        """What else happens in each step."""
+        return []
+
     def build(self, session: Session) -> OnlineRun:
         return OnlineRun(self, session)
-
-
-class Between(Stateful, Protocol):
-    """Further training within an online step, beside its own trees: called after the update of each step.
-
-    Attributes:
-        learner: what updates the weights.
-        updated: whether it did at the last call.
-    """
-
-    learner: Learner
-    updated: bool
-
-    async def __call__(self, trees: Sequence[Tree], metrics: StepMetrics) -> StepMetrics:
-        """Given all trees of the step and the metrics of its update; returns these with its own added."""
-        ...
 
 
 class OnlineRun:
@@ -247,7 +189,7 @@ class OnlineRun:
         self.steps = last_step(settings.steps, settings.epochs, tasks, settings.tasks_per_step)
         self.note = note(settings.steps, settings.epochs, tasks, settings.tasks_per_step)
         self.method = method = Method.of(settings, session.reward)
-        self.objective, self.credit, self.columns = method.objective, method.credit, method.columns
+        self.objective, self.credit = method.objective, method.credit
         policies, names = models_of(settings.roles, session.policy), settings.roles.models
         session.beside = dict(zip(names[1:], policies[1:], strict=True))
         needs = method.needs.union(*(part.of_models for part in settings.reward or ()))
@@ -266,33 +208,25 @@ class OnlineRun:
             draws=None if settings.epochs is None else settings.epochs * tasks,
         )
         self.engine = self.sampler.engine
-        self.oversampling = Oversampling(settings.collect.oversample)
-        self.replay: ReplaySource | None = None
-        if settings.replay is not None:
-            self.replay = settings.replay.build(
-                session.run.path, seed=session.stage_seed, stage=session.stage, first_step=session.first_step
-            )
+        self.source = source_of(settings, session, self.sampler)
         self.ending = Ending(settings.until)
-        self.between: list[Between] = []
+        self.also = settings.also(self)
 
     async def run(self) -> None:
         session = self.session
         if self.note and not self.step:
             session.progress.say(self.note)
         while not self.over:
-            recorded = self.recorded()
-            trees, dropped = await self.collect(recorded)
-            forest = self.flatten(trees, recorded)
-            credited, metrics = self.learn(forest)
-            for also in () if self.warms_up(self.step) else self.between:
-                metrics = await also([*trees, *dropped], metrics)
+            groups = await self.source.take(self.step, self.settings.tasks_per_step)
+            forest = self.flatten(groups)
+            credited, metrics = await self.learn(groups, forest)
             self.step += 1
             await self.engine.load(self.learner.weights(), version=session.first_step + self.step)
-            self.observe(trees, dropped, recorded, forest, credited)
-            await self.record(trees, dropped, recorded, forest, credited, metrics)
+            self.observe(groups, forest, credited)
+            await self.record(groups, forest, credited, metrics)
             session.pause(self.step, self.steps, self.state_dict)
         with self.method.learning():
-            for each in (self, *self.between):
+            for each in (self, *self.also):
                 each.learner.require_learnt()
 
     @property
@@ -310,120 +244,57 @@ class OnlineRun:
             return ""
         return cast(EndingCurriculum, self.sampler.curriculum).done
 
-    def recorded(self) -> list[ReplayedGroup]:
-        """The recorded groups that the step trains again."""
-        if self.replay is None or self.settings.replay is None:
-            return []
-        return self.replay.draw(self.step, self.settings.replay.number(self.settings.tasks_per_step))
-
-    def warms_up(self, done: int) -> bool:
-        """Whether the step after so many steps trains nothing, and only stores what it samples."""
-        return self.settings.replay is not None and self.settings.replay.warms_up(done)
-
-    async def collect(self, recorded: Sequence[ReplayedGroup] = ()) -> tuple[list[Tree], list[Tree]]:
-        """The trees sampled for the step, and those that were sampled and dropped."""
-        collect, size = self.settings.collect, self.settings.tasks_per_step
-        if self.settings.replay is not None and self.settings.replay.instead:
-            size -= len(recorded)
-        kept: list[Tree] = []
-        dropped: list[Tree] = []
-        for wave in range(1 if collect.keep == "all" else collect.max_waves):
-            key = (self.session.first_step + self.step, wave)
-            wanted = self.oversampling.tasks(size - len(kept))
-            trees = await self.sampler.sample(wanted, key=key, step=self.step)
-            good = [tree for tree in trees if collect.keeps(tree)]
-            kept += good
-            dropped += [tree for tree in trees if not collect.keeps(tree)]
-            self.oversampling.count(kept=len(good), sampled=len(trees))
-            if len(kept) >= size or self.sampler.all_drawn:
-                break
-        kept, surplus = self.oversampling.finish(kept, size)
-        return kept, [*dropped, *surplus]
-
-    def flatten(self, trees: Sequence[Tree], recorded: Sequence[ReplayedGroup] = ()) -> Forest:
-        weight, under_way = self.sampler.weight, self.trained_under_way
-        weights = [*map(weight, trees), *(group.weight for group in recorded), *map(weight, under_way)]
-        # Trees under way are the last: their rows are in no file of the step, which they are not finished in.
-        together = [*trees, *(group.tree for group in recorded), *under_way]
-        forest = build_forest(
-            together,
+    def flatten(self, groups: Sequence[Group]) -> Forest:
+        return flatten(
+            [group for group in groups if not group.dropped],
             decode=self.session.policy.decode,
-            weights=weights,
             temperature=self.settings.sampling.usual_temperature or 1.0,
             constraint=self.constraint,
-            unfinished=bool(under_way),
             steps=self.settings.credit.reads_steps,
         )
-        return with_ages(forest, together)
 
-    @property
-    def trained_under_way(self) -> list[Tree]:
-        """The step's unfinished trees, where they are trained as far as they are."""
-        return self.sampler.unfinished if self.settings.credit.reads_unfinished else []
+    async def learn(self, groups: Sequence[Group], forest: Forest) -> tuple[Credited | None, StepMetrics]:
+        """Update the weights, unless the groups are only stored; without rows there are no advantages."""
+        credited: Credited | None = None
+        metrics: StepMetrics = {}
+        if any(group.stored for group in groups):
+            return credited, metrics
+        if forest.n_rows:
+            before = {name: value for each in self.also for name, value in each.before(forest).items()}
+            with self.session.training(self.learner):
+                credited, metrics = self.method.update(self.learner, forest)
+            metrics |= before
+        for each in self.also:
+            metrics = await each.after(groups, metrics)
+        return credited, metrics
 
-    def learn(self, forest: Forest) -> tuple[Credited | None, dict[str, Any]]:
-        if not forest.n_rows or self.warms_up(self.step):
-            return None, {}
-        replays = AGE in forest.columns
-        with self.session.training(self.learner), self.method.learning():
-            forest = self.learner.annotate(forest, self.columns | ({"old_logprob"} if replays else frozenset()))
-            credited = self.method.credited(forest)
-            found = ratio_metrics(forest) if replays else {}
-            if replays and self.settings.replay is not None and self.settings.replay.ratio == "behaviour":
-                forest = relative_to_behaviour(forest)
-            metrics = self.learner.step(forest, credited, self.objective) | found
-            self.credit.observe(forest, metrics)
-            self.objective.observe(metrics)
-            return credited, metrics | {f"credit/{name}": value for name, value in credited.metrics.items()}
-
-    def observe(
-        self,
-        trees: list[Tree],
-        dropped: list[Tree],
-        recorded: Sequence[ReplayedGroup],
-        forest: Forest,
-        credited: Credited | None,
-    ) -> None:
-        """Give the step's results to curriculum and guidance, and to the replay what was sampled."""
-        of_tree = mean_abs_advantage(forest, credited, len(trees) + len(recorded) + len(self.trained_under_way))
-        for tree, advantage in zip(trees, of_tree, strict=False):  # those not sampled and finished in this step follow
-            # That of a group that is only stored is unknown.
-            tree.mean_abs_advantage = None if self.warms_up(self.step - 1) else advantage
-        for tree in dropped:
-            # That of a surplus group is unknown, not 0.
-            tree.mean_abs_advantage = None if self.settings.collect.keeps(tree) else 0.0
-        if self.replay is not None:
-            self.replay.observe(self.step, trees, [self.sampler.weight(tree) for tree in trees])
-        self.sampler.observe([*trees, *dropped])
+    def observe(self, groups: Sequence[Group], forest: Forest, credited: Credited | None) -> None:
+        """Give the step's results to what learns from them."""
+        trained = [group for group in groups if not group.dropped]
+        for group, advantage in zip(trained, mean_abs_advantage(forest, credited, len(trained)), strict=True):
+            if group.sampled and not group.stored:  # that of a group that is only stored is unknown
+                group.tree.mean_abs_advantage = advantage
+        self.source.observe(self.step, groups)
 
     async def record(
-        self,
-        trees: list[Tree],
-        dropped: list[Tree],
-        recorded: Sequence[ReplayedGroup],
-        forest: Forest,
-        credited: Credited | None,
-        metrics: dict[str, Any],
+        self, groups: Sequence[Group], forest: Forest, credited: Credited | None, metrics: StepMetrics
     ) -> None:
         session, step = self.session, self.session.first_step + self.step
-        session.digest(step, [*trees, *dropped], metrics, forest=forest, credited=credited)
-        metrics |= (
-            rollout_metrics(trees, dropped, forest) | self.sampler.count([*trees, *dropped]) | self.oversampling.metrics
-        )
+        sampled = [group.tree for group in groups if group.sampled]
+        dropped = [group.tree for group in groups if group.sampled and group.dropped]
+        session.digest(step, sampled, metrics, forest=forest, credited=credited)
+        metrics |= rollout_metrics(sampled, forest, dropped=len(dropped)) | self.sampler.count(sampled)
+        metrics |= self.source.metrics()
         if unjudged := self.settings.collect.unjudged(dropped):
             metrics["groups_unjudged"] = unjudged
-            session.count_unjudged(unjudged, of=len(trees) + len(dropped))
-        metrics |= role_metrics([*trees, *dropped], self.settings.roles.swaps(self.step - 1))
-        if self.replay is not None:
-            metrics |= {f"replay/{name}": value for name, value in self.replay.metrics().items()}
-        if not self.warms_up(self.step - 1):
-            session.count_signal(self.has_signal(forest, credited) or any(also.updated for also in self.between))
+            session.count_unjudged(unjudged, of=len(sampled))
+        metrics |= role_metrics(sampled, self.settings.roles.swaps(self.step - 1))
+        if not any(group.stored for group in groups):
+            session.count_signal(self.has_signal(forest, credited) or any(each.updated for each in self.also))
         expected = self.sampler.expected_steps(self.step)
         self.ending.observe(await session.finish_step(self, metrics, expected_steps=expected))
-        trained = [*trees, *(group.tree for group in recorded)]
-        advantage = None if credited is None else credited.advantage[: sum(len(tree.graded) for tree in trained)]
-        session.run.rollouts(step, trained, advantage, session.policy.decode, always=self.over)
-        session.trees(self.step, trained, dropped, forest=forest)
+        session.rollouts(step, groups, forest, credited, always=self.over)
+        session.trees(self.step, groups)
 
     def has_signal(self, forest: Forest, credited: Credited | None) -> bool:
         """Whether the step had a learning signal: a teacher, rows to imitate, or a non-zero advantage on a trained
@@ -444,49 +315,21 @@ class OnlineRun:
         return bool((credited.advantage[trained] != 0).any())
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "step": self.step,
-            "credit": self.credit.state_dict(),
-            "objective": self.objective.state_dict(),
-            "learner": self.learner.state_dict(),
-            "sampler": self.sampler.state_dict(),
-            "oversampling": self.oversampling.state_dict(),
-            "ending": self.ending.state_dict(),
-            "replay": None if self.replay is None else self.replay.state_dict(),
-            "between": [also.state_dict() for also in self.between],
+        return {"step": self.step, "also": [each.state_dict() for each in self.also]} | {
+            name: part.state_dict() for name, part in self.parts.items()
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         require_keys("stage", given=state, needed=self.state_dict())
         self.step = state["step"]
-        self.credit.load_state_dict(state["credit"])
-        self.objective.load_state_dict(state["objective"])
-        self.learner.load_state_dict(state["learner"])
-        self.sampler.load_state_dict(state["sampler"])
-        self.oversampling.load_state_dict(state["oversampling"])
-        self.ending.load_state_dict(state["ending"])
-        if self.replay is not None:
-            self.replay.load_state_dict(state["replay"])
-        for also, saved in zip(self.between, state["between"], strict=True):
-            also.load_state_dict(saved)
+        for name, part in self.parts.items():
+            part.load_state_dict(state[name])
+        for each, saved in zip(self.also, state["also"], strict=True):
+            each.load_state_dict(saved)
         self.engine.version = self.session.first_step + self.step
 
-
-def is_partly_solved(tree: Tree) -> bool:
-    """Whether some of a group's answers are correct and some are not, regardless of reward shaping."""
-    return tree.solved is not None and 0 < tree.solved < 1
-
-
-def is_solved_between(tree: Tree, low: float | None, high: float | None) -> bool:
-    """Whether a group's accuracy lies within the bounds, inclusive."""
-    if tree.solved is None:
-        return False
-    return (low is None or low <= tree.solved) and (high is None or tree.solved <= high)
-
-
-KEPT: Mapping[str, Callable[[Tree, Kept], bool]] = {
-    "all": lambda tree, _: True,
-    "with-gradient": lambda tree, _: has_gradient(tree),
-    "partly-solved": lambda tree, _: is_partly_solved(tree),
-    "solved-between": lambda tree, bounds: is_solved_between(tree, bounds.solved_low, bounds.solved_high),
-}
+    @property
+    def parts(self) -> dict[str, Stateful]:
+        """What has state, by its name in checkpoints."""
+        named = ("credit", "objective", "learner", "sampler", "source", "ending")
+        return {name: getattr(self, name) for name in named}

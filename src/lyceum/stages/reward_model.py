@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from lyceum.core.component import Tokens, of_kind, require_keys, slot
 from lyceum.core.forest import build_forest
+from lyceum.core.group import Group
 from lyceum.core.settings import (
     Composition,
     CurriculumSettings,
@@ -190,11 +191,11 @@ class RewardModelRun:
         await self.engine.load(self.learner.weights(), version=session.first_step + self.step)
         step, forest = session.first_step + self.step, build_forest(trees, decode=session.policy.decode)
         session.digest(step, trees, metrics)
-        metrics |= rollout_metrics(trees, (), forest) | self.sampler.count(trees)
+        metrics |= rollout_metrics(trees, forest) | self.sampler.count(trees)
         session.count_signal(bool(examples))
         await session.finish_step(self, metrics, expected_steps=self.sampler.expected_steps(self.step))
         session.run.rollouts(step, trees, None, session.policy.decode, always=self.step == self.steps)
-        session.trees(self.step, trees, always=True)
+        session.trees(self.step, [Group(tree) for tree in trees], always=True)
 
     def _require_factors(self, trees: Sequence[Tree]) -> None:
         """Raise RecipeError where trajectories are graded and none has a part that pairs are compared by."""

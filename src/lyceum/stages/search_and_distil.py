@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 
 from lyceum.core.component import Tokens, of_kind, require_keys, slot
 from lyceum.core.forest import build_forest
+from lyceum.core.group import Group
 from lyceum.core.settings import (
     Composition,
     CurriculumSettings,
@@ -196,7 +197,7 @@ class SearchAndDistilRun:
         trees = await self.sampler.sample(self.settings.tasks_per_round, key=key, step=self.step, phase="searching")
         session.progress.phase("training")
         forest = build_forest(trees, decode=session.policy.decode)
-        metrics = rollout_metrics(trees, (), forest) | await self.take(trees)
+        metrics = rollout_metrics(trees, forest) | await self.take(trees)
         with session.run.timed("train"):
             fitted = self.fit([example for tree in trees for example in self.examples(tree)])
         for tree in trees:
@@ -275,7 +276,7 @@ class SearchAndDistilRun:
         self.ending.observe(await session.finish_step(self, {**of_round, **metrics}, expected_steps=expected))
         if trees:
             session.run.rollouts(step, trees, None, session.policy.decode, always=True)
-            session.trees(self.step, trees, always=True)
+            session.trees(self.step, [Group(tree) for tree in trees], always=True)
 
     # The round follows from the step alone; its search is done once one of its steps is. ---
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lyceum.core.forest import Forest, build_forest
+from lyceum.core.group import Group
 from lyceum.core.settings import EngineSettings, RewardSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Credited, Engine, Learner, LeftOut, Objective, StageRun, StepMetrics, TaskSource
@@ -116,32 +117,39 @@ class Session:
     def trees(
         self,
         done: int,
-        trees: Sequence[Tree],
-        dropped: Sequence[Tree] = (),
+        groups: Sequence[Group],
         *,
-        forest: Forest | None = None,
         always: bool = False,
     ) -> None:
-        """Write a step's trees whole, if the run does so and they are due.
+        """Write the trees of a step's finished groups whole, if the run does so and they are due.
 
         Args:
             done: steps of the stage that are done, this one included.
-            trees: those that were trained on, in the order of the forest.
-            dropped: those that were sampled beside them.
-            forest: has the curriculum's weights; None without.
             always: write them on steps that ``trees_every`` skips too.
         """
-        if not self.trees_every or not (trees or dropped) or ((done - 1) % self.trees_every and not always):
+        finished = [group for group in groups if group.finished]
+        if not self.trees_every or not finished or ((done - 1) % self.trees_every and not always):
             return
         from lyceum.run.trees import Heading, StepTrees  # here: imports pyarrow
 
-        weights = [1.0] * len(trees)
-        if forest is not None:
-            for tree, weight in zip(forest.tree[forest.leaf].tolist(), forest.weight.tolist(), strict=True):
-                if tree < len(weights):  # the others are unfinished
-                    weights[tree] = weight
         heading = Heading(self.first_step + done, self.stage, self.first_step)
-        self.run.trees(StepTrees(heading, trees, weights, dropped))
+        self.run.trees(StepTrees(heading, sorted(finished, key=lambda group: group.dropped)))
+
+    def rollouts(
+        self, step: int, groups: Sequence[Group], forest: Forest, credited: Credited | None, *, always: bool = False
+    ) -> None:
+        """Write the trajectories of the finished groups that a step trained, if they are due.
+
+        Args:
+            step: of the run.
+            groups: the step's; those that were not dropped are the trees of the forest, in order.
+            always: write them on steps that ``rollouts_every`` skips too.
+        """
+        trained = [group for group in groups if not group.dropped]
+        finished = torch.tensor([group.finished for group in trained], dtype=torch.bool)
+        advantage = None if credited is None else credited.advantage[finished[forest.tree[forest.leaf]]]
+        trees = [group.tree for group in trained if group.finished]
+        self.run.rollouts(step, trees, advantage, self.policy.decode, always=always)
 
     async def evaluate(self, engine: Engine, metrics: dict[str, Any], step: int) -> None:
         """Add held-out accuracy to a step's metrics."""

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from jaxtyping import Bool, Float
 
-from lyceum.buffer.base import relative_to_behaviour, with_ages
-from lyceum.core.forest import AGE, Forest, build_forest
+from lyceum.core.forest import Forest
+from lyceum.core.group import flatten
 from lyceum.core.types import Credited, Gradients, Learner, Origin, State
 from lyceum.models.load import ModelSettings, check_model, load_policy
 from lyceum.models.policy import Policy
@@ -125,15 +125,13 @@ class Replay:
         return policy, learner
 
     def forest(self, policy: Policy) -> Forest:
-        recorded, sampling = self.recorded, self.own.sampling
-        forest = build_forest(
-            recorded.trees,
+        sampling = self.own.sampling
+        return flatten(
+            self.recorded.trained,
             decode=policy.decode,
-            weights=recorded.weights,
             temperature=sampling.usual_temperature or 1.0,
             constraint=None if sampling.constraint is None else sampling.constraint.build(policy),
         )
-        return with_ages(forest, recorded.trees)
 
     def side(self, learner: Learner, forest: Forest, stage: Online) -> ReplayedSide:
         method = Method.of(stage)
@@ -142,11 +140,7 @@ class Replay:
             method.objective.load_state_dict(self.state["objective"])
         if self.state is not None and stage.credit.kind == self.own.credit.kind:
             method.credit.load_state_dict(self.state["credit"])
-        replays = AGE in forest.columns
-        forest = learner.annotate(forest, method.columns | ({"old_logprob"} if replays else frozenset()))
-        credited = method.credited(forest)
-        if replays and stage.replay is not None and stage.replay.ratio == "behaviour":
-            forest = relative_to_behaviour(forest)
+        forest, credited = method.prepared(learner, forest)
         trained = forest.trainable(forest.rows(), method.objective.origins)
         return ReplayedSide(stage, credited, trained, learner.gradients(forest, credited, method.objective))
 
@@ -289,7 +283,8 @@ class Replayed:
             **{f"advantage_{name}": side.credited.advantage[row, position] for name, side in sides.items()},
             **{f"coefficient_{name}": side.gradients.coefficient[row, position] for name, side in sides.items()},
         }
-        task = [self.replay.recorded.trees[i].task.id for i in tree]
+        trees = self.replay.recorded.trees
+        task = [trees[i].task.id for i in tree]
         texts = {
             "task_id": [_text(each) for each in task],
             "text": [_text(text[each]) for each in token],
