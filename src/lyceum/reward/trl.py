@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -202,7 +203,7 @@ def prepare(job: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], Any]]:
         extra[column] = [value if isinstance(value, bool | int | float | str) else str(value) for value in values]
 
     def log_metric(name: str, value: Any) -> None:
-        metrics.setdefault(name, []).append(real(value, f"metric {name!r}"))
+        metrics.setdefault(name, []).append(real(value, f"metric {name!r}", largest=sys.float_info.max))
 
     offered = {
         "trainer_state": SimpleNamespace(global_step=job["global_step"], max_steps=job["max_steps"]),
