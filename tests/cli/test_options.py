@@ -11,10 +11,11 @@ import lyceum.api
 from lyceum.cli.options import arguments
 from lyceum.hints.write import write_hints
 
-FUNCTIONS = ("train", "evaluate", "grade", "search", "compare", "replay", "boundary", "sparsity", "doctor", "push")
+OF_API = ("train", "evaluate", "grade", "search", "compare", "replay", "boundary", "sparsity", "doctor", "push")
+FUNCTIONS = (*(f"lyceum.api:{name}" for name in OF_API), "lyceum.hints.write:write_hints")
 
 
-@pytest.mark.parametrize("name", [f"lyceum.api:{name}" for name in FUNCTIONS] + ["lyceum.hints.write:write_hints"])
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_what_is_read_is_the_functions_signature(name):
     function = write_hints if name.endswith("write_hints") else getattr(lyceum.api, name.partition(":")[2])
     own = {
