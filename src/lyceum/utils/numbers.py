@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import numbers
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
@@ -16,6 +17,7 @@ from typing import Any
 
 LARGEST_REWARD = 1e15
 """Largest magnitude of a reward: float32 holds its square, and the sum of a step's."""
+LARGEST_FLOAT = sys.float_info.max
 
 
 def python_number(value: Any) -> bool | int | float | None:
