@@ -11,7 +11,6 @@ from lyceum.evaluation.intervals import (
     difference_over_tasks,
     mean_interval,
     mean_over_seeds,
-    mean_value,
     share_interval,
     wilson,
 )
@@ -114,21 +113,6 @@ def test_the_same_seed_gives_the_same_interval_and_another_seed_another():
 def test_a_share_outside_its_bounds_is_refused():
     with pytest.raises(ValueError, match=r"got 0.0 to 25.0; allowed: proportions in 0..1"):
         share_interval([0.0, 25.0])
-
-
-@pytest.mark.parametrize("size", [1e16, 1e155, 1.7e308])
-def test_a_mean_of_huge_values_has_the_interval_of_the_small_ones_times_their_size(size):
-    ones = np.array([1.0, -1.0, 1.0, 1.0, -1.0])
-    small, large = mean_interval(ones), mean_interval(size * ones)
-    assert large.mean / size == pytest.approx(small.mean)
-    assert large.low / size == pytest.approx(small.low)
-    assert large.high / size == pytest.approx(small.high)
-    assert mean_value(size * ones) == large.mean
-
-
-@given(st.lists(st.floats(-1e15, 1e15), min_size=1))
-def test_the_mean_of_ordinary_values_is_numpys(values):
-    assert mean_value(np.array(values)) == float(np.mean(values))
 
 
 def test_the_interval_of_paired_differences_is_students_with_one_more_difference():

@@ -71,12 +71,12 @@ def test_an_outcome_that_is_no_finite_number_is_ungraded_and_never_zero(value: f
     assert str(value) in (grade.reason or "")
 
 
-def test_finite_parts_that_weights_carry_past_every_float_are_ungraded():
-    both = {"a": Grade(1e308), "b": Grade(1e308, steps=(JudgedStep(0, 1, 1e308),))}
-    assert add_up(both, [0.5, 0.5]).outcome == 1e308
-    assert add_up(both, [1.0, 1.0]).reason == "the weighted sum of the parts is not a finite number"
+def test_parts_that_weights_carry_past_the_largest_reward_are_ungraded():
+    both = {"a": Grade(1e15), "b": Grade(1e15, steps=(JudgedStep(0, 1, 1e15),))}
+    assert add_up(both, [0.5, 0.5]).outcome == 1e15
+    assert add_up(both, [1.0, 1.0]).reason == "the weighted sum of the parts is not a finite number of at most 1e+15"
     assert add_up(both, [1.0, -10.0]).outcome is None
-    assert add_up({"b": Grade(0.0, steps=(JudgedStep(0, 1, 1e308),))}, [10.0]).outcome is None
+    assert add_up({"b": Grade(0.0, steps=(JudgedStep(0, 1, 1e15),))}, [10.0]).outcome is None
 
 
 def test_there_is_an_answer_where_one_of_the_parts_that_say_found_one():

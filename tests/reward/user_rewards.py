@@ -20,7 +20,7 @@ def odd(completion):
         "complex": 1 + 2j,
         "part": {"reward": 1.0, "extra": math.nan},
         "bigpart": {"reward": 1.0, "extra": 10**400},
-        "huge": 1e308,
+        "huge": 1e15,
     }[completion]
 
 

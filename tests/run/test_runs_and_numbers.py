@@ -73,22 +73,12 @@ def test_parts_that_are_not_finite_are_null_and_say_which(capsys, tmp_path):
         assert line["reward/part/noted/more/nonfinite"] == "inf"
 
 
-def test_rewards_of_plus_and_minus_1e308_train(capsys, tmp_path):
-    assert train("grpo", "reward={kind: function, function: 'rew.py:huge', processes: 0}") == 0
-    lines = [strictly(line) for line in (tmp_path / "runs/grpo/metrics.jsonl").read_text().splitlines()]
-    assert all(abs(line["reward/mean"]) <= 1e308 for line in lines)
-    assert sum(line["grad_norm"] for line in lines) > 0
-    assert strictly((tmp_path / "runs/grpo/summary.json").read_text())["skipped_steps"] == 0
+def test_rewards_that_float32_cannot_hold_are_ungraded_and_say_so(capsys, tmp_path):
+    assert train("grpo", "reward={kind: function, function: 'rew.py:huge', processes: 0}") == 3
     out, err = capsys.readouterr()
-    assert not re.search(r"\d{20}", out + err)  # no number of 300 digits
-
-
-def test_rewards_that_cannot_be_advantages_are_refused_by_name(capsys, tmp_path):
-    assert train("rloo", "reward={kind: function, function: 'rew.py:huge', processes: 0}") == 1
-    err = capsys.readouterr().err
-    assert "an advantage is not finite in float32" in err
+    assert "the reward is too large a number (1e+308); allowed: magnitudes up to 1e+15" in out + err
     assert "Traceback" not in err
-    assert not (tmp_path / "runs/rloo/model").exists()
+    assert not re.search(r"\d{20}", out + err)  # no number of 300 digits
 
 
 @pytest.fixture

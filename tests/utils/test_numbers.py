@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lyceum
-from lyceum.utils.numbers import evenly, figure, finite_line, mean, real, shown, to_json, unit_of
+from lyceum.utils.numbers import evenly, figure, finite_line, mean, real, shown, to_json
 
 BETWEEN_OUR_PROCESSES = {
     *("reward/pool.py", "reward/_worker.py", "sandbox/backends.py"),
@@ -107,12 +107,6 @@ def test_the_mean_of_ordinary_numbers_is_pythons(values):
     assert mean(values) == fmean(values)
 
 
-def test_numbers_are_divided_by_a_power_of_two_only_where_they_are_large():
-    assert [unit_of(x) for x in (0.0, 1.0, 1e15, math.inf)] == [1.0] * 4
-    assert unit_of(2.0**60) == 2.0**60
-    assert unit_of(1.7e308) == 2.0**1023
-
-
 @pytest.mark.parametrize(
     ("value", "number"),
     [(True, 1.0), (Decimal("1.5"), 1.5), (Fraction(1, 2), 0.5), (np.float16(2), 2.0), (torch.tensor(3), 3.0)],
@@ -121,10 +115,15 @@ def test_a_reward_may_be_any_real_number(value, number):
     assert real(value, "the reward") == number
 
 
-@pytest.mark.parametrize("value", [10**400, -(10**400), Fraction(10**5000, 3), Decimal("1e400")])
-def test_a_reward_that_no_float_holds_is_refused_by_name(value):
-    with pytest.raises(ValueError, match=r"the reward is larger than a float can hold; allowed: .* 1\.8e308"):
+@pytest.mark.parametrize("value", [1.1e15, -(10**16), 10**400, -(10**400), Fraction(10**5000, 3), Decimal("1e400")])
+def test_a_reward_whose_square_float32_cannot_hold_is_refused_by_name(value):
+    with pytest.raises(ValueError, match=r"the reward is too large a number \(.*\); allowed: magnitudes up to 1e\+15"):
         real(value, "the reward")
+    assert real(-1e15, "the reward") == -1e15
+
+
+def test_another_limit_may_hold_for_what_is_no_reward():
+    assert real(1e300, "a metric", largest=1e308) == 1e300
 
 
 @pytest.mark.parametrize("value", ["nan", 1j, np.complex64(1), np.clongdouble(1), [1.0], None])

@@ -92,8 +92,8 @@ def train(
             The keys ``evaluate.tasks`` and, of a recipe for preference pairs, ``data`` take rows too.
         reward: a kind, your own function, a mapping ``{"function": F, "weight": 0.2}``, or a list of these. A function
             that is not async runs in this process.
-        name: name of the run's folder in ``output``.
-        resume: continue the run of that name; ``auto``: if there is one.
+        name: name of the run's folder; by default the recipe's.
+        resume: continue the run of that name. In Python also ``auto``: if there is one.
         overwrite: replace the run of that name.
         progress: display of progress: ``live``, ``plain``, ``json``, ``silent``, or ``auto``, by where it runs.
         began: advanced, for programs around a run: called when everything was checked, before a model is loaded, with
@@ -162,16 +162,18 @@ def evaluate(
 
     Args:
         model: as for :func:`train`; of a run or its folder the tasks, reward and sampling are then the defaults.
-        tasks: as for :func:`train`. The held-out ones of generated tasks; every row of a dataset, unless
-            ``tasks.heldout_share`` says which share.
+        tasks: a kind (chain), reasoning-gym:NAME, a file (.jsonl, .parquet, .csv), or a hub dataset; by default those
+            of the run. Of generated tasks the held-out ones; every row of a file, unless ``tasks.heldout_share=SHARE``.
+            In Python also settings, a list of these, and rows, as for :func:`train`.
         overrides: ``key=value`` as on the command line.
         k: values of k for pass@k and maj@k.
         n: maximum number of tasks.
         samples: samples per task; by default the largest k.
-        reward: as for :func:`train`; by default the tasks' own verifier.
-        greedy: also evaluate the greedy completion.
+        reward: reward that grades: a kind; by default the tasks' own. In Python also a function, a mapping, or a list
+            of these, as for :func:`train`.
+        greedy: measure the greedy completion too.
         seed: random seed of tasks and samples.
-        output: a JSON file for the metrics; one from an earlier evaluation is replaced.
+        output: write the metrics to this file, as JSON; one from an earlier evaluation is replaced.
         keys: ``temperature``, ``top_p``, ``max_completion_tokens`` and other sampling settings, ``tasks.KEY``,
             ``model.KEY``, ``reward.KEY``.
     Returns:
@@ -221,10 +223,12 @@ def grade(
     Args:
         file: a file (.jsonl, .parquet, .csv) with columns ``prompt``, ``completion``, ``answer`` and what the reward
             reads, or such rows as :func:`train` takes, or a run or its folder.
-        reward: a kind, settings, your own function, a list of these, or a recipe's name; by default a run's own.
+        reward: a kind (math, number, choice, exact, regex, json-schema, sql, ...), '{kind: KIND, SETTING: VALUE}',
+            FILE.py:FUNCTION, or a recipe, whose whole reward it is; by default a run's own. In Python also your own
+            function, or a list of these.
         overrides: ``key=value`` as on the command line: ``reward.KEY``, ``columns.KEY``, ``model.KEY``, ``tasks``.
-        model: model that the reward asks, and whose tokenizer counts tokens.
-        output: a JSON-lines file for the grades; one from an earlier call is replaced.
+        model: model that the reward asks, and whose tokenizer counts tokens: as for :func:`evaluate`.
+        output: write the lines to this file, too; one from an earlier call is replaced.
         each: called with each row's line: ``row``, ``score``, ``correct``, ``parts``, and ``reason`` where it could not
             be graded.
         keys: as ``overrides``.
@@ -262,17 +266,22 @@ def search(
     """Test-time search: a model's accuracy after n trajectories, chosen without the verifier, and the cost.
 
     Args:
-        model, tasks, overrides, n, reward, seed: as for :func:`evaluate`.
+        model, overrides: as for :func:`evaluate`.
+        tasks: as for :func:`evaluate`.
         strategies: ``greedy``, ``best-of-n``, ``majority``, ``filtered-majority``, ``weighted-majority``, ``beam``,
             ``dvts``, ``mcts``, ``best-first``, ``value-mcts``, or ``all``; or any rollout and a choice, as a mapping
             (``{"rollout": {"kind": "mcts", "width": 2}, "choose": "best"}``) or a
             ``lyceum.test_time.strategy.Strategy``.
-        sizes: numbers of trajectories that a strategy finishes per task.
-        value: value model that ranks trajectories and steps: a kind of the slot ``value``, a trained model's folder,
-            or None.
-        tokens: token budgets per task at which strategies are compared; by default some that all of them reach.
-        output: a folder for search.json, search.png and every answer; the same call resumes where it was stopped. Rows
-            that are passed as ``tasks`` are then kept beside it, in ``rows``.
+        sizes: numbers of trajectories per task.
+        value: value model that ranks trajectories and steps: a kind (likelihood: the model's own), the folder of a
+            trained value or process model, or none. In Python also settings.
+        tokens: token budgets per task at which accuracy is compared, such as 200,800, interpolated between sizes; by
+            default four that all strategies reach.
+        n: as for :func:`evaluate`.
+        reward: reward that grades afterwards: a kind; by default the tasks' own. In Python as for :func:`train`.
+        seed: as for :func:`evaluate`.
+        output: folder for search.json, search.png and every answer, from which the same search resumes. In Python rows
+            that are passed as ``tasks`` are kept beside it, in ``rows``.
         keys: as for :func:`evaluate`; also ``NAME.KEY`` of a strategy, ``step.KEY`` of all strategies with steps, and
             ``value.KEY``.
     Returns:
@@ -329,9 +338,10 @@ def compare(
     Args:
         recipes: names or files; ``grpo@wide`` is grpo under the label ``wide``.
         seeds: runs per recipe.
-        tokens: sampled tokens per run; None trains each for its recipe's steps.
+        tokens: sampled tokens per run; by default each recipe's steps decide.
         each: label -> keys for that recipe only.
-        name: NAME of the folder ``output/compare-NAME``.
+        name: NAME of the folder compare-NAME; by default the recipes.
+        output: folder that contains it.
         tasks: as for :func:`train`; rows are written to ``output/rows``, where every run reads them.
         keys: keys for every recipe.
     Returns:
@@ -373,9 +383,9 @@ def replay(
 
     Args:
         run: the finished run, or its folder.
-        step: step of the run, from 1: one whose trees and starting weights it has kept.
+        step: step of the run to replay: the first, or one that follows a checkpoint; its trees must be written.
         overrides: ``key=value`` as on the command line; applied before the keywords.
-        output: a parquet file for each token's coefficients on both sides.
+        output: write each token's coefficients on both sides to this file, as parquet.
         keys: further keys of credit and objective: ``credit="leave-one-out"``, ``objective__clip_high=0.3``.
     Returns:
         Both sides and what differs: ``sign_flips``, ``correlation``, ``cosine``, ``tokens()``.
@@ -412,9 +422,12 @@ def boundary(
         tasks: as for :func:`evaluate`; by default those of the first model that is a run.
         overrides: ``key=value`` as on the command line.
         samples: samples per task and model: the largest k.
-        hints: tiers of hints to sample under too, with commas between them, or ``all``.
-        output: a folder for metrics, page, plot and samples; the same call does not sample again what is there.
-        unsolved: a .jsonl file for the tasks that no sample of the base solves.
+        n: as for :func:`evaluate`.
+        hints: sample under the tasks' hints too: tiers with commas between them, such as planning, or all.
+        reward: as for :func:`evaluate`.
+        seed: as for :func:`evaluate`.
+        output: folder for boundary.json, .html and .png and the samples; what is there is not sampled again.
+        unsolved: write the tasks that no sample of the base solves to this .jsonl file, for ``tasks=FILE``.
         keys: as for :func:`evaluate`.
     Returns:
         ``pass_at``, ``against`` (differences, crossings, solvable sets, expansion), ``help``, ``perplexity``.
@@ -456,8 +469,8 @@ def sparsity(
         base, model: ``base``, a model's folder, or a run's; read tensor by tensor.
         other: another training of the same base, for the overlap of what both changed.
         atol: difference of two weights up to which they count as unchanged.
-        rank: compute the updates' ranks.
-        output: a JSON file for every tensor's numbers.
+        rank: compute the updates' ranks: cubic in the width, hours for 7B parameters on a CPU.
+        output: write every tensor's numbers to this file, as JSON.
     Returns:
         ``overall``, ``kinds``, ``tensors``: shares unchanged in bfloat16 (the paper's number) and as stored;
             ``overlap``.
@@ -492,9 +505,11 @@ def doctor(
     Args:
         model: as for :func:`train`, or a run or its folder.
         overrides: ``key=value`` as on the command line: ``engine.KEY``, ``learner.KEY``, ``model.KEY``, ``tasks``.
-        engine, learner: a kind, or settings with a kind.
-        samples: completions per sampling setting.
+        engine: what samples: a kind, or '{kind: KIND, SETTING: VALUE}'; ``engine=...`` as a key.
+        learner: what trains: a kind, or '{kind: KIND, SETTING: VALUE}'; ``learner=...`` as a key.
+        samples: completions per sampling setting, of which there are four.
         tokens: maximum tokens per completion.
+        seed: random seed of tasks and samples.
         keys: as ``overrides``.
     Returns:
         The report; its ``failures`` are the checks that failed.
@@ -521,11 +536,13 @@ def push(
 ) -> str:
     """Upload a run's model and its card to the Hugging Face hub; returns the repository's address.
 
+    The card names models and tasks by the paths that you gave.
+
     Args:
         run: a finished run, or its folder.
         repository: ``owner/name``; made if there is none.
         which: the model after the last step, or the best one (``evaluate.save_best``).
-        public: let everybody read it. The card names models and tasks by the paths that you gave.
+        public: let everybody read it; private by default.
     Raises:
         RecipeError: no such model, an impossible name, or a repository of the other visibility; nothing was uploaded.
         RunError: the hub refused, or cannot be reached.

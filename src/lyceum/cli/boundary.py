@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from lyceum.cli.options import Json, takes
 from lyceum.cli.outcome import STOPPED, Failure
 from lyceum.cli.output import printing
 
 
+@takes("lyceum.api:boundary", "tasks samples n hints SAMPLING reward seed output unsolved")
 def command(
-    words: Sequence[str],
-    sampling: dict[str, Any],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="BASE [MODEL]... [KEY=VALUE]...",
+            help="As for lyceum eval, the base first, MODEL@LABEL under another label; or a .jsonl file of samples "
+            '({"task": ID, "correct": [true, false, null]} per line). Keys as for lyceum eval.',
+        ),
+    ],
     *,
     output: Path | None,
     unsolved: Path | None,
-    as_json: bool,
+    as_json: Json = False,
     **how: Any,
 ) -> None:
-    """Compare models by their samples of the same tasks.
+    """Say what training added to a base model: pass@k of both for every k, where the curves cross, which tasks which
+    of them solves, perplexity of correct answers under the base, accuracy with hints.
 
-    Args:
-        words: models, and ``key=value``.
-        how: further arguments of :func:`lyceum.api.boundary`.
+    For example: lyceum boundary base runs/demo --samples 64 --hints all --output study
+
+    Only the base: lyceum boundary base --tasks data.jsonl --samples 256 --unsolved hard.jsonl
     """
     with printing(as_json) as out:
         from lyceum import api
@@ -32,9 +42,7 @@ def command(
         models = [word for word in words if "=" not in word]
         keys = [word for word in words if "=" in word]
         try:
-            found = api.boundary(
-                models, keys, output=output, unsolved=unsolved, progress=out.progress, **how, **sampling
-            )
+            found = api.boundary(models, keys, output=output, unsolved=unsolved, progress=out.progress, **how)
         except KeyboardInterrupt:
             kept = "nothing was kept; with --output models that are done are not sampled again"
             if output is not None:

@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from typing import Annotated
 
+import typer
+
+from lyceum.cli.options import Json, takes
 from lyceum.cli.outcome import NOTHING_LEARNT, STOPPED, Failure
 from lyceum.cli.output import printing
 
 
+@takes("lyceum.api:compare", "seeds tokens name output")
 def command(
-    words: Sequence[str], *, seeds: int, tokens: int | None, name: str | None, output: str, as_json: bool
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RECIPE... [KEY=VALUE]... [RECIPE:KEY=VALUE]...",
+            help="Recipes, grpo@wide for grpo under the label wide; keys for all, or for one of them.",
+        ),
+    ],
+    *,
+    seeds: int,
+    tokens: int | None,
+    name: str | None,
+    output: str,
+    as_json: Json = False,
 ) -> None:
+    """Compare recipes on the same tasks, seeds and budget. The same command resumes where it was stopped.
+
+    For example: lyceum compare grpo grpo@wide wide:objective.clip_high=0.28 --seeds 3 --tokens 200000
+    """
     with printing(as_json) as out:
         from lyceum import api
         from lyceum.comparison.run import plan, split_own

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from lyceum.cli.options import Json
 from lyceum.cli.output import printing
 
 
-def command(slot: str | None, kind: str | None, *, as_json: bool) -> None:
+def command(
+    slot: Annotated[str | None, typer.Argument(help="tasks, reward, rollout, credit, objective, ...")] = None,
+    kind: Annotated[str | None, typer.Argument(help="One of the slot's components.")] = None,
+    *,
+    as_json: Json = False,
+) -> None:
+    """List the components of each slot of a recipe, with their settings.
+
+    For example: lyceum components credit gae
+    """
     with printing(as_json) as out:
         from rich.table import Table
         from rich.text import Text

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.table import Table
 from rich.text import Text
 
+from lyceum.cli.options import Json, Model, takes
 from lyceum.cli.outcome import FAILED, Failure
 from lyceum.cli.output import printing
 
@@ -17,16 +19,37 @@ if TYPE_CHECKING:  # it imports what is examined, and --help does not need it
 STYLES = {"ok": "green", "fails": "bold red", "note": "dim", "skipped": "yellow"}
 
 
-def command(model: str, keys: Sequence[str], *, as_json: bool, **how: Any) -> None:
-    """Examine a model and show each check's result.
+@takes("lyceum.api:doctor", "engine learner samples tokens seed")
+def command(
+    model: Model,
+    keys: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY=VALUE",
+            help="Settings of the run to examine: learner.autocast=bfloat16 engine.pack_weights=false model.lora=true "
+            "tasks=data.jsonl (see: lyceum components engine, lyceum components learner).",
+        ),
+    ] = None,
+    *,
+    as_json: Json = False,
+    **how: Any,
+) -> None:
+    """Check that a model is sampled and trained right on this machine, and how fast.
 
-    Args:
-        how: further arguments of :func:`lyceum.api.doctor`.
+    Whether the chat template and the end of sequence fit the model; the engine's log-probabilities are those of the
+    learner and of transformers; gradients are those in float64; new weights reach the engine and the saved folder;
+    equal seeds give equal samples. Each line says what was found; where a check fails, also what is allowed and what
+    to do.
+
+    For example: lyceum doctor path/to/model, or before a run: lyceum doctor path/to/model learner.autocast=bfloat16
+
+    Seconds for the small model, about a minute for 135M parameters on two cores; --samples 4 --tokens 8 is quicker. No
+    file is left behind. Exit code 1 if a check fails.
     """
     with printing(as_json) as out:
         from lyceum import api
 
-        report = api.doctor(model, keys, progress=out.progress, **how)
+        report = api.doctor(model, keys or [], progress=out.progress, **how)
         document = report.to_json()
         checked = [result for result in report.results if result.status in ("ok", "fails")]
         out.json(document)

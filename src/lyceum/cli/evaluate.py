@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from lyceum.cli.options import Json, Model, takes
 from lyceum.cli.outcome import FAILED, NOTHING_LEARNT, Failure
 from lyceum.cli.output import printing
 
 
+@takes("lyceum.api:evaluate", "tasks k n samples SAMPLING reward greedy seed output")
 def command(
-    model: str,
-    tasks: str | None,
-    keys: Sequence[str],
-    sampling: dict[str, Any],
+    model: Model,
+    keys: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY=VALUE", help="Further settings: tasks.levels=[1,2] tasks.columns.prompt=question top_k=20"
+        ),
+    ] = None,
     *,
-    k: str,
-    n: int,
-    samples: int | None,
-    reward: str | None,
-    greedy: bool,
-    seed: int,
     output: Path | None,
-    as_json: bool,
+    as_json: Json = False,
+    **how: Any,
 ) -> None:
+    """Measure a model: pass@k, avg@k, maj@k and greedy, each with its 95 % interval, by level.
+
+    For example: lyceum eval runs/demo --k 1,8,64
+    """
     with printing(as_json) as out:
         from lyceum import api
         from lyceum.cli.show import accuracy_table, count, reward_lines, ungraded_lines
@@ -32,20 +37,7 @@ def command(
 
         unwritten: list[str] = []
         try:
-            found = api.evaluate(
-                model,
-                tasks,
-                keys,
-                k=numbers(k),
-                n=n,
-                samples=samples,
-                reward=reward,
-                greedy=greedy,
-                seed=seed,
-                output=output,
-                progress=out.progress,
-                **sampling,
-            )
+            found = api.evaluate(model, overrides=keys or [], output=output, progress=out.progress, **how)
         except Unwritten as error:
             found, unwritten = error.accuracy, [f"{output} could not be written: {error.strerror}"]
         metrics = found.to_json()
@@ -70,14 +62,3 @@ def command(
             raise Failure(FAILED, unwritten)
         if output is not None:
             out.show(f"written to {output}")
-
-
-def numbers(text: str, option: str = "--k") -> list[int]:
-    """``1,8,64`` as numbers."""
-    from lyceum.utils.errors import RecipeError
-
-    try:
-        return [int(part) for part in text.replace(" ", "").split(",")]
-    except ValueError:
-        allowed = "numbers with commas between them, such as 1,8,64"
-        raise RecipeError(f"{option}: got {text!r}; allowed: {allowed}") from None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lyceum.cli.options import takes
 from lyceum.cli.outcome import NOTHING_LEARNT, Failure
 from lyceum.cli.output import printing
 
@@ -20,15 +20,42 @@ MOST_REASONS = 8
 """Maximum number of reasons in the table."""
 
 
+@takes("lyceum.api:grade", "reward model output")
 def command(
-    file: Path, keys: Sequence[str], *, reward: str | None, model: str | None, output: Path | None, as_json: bool
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="A file (.jsonl, .parquet, .csv) with columns prompt, completion, answer and what the reward reads, "
+            "or a run's folder."
+        ),
+    ],
+    keys: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY=VALUE",
+            help="Settings: reward.extract=boxed reward.workers=8 columns.completion=response model.dtype=bfloat16 "
+            "(see: lyceum components reward).",
+        ),
+    ] = None,
+    *,
+    output: Path | None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON per row, and nothing else.")] = False,
+    **how: Any,
 ) -> None:
+    """Grade completions that are in a file, with any reward.
+
+    For example: lyceum grade answers.jsonl --reward math --json, or of a run again: lyceum grade runs/demo
+
+    Each line has the row's number, score (null where it could not be graded, with the reason), correct and parts; of a
+    run also step, task and the recorded outcome. Rows one after another with the same prompt, answer and column group
+    are graded together, for rewards that compare the completions of a group. Exit code 0 whatever the rows hold,
+    but 3 where none of them could be graded.
+    """
     with printing(as_json) as out:
         from lyceum import api
 
-        found = api.grade(
-            file, reward, keys, model=model, output=output, each=out.line if as_json else None, progress=out.progress
-        )
+        each = out.line if as_json else None
+        found = api.grade(file, overrides=keys or [], output=output, each=each, progress=out.progress, **how)
         out.show(table(found))
         for reason, count in found.reasons.most_common(MOST_REASONS):
             out.show(f"{count} ungraded: {reason}")

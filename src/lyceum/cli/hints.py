@@ -2,20 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from lyceum.cli.options import Json, takes
 from lyceum.cli.outcome import FAILED, Failure
 from lyceum.cli.output import printing
 
 
-def command(tasks: str, keys: Sequence[str], *, output: Path, tiers: str, as_json: bool, **how: Any) -> None:
+@takes(
+    "lyceum.hints.write:write_hints",
+    "output model endpoint tiers items n concurrency timeout_seconds retries temperature max_tokens",
+)
+def command(
+    tasks: Annotated[
+        str,
+        typer.Argument(help="A file (.jsonl, .parquet, .csv), a hub dataset, or a kind (chain), which needs --n."),
+    ],
+    keys: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Such as tasks.columns.prompt=question model.dtype=bfloat16"),
+    ] = None,
+    *,
+    as_json: Json = False,
+    **how: Any,
+) -> None:
+    """Write ladders of hints for a dataset, which guidance uses where a group fails.
+
+    For example: lyceum hints data.jsonl --endpoint http://localhost:8000/v1 --model qwen --output hints.jsonl,
+    then: lyceum train scaf-grpo tasks=hints.jsonl tasks.columns.hints=hints
+
+    The model sees each problem with its answer and, where the task has one, its solution or demonstration. Hints that
+    reveal the answer are dropped and requested again. Each row is written when it is done: the same command resumes
+    where it was stopped, and retries what failed. Exit code 1 if no task got hints.
+    """
     with printing(as_json) as out:
         from lyceum.hints.write import write_hints
 
-        names = [name.strip() for name in tiers.split(",") if name.strip()]
-        found = write_hints(tasks, keys, output=output, tiers=names, progress=out.progress, **how)
+        found = write_hints(tasks, keys or [], progress=out.progress, **how)
         lines = [
             f"{found.written} of {found.tasks} tasks got {found.hints} hints in {found.seconds:.1f} s"
             + (f"; {found.already_there} already had theirs" if found.already_there else ""),

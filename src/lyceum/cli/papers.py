@@ -3,14 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Annotated
 
+import typer
+
+from lyceum.cli.options import Json
 from lyceum.cli.output import printing
 
 IN_FULL = 3
 """Papers up to which their titles and differences are printed too."""
 
 
-def command(text: str, state: str | None, after: str | None, shown: str | None, *, as_json: bool) -> None:
+def command(
+    text: Annotated[list[str] | None, typer.Argument(help="Words of a name, a title or what a paper does.")] = None,
+    *,
+    state: Annotated[
+        str | None,
+        typer.Option(help="works, 'mechanism only', part, planned, 'not a method' or 'off the field'; by default all."),
+    ] = None,
+    after: Annotated[
+        str | None, typer.Option(help="What recipes were made after: code, paper, reviews or abstract; by default all.")
+    ] = None,
+    shown: Annotated[
+        str | None, typer.Option(help="What was seen of them here: mechanism or gain; by default all.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the papers of the field: what each does, which recipe does it, and what the others wait for.
+
+    For example: lyceum papers tree search --state works --after code
+    """
+    words = " ".join(text or [])
     with printing(as_json) as out:
         from rich.table import Table
         from rich.text import Text
@@ -27,7 +50,7 @@ def command(text: str, state: str | None, after: str | None, shown: str | None, 
         every = [*listed, *besides]
         matches = [
             paper
-            for paper in found(text, every)
+            for paper in found(words, every)
             if all(given in (None, getattr(paper, option)) for option, (given, _) in selected.items())
         ]
         out.json([paper.model_dump() | {"differs": paper.differs} for paper in matches])
@@ -36,7 +59,9 @@ def command(text: str, state: str | None, after: str | None, shown: str | None, 
             of_state = "".join(
                 f" of {option} {given!r}" for option, (given, _) in selected.items() if given is not None
             )
-            out.show(f"no paper{of_state} contains {quoted(text)}{nearest(text.casefold(), names)}; all: lyceum papers")
+            out.show(
+                f"no paper{of_state} contains {quoted(words)}{nearest(words.casefold(), names)}; all: lyceum papers"
+            )
             return
         table = Table()
         for head in ("paper", "state", "after, shown", "recipe", "what it does"):

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from lyceum.cli.options import Json
 from lyceum.cli.output import Output, printing
 from lyceum.utils.errors import RecipeError
 
 WIDTH = 100
 
 
-def command(words: Sequence[str], *, as_json: bool) -> None:
+def command(
+    words: Annotated[list[str] | None, typer.Argument(metavar="[show NAME [KEY=VALUE]...]")] = None,
+    *,
+    as_json: Json = False,
+) -> None:
+    """List the recipes, or show one with every key explained.
+
+    For example: lyceum recipes show grpo steps=50
+    """
+    words = words or []
     with printing(as_json) as out:
         if not words:
             show_list(out)

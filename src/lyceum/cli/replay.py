@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from lyceum.cli.options import Json, takes
 from lyceum.cli.output import printing
 
 if TYPE_CHECKING:
@@ -19,11 +22,36 @@ ROWS = (
 )
 
 
-def command(run: Path, step: int, keys: Sequence[str], *, output: Path | None, as_json: bool) -> None:
+@takes("lyceum.api:replay", "step output")
+def command(
+    run: Annotated[Path, typer.Argument(help="A run's folder (trained with trees_every=STEPS).")],
+    keys: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY=VALUE",
+            help="Keys of credit and objective to change, such as credit=leave-one-out objective.clip_high=0.28; "
+            "none compares the run with itself.",
+        ),
+    ] = None,
+    *,
+    step: int,
+    output: Path | None,
+    as_json: Json = False,
+) -> None:
+    """Compare another credit or objective with a run's own, on the trees of a step that the run recorded.
+
+    For example: lyceum train grpo trees_every=20 checkpoint_every=20 --name a, then:
+    lyceum replay runs/a --step 21 credit=leave-one-out
+
+    Both are computed on the same trees under the weights that the step began with; nothing is sampled or changed.
+    A token's coefficient is d loss / d log-probability: negative where the update makes the token likelier. A sign
+    flip is a token that one side makes likelier and the other less likely; the cosine is that of the gradients of
+    all weights.
+    """
     with printing(as_json) as out:
         from lyceum import api
 
-        found = api.replay(run, step, keys, output=output, progress=out.progress).to_json()
+        found = api.replay(run, step, keys or [], output=output, progress=out.progress).to_json()
         out.json(found)
         out.show(
             f"step {found['step']} of {found['run']}, from the weights of {_weights(found['weights'])}: "

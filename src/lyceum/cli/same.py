@@ -9,8 +9,11 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from lyceum.cli.options import Json
 from lyceum.cli.outcome import FAILED, Failure
 from lyceum.cli.output import Output, printing
 from lyceum.utils.numbers import to_json
@@ -40,12 +43,31 @@ for name in names:
 """The program that each checkout's process runs: uses only what every version since ``digests`` has."""
 
 
-def command(a: Path, b: Path, words: Sequence[str], *, as_json: bool) -> None:
+def command(
+    a: Annotated[Path, typer.Argument(help="A run's folder (trained with digests=true), or a checkout of lyceum.")],
+    b: Annotated[Path, typer.Argument(help="The other one.")],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="RECIPE|KEY=VALUE",
+            help="For two checkouts, recipes to train with both: by default all, for two steps.",
+        ),
+    ] = None,
+    *,
+    as_json: Json = False,
+) -> None:
+    """Say where two runs first differ: the step, the part (draw, generation, grades, ...) and the metrics.
+
+    For example: lyceum train grpo digests=true --name a, the same under another version or on another machine as b,
+    then: lyceum same runs/a runs/b
+
+    Given two checkouts, it trains recipes with the code of each, side by side. Exit code 1 if anything differs.
+    """
     from lyceum.utils.errors import RecipeError
 
     with printing(as_json) as out:
         if (a / "src" / "lyceum").is_dir() and (b / "src" / "lyceum").is_dir():
-            found = of_checkouts(a, b, words, out)
+            found = of_checkouts(a, b, words or [], out)
         elif words:
             raise RecipeError(f"same: got {words[0]!r} beside two runs; allowed: recipes and keys beside two checkouts")
         else:

@@ -2,23 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from lyceum.cli.evaluate import numbers
+import typer
+
+from lyceum.cli.options import Json, Model, takes
 from lyceum.cli.outcome import NOTHING_LEARNT, STOPPED, Failure
 from lyceum.cli.output import printing
 
 
+@takes("lyceum.api:search", "tasks strategy sizes value tokens n SAMPLING reward seed output")
 def command(
-    strategies: Sequence[str], sizes: str, tokens: str | None, *, output: Path | None, as_json: bool, **given: Any
+    model: Model,
+    keys: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY=VALUE",
+            help="Further settings: tasks.levels=[7,8]; of one strategy beam.width=2, of all with steps "
+            "step.by=lines, of the value model value.length_power=0.5 (see: lyceum components rollout).",
+        ),
+    ] = None,
+    *,
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="greedy, best-of-n, majority, filtered-majority, weighted-majority, beam, dvts, best-first, mcts, "
+            "value-mcts, or all; or any rollout and a choice (first, best, majority, weighted-majority): "
+            "'{rollout: {kind: segments, segment_tokens: 16}, choose: best}'. May be given several times."
+        ),
+    ] = None,
+    output: Path | None,
+    as_json: Json = False,
+    **how: Any,
 ) -> None:
-    """Search and show the results.
+    """Search for answers at test time: accuracy against tokens spent, every strategy side by side.
 
-    Args:
-        strategies: names with commas between them, or one strategy as a YAML mapping each.
-        given: further arguments of :func:`lyceum.api.search`.
+    A strategy is a rollout, which grows a tree of trajectories, and a choice of one of them by votes, by likelihood or
+    by a value model; the verifier only grades the chosen one afterwards. A size is the number of trajectories per task.
+    Tokens spent are those fed to the model (shared prefixes count once), plus those that a value model read.
+
+    For example: lyceum search runs/demo --strategy all --sizes 1,4,16 --output search
     """
     with printing(as_json) as out:
         from lyceum import api
@@ -27,12 +51,12 @@ def command(
 
         try:
             found = api.search(
-                strategies=[strategy for text in strategies for strategy in parse_strategies(text)],
-                sizes=numbers(sizes, "--sizes"),
-                tokens=[] if tokens is None else numbers(tokens, "--tokens"),
+                model,
+                overrides=keys or [],
+                strategies=[each for text in strategy or ["all"] for each in parse_strategies(text)],
                 output=output,
                 progress=out.progress,
-                **given,
+                **how,
             )
         except (Interrupted, KeyboardInterrupt):
             kept = "nothing was kept; with --output the same command resumes where it was stopped"

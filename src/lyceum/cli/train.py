@@ -7,8 +7,11 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from lyceum.cli.options import Json, takes
 from lyceum.cli.outcome import NOTHING_LEARNT, STOPPED, Failure, failure_of
 from lyceum.cli.output import Output, printing
 from lyceum.utils.terminal import printable, quoted
@@ -21,17 +24,37 @@ SMALL_MODELS_LR = 5e-5
 """Learning rate from which full training of larger models is likely to diverge (no unit)."""
 
 
+@takes("lyceum.api:train", "name resume overwrite")
 def command(
-    recipe: str,
-    keys: Sequence[str],
+    recipe: Annotated[str, typer.Argument(help="A recipe's name (see: lyceum recipes), or a .yaml file.")],
+    keys: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY=VALUE",
+            help="Recipe keys to change, such as steps=50 objective.clip_high=0.28 "
+            "(all keys: lyceum recipes show RECIPE).",
+        ),
+    ] = None,
     *,
     name: str | None,
     resume: bool,
     overwrite: bool,
-    nproc: int = 1,
-    dry_run: bool = False,
-    as_json: bool,
+    nproc: Annotated[
+        int, typer.Option(min=1, help="Processes that train together on this machine, with learner.kind=fsdp.")
+    ] = 1,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, show the plan and the first prompt, and stop.")
+    ] = False,
+    as_json: Json = False,
 ) -> None:
+    """Train a model by a recipe.
+
+    For example: lyceum train grpo steps=20 model=path/to/folder tasks=data.jsonl
+
+    Ctrl-C stops it after the current step, with a checkpoint that --resume continues from, and says what a second one
+    would cost, which stops it at once.
+    """
+    keys = keys or []
     with printing(as_json) as output:
         from lyceum.learner.fsdp import process_number, processes
         from lyceum.recipe.schema import load_recipe

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from lyceum.cli.options import Json
 from lyceum.cli.output import printing
 
 
-def command(run: Path, *, open_it: bool, as_json: bool) -> None:
+def command(
+    run: Annotated[Path, typer.Argument(help="A run's folder.")],
+    *,
+    open_it: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a run's report.html again and print its path."""
     from lyceum.run.folder import recover
     from lyceum.utils.errors import RecipeError
     from lyceum.view.report import write_report

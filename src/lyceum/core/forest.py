@@ -23,7 +23,6 @@ from lyceum.core.spans import Decode, TokenEnds, earned_at, token_span
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Constraint, Grade, JudgedStep, Origin
 from lyceum.utils.lazy_imports import Tensor, torch
-from lyceum.utils.numbers import LARGE
 
 
 @dataclass(frozen=True)
@@ -339,7 +338,7 @@ def build_forest(
         **columns,
         leaf=torch.tensor(leaf, dtype=ints),
         group=torch.tensor(group, dtype=ints),
-        reward=_floats(reward),
+        reward=torch.tensor(reward, dtype=floats),
         correct=torch.tensor(correct, dtype=floats),
         weight=torch.tensor(weight, dtype=floats),
         **_segments(row, node, end[node], value[node], judged),
@@ -350,7 +349,7 @@ def build_forest(
         constraint=constraint,
         role=role if any(role) else None,
         parts={
-            name: _floats([of.get(name, nan) for of in parts])
+            name: torch.tensor([of.get(name, nan) for of in parts], dtype=floats)
             for name in dict.fromkeys(name for of in parts for name in of)
         },
     )
@@ -410,12 +409,6 @@ def _segments(
         "segment_node": torch.from_numpy(node),
         "segment_start": torch.from_numpy(start),
         "segment_end": torch.from_numpy(end),
-        "segment_reward": _floats(reward),
-        "segment_value": _floats(value),
+        "segment_reward": torch.from_numpy(reward).float(),
+        "segment_value": torch.from_numpy(value).float(),
     }
-
-
-def _floats(values: Sequence[float] | NDArray[Any]) -> Tensor:
-    """float32, or float64 where a number is so large that float32 could not hold it, or its square."""
-    exact = torch.as_tensor(np.asarray(values, np.float64))
-    return exact if bool((exact.abs() > LARGE).any()) else exact.float()

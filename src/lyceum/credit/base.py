@@ -17,7 +17,6 @@ from lyceum.core.types import Credited, Origin
 from lyceum.objective.kl import Estimator, KLPenalty, kl_estimate
 from lyceum.utils.errors import Diverged, RunError
 from lyceum.utils.lazy_imports import Tensor, torch
-from lyceum.utils.numbers import LARGE, unit_of
 
 
 class KLInReward(KLPenalty):
@@ -68,16 +67,6 @@ def group_centred(reward: Float[Tensor, " R"], group: Int[Tensor, " R"]) -> Floa
     return above - by_group(above, group, "mean")
 
 
-def unit_of_group(reward: Float[Tensor, " R"], group: Int[Tensor, " R"]) -> Float[Tensor, " R"]:
-    """Divisor of each row's reward before it is squared: a power of two near its group's largest magnitude.
-
-    Exactly 1 in groups whose rewards are not ``LARGE``, so that dividing by it changes nothing there.
-    """
-    largest = by_group(reward.abs(), group, "amax")
-    power = torch.exp2(largest.frexp().exponent.to(reward) - 1)
-    return torch.where(largest > LARGE, power, torch.ones_like(largest))
-
-
 def above_zero(divisor: Tensor) -> Tensor:
     """At least the smallest normal number: an eps may be 0 in float32, and 0 / 0 is nan where nothing differs."""
     return divisor.clamp(min=torch.finfo(divisor.dtype).tiny)
@@ -98,11 +87,9 @@ def whiten(value: Float[Tensor, "R L"], mask: Bool[Tensor, "R L"], *, eps: float
     chosen = value[mask]
     if not len(chosen):
         return torch.zeros_like(value)
-    unit = unit_of(float(chosen.abs().max()))
-    chosen = chosen / unit
     above = chosen - chosen.min()  # from the minimum first, as in group_centred
     centred = above - above.mean()
-    scaled = centred / above_zero(centred.square().mean().sqrt() + eps / unit)
+    scaled = centred / above_zero(centred.square().mean().sqrt() + eps)
     return torch.zeros_like(value).masked_scatter(mask, scaled)
 
 
@@ -129,15 +116,10 @@ def in_float32(value: Float[Tensor, "R L"], forest: Forest, what: str) -> Float[
     value = value.float()
     if not bool(value.isfinite().all()):
         low, high = forest.reward.min(), forest.reward.max()
-        if bool(value.isnan().any()) and max(abs(low), abs(high)) <= LARGE:
-            raise Diverged(
-                f"credit: {what} is nan, of outcomes between {low:g} and {high:g}; look for a division by 0, a "
-                "logarithm of 0 or a mean of nothing in what it computes"
-            )
         raise Diverged(
-            f"credit: {what} is not finite in float32, whose largest number is 3.4e38; the step's outcomes are between "
-            f"{low:g} and {high:g}. Give smaller ones (reward.weight), divide by their spread (credit.kind 'group' "
-            "with scale 'std'), or lower credit.kl_in_reward.coefficient"
+            f"credit: {what} is {'nan' if bool(value.isnan().any()) else 'infinite'}, of outcomes between {low:g} and "
+            f"{high:g}; look for a division by 0, a logarithm of 0 or a mean of nothing in what it computes, or lower "
+            "credit.kl_in_reward.coefficient"
         )
     return value
 

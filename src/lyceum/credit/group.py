@@ -17,7 +17,6 @@ from lyceum.credit.base import (
     by_group,
     group_centred,
     needs_company,
-    unit_of_group,
 )
 from lyceum.utils.lazy_imports import Tensor
 
@@ -67,18 +66,14 @@ def group_relative(
         ``std``: DeepSeekMath, arXiv:2402.03300, section 4.1.2; ``none``: Dr. GRPO, arXiv:2503.20783, section 3.2;
         ``batch``: arXiv:2508.08221, section 4.
     """
-    together = group.new_zeros(len(group)) if scale == "batch" else group
-    # Both sides of the division in this unit, so that no square overflows. It is 1 for ordinary rewards.
-    unit = unit_of_group(reward, together)
-    reward = reward / unit
     centred = group_centred(reward, group)
     match scale:
         case "none":
-            return centred * unit
+            return centred
         case "std":
             count = by_group(reward.new_ones(len(reward)), group, "sum")
             variance = by_group(centred.square(), group, "sum") / (count - ddof).clamp(min=1)
         case "batch":
-            everyone = group_centred(reward, together)
+            everyone = group_centred(reward, group.new_zeros(len(group)))
             variance = everyone.square().sum() / max(len(reward) - ddof, 1)
-    return centred / above_zero(variance.sqrt() + eps / unit)
+    return centred / above_zero(variance.sqrt() + eps)

@@ -20,7 +20,6 @@ from lyceum.credit.base import (
     kl_cost,
     lay,
     needs_company,
-    unit_of_group,
 )
 from lyceum.credit.shares import token_shares
 from lyceum.utils.lazy_imports import Tensor, torch
@@ -190,7 +189,6 @@ def tree_advantage(
     advantage = value - (outcome - centred)[:, None]  # the mean, and exactly the outcome where all are equal
     count = by_group(torch.ones_like(outcome), group, "sum")
     if std:
-        unit = unit_of_group(outcome, group)  # as in group_relative
-        deviation = by_group((centred / unit).square(), group, "mean").sqrt()
-        advantage = advantage / unit[:, None] / above_zero(deviation + eps / unit)[:, None]
+        deviation = by_group(centred.square(), group, "mean").sqrt()
+        advantage = advantage / above_zero(deviation + eps)[:, None]
     return advantage * (count > 1)[:, None]

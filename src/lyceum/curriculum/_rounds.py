@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lyceum.core.component import require_keys
 from lyceum.core.tree import Tree
 from lyceum.core.types import Task, TaskSource
-from lyceum.curriculum.base import is_test, require_same_tasks, require_tasks, success, task_index, to_test
+from lyceum.curriculum.base import FromSource, is_test, success, task_index, to_test
 
 
 @dataclass(frozen=True)
@@ -31,21 +30,22 @@ class Tested:
         return self.solved / self.samples
 
 
-class TestedRounds:
+class TestedRounds(FromSource):
     """Rounds of ``pool`` tasks, in whole steps. The samples of the tests count among the sampled tokens.
 
     A subclass chooses from what was tested. Draws are functions of its state alone: the position in the source, the
     tests still to be drawn or observed, and what they have said so far.
     """
 
+    kept = ("round", "position", "untested", "testing")
+
     def __init__(self, source: TaskSource, *, pool: int, tests: int, seed: int) -> None:
-        require_tasks(source)
-        self.source, self.pool, self.tests, self.seed = source, pool, tests, seed
+        super().__init__(source, seed=seed)
+        self.pool, self.tests = pool, tests
         self.position = self.round = 0
         self.untested = pool
         self.testing: dict[str, int] = {}
         self.tested: list[Tested] = []
-        self._metrics: dict[str, float] = {}
 
     def index_at(self, position: int) -> int:
         """The task at a position of the source's endless order."""
@@ -97,23 +97,9 @@ class TestedRounds:
     def weight(self, tree: Tree) -> float:
         return 0.0 if is_test(tree.task) else 1.0
 
-    def metrics(self) -> dict[str, float]:
-        return self._metrics
-
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "seed": self.seed,
-            "tasks": len(self.source),
-            "round": self.round,
-            "position": self.position,
-            "untested": self.untested,
-            "testing": dict(self.testing),
-            "tested": [[each.index, each.solved, each.samples] for each in self.tested],
-        }
+        return super().state_dict() | {"tested": [[each.index, each.solved, each.samples] for each in self.tested]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        require_keys("curriculum", given=state, needed=self.state_dict())
-        require_same_tasks(state["tasks"], self.source)
-        self.seed, self.round, self.position = int(state["seed"]), int(state["round"]), int(state["position"])
-        self.untested, self.testing = int(state["untested"]), dict(state["testing"])
+        super().load_state_dict(state)
         self.tested = [Tested(int(index), float(solved), int(samples)) for index, solved, samples in state["tested"]]

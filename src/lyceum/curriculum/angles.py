@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
 from pydantic import Field, model_validator
 
-from lyceum.core.component import BatchTokens, require_keys
+from lyceum.core.component import BatchTokens
 from lyceum.core.settings import CurriculumSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Task, TaskSource
-from lyceum.curriculum.base import epoch_order, require_same_tasks, require_tasks, success, without_replacement
+from lyceum.curriculum.base import FromSource, epoch_order, success, without_replacement
 from lyceum.models.packed_paths import packed
 from lyceum.models.policy import Policy
 from lyceum.utils.lazy_imports import Tensor, torch
@@ -65,16 +65,17 @@ class Angles(CurriculumSettings):
         return AnglesCurriculum(self, source, policy, seed=seed)
 
 
-class AnglesCurriculum:
+class AnglesCurriculum(FromSource):
     """Its state: the order of the tasks, the Gaussian's mean, and how many draws there were."""
 
+    kept = ("order", "mean", "draws")
+
     def __init__(self, settings: Angles, source: TaskSource, policy: Policy, *, seed: int) -> None:
-        require_tasks(source)
-        self.settings, self.source, self.policy, self.seed = settings, source, policy, seed
+        super().__init__(source, seed=seed)
+        self.settings, self.policy = settings, policy
         self.order: list[int] = []
         self.mean = 0.0
         self.draws = self._read = 0
-        self._metrics: dict[str, float] = {}
 
     @property
     def done(self) -> str:
@@ -132,27 +133,6 @@ class AnglesCurriculum:
             "tokens/read": float(self._read),
         }
         self._read = 0
-
-    def weight(self, tree: Tree) -> float:
-        return 1.0
-
-    def metrics(self) -> dict[str, float]:
-        return self._metrics
-
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "seed": self.seed,
-            "tasks": len(self.source),
-            "order": list(self.order),
-            "mean": self.mean,
-            "draws": self.draws,
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        require_keys("curriculum.angles", given=state, needed=self.state_dict())
-        require_same_tasks(state["tasks"], self.source)
-        self.seed, self.draws, self.mean = int(state["seed"]), int(state["draws"]), float(state["mean"])
-        self.order = [int(index) for index in state["order"]]
 
 
 def within(states: Float[Tensor, "L width"]) -> float:

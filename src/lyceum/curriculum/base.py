@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -126,6 +127,42 @@ def without_replacement(log_weight: Float[np.ndarray, " k"], n: int, rng: np.ran
     """
     noisy = log_weight + rng.gumbel(size=len(log_weight))
     return [int(index) for index in np.argsort(-noisy, kind="stable")[:n]]
+
+
+class FromSource:
+    """A curriculum that draws from a source: its tasks, its metrics, and its state.
+
+    A subclass whose state holds other values than numbers, texts, lists and dicts of these adds them in its own
+    ``state_dict`` and ``load_state_dict``.
+    """
+
+    kept: ClassVar[tuple[str, ...]]
+    """Names of the attributes that are its state, beside the seed."""
+
+    def __init__(self, source: TaskSource, *, seed: int) -> None:
+        require_tasks(source)
+        self.source, self.seed = source, seed
+        self._metrics: dict[str, float] = {}
+
+    def observe(self, trees: Sequence[Tree]) -> None:
+        """Outcomes are not used."""
+
+    def weight(self, tree: Tree) -> float:
+        return 1.0
+
+    def metrics(self) -> dict[str, float]:
+        return self._metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        own = {name: copy.copy(getattr(self, name)) for name in self.kept}
+        return {"seed": self.seed, "tasks": len(self.source), **own}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        require_keys("curriculum", given=state, needed=self.state_dict())
+        require_same_tasks(state["tasks"], self.source)
+        self.seed = int(state["seed"])
+        for name in self.kept:
+            setattr(self, name, type(getattr(self, name))(state[name]))
 
 
 class TasksByCategory:

@@ -11,14 +11,13 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from lyceum.core.component import require_keys
 from lyceum.core.notes import Note
 from lyceum.core.settings import Composition, CurriculumSettings
 from lyceum.core.step_ends import step_ends
 from lyceum.core.steps import Steps
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Task, TaskSource
-from lyceum.curriculum.base import is_test, require_same_tasks, require_tasks, task_index, to_test
+from lyceum.curriculum.base import FromSource, is_test, task_index, to_test
 from lyceum.models.policy import Policy
 from lyceum.utils.seeds import counter_seed
 
@@ -73,17 +72,18 @@ class GoodPrefixes(CurriculumSettings):
         return GoodPrefixesCurriculum(self, source, policy, seed=seed)
 
 
-class GoodPrefixesCurriculum:
+class GoodPrefixesCurriculum(FromSource):
     """Its state: its position in the source, how many tests the round still has, and the tasks waiting for training."""
 
+    kept = ("round", "position", "untested")
+
     def __init__(self, settings: GoodPrefixes, source: TaskSource, policy: Policy, *, seed: int) -> None:
-        require_tasks(source)
-        self.settings, self.source, self.policy, self.seed = settings, source, policy, seed
+        super().__init__(source, seed=seed)
+        self.settings, self.policy = settings, policy
         self.position = self.round = 0
         self.untested = settings.pool
         self.waiting: list[State] = []
         self._testing: dict[str, int] = {}  # from a step's draw to its outcomes
-        self._metrics: dict[str, float] = {}
 
     def draw(self, n: int) -> list[Task]:
         if self.untested > 0:
@@ -147,24 +147,11 @@ class GoodPrefixesCurriculum:
     def weight(self, tree: Tree) -> float:
         return 0.0 if is_test(tree.task) else 1.0
 
-    def metrics(self) -> dict[str, float]:
-        return self._metrics
-
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "seed": self.seed,
-            "tasks": len(self.source),
-            "round": self.round,
-            "position": self.position,
-            "untested": self.untested,
-            "waiting": [[index, list(given)] for index, given in self.waiting],
-        }
+        return super().state_dict() | {"waiting": [[index, list(given)] for index, given in self.waiting]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        require_keys("curriculum.good-prefixes", given=state, needed=self.state_dict())
-        require_same_tasks(state["tasks"], self.source)
-        self.seed, self.round, self.position = int(state["seed"]), int(state["round"]), int(state["position"])
-        self.untested = int(state["untested"])
+        super().load_state_dict(state)
         self.waiting = [(int(index), list(given)) for index, given in state["waiting"]]
 
 

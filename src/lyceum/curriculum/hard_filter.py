@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.core.component import require_keys
 from lyceum.core.notes import Note
 from lyceum.core.settings import CurriculumSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Task, TaskSource
-from lyceum.curriculum.base import epoch_order, require_same_tasks, require_tasks, success
+from lyceum.curriculum.base import FromSource, epoch_order, success
 from lyceum.models.policy import Policy
 
 
@@ -52,12 +51,14 @@ class HardFilter(CurriculumSettings):
         return HardFilterCurriculum(self, source, seed=seed)
 
 
-class HardFilterCurriculum:
+class HardFilterCurriculum(FromSource):
     """Its state: the round's tasks, its position in them, and which of them were found easy."""
 
+    kept = ("round", "position", "joined", "active", "easy")
+
     def __init__(self, settings: HardFilter, source: TaskSource, *, seed: int) -> None:
-        require_tasks(source)
-        self.settings, self.source, self.seed = settings, source, seed
+        super().__init__(source, seed=seed)
+        self.settings = settings
         self.round = self.position = self.joined = 0
         self.active: list[int] = []
         self.easy: dict[str, bool] = {}
@@ -110,29 +111,9 @@ class HardFilterCurriculum:
             if rate is not None:
                 self.easy[tree.task.id] = rate > self.settings.hard
 
-    def weight(self, tree: Tree) -> float:
-        return 1.0
-
     def metrics(self) -> dict[str, float]:
         return {
             "round": float(self.round),
             "tasks/round": float(len(self.active)),
             "easy/found": float(sum(self.easy.values())),
         }
-
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "seed": self.seed,
-            "tasks": len(self.source),
-            "round": self.round,
-            "position": self.position,
-            "joined": self.joined,
-            "active": list(self.active),
-            "easy": dict(self.easy),
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        require_keys("curriculum.hard-filter", given=state, needed=self.state_dict())
-        require_same_tasks(state["tasks"], self.source)
-        self.seed, self.round, self.position = int(state["seed"]), int(state["round"]), int(state["position"])
-        self.joined, self.active, self.easy = int(state["joined"]), list(state["active"]), dict(state["easy"])

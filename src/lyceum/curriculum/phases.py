@@ -9,12 +9,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, field_validator
 
-from lyceum.core.component import require_keys
 from lyceum.core.settings import CurriculumSettings
 from lyceum.core.sources import checked_tasks
 from lyceum.core.tree import Tree
 from lyceum.core.types import Message, Task, TaskSource
-from lyceum.curriculum.base import LOOKED_AT, require_same_tasks, require_tasks, task_index, without_replacement
+from lyceum.curriculum.base import LOOKED_AT, FromSource, task_index, without_replacement
 from lyceum.models.policy import Policy
 from lyceum.utils.errors import RecipeError, RunError
 from lyceum.utils.numbers import mean
@@ -66,18 +65,19 @@ class Phases(CurriculumSettings):
         return PhasesCurriculum(self, source, seed=seed)
 
 
-class PhasesCurriculum:
+class PhasesCurriculum(FromSource):
     """Its state: steps done, its position in the source, and the mean reward of each task that may return."""
 
+    kept = ("steps", "position", "draws")
+
     def __init__(self, settings: Phases, source: TaskSource, *, seed: int) -> None:
-        require_tasks(source)
-        self.settings, self.source, self.seed = settings, source, seed
+        super().__init__(source, seed=seed)
+        self.settings = settings
         self.steps = self.position = self.draws = 0
         self.seen: dict[str, tuple[int, int, float]] = {}
         """Of each task by its id: index, phase, and the mean reward of its latest group, within 0 .. 1."""
         self.drawn: dict[str, tuple[int, int]] = {}
         """Index and phase of tasks without an outcome so far."""
-        self._metrics: dict[str, float] = {}
 
     @property
     def phase(self) -> int:
@@ -130,28 +130,12 @@ class PhasesCurriculum:
             "seen/tasks": float(len(self.seen)),
         }
 
-    def weight(self, tree: Tree) -> float:
-        return 1.0
-
-    def metrics(self) -> dict[str, float]:
-        return self._metrics
-
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "seed": self.seed,
-            "tasks": len(self.source),
-            "steps": self.steps,
-            "position": self.position,
-            "draws": self.draws,
-            "seen": {id: list(of) for id, of in self.seen.items()},
-            "drawn": {id: list(of) for id, of in self.drawn.items()},
-        }
+        pairs = {"seen": self.seen, "drawn": self.drawn}
+        return super().state_dict() | {name: {id: list(of) for id, of in all.items()} for name, all in pairs.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        require_keys("curriculum.phases", given=state, needed=self.state_dict())
-        require_same_tasks(state["tasks"], self.source)
-        self.seed, self.steps, self.position = int(state["seed"]), int(state["steps"]), int(state["position"])
-        self.draws = int(state["draws"])
+        super().load_state_dict(state)
         self.seen = {
             id: (int(index), int(phase), float(reward)) for id, (index, phase, reward) in state["seen"].items()
         }

@@ -14,8 +14,6 @@ from statistics import NormalDist
 import numpy as np
 from jaxtyping import Float
 
-from lyceum.utils.numbers import unit_of
-
 RESAMPLES = 10_000
 """Bootstrap resamples. An interval over 5 tasks ends at the quantiles 0.001 and 0.999, which need this many."""
 _CHUNK = 2_000_000  # indices drawn at once: bounds memory to about 32 MB whatever the number of tasks
@@ -109,17 +107,9 @@ def mean_interval(values: Sequence[float] | Float[np.ndarray, " task"], *, seed:
     """
     value = np.asarray(values, dtype=float)
     n = _at_least_two(len(value), "tasks")
-    unit = unit_of(float(np.abs(value).max()))
-    value = value / unit
     tail = NormalDist().cdf(-_t(n - 1) * math.sqrt(n / (n - 1)))
     low, high = np.quantile(_resampled_means(value, seed), (tail, 1 - tail))
-    return Interval(unit * float(value.mean()), unit * float(low), unit * float(high))
-
-
-def mean_value(value: Float[np.ndarray, " n"]) -> float:
-    """numpy's mean, also where the sum is larger than a float can hold."""
-    unit = unit_of(float(np.abs(value).max()))
-    return unit * float((value / unit).mean())
+    return Interval(float(value.mean()), float(low), float(high))
 
 
 def mean_over_seeds(values: Sequence[float] | Float[np.ndarray, " seed"]) -> Interval:

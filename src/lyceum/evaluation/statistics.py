@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lyceum.core.component import MOST_SAMPLES
-from lyceum.evaluation.intervals import mean_interval, mean_value, share_interval
+from lyceum.evaluation.intervals import mean_interval, share_interval
 from lyceum.utils.levels import level_order
 
 
@@ -57,7 +57,7 @@ class TaskResult:
     def reward(self) -> float | None:
         """Mean reward over the graded samples."""
         given = [reward for reward in self.rewards if reward is not None]
-        return mean_value(np.asarray(given, dtype=float)) if given else None
+        return float(np.mean(given)) if given else None
 
     @property
     def votes(self) -> list[tuple[str | None, bool]]:

@@ -26,7 +26,7 @@ from lyceum.core.component import explain
 from lyceum.core.settings import TasksSettings
 from lyceum.core.types import Hint, Sampling, Task, TaskSource
 from lyceum.evaluation.measure import engine_settings, model_settings
-from lyceum.hints.ladders import TIERS, LadderSettings, Nonsense, read_ladder, request_for, without_leaks
+from lyceum.hints.ladders import LadderSettings, Nonsense, read_ladder, request_for, without_leaks
 from lyceum.hints.writers import EndpointWriter, EngineWriter, Writer, WriterError
 from lyceum.models.load import check_model
 from lyceum.recipe.schema import Overrides, Recipe, apply_overrides, read_override, tasks_from_text
@@ -86,7 +86,7 @@ def write_hints(
     output: Path | str,
     model: str | None = None,
     endpoint: str | None = None,
-    tiers: Sequence[str] = tuple(TIERS),
+    tiers: Sequence[str] = ("knowledge", "planning", "solution"),
     items: int = 4,
     n: int | None = None,
     concurrency: int = 8,
@@ -101,19 +101,21 @@ def write_hints(
     Args:
         tasks: as for :func:`lyceum.train`.
         overrides: ``tasks.KEY=value``, ``model.KEY=value`` and ``engine.KEY=value``, as on the command line.
-        output: a .jsonl file; each row is the task's own with the columns ``hints`` and ``hints_of``.
-        model: a local one as for :func:`lyceum.train`; with an endpoint, the model's name there.
-        endpoint: URL of an OpenAI-compatible server; its key is in the environment variable ``LYCEUM_API_KEY``.
+        output: a .jsonl file; tasks that it already has are skipped.
+        model: a local model's folder, hub name or .gguf file; with ``endpoint`` its name there.
+        endpoint: URL of an OpenAI-compatible server, up to and including /v1. Its key is read only from the environment
+            variable LYCEUM_API_KEY.
         tiers: kinds of hints, from abstract to concrete.
-        items: hints per tier, each adding to those before.
-        n: maximum number of tasks; required for generated tasks.
+        items: hints of each kind, each adding to those before it.
+        n: maximum number of tasks; by default every row.
         concurrency: concurrent requests.
         timeout_seconds: timeout of a request to the endpoint.
-        retries: maximum retries per task, after a failure, an unusable answer, or hints that reveal the answer.
-        temperature, max_tokens: sampling temperature and maximum tokens of the model's answer.
+        retries: maximum retries per task, after a failure, an unusable answer, or hints with the answer.
+        temperature: sampling temperature.
+        max_tokens: maximum tokens of the model's answer.
     Returns:
-        Counts of written and failed tasks, with reasons. A task without hints is not in the output: the same call
-        tries it again.
+        Counts of written and failed tasks, with reasons. A row of the output is the task's own with the columns
+        ``hints`` and ``hints_of``. A task without hints is not in the output: the same call tries it again.
     Raises:
         RecipeError: invalid arguments; nothing was sent.
     """

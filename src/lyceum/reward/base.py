@@ -24,7 +24,7 @@ from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Grade, Grader, GradingContext, JudgedStep, State, Task, TaskSource, is_scalar
 from lyceum.core.user_files import describe
 from lyceum.utils.errors import RecipeError
-from lyceum.utils.numbers import real
+from lyceum.utils.numbers import LARGEST_REWARD, real
 from lyceum.utils.terminal import quoted
 
 _code_allowed: ContextVar[bool] = ContextVar("lyceum_code_allowed", default=False)
@@ -241,8 +241,8 @@ def add_up(grades: Mapping[str, Grade], terms: Sequence[RewardTerm | float]) -> 
                 steps[start, stop] = steps.get((start, stop), 0.0) + term.weight * reward
     if failed is None and any(term.combine == "multiply" for term in joined):
         outcome, steps = outcome * factor, {span: reward * factor for span, reward in steps.items()}
-    if not all(map(math.isfinite, (outcome, *steps.values()))):
-        return Grade.ungraded("the weighted sum of the parts is not a finite number")
+    if not all(abs(value) <= LARGEST_REWARD for value in (outcome, *steps.values())):
+        return Grade.ungraded(f"the weighted sum of the parts is not a finite number of at most {LARGEST_REWARD:g}")
     right = verdict_of(list(grades.values()))
     plain = {
         name: grade.parts["raw"] if term.standardise else grade.outcome
@@ -293,7 +293,7 @@ async def ask_part(
 
 
 def _checked(grade: Grade) -> Grade:
-    """The grade with its outcome as a float, or ungraded where that is not finite."""
+    """The grade with its outcome as a float, or ungraded where that is not finite, or too large for a reward."""
     if grade.outcome is None:
         return grade
     try:

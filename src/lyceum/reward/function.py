@@ -14,7 +14,7 @@ from lyceum.reward.trl import Trl
 from lyceum.reward.user_code import CodePart, abstained, accepted, check_parameters, failed
 from lyceum.reward.verl import Verl
 from lyceum.utils.messages import prompt_text
-from lyceum.utils.numbers import real
+from lyceum.utils.numbers import LARGEST_FLOAT, real
 
 PREPARE = "lyceum.reward.function:prepare"
 
@@ -103,7 +103,7 @@ def reply(result: Any) -> dict[str, Any]:
             )
         inner = reply(result["reward"])
         parts = {
-            str(name): real(value, f"part {name!r}")
+            str(name): real(value, f"part {name!r}", largest=LARGEST_FLOAT)
             for name, value in result.items()
             if name not in ("reward", "correct") and value is not None
         }

@@ -19,7 +19,7 @@ from lyceum.reward.base import numbered
 from lyceum.reward.user_code import CodePart, UserFunction, accepted, check_parameters, failed, one_each
 from lyceum.utils.errors import RunError
 from lyceum.utils.messages import prompt_text
-from lyceum.utils.numbers import real
+from lyceum.utils.numbers import LARGEST_FLOAT, real
 
 PREPARE = "lyceum.reward.trl:prepare"
 
@@ -202,7 +202,7 @@ def prepare(job: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], Any]]:
         extra[column] = [value if isinstance(value, bool | int | float | str) else str(value) for value in values]
 
     def log_metric(name: str, value: Any) -> None:
-        metrics.setdefault(name, []).append(real(value, f"metric {name!r}"))
+        metrics.setdefault(name, []).append(real(value, f"metric {name!r}", largest=LARGEST_FLOAT))
 
     offered = {
         "trainer_state": SimpleNamespace(global_step=job["global_step"], max_steps=job["max_steps"]),

@@ -11,7 +11,7 @@ from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.reward._conventions import VERL_TEXTS, parameters_of
 from lyceum.reward.user_code import CodePart, UserFunction, abstained, accepted, check_parameters, failed, one_each
-from lyceum.utils.numbers import real
+from lyceum.utils.numbers import LARGEST_FLOAT, real
 
 PREPARE, PREPARE_BATCH = "lyceum.reward.verl:prepare", "lyceum.reward.verl:prepare_batch"
 
@@ -124,7 +124,7 @@ def reply(result: Any) -> dict[str, Any]:
     for name, value in result.items():
         # verl logs everything that a function returns beside the score, text too: here only numbers are parts.
         if name != "score" and isinstance(value, numbers.Real):
-            parts[str(name)] = real(value, f"part {name!r}")
+            parts[str(name)] = real(value, f"part {name!r}", largest=LARGEST_FLOAT)
     correct = result.get("acc")
     return {
         "reward": real(result["score"], "the score"),

@@ -10,15 +10,16 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from lyceum.core.component import kinds
-from lyceum.core.settings import Composition, RolloutSettings, Size
+from lyceum.core.settings import Composition
 from lyceum.core.steps import GrownStep, Steps, grow
-from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Context, Rollout, Sampling
+from lyceum.core.tree import Node
+from lyceum.core.types import Context
+from lyceum.rollout._search import SearchSettings
 from lyceum.utils.aio import gather
 from lyceum.utils.numbers import evenly
 
 
-class Beam(RolloutSettings):
+class Beam(SearchSettings):
     """Keeps the best ``beams`` of ``beams`` x ``width`` next steps, by the stage's value model.
 
     Source: Snell et al., arXiv:2408.03314, section 5.2 (beam search against a verifier of steps; N = beams x width, M =
@@ -38,12 +39,8 @@ class Beam(RolloutSettings):
     trajectories: int | None = Field(default=None, ge=1)
     """Finished paths after which a search ends, unless the curriculum sets the number of samples; null is ``beams`` x
     ``width``. A search whose paths end together has a few more."""
-    depth: int = Field(default=64, ge=1)
-    """Maximum nodes per path, without the prompt; longer paths are truncated."""
     step: Steps = Steps()
     """How paths are cut into steps. With ``entropy`` a step is all that was drawn at once, possibly several nodes."""
-    sampling: Sampling = Sampling()
-    """How tokens are sampled; ``max_completion_tokens`` is per path."""
     distinct: bool = True
     """Keep one of several unfinished paths with the same tokens, so that no two beams are the same."""
 
@@ -52,10 +49,6 @@ class Beam(RolloutSettings):
         if self.beams % self.subtrees:
             raise ValueError(f"subtrees: got {self.subtrees} with beams {self.beams}; allowed: a divisor of beams")
         return self
-
-    @property
-    def size(self) -> Size:
-        return Size("trajectories", self.trajectories)
 
     @property
     def led_by(self) -> tuple[Literal["verifier", "value"], ...]:
@@ -68,12 +61,6 @@ class Beam(RolloutSettings):
         beams = max(1, n // width)
         subtrees = beams if self.subtrees == self.beams > 1 else math.gcd(self.subtrees, beams)
         return self.model_copy(update={"beams": beams, "width": width, "subtrees": subtrees, "trajectories": n})
-
-    def build(self) -> Rollout:
-        return self.roll
-
-    def note(self, trees: Sequence[Tree]) -> str | None:
-        return self.step.unseen_in(trees)
 
     def check(self, stage: Composition) -> list[str]:
         """No value model, or budgets too small for one path of full length."""

@@ -9,15 +9,16 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.core.settings import Composition, RolloutSettings, Size
-from lyceum.core.steps import GrownStep, Steps, grow
-from lyceum.core.tree import Node, Tree, is_correct
-from lyceum.core.types import Context, EngineOffer, Rollout, Sampling
+from lyceum.core.settings import Composition
+from lyceum.core.steps import GrownStep, grow
+from lyceum.core.tree import Node, is_correct
+from lyceum.core.types import Context, EngineOffer
 from lyceum.rollout._growth import at_most, extend_to_end
+from lyceum.rollout._search import SearchSettings
 from lyceum.utils.aio import gather
 
 
-class BestFirst(RolloutSettings):
+class BestFirst(SearchSettings):
     """Expands the best nodes of a frontier of unfinished nodes, each once, until something is proved.
 
     Source: BFS-Prover, arXiv:2502.03438, section 3. There a step is a tactic, which a proof assistant runs or refuses;
@@ -48,10 +49,6 @@ class BestFirst(RolloutSettings):
     """What length counts: nodes below the prompt, as in the paper, or their tokens."""
     depth: int = Field(default=64, ge=1)
     """Maximum nodes per trajectory, without the prompt; an unfinished one counts as incorrect there."""
-    step: Steps = Steps()
-    """How trajectories are cut into nodes."""
-    sampling: Sampling = Sampling()
-    """How tokens are sampled; ``max_completion_tokens`` is per trajectory."""
     max_nodes: int | None = Field(default=None, ge=1)
     """Maximum nodes per tree; null sets no bound beside the task's token budget. The last round may exceed it
     where ``step`` cuts draws into several nodes."""
@@ -59,10 +56,6 @@ class BestFirst(RolloutSettings):
     @property
     def of_engine(self) -> frozenset[EngineOffer]:
         return super().of_engine | frozenset[EngineOffer]({"model_logprob"})
-
-    @property
-    def size(self) -> Size:
-        return Size("trajectories", self.trajectories)
 
     @property
     def led_by(self) -> tuple[Literal["verifier", "value"], ...]:
@@ -75,12 +68,6 @@ class BestFirst(RolloutSettings):
         """
         nodes = n * self.width * self.step.longest_path(self.sampling, self.depth)
         return self.model_copy(update={"trajectories": n, "max_nodes": self.max_nodes or nodes})
-
-    def build(self) -> Rollout:
-        return self.roll
-
-    def note(self, trees: Sequence[Tree]) -> str | None:
-        return self.step.unseen_in(trees)
 
     def check(self, stage: Composition) -> list[str]:
         """Budgets too small for one path of full length, a search that never ends, a missing value model."""

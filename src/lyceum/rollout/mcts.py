@@ -8,11 +8,12 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.core.settings import Composition, RolloutSettings, Size
-from lyceum.core.steps import Steps, grow
-from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Context, EngineOffer, Rollout, Sampling
+from lyceum.core.settings import Composition
+from lyceum.core.steps import grow
+from lyceum.core.tree import Node
+from lyceum.core.types import Context, EngineOffer
 from lyceum.reward.extract import vote
+from lyceum.rollout._search import SearchSettings
 from lyceum.rollout._search_tree import (
     INCOMPLETE,
     RIGHT,
@@ -30,7 +31,7 @@ from lyceum.rollout._search_tree import (
 )
 
 
-class MCTS(RolloutSettings):
+class MCTS(SearchSettings):
     """A search whose backed-up terminals are the training group, and whose nodes have values.
 
     Source: DeepSearch, arXiv:2509.25454, section 3, and its released code. ``width`` steps are drawn below a node at
@@ -49,12 +50,6 @@ class MCTS(RolloutSettings):
     search."""
     width: int = Field(default=8, ge=1)
     """Steps drawn per node."""
-    depth: int = Field(default=64, ge=1)
-    """Maximum nodes per trajectory, without the prompt; longer ones are truncated."""
-    step: Steps = Steps()
-    """How trajectories are cut into nodes."""
-    sampling: Sampling = Sampling()
-    """How tokens are sampled; ``max_completion_tokens`` is per trajectory."""
     selection: Literal["global", "uct-from-root", "local"] = "global"
     """Where the search continues after a terminal: at the frontier's best node, at the node that UCT selects from the
     prompt down, or at the nearest ancestor of the terminal that is not exhausted."""
@@ -87,22 +82,8 @@ class MCTS(RolloutSettings):
         return super().of_engine | frozenset[EngineOffer]({"model_logprob"})
 
     @property
-    def size(self) -> Size:
-        return Size("trajectories", self.trajectories)
-
-    @property
     def led_by(self) -> tuple[Literal["verifier", "value"], ...]:
         return () if self.judge == "agreement" else (self.judge,)
-
-    def sized(self, n: int) -> MCTS:
-        """The same search for ``n`` trajectories."""
-        return self.model_copy(update={"trajectories": n})
-
-    def build(self) -> Rollout:
-        return self.roll
-
-    def note(self, trees: Sequence[Tree]) -> str | None:
-        return self.step.unseen_in(trees)
 
     def check(self, stage: Composition) -> list[str]:
         """Budgets too small for one path of full length at a width of 1, a missing value model."""

@@ -8,18 +8,19 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from lyceum.core.component import kinds
-from lyceum.core.settings import Composition, RolloutSettings, Size
-from lyceum.core.steps import Steps, grow
-from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Context, Grade, Rollout, Sampling
+from lyceum.core.settings import Composition
+from lyceum.core.steps import grow
+from lyceum.core.tree import Node
+from lyceum.core.types import Context, Grade
 from lyceum.rollout._growth import at_most, extend_to_end
+from lyceum.rollout._search import SearchSettings
 from lyceum.utils.aio import gather
 
 UNSURE = 1e-6
 """A value is kept this far from 0 and 1, which as outcomes would say incorrect and correct."""
 
 
-class NextSteps(RolloutSettings):
+class NextSteps(SearchSettings):
     """Trajectories drawn step by step: ``width`` next steps are drawn from each state, and the first of them that does
     not end the answer goes on.
 
@@ -37,16 +38,6 @@ class NextSteps(RolloutSettings):
     """The next steps that do not go on: ``value`` ends them there, ungraded by the verifier, their outcome the value
     model's value of the state they lead to; ``finish`` completes each with one continuation, whose outcomes estimate
     the states' success rates."""
-    depth: int = Field(default=64, ge=1)
-    """Maximum nodes per path, without the prompt; longer paths are truncated."""
-    step: Steps = Steps()
-    """How paths are cut into steps."""
-    sampling: Sampling = Sampling()
-    """How tokens are sampled; ``max_completion_tokens`` is per path."""
-
-    @property
-    def size(self) -> Size:
-        return Size("trajectories", self.trajectories)
 
     @property
     def led_by(self) -> tuple[Literal["verifier", "value"], ...]:
@@ -56,12 +47,6 @@ class NextSteps(RolloutSettings):
     def values_states(self) -> bool:
         return self.others == "value"
 
-    def sized(self, n: int) -> NextSteps:
-        return self.model_copy(update={"trajectories": n})
-
-    def note(self, trees: Sequence[Tree]) -> str | None:
-        return self.step.unseen_in(trees)
-
     def check(self, stage: Composition) -> list[str]:
         lines: list[str] = []
         if self.others == "value" and stage.value is None:
@@ -70,9 +55,6 @@ class NextSteps(RolloutSettings):
                 f"{', '.join(kinds('value'))}, or rollout.others=finish"
             )
         return lines + self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth)
-
-    def build(self) -> Rollout:
-        return self.roll
 
     async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
         n = n or self.trajectories

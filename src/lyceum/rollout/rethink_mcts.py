@@ -7,15 +7,16 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from lyceum.core.settings import Composition, RolloutSettings, Size
+from lyceum.core.settings import Composition
 from lyceum.core.steps import GrownStep, Steps, grow
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Context, Grade, Origin, Rollout, Sampling
+from lyceum.core.types import Context, Grade, Origin, Sampling
 from lyceum.rollout._growth import at_most
+from lyceum.rollout._search import SearchSettings
 from lyceum.tasks.prompt import fields_of, fill
 from lyceum.utils.terminal import quoted
 
@@ -23,7 +24,7 @@ NUMBER = re.compile(r"-?\d{1,3}(?:\.\d{1,6})?")
 COUNTS = ("programs", "ungraded", "passed", "evaluated", "rethought", "better", "worse", "mended")
 
 
-class RethinkMCTS(RolloutSettings):
+class RethinkMCTS(SearchSettings):
     """Searches thoughts, the lines before a program; each selected thought is tried by the program that follows it.
 
     A program is worth the share of public tests that it passes; one that passes all, ``tests_weight`` and the rest by
@@ -35,6 +36,7 @@ class RethinkMCTS(RolloutSettings):
     analysis of a block of the program, and a thought's prior is a score that the model says.
     """
 
+    sized_by: ClassVar[str] = "iterations"
     kind: Literal["rethink-mcts"] = "rethink-mcts"
     iterations: int = Field(default=16, ge=1)
     """Thoughts that are selected and tried."""
@@ -44,8 +46,6 @@ class RethinkMCTS(RolloutSettings):
     """Maximum thoughts per trajectory."""
     step: Steps = Steps()
     """How thoughts are told apart, by lines, markers or tokens."""
-    sampling: Sampling = Sampling()
-    """How tokens are sampled; ``max_completion_tokens`` is per trajectory."""
     by: str = "code/passed"
     """The reward part that says which share of the public tests a program passes, as logged after ``reward/part/``. It
     must be the first part of the reward: what it says of a failure is shown to the policy."""
@@ -79,17 +79,6 @@ class RethinkMCTS(RolloutSettings):
     @property
     def led_by(self) -> tuple[Literal["verifier", "value"], ...]:
         return ("verifier",)
-
-    @property
-    def size(self) -> Size:
-        return Size("iterations", self.iterations)
-
-    def sized(self, n: int) -> RethinkMCTS:
-        """The same search with ``n`` iterations."""
-        return self.model_copy(update={"iterations": n})
-
-    def build(self) -> Rollout:
-        return self.roll
 
     def note(self, trees: Sequence[Tree]) -> str | None:
         counts = self.metrics(trees)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from lyceum.core.component import kinds
-from lyceum.core.settings import Composition, RolloutSettings, Size
+from lyceum.core.settings import Composition
 from lyceum.core.steps import Steps, grow
-from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Context, Rollout, Sampling
+from lyceum.core.tree import Node
+from lyceum.core.types import Context
+from lyceum.rollout._search import SearchSettings
 from lyceum.utils.aio import gather
 
 
-class ValueFilter(RolloutSettings):
+class ValueFilter(SearchSettings):
     """Independent samples that grow step by step; one whose value falls below the threshold is dropped there.
 
     Source: Learning Goal-Conditioned Representations for Language Reward Models, arXiv:2407.13887, and its code
@@ -24,6 +25,7 @@ class ValueFilter(RolloutSettings):
     not drawn, and where all would be dropped the one of the highest value goes on.
     """
 
+    sized_by: ClassVar[str] = "samples"
     kind: Literal["value-filter"] = "value-filter"
     samples: int = Field(default=8, ge=1)
     """Samples per task, unless the curriculum sets the number."""
@@ -31,30 +33,12 @@ class ValueFilter(RolloutSettings):
     """A sample of a lower value is dropped; 0.5 is a cosine of 0 with value.kind 'goal-conditioned'."""
     first_tokens: int = Field(default=5, ge=0)
     """A sample that is not longer is not dropped (tokens)."""
-    depth: int = Field(default=64, ge=1)
-    """Maximum nodes per path, without the prompt; longer paths are truncated."""
     step: Steps = Steps()
     """Where values are read."""
-    sampling: Sampling = Sampling()
-    """How tokens are sampled; ``max_completion_tokens`` is per sample."""
-
-    @property
-    def size(self) -> Size:
-        return Size("samples", self.samples)
 
     @property
     def led_by(self) -> tuple[Literal["verifier", "value"], ...]:
         return ("value",)
-
-    def sized(self, n: int) -> ValueFilter:
-        """The same rollout with ``n`` samples."""
-        return self.model_copy(update={"samples": n})
-
-    def build(self) -> Rollout:
-        return self.roll
-
-    def note(self, trees: Sequence[Tree]) -> str | None:
-        return self.step.unseen_in(trees)
 
     def check(self, stage: Composition) -> list[str]:
         """No value model, or budgets too small for one sample of full length."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.core.settings import Composition, RolloutSettings, Size
+from lyceum.core.settings import Composition
 from lyceum.core.step_ends import step_ends
-from lyceum.core.steps import Steps, grow, split, write_texts
-from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Context, Rollout, Sampling
+from lyceum.core.steps import grow, split, write_texts
+from lyceum.core.tree import Node
+from lyceum.core.types import Context
 from lyceum.rollout._growth import at_most, extend_to_end
+from lyceum.rollout._search import SearchSettings
 from lyceum.rollout._value_tree import (
     ValuedStep,
     back_up_children,
@@ -26,7 +27,7 @@ from lyceum.rollout._value_tree import (
 from lyceum.rollout.beam import evenly
 
 
-class ValueMCTS(RolloutSettings):
+class ValueMCTS(SearchSettings):
     """Expands the steps of highest value, by a value model; the verifier grades only after the search.
 
     Source: ``simulate: greedy`` is MCTS*, arXiv:2406.03816, section 3.2 and appendix C; ``simulate: completions`` is
@@ -38,6 +39,7 @@ class ValueMCTS(RolloutSettings):
 
     test_time: ClassVar[Mapping[str, Any]] = {"believe": "value"}
 
+    sized_by: ClassVar[str] = "iterations"
     kind: Literal["value-mcts"] = "value-mcts"
     iterations: int = Field(default=20, ge=1)
     """Iterations of select, expand, simulate and back up."""
@@ -45,12 +47,6 @@ class ValueMCTS(RolloutSettings):
     """Steps drawn per expansion; one of those with the same tokens is kept."""
     keep: int | None = Field(default=None, ge=1)
     """Expandable steps per node, those of highest value; null keeps all."""
-    depth: int = Field(default=64, ge=1)
-    """Maximum steps per trajectory; longer ones are truncated."""
-    step: Steps = Steps()
-    """How trajectories are cut into steps, by tokens, lines or markers."""
-    sampling: Sampling = Sampling()
-    """How tokens are sampled; ``max_completion_tokens`` is per trajectory."""
     believe: Literal["value", "outcome"] = "value"
     """Source of a step's value: the value model, or the verifier's outcome of completions drawn through it, for a
     search without a value model yet; ``outcome`` needs ``simulate: completions``."""
@@ -91,16 +87,6 @@ class ValueMCTS(RolloutSettings):
             return self.model_copy(update={"width": width, "iterations": max(1, n // width), "trajectories": None})
         steps = self.step.longest_path(self.sampling, self.depth)
         return self.model_copy(update={"trajectories": n, "iterations": n * steps})
-
-    @property
-    def size(self) -> Size:
-        return Size("iterations", self.iterations)
-
-    def build(self) -> Rollout:
-        return self.roll
-
-    def note(self, trees: Sequence[Tree]) -> str | None:
-        return self.step.unseen_in(trees)
 
     def check(self, stage: Composition) -> list[str]:
         lines: list[str] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from lyceum.core.component import Stateless
+from lyceum.core.settings import ScorerSettings
 from lyceum.core.types import Grade, GradingContext, Message, Reasoned, Task
 from lyceum.utils.numbers import mean
 
@@ -17,6 +18,22 @@ class BaseScorer(Stateless):
 
     def metrics(self) -> dict[str, float]:
         return {}
+
+
+class PairSettings(ScorerSettings):
+    """Weights of the alignments of a :class:`PairScorer`."""
+
+    question: float = 1.0
+    """Weight of the reasoning's alignment with the question."""
+    answer: float = 1.0
+    """Weight of the answer's alignment with the reasoning; an alignment of weight 0 is not read."""
+    documents: float = 1.0
+    """Weight of the reasoning's alignment with the task's documents (their mean), where the task has any."""
+    column: str = "documents"
+    """The task's column with its documents: a text or a list of texts."""
+
+    def scorer(self, align: Callable[[Sequence[tuple[str, str]]], list[float]]) -> PairScorer:
+        return PairScorer(align, self.question, self.answer, self.documents, self.column)
 
 
 class PairScorer(BaseScorer):

@@ -8,14 +8,13 @@ from typing import Literal
 from jaxtyping import Float
 from pydantic import Field
 
-from lyceum.core.settings import ScorerSettings
 from lyceum.core.types import Scorer, TaskSource
-from lyceum.scorer.base import PairScorer
+from lyceum.scorer.base import PairSettings
 from lyceum.scorer.models import ScorerModel, reader, unit
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
-class EncoderScorer(ScorerSettings):
+class EncoderScorer(PairSettings):
     """Cosines of embeddings by a frozen encoder of Hugging Face's."""
 
     kind: Literal["encoder"] = "encoder"
@@ -25,18 +24,10 @@ class EncoderScorer(ScorerSettings):
     """What of the last hidden states is a text's embedding: their mean, or the first token's (BERT's [CLS])."""
     batch: int = Field(32, ge=1, le=4096)
     """Texts per forward pass."""
-    question: float = 1.0
-    """Weight of the reasoning's alignment with the question."""
-    answer: float = 1.0
-    """Weight of the answer's alignment with the reasoning."""
-    documents: float = 1.0
-    """Weight of the reasoning's alignment with the task's documents (their mean), where the task has any."""
-    column: str = "documents"
-    """The task's column with its documents: a text or a list of texts."""
 
     def build(self, source: TaskSource) -> Scorer:
         self.model.check("AutoModel")
-        return PairScorer(self.cosines, self.question, self.answer, self.documents, self.column)
+        return self.scorer(self.cosines)
 
     def cosines(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         # Each text once: a group's trajectories share their question.

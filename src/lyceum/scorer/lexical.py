@@ -10,15 +10,14 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from lyceum.core.settings import ScorerSettings
 from lyceum.core.types import Scorer, TaskSource
-from lyceum.scorer.base import PairScorer, question_of
+from lyceum.scorer.base import PairSettings, question_of
 
 MOST_CHARACTERS = 20_000
 """Maximum characters that are compared of a text."""
 
 
-class LexicalScorer(ScorerSettings):
+class LexicalScorer(PairSettings):
     """What the texts have in common: character n-grams, or characters in their order."""
 
     kind: Literal["lexical"] = "lexical"
@@ -31,14 +30,8 @@ class LexicalScorer(ScorerSettings):
     """Characters of the longest pieces that are compared."""
     tasks: int = Field(500, ge=1, le=10_000)
     """Number of tasks whose prompts say how rare a piece is."""
-    question: float = 1.0
-    """Weight of the reasoning's alignment with the question."""
     answer: float = 1.0
     """Weight of the answer's alignment with the reasoning; 0 with ``in-order``."""
-    documents: float = 1.0
-    """Weight of the reasoning's alignment with the task's documents (their mean), where the task has any."""
-    column: str = "documents"
-    """The task's column with its documents: a text or a list of texts."""
 
     @model_validator(mode="after")
     def _an_answer_is_shorter(self) -> LexicalScorer:
@@ -50,7 +43,7 @@ class LexicalScorer(ScorerSettings):
         return self
 
     def build(self, source: TaskSource) -> Scorer:
-        return PairScorer(SharedPieces(self, source), self.question, self.answer, self.documents, self.column)
+        return self.scorer(SharedPieces(self, source))
 
 
 class SharedPieces:

@@ -7,14 +7,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from lyceum.core.settings import ScorerSettings
 from lyceum.core.types import Scorer, TaskSource
-from lyceum.scorer.base import PairScorer
+from lyceum.scorer.base import PairSettings
 from lyceum.scorer.models import ScorerModel, reader
 from lyceum.utils.errors import RecipeError
 
 
-class RerankerScorer(ScorerSettings):
+class RerankerScorer(PairSettings):
     """A frozen sequence-classification model reads question and reasoning together, reasoning and answer, and reasoning
     and document.
 
@@ -29,14 +28,6 @@ class RerankerScorer(ScorerSettings):
     """Label whose log-probability is the score (entailment); null for a model of one label: its logit."""
     batch: int = Field(16, ge=1, le=4096)
     """Pairs per forward pass."""
-    question: float = 1.0
-    """Weight of question and reasoning."""
-    answer: float = 1.0
-    """Weight of reasoning and answer; 0 does not read them."""
-    documents: float = 1.0
-    """Weight of the reasoning's alignment with the task's documents (their mean), where the task has any."""
-    column: str = "documents"
-    """The task's column with its documents: a text or a list of texts."""
 
     def build(self, source: TaskSource) -> Scorer:
         self.model.check("AutoModelForSequenceClassification")
@@ -44,7 +35,7 @@ class RerankerScorer(ScorerSettings):
         if (self.label is None) != (labels == 1) or (self.label or 0) >= labels:
             allowed = "null" if labels == 1 else f"0 to {labels - 1}"
             raise RecipeError(f"scorer.label: got {self.label}, but the model has {labels} labels; allowed: {allowed}")
-        return PairScorer(self.scores, self.question, self.answer, self.documents, self.column)
+        return self.scorer(self.scores)
 
     def scores(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         model, found = reader(self.model, "AutoModelForSequenceClassification"), list[float]()

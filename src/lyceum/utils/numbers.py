@@ -1,8 +1,6 @@
-"""Numbers for files and pages, and numbers too large to be added up directly.
+"""Numbers for files and pages, and what is a reward.
 
-JSON has neither nan nor infinities, and a page with one fails to load: everything written as JSON passes here. Finite
-numbers of any size are supported: where an intermediate result would overflow although the final one does not (a mean
-of rewards of 1e308), numbers are divided by a power of two first.
+JSON has neither nan nor infinities, and a page with one fails to load: everything written as JSON passes here.
 """
 
 from __future__ import annotations
@@ -10,15 +8,16 @@ from __future__ import annotations
 import json
 import math
 import numbers
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from statistics import fmean
 from typing import Any
 
-LARGE = 1e15
-"""Numbers up to here are squared and summed directly in float32; larger ones are divided by a power of two first, or
-use float64."""
+LARGEST_REWARD = 1e15
+"""Largest magnitude of a reward: float32 holds its square, and the sum of a step's."""
+LARGEST_FLOAT = sys.float_info.max
 
 
 def python_number(value: Any) -> bool | int | float | None:
@@ -50,22 +49,24 @@ def _nearest(value: Any) -> float:
         return math.nan
 
 
-def real(value: Any, what: str) -> float:
+def real(value: Any, what: str, *, largest: float = LARGEST_REWARD) -> float:
     """A number from user code, as a float; nan and infinities pass, for the caller to interpret.
 
+    Args:
+        largest: magnitude up to which a finite number is allowed, in any unit.
     Raises:
         TypeError: it is not a real number: a text, a complex number, a list.
-        ValueError: it is finite and larger than a float can hold.
+        ValueError: it is finite and larger than allowed.
     """
     if isinstance(value, numbers.Real | Decimal):
         number = _nearest(value)
-        if math.isinf(number) and value not in (math.inf, -math.inf):
-            raise ValueError(f"{what} is larger than a float can hold; allowed: numbers up to 1.8e308")
+        if abs(number) > largest and value not in (math.inf, -math.inf):
+            raise ValueError(f"{what} is too large a number ({number:g}); allowed: magnitudes up to {largest:g}")
         return number
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         item = value.item()
         if not hasattr(item, "item"):
-            return real(item, what)
+            return real(item, what, largest=largest)
     raise TypeError(f"{what} is {value!r:.100}, a {type(value).__name__}; allowed: a number or None")
 
 
@@ -152,20 +153,8 @@ def mean(values: Iterable[float]) -> float:
     try:
         return fmean(found)
     except OverflowError:
-        unit = unit_of(max(map(abs, found)))
-        of_units = math.fsum(value / unit for value in found) / len(found)
-        return min(max(of_units * unit, min(found)), max(found))  # rounding must not take it past the largest
-
-
-def unit_of(largest: float) -> float:
-    """The power of two to divide numbers by before they are squared or summed; 1 where they are not ``LARGE``.
-
-    Args:
-        largest: their largest magnitude, in any unit; the quotients are in -2 .. 2.
-    """
-    if not LARGE < largest < math.inf:
-        return 1.0
-    return math.ldexp(1.0, math.frexp(largest)[1] - 1)
+        scaled = math.fsum(math.ldexp(value, -64) for value in found) / len(found)
+        return min(max(scaled * 2.0**64, min(found)), max(found))  # rounding must not take it past the largest
 
 
 def share(interval: Mapping[str, float] | None) -> str:
