@@ -1,89 +1,41 @@
 """What every shipped recipe has to show: that its method's mechanism acts, and that without it a run is another one.
 
-A new recipe adds its line to ``PROOFS``.
+A new recipe adds its line to ``LINES``; one in a paper's folder has it there, in ``proof.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-
-from lyceum.run.digests import PARTS
-
-BRIEF = ("steps=2", "tasks_per_step=4")
-BRIEFER = ("steps=2", "tasks_per_step=2")
-DIFFERS = [part for part in PARTS if part != "loss"]
-"""Parts of a step in which a run without the mechanism may differ; metrics of the loss alone are no proof."""
-FLAT = "{kind: flat, samples: 8, sampling: {max_completion_tokens: 80}}"
-
-
-@dataclass(frozen=True)
-class Proof:
-    """How a recipe is run briefly, and what shows that its mechanism acted.
-
-    Attributes:
-        acted: metrics, each of which is above 0 in some step (or ``NAME < 1``, ``NAME > 8``).
-        off: keys that switch the mechanism off, each alone, and the first part of a step that then differs, at equal
-            seed: one of ``DIFFERS``.
-        keys: make the run brief. Sizes alone: steps, tasks, rounds, pools; never how the method works.
-        late: metrics that are not yet above 0 in so few steps, each with the key that switches that part off. The test
-            fails where one of them acts, so that it is moved to ``acted``.
-        longer: keys of a run in which they are, by ``benchmarks/mechanisms.py``, whose results a test reads.
-        needs: a folder without which the recipe cannot run.
-        beside: keys of another run of the recipe, trained before it; its folder is ``{beside}`` in ``keys``.
-    """
-
-    acted: Sequence[str]
-    off: Mapping[str | tuple[str, ...], str]
-    keys: Sequence[str] = BRIEF
-    late: Mapping[str, str] = field(default_factory=dict)
-    longer: Sequence[str] = ()
-    needs: str | None = None
-    beside: Sequence[str] | None = None
-
-    def __post_init__(self) -> None:
-        assert self.acted
-        assert bool(self.late) == bool(self.longer)
-        assert set(self.off.values()) <= set(DIFFERS), self.off
-
-
-def stages(*steps: int, tasks: int = 4) -> list[str]:
-    """So many steps of each stage."""
-    each = enumerate(steps)
-    return [key for i, n in each for key in (f"stages.{i}.steps={n}", f"stages.{i}.tasks_per_step={tasks}")]
-
-
-LONGER = ["steps=6", "tasks_per_step=16", "learner.warmup_steps=1"]
-"""Steps at the full learning rate, after which some ratios have left their bounds."""
-
-SMOLLM2 = "models/smollm2-135m-instruct"
-FLAT_ROLLOUT = f"rollout={FLAT}"
-LEARNS = "groups/with_gradient"
-
-WRITES_PROGRAMS = ["stages.0.steps=17", "stages.0.tasks_per_step=16", "stages.0.learner.warmup_steps=1"]
-"""Few steps of fine-tuning, after which the model writes functions, some of which are correct."""
+from lyceum.core.paper_folders import shipped
+from lyceum.recipe.proof import (
+    BRIEF,
+    BRIEFER,
+    FLAT,
+    FLAT_ROLLOUT,
+    JUDGES,
+    LEARNS,
+    LONGER,
+    ONE_AT_A_TIME,
+    SMOLLM2,
+    WRITES_PROGRAMS,
+    Proof,
+    proof_of,
+    stages,
+)
 
 GUESSES = [*stages(12, 2, 2, 1), "stages.0.tasks_per_step=16", "checkpoint_every=100"]
 """Few steps of fine-tuning, after which the model guesses numbers, and of three stages with ever more turns."""
 
-ONE_AT_A_TIME = ["reward.0.processes=1", "reward.1.processes=1"]
-"""Programs: another process takes longer to start than they take."""
-
-JUDGES = [
-    *("stages.0.steps=18", "stages.0.tasks_per_step=16", "stages.0.learner.warmup_steps=1"),
-    *("stages.1.steps=2", "stages.1.tasks_per_step=4"),
-]
-"""Few steps of fine-tuning, after which the model writes verdicts that can be read."""
-
 SHORT_JUDGEMENTS = "stages.0.tasks={kind: chain-judgements, forms: [scores], levels: [1]}"
 """Of chains of one operation, which are soon learnt."""
+
 SHORT_MARKS = "stages.0.tasks.parts.0.tasks.levels=[1]"
+
 SOON_LEARNT = [SHORT_JUDGEMENTS, "stages.0.tasks_per_step=2", "stages.0.learner.warmup_steps=1", "checkpoint_every=100"]
 
 SHORTEST = "tasks.parts.1.tasks.tasks.levels=[3]"
 """Solutions of two steps before the last, which are soon learnt."""
 
-PROOFS: dict[str, Proof] = {
+LINES: dict[str, Proof] = {
     "a-lol": Proof(
         ["a-lol/kept", "a-lol/left_out"],
         {
@@ -984,3 +936,5 @@ PROOFS: dict[str, Proof] = {
         stages(4, 2, tasks=2),
     ),
 }
+
+PROOFS = LINES | {name: proof_of(name) for folder in shipped() for name in folder.recipes}

@@ -29,6 +29,7 @@ from lyceum.comparison.boundary import Boundary
 from lyceum.comparison.boundary_plan import BoundaryPlan
 from lyceum.comparison.compare import Comparison
 from lyceum.comparison.sparsity import Sparsity, SparsityPlan
+from lyceum.core.paper_folders import Folders, use
 from lyceum.core.settings import TasksSettings
 from lyceum.diagnosis.request import DoctorRequest
 from lyceum.diagnosis.run import Report, examine
@@ -73,6 +74,7 @@ def train(
     name: str | None = None,
     resume: Resume = False,
     overwrite: bool = False,
+    papers: Folders = (),
     progress: progress.Mode = "auto",
     began: Callable[[int, int], None] = lambda threads, evaluated: None,
     **keys: Any,
@@ -95,6 +97,7 @@ def train(
         name: name of the run's folder in ``output``.
         resume: continue the run of that name; ``auto``: if there is one.
         overwrite: replace the run of that name.
+        papers: folders of papers of your own: their recipes are known by name, their components by kind.
         progress: display of progress: ``live``, ``plain``, ``json``, ``silent``, or ``auto``, by where it runs.
         began: advanced, for programs around a run: called when everything was checked, before a model is loaded, with
             the number of CPU threads.
@@ -108,6 +111,7 @@ def train(
         NothingLearnt: no reward has differed within a group in many steps from the first on (max_steps_without_signal).
         Interrupted: stopped by Ctrl-C, with a checkpoint; ``resume=True`` continues.
     """
+    use(papers)
     with ExitStack() as until_done:
         if isinstance(recipe, Recipe):
             if overrides or keys or any(value is not None for value in (model, tasks, reward)):
@@ -155,6 +159,7 @@ def evaluate(
     greedy: bool = True,
     seed: int = 0,
     output: Path | str | None = None,
+    papers: Folders = (),
     progress: progress.Mode = "auto",
     **keys: Any,
 ) -> Accuracy:
@@ -172,6 +177,7 @@ def evaluate(
         greedy: also evaluate the greedy completion.
         seed: random seed of tasks and samples.
         output: a JSON file for the metrics; one from an earlier evaluation is replaced.
+        papers: folders of papers of your own: their recipes are known by name, their components by kind.
         keys: ``temperature``, ``top_p``, ``max_completion_tokens`` and other sampling settings, ``tasks.KEY``,
             ``model.KEY``, ``reward.KEY``.
     Returns:
@@ -180,6 +186,7 @@ def evaluate(
         RecipeError: invalid settings; no model was loaded.
         Unwritten: the metrics could not be written to ``output``; the exception contains them.
     """
+    use(papers)
     given = [*overrides, *_overrides(keys, None, None, None if reward is None else reward_settings(reward), None)]
     model = folder_of(model)
     loaded = as_policy(model, given)
@@ -213,6 +220,7 @@ def grade(
     model: Any = None,
     output: Path | str | None = None,
     each: Callable[[Line], None] | None = None,
+    papers: Folders = (),
     progress: progress.Mode = "auto",
     **keys: Any,
 ) -> Graded:
@@ -227,12 +235,14 @@ def grade(
         output: a JSON-lines file for the grades; one from an earlier call is replaced.
         each: called with each row's line: ``row``, ``score``, ``correct``, ``parts``, and ``reason`` where it could not
             be graded.
+        papers: folders of papers of your own: their recipes are known by name, their components by kind.
         keys: as ``overrides``.
     Returns:
         The summary: ``graded``, ``mean``, ``parts``, ``reasons``.
     Raises:
         RecipeError: invalid settings, or a file that is none of these; nothing was graded.
     """
+    use(papers)
     given = [*overrides, *_overrides(keys, None, None, None, None)]
     if file is None:
         raise RecipeError("file: got None; allowed: a file, rows, a run or its folder")
@@ -256,6 +266,7 @@ def search(
     reward: Any = None,
     seed: int = 0,
     output: Path | str | None = None,
+    papers: Folders = (),
     progress: progress.Mode = "auto",
     **keys: Any,
 ) -> SearchResult:
@@ -273,6 +284,7 @@ def search(
         tokens: token budgets per task at which strategies are compared; by default some that all of them reach.
         output: a folder for search.json, search.png and every answer; the same call resumes where it was stopped. Rows
             that are passed as ``tasks`` are then kept beside it, in ``rows``.
+        papers: folders of papers of your own: their recipes are known by name, their components by kind.
         keys: as for :func:`evaluate`; also ``NAME.KEY`` of a strategy, ``step.KEY`` of all strategies with steps, and
             ``value.KEY``.
     Returns:
@@ -281,6 +293,7 @@ def search(
         RecipeError: invalid settings; no model was loaded.
         Interrupted: stopped by Ctrl-C between two sizes.
     """
+    use(papers)
     given = [*overrides, *_overrides(keys, None, None, None if reward is None else reward_settings(reward), None)]
     model = folder_of(model)
     loaded = as_policy(model, given)
@@ -318,6 +331,7 @@ def compare(
     each: Mapping[str, Mapping[str, Any]] | None = None,
     name: str | None = None,
     output: str = "runs",
+    papers: Folders = (),
     progress: progress.Mode = "auto",
     model: Any = None,
     tasks: Any = None,
@@ -333,6 +347,7 @@ def compare(
         each: label -> keys for that recipe only.
         name: NAME of the folder ``output/compare-NAME``.
         tasks: as for :func:`train`; rows are written to ``output/rows``, where every run reads them.
+        papers: folders of papers of your own: their recipes are known by name, their components by kind.
         keys: keys for every recipe.
     Returns:
         ``recipes``, one result each in the order given, and ``sentence``, which says what is shown and what is not.
@@ -340,6 +355,7 @@ def compare(
         RecipeError: invalid settings; nothing was run.
         Interrupted: stopped by Ctrl-C; the same call continues.
     """
+    use(papers)
     if is_loaded(model):
         raise RecipeError("model: got a model in memory; allowed: a folder, which every run of a comparison reads")
     own = {label: [*_overrides(dict(values), None, None, None, None)] for label, values in (each or {}).items()}
@@ -366,6 +382,7 @@ def replay(
     overrides: Overrides = (),
     *,
     output: Path | str | None = None,
+    papers: Folders = (),
     progress: progress.Mode = "auto",
     **keys: Any,
 ) -> Replayed:
@@ -376,12 +393,14 @@ def replay(
         step: step of the run, from 1: one whose trees and starting weights it has kept.
         overrides: ``key=value`` as on the command line; applied before the keywords.
         output: a parquet file for each token's coefficients on both sides.
+        papers: folders of papers of your own: their recipes are known by name, their components by kind.
         keys: further keys of credit and objective: ``credit="leave-one-out"``, ``objective__clip_high=0.3``.
     Returns:
         Both sides and what differs: ``sign_flips``, ``correlation``, ``cosine``, ``tokens()``.
     Raises:
         RecipeError: invalid settings, or a step that cannot be replayed; no model was loaded.
     """
+    use(papers)
     folder = run.path if isinstance(run, Trained) else Path(run)
     given = [*overrides, *_overrides(keys, None, None, None, None)]
     with _displayed(progress):
@@ -401,6 +420,7 @@ def boundary(
     seed: int = 0,
     output: Path | str | None = None,
     unsolved: Path | str | None = None,
+    papers: Folders = (),
     progress: progress.Mode = "auto",
     **keys: Any,
 ) -> Boundary:
@@ -415,6 +435,7 @@ def boundary(
         hints: tiers of hints to sample under too, with commas between them, or ``all``.
         output: a folder for metrics, page, plot and samples; the same call does not sample again what is there.
         unsolved: a .jsonl file for the tasks that no sample of the base solves.
+        papers: folders of papers of your own: their recipes are known by name, their components by kind.
         keys: as for :func:`evaluate`.
     Returns:
         ``pass_at``, ``against`` (differences, crossings, solvable sets, expansion), ``help``, ``perplexity``.
@@ -422,6 +443,7 @@ def boundary(
         RecipeError: invalid settings; no model was loaded.
         NothingGraded: no sample of a model has a verdict.
     """
+    use(papers)
     given = [*overrides, *_overrides(keys, None, None, None if reward is None else reward_settings(reward), None)]
     named = [models] if isinstance(models, (str, Path)) else models
     planned = BoundaryPlan.of(
@@ -484,6 +506,7 @@ def doctor(
     samples: int = 8,
     tokens: int = 16,
     seed: int = 0,
+    papers: Folders = (),
     progress: progress.Mode = "auto",
     **keys: Any,
 ) -> Report:
@@ -495,12 +518,14 @@ def doctor(
         engine, learner: a kind, or settings with a kind.
         samples: completions per sampling setting.
         tokens: maximum tokens per completion.
+        papers: folders of papers of your own: their recipes are known by name, their components by kind.
         keys: as ``overrides``.
     Returns:
         The report; its ``failures`` are the checks that failed.
     Raises:
         RecipeError: invalid settings; no model was loaded.
     """
+    use(papers)
     given = [*overrides, *_overrides(keys, None, None, None, None)]
     model = folder_of(model)
     loaded = is_loaded(model)
@@ -533,8 +558,9 @@ def push(
     return upload(Path(folder_of(run)), repository, which=which, public=public)
 
 
-def recipes() -> dict[str, dict[str, str]]:
-    """The recipes that come with lyceum: name -> {title, paper, summary}."""
+def recipes(papers: Folders = ()) -> dict[str, dict[str, str]]:
+    """The recipes that come with lyceum, and those of papers of your own: name -> {title, paper, summary}."""
+    use(papers)
     return described_recipes()
 
 

@@ -24,6 +24,25 @@ Json = Annotated[
         "--json", help="Print one JSON document on standard output, and progress as lines of JSON on standard error."
     ),
 ]
+
+
+def _use(folders: list[Path] | None) -> list[Path] | None:
+    from lyceum.core.paper_folders import use
+
+    use(folders or [])
+    return folders
+
+
+Papers = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--papers",
+        metavar="DIR",
+        help="A paper's folder of your own, or one with several: recipes are known by name, components by kind, and "
+        "code is trusted. May be given several times.",
+        callback=_use,
+    ),
+]
 Keys = Annotated[
     list[str] | None,
     typer.Argument(
@@ -46,6 +65,7 @@ def train(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, show the plan and the first prompt, and stop.")
     ] = False,
+    papers: Papers = None,
     json: Json = False,
 ) -> None:
     """Train a model by a recipe.
@@ -95,6 +115,7 @@ def evaluate(
     greedy: Annotated[bool, typer.Option(help="Measure the greedy completion too.")] = True,
     seed: Annotated[int, typer.Option(help="Random seed of tasks and samples.")] = 0,
     output: Annotated[Path | None, typer.Option(help="Write the metrics to this file, as JSON.")] = None,
+    papers: Papers = None,
     json: Json = False,
 ) -> None:
     """Measure a model: pass@k, avg@k, maj@k and greedy, each with its 95 % interval, by level.
@@ -148,6 +169,7 @@ def grade(
         str | None, typer.Option(help="Model that the reward asks, and that counts tokens: as for lyceum eval.")
     ] = None,
     output: Annotated[Path | None, typer.Option(help="Write the lines to this file, too.")] = None,
+    papers: Papers = None,
     json: Annotated[bool, typer.Option("--json", help="Print one line of JSON per row, and nothing else.")] = False,
 ) -> None:
     """Grade completions that are in a file, with any reward.
@@ -217,6 +239,7 @@ def search(
         Path | None,
         typer.Option(help="Folder for search.json, search.png and every answer; the same command resumes from it."),
     ] = None,
+    papers: Papers = None,
     json: Json = False,
 ) -> None:
     """Search for answers at test time: accuracy against tokens spent, every strategy side by side.
@@ -262,6 +285,7 @@ def compare(
     ] = None,
     name: Annotated[str | None, typer.Option(help="NAME of the folder compare-NAME; by default the recipes.")] = None,
     output: Annotated[str, typer.Option(help="Folder that contains it.")] = "runs",
+    papers: Papers = None,
     json: Json = False,
 ) -> None:
     """Compare recipes on the same tasks, seeds and budget. The same command resumes where it was stopped.
@@ -309,6 +333,7 @@ def boundary(
         Path | None,
         typer.Option(help="Write the tasks that no sample of the base solves to this .jsonl file, for tasks=FILE."),
     ] = None,
+    papers: Papers = None,
     json: Json = False,
 ) -> None:
     """Say what training added to a base model: pass@k of both for every k, where the curves cross, which tasks which
@@ -396,6 +421,7 @@ def hints(
     ] = 2,
     temperature: Annotated[float, typer.Option(help="Sampling temperature.")] = 0.7,
     max_tokens: Annotated[int, typer.Option(help="Maximum tokens of the model's answer.")] = 2048,
+    papers: Papers = None,
     json: Json = False,
 ) -> None:
     """Write ladders of hints for a dataset, which guidance uses where a group fails.
@@ -430,6 +456,7 @@ def hints(
 @app.command(short_help="List the recipes, or show every key of one.")
 def recipes(
     words: Annotated[list[str] | None, typer.Argument(metavar="[show NAME [KEY=VALUE]...]")] = None,
+    papers: Papers = None,
     json: Json = False,
 ) -> None:
     """List the recipes, or show one with every key explained.
@@ -454,6 +481,7 @@ def papers(
     shown: Annotated[
         str | None, typer.Option(help="What was seen of them here: mechanism or gain; by default all.")
     ] = None,
+    folders: Papers = None,
     json: Json = False,
 ) -> None:
     """List the papers of the field: what each does, which recipe does it, and what the others wait for.
@@ -469,6 +497,7 @@ def papers(
 def components(
     slot: Annotated[str | None, typer.Argument(help="tasks, reward, rollout, credit, objective, ...")] = None,
     kind: Annotated[str | None, typer.Argument(help="One of the slot's components.")] = None,
+    papers: Papers = None,
     json: Json = False,
 ) -> None:
     """List the components of each slot of a recipe, with their settings.
@@ -478,6 +507,22 @@ def components(
     from lyceum.cli.components import command
 
     command(slot, kind, as_json=json)
+
+
+@app.command(short_help="Run a paper's proof: its mechanism acts.")
+def prove(
+    recipes: Annotated[list[str], typer.Argument(help="Recipes in papers' folders, with a line in their proof.py.")],
+    papers: Papers = None,
+    json: Json = False,
+) -> None:
+    """Run the proof of a recipe in a paper's folder: briefly trained its mechanism acts, without it the run is another
+    one, and killed and resumed it ends in the same bits. No file is left behind. Exit code 1 if a part is not shown.
+
+    For example: lyceum prove my-paper --papers path/to/my_paper
+    """
+    from lyceum.cli.prove import command
+
+    command(recipes, as_json=json)
 
 
 @app.command(short_help="Find the first step in which two runs differ.")
@@ -525,6 +570,7 @@ def replay(
     output: Annotated[
         Path | None, typer.Option(help="Write each token's coefficients on both sides to this file, as parquet.")
     ] = None,
+    papers: Papers = None,
     json: Json = False,
 ) -> None:
     """Compare another credit or objective with a run's own, on the trees of a step that the run recorded.
@@ -562,6 +608,7 @@ def doctor(
     samples: Annotated[int, typer.Option(help="Completions per sampling setting, of which there are four.")] = 8,
     tokens: Annotated[int, typer.Option(help="Maximum tokens per completion.")] = 16,
     seed: Annotated[int, typer.Option(help="Random seed of tasks and samples.")] = 0,
+    papers: Papers = None,
     json: Json = False,
 ) -> None:
     """Check that a model is sampled and trained right on this machine, and how fast.
