@@ -344,7 +344,7 @@ def _own(slot: str, kind: str) -> type[Component]:
     raise RecipeError(
         f"kind: got {quoted(kind)}, {what}; allowed: a class that derives from lyceum.core.settings.{base} or from a "
         f"component of {slot!r}, and whose build returns what computes; lyceum components {slot} lists them, the page "
-        "'A method in one file' has one to begin from"
+        "'A method of your own' has one to begin from"
     )
 
 
