@@ -39,6 +39,8 @@ GROUP = "lyceum.papers"
 PROOF, ROW, RECIPE = "proof.py", "row.json", "recipe.yaml"
 
 _COMPONENT = re.compile(rf"({'|'.join(SLOTS)})_([a-z][a-z0-9_]*)\.py")
+_BESIDE = re.compile(r"[._].*|proof\.py|test_.*\.py|conftest\.py")
+"""Python files that are no component."""
 _SHIPPED = Path(__file__).parents[1] / "papers"
 _used: list[Path] = []
 """The user's folders, of a paper each or of several."""
@@ -169,10 +171,7 @@ def _listed(path: Path, package: str) -> list[PaperFolder]:
     if not path.is_dir():
         raise RecipeError(f"papers: got {str(path)!r}, which is no folder; allowed: {_FORM}")
     entries = sorted(path.iterdir())
-    own = [
-        entry for entry in entries if entry.suffix == ".yaml" or (entry.suffix == ".py" and entry.name[0] not in "._")
-    ]
-    if own:
+    if any(entry.suffix in (".yaml", ".py") and entry.name[0] not in "._" for entry in entries):
         return [_read(path, package)]
     inside = [entry for entry in entries if entry.is_dir() and entry.name[0] not in "._"]
     return [_read(each, f"{package}.{each.name}" if package else "") for each in inside]
@@ -184,7 +183,7 @@ def _read(path: Path, package: str) -> PaperFolder:
     for file in sorted(path.iterdir()):
         if file.suffix == ".yaml" and file.name[0] != ".":
             recipes[path.name.replace("_", "-") if file.name == RECIPE else file.stem] = file
-        elif file.suffix == ".py" and file.name != PROOF and file.name[0] not in "._":
+        elif file.suffix == ".py" and not _BESIDE.fullmatch(file.name):
             components[_named(file)] = file
     return PaperFolder(path, package, components, recipes)
 
@@ -195,7 +194,7 @@ def _named(file: Path) -> tuple[str, str]:
         slot = file.stem.partition("_")[0]
         raise RecipeError(
             f"papers: {file} is no SLOT_KIND.py{nearest(slot, SLOTS)}; allowed: a slot ({', '.join(SLOTS)}), _, and a "
-            f"kind in small letters; {PROOF}; a helper whose name begins with _"
+            f"kind in small letters; {PROOF}; a helper whose name begins with _; test_NAME.py"
         )
     return found[1], found[2].replace("_", "-")
 
