@@ -39,7 +39,7 @@ def pytest_collection_finish(session):
 
 @pytest.fixture(autouse=True)
 def folders_of_modules():
-    """Own code adds its folder to what Python searches: the next test's module may have the same name. Folders of papers
+    """Own code adds its folder to what Python searches: the next test's module may have the same name. Papers' folders
     are forgotten too."""
     from lyceum.core.paper_folders import _used
 

@@ -139,7 +139,11 @@ def shortened(words: list[str]) -> list[str]:
 
 def keys_of(words: list[str]) -> list[str]:
     """The keys of a ``train`` command: neither options nor their values."""
-    return [word for before, word in pairwise(words[1:]) if before not in ("--name", "--nproc", "--papers") and word[0] != "-"]
+    return [
+        word
+        for before, word in pairwise(words[1:])
+        if before not in ("--name", "--nproc", "--papers") and word[0] != "-"
+    ]
 
 
 def smallest(recipe: str, named: list[str]) -> list[str]:

@@ -370,7 +370,6 @@ LINES: dict[str, Proof] = {
         ["steps=3", "tasks_per_step=4", "tasks.size=512"],
     ),
     "ghpo": Proof(["guidance/ghpo/groups/guided"], {"guidance=[]": "generation"}),
-    "gigpo": Proof(["credit/steps_compared"], {"credit.step_weight=0": "credit", "credit=group": "forest"}),
     "gkd": Proof(
         ["teacher/divergence"],
         {"stages.1.objective.divergence=reverse": "weights"},
@@ -407,13 +406,6 @@ LINES: dict[str, Proof] = {
         ["value/updates", "labels/factor/2", "reward/part/model/outcome"],
         {"stages.preferences.factors=[{by: correct}]": "grades", "stages.policy.reward=[task]": "grades"},
         ["stages.0.steps=1", "stages.0.tasks_per_step=8", "stages.1.steps=2", "stages.1.tasks_per_step=4"],
-    ),
-    "hapo": Proof(
-        ["hapo/high_entropy", "hapo/redistributed", "hapo/wider_clip"]
-        + [f"guidance/entropy-temperature/{count}" for count in ("hotter", "cooler", "change")],
-        {"objective.redistribute=false": "weights", "guidance=[]": "generation"},
-        late={"clip/high": "objective.clip_high=100"},  # no ratio leaves 1 +- 0.2 in so few steps
-        longer=LONGER,
     ),
     "imagined-conversations": Proof(
         # `untrue` was heard by the agent: were answers overwritten by the truth, there would be none.
@@ -625,14 +617,6 @@ LINES: dict[str, Proof] = {
         ["rec/masked"],
         {"objective.clip=none": "weights", "objective.weigh=importance": "weights"},
         ["steps=2", "tasks_per_step=8"],
-    ),
-    "recap": Proof(
-        ["curriculum/weight/chain > 1", "curriculum/weight/functions < 1"],
-        {
-            "stages.1.curriculum.temperature=1e9": "forest",
-            "stages.1.curriculum.draws={kind: subset, by: provenance, only: [chain]}": "draw",
-        },
-        [*stages(1, 3), "stages.1.curriculum.window=2"],
     ),
     "reinforce-plus-plus": Proof(
         ["kl/reference", LEARNS],

@@ -110,7 +110,7 @@ def folders_of_papers() -> Iterator[PaperFolder]:
     """
     yield from shipped()
     yield from _installed()  # looked for where lyceum's do not suffice: that takes a tenth of a second
-    yield from chain.from_iterable(_listed(path, "") for path in _used)
+    yield from {each.path: each for path in _used for each in _listed(path, "")}.values()
 
 
 @cache

@@ -7,7 +7,7 @@ import torch
 from lyceum.core.entropy import EntropyRange, TemperatureByEntropy
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Task
-from lyceum.guidance.entropy_temperature import EntropyTemperature
+from lyceum.papers.hapo.guidance_entropy_temperature import EntropyTemperature
 
 TASK = Task("t", ())
 
