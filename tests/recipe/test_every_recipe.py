@@ -25,7 +25,7 @@ def needed(name: str):
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_its_mechanism_acts_and_killed_it_ends_in_the_same_bits(name, tmp_path):
-    assert unproven(name, needed(name), tmp_path) == []
+    assert unproven(name, needed(name), tmp_path, every=name == "grpo") == []
 
 
 @pytest.mark.engines

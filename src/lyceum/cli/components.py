@@ -36,15 +36,13 @@ def command(slot: str | None, kind: str | None, *, as_json: bool) -> None:
         out.json(document)
         if kind is None or slot is None:
             table = Table()
-            for head in ("slot", "kind", "what it is", "paper"):
-                table.add_column(head)
-            table.add_column("file", overflow="fold")
+            for head in ("slot", "kind", "what it is", "file"):
+                table.add_column(head, overflow="fold")
             for name, of_room in found.items():
                 for number, (each, model) in enumerate(of_room.items()):
                     first = about(model).split("\n")[0]
-                    where = document[name][each]
-                    cells = (Text(first), Text(where["paper"] or ""), Text(where["file"] or ""))
-                    table.add_row(name if number == 0 else "", Text(each, style="bold"), *cells)
+                    file = Text(document[name][each]["file"] or "")
+                    table.add_row(name if number == 0 else "", Text(each, style="bold"), Text(first), file)
                 table.add_section()
             out.show(table, f"one kind with its settings: lyceum components {slot or 'SLOT'} KIND")
             return

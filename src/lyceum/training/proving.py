@@ -29,29 +29,31 @@ USUAL = ("evaluate.n=0", "track=[]", "digests=true", "checkpoint_every=1")
 Off = str | tuple[str, ...]
 
 
-def unproven(name: str, proof: Proof, folder: Path, *, say: Callable[[str], None] = lambda line: None) -> list[str]:
-    """Run a recipe as its proof says, once more without its mechanism, and again from the middle where it was killed
-    (if a component of it keeps a state, and not the loop alone).
+def unproven(
+    name: str, proof: Proof, folder: Path, *, every: bool = False, say: Callable[[str], None] = lambda line: None
+) -> list[str]:
+    """Run a recipe as its proof says, once more without its mechanism, and again from the middle where it was killed.
 
     Args:
         folder: an empty one, for the runs.
+        every: by all keys of ``off`` and not the first alone, and killed also where no component keeps a state.
         say: told of each part that was shown.
     """
+
+    def shown(part: str, wrong: list[str]) -> list[str]:
+        if not wrong:
+            say(f"{name}: {part}")
+        return [f"{name}: {line}" for line in wrong]
+
     train_before(name, proof, folder)
     run, left = whole(name, proof, folder)
     lines = metrics(run)
-    parts = {f"it acts: {', '.join(proof.acted)}": lambda: idle(proof, lines) + wrong_shares(name, lines)}
-    for off, part in islice(proof.off.items(), 1):
-        parts[f"without it, by {off}: other {part}"] = lambda off=off, part=part: not_differing(
-            name, proof, run, folder / "off", off, part
-        )
-    if keeps_state(left) or name == "grpo":
-        parts["killed and resumed: the same bits"] = lambda: other_end(name, proof, run, left)
-    wrong: list[str] = []
-    for part, look in parts.items():
-        if not (found := look()):
-            say(f"{name}: {part}")
-        wrong += [f"{name}: {line}" for line in found]
+    wrong = shown(f"it acts: {', '.join(proof.acted)}", idle(proof, lines) + wrong_shares(name, lines))
+    for number, (off, part) in enumerate(islice(proof.off.items(), None if every else 1)):
+        found = not_differing(name, proof, run, folder / f"off-{number}", off, part)
+        wrong += shown(f"without it, by {off}: other {part}", found)
+    if every or keeps_state(left):
+        wrong += shown("killed and resumed: the same bits", other_end(name, proof, run, left))
     return wrong
 
 
@@ -112,9 +114,11 @@ def first_part_that_differs(name: str, proof: Proof, run: Path, folder: Path, of
         so_far = without_metrics(read_digests(folder / name))
         return first_difference({step: expected[step] for step in so_far if step in expected}, so_far)
 
-    with contextlib.suppress(Interrupted):
+    def differs() -> bool:
         # An offline stage asks while it gathers its data too, before the first digest.
-        differs = lambda: (folder / name / "digests").exists() and found() is not None  # noqa: E731
+        return (folder / name / "digests").exists() and found() is not None
+
+    with contextlib.suppress(Interrupted):
         trained(name, proof, folder, *off, interrupted=differs)
     difference = found()
     return None if difference is None else difference.part
