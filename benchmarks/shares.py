@@ -22,9 +22,9 @@ from common import HERE, machine, say, write
 sys.path.insert(0, str(HERE.parent / "tests/recipe"))
 
 from proofs import PROOFS
-from test_every_recipe import metrics, mixed, share_metrics
 
 from lyceum.recipe.schema import load_recipe
+from lyceum.training.proving import metrics, mixed, share_metrics
 from lyceum.training.train import train
 from lyceum.utils.numbers import mean
 

@@ -227,8 +227,8 @@ What `lyceum recipes show grpo` prints:
 def components() -> dict[str, str]:
     """A page per slot, and one that leads to them."""
     from lyceum.cli.components import described
-    from lyceum.cli.explain import SLOTS
     from lyceum.core.component import kinds
+    from lyceum.core.paper_folders import SLOTS
 
     lead = ["# Components", ""]
     lead += ["What can stand in each slot of a recipe; `lyceum components SLOT` prints the same.", ""]

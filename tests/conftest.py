@@ -17,6 +17,7 @@ from hypothesis import settings
 
 if not os.environ.get("LYCEUM_UNCHECKED_ARRAYS"):
     array_checks.install()
+pytest_plugins = ["batch_fixtures", "forest_fixtures"]  # imported from here on: with their arrays checked
 torch.set_num_threads(1)
 # No deadline: a busy machine is no failure.
 settings.register_profile("same", deadline=None, derandomize=True, max_examples=40)
@@ -38,7 +39,10 @@ def pytest_collection_finish(session):
 
 @pytest.fixture(autouse=True)
 def folders_of_modules():
-    """Own code adds its folder to what Python searches: the next test's module may have the same name."""
-    before = [*sys.path]
+    """Own code adds its folder to what Python searches: the next test's module may have the same name. Papers' folders
+    are forgotten too."""
+    from lyceum.core.paper_folders import _used
+
+    before, used = [*sys.path], [*_used]
     yield
-    sys.path[:] = before
+    sys.path[:], _used[:] = before, used

@@ -1,9 +1,14 @@
-"""A file that begins with ``_`` is a helper of its folder: no other folder imports it."""
+"""A file that begins with ``_`` is a helper of its folder: no other imports it, but papers those of the slots.
+
+No file of the library imports a paper, and no paper another.
+"""
 
 import ast
+import re
 from pathlib import Path
 
 import lyceum
+from lyceum.core.paper_folders import SLOTS
 
 PACKAGE = Path(lyceum.__file__).parent
 
@@ -18,6 +23,18 @@ def test_helpers_are_imported_in_their_own_folder_alone():
                 helper = next((i for i, part in enumerate(parts) if part.startswith("_") and part != "__main__"), None)
                 if parts[0] == "lyceum" and helper is not None and folder[:helper] != tuple(parts[:helper]):
                     found.append(f"{file.relative_to(PACKAGE)}: {name}")
+    by_papers = re.compile(rf"papers/.*: lyceum\.({'|'.join(SLOTS)})\._")
+    assert [line for line in found if not by_papers.match(line)] == []
+
+
+def test_no_paper_is_imported_by_the_library_or_by_another_paper():
+    found = []
+    for file in PACKAGE.rglob("*.py"):
+        place = file.relative_to(PACKAGE).parts
+        own = f"lyceum.papers.{place[1]}." if place[0] == "papers" and len(place) > 2 else "none"
+        names = [name for node in ast.walk(ast.parse(file.read_text())) for name in imported(node)]
+        of_others = [name for name in names if name.startswith("lyceum.papers.") and not f"{name}.".startswith(own)]
+        found += [f"{file.relative_to(PACKAGE)}: {name}" for name in of_others]
     assert found == []
 
 

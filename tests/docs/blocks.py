@@ -18,6 +18,7 @@ import typer
 
 from lyceum.cli.app import app
 from lyceum.core.component import kinds
+from lyceum.core.paper_folders import use
 from lyceum.recipe.files import read_merged
 from lyceum.recipe.schema import load_recipe
 from lyceum.utils.errors import RecipeError
@@ -120,6 +121,7 @@ def commands_in_tables(page: Path) -> Iterator[tuple[Command, bool]]:
 
 def shortened(words: list[str]) -> list[str]:
     """The command with the smallest settings that it takes."""
+    use([folder for before, folder in pairwise(words) if before == "--papers"])
     if words[0] == "train":
         return [*words, *smallest(words[1], keys_of(words))]
     if words[0] == "compare":
@@ -137,7 +139,11 @@ def shortened(words: list[str]) -> list[str]:
 
 def keys_of(words: list[str]) -> list[str]:
     """The keys of a ``train`` command: neither options nor their values."""
-    return [word for before, word in pairwise(words[1:]) if before not in ("--name", "--nproc") and word[0] != "-"]
+    return [
+        word
+        for before, word in pairwise(words[1:])
+        if before not in ("--name", "--nproc", "--papers") and word[0] != "-"
+    ]
 
 
 def smallest(recipe: str, named: list[str]) -> list[str]:

@@ -25,6 +25,7 @@ def test_every_command_and_snippet_runs(page, tmp_path, monkeypatch, in_short):
     for block in RUNS[page]:
         where = f"{page.name}:{block.line}"
         if block.title is not None:
+            (tmp_path / block.title).parent.mkdir(exist_ok=True)
             (tmp_path / block.title).write_text(block.text, encoding="utf-8")
             continue
         if block.language == "python":

@@ -12,11 +12,11 @@ from tiny_models import plain_model, policy_like
 
 from lyceum.constraint.json_schema import JsonSchemaConstraint
 from lyceum.core.types import Request, Sampling
-from lyceum.credit.hapo import EntropyRange
 from lyceum.engine._draw import draw, entropies, likeliest
 from lyceum.engine.embedded import EmbeddedConfig
 from lyceum.engine.vllm import VllmConfig
-from lyceum.guidance.entropy_temperature import TemperatureByEntropy
+from lyceum.papers.hapo._entropy import EntropyRange
+from lyceum.papers.hapo.guidance_entropy_temperature import TemperatureByEntropy
 from lyceum.utils.aio import run_async
 from lyceum.utils.errors import RecipeError
 

@@ -19,8 +19,8 @@ from fuzz_workspace import RECORDED, SMALL
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
-from lyceum.cli.explain import SLOTS
 from lyceum.core.component import kinds
+from lyceum.core.paper_folders import SLOTS
 from lyceum.recipe.files import recipe_names
 from lyceum.recipe.schema import load_recipe
 

@@ -115,8 +115,8 @@ def main() -> None:
         importlib.import_module(module)
     import torch
 
-    from lyceum.cli.explain import SLOTS
     from lyceum.core.component import kinds
+    from lyceum.core.paper_folders import SLOTS
 
     torch.set_num_threads(1)
     for slot in SLOTS:

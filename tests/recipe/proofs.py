@@ -1,103 +1,42 @@
 """What every shipped recipe has to show: that its method's mechanism acts, and that without it a run is another one.
 
-A new recipe adds its line to ``PROOFS``.
+A new recipe adds its line to ``LINES``; one in a paper's folder has it there, in ``proof.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-
-from lyceum.run.digests import PARTS
-
-BRIEF = ("steps=2", "tasks_per_step=4")
-BRIEFER = ("steps=2", "tasks_per_step=2")
-DIFFERS = [part for part in PARTS if part != "loss"]
-"""Parts of a step in which a run without the mechanism may differ; metrics of the loss alone are no proof."""
-FLAT = "{kind: flat, samples: 8, sampling: {max_completion_tokens: 80}}"
-
-
-@dataclass(frozen=True)
-class Proof:
-    """How a recipe is run briefly, and what shows that its mechanism acted.
-
-    Attributes:
-        acted: metrics, each of which is above 0 in some step (or ``NAME < 1``, ``NAME > 8``).
-        off: keys that switch the mechanism off, each alone, and the first part of a step that then differs, at equal
-            seed: one of ``DIFFERS``.
-        keys: make the run brief. Sizes alone: steps, tasks, rounds, pools; never how the method works.
-        late: metrics that are not yet above 0 in so few steps, each with the key that switches that part off. The test
-            fails where one of them acts, so that it is moved to ``acted``.
-        longer: keys of a run in which they are, by ``benchmarks/mechanisms.py``, whose results a test reads.
-        given: metrics that no key of ``off`` changes, each with what it is that the mechanism works on there, beside
-            those of ``GIVEN``.
-        needs: a folder without which the recipe cannot run.
-        beside: keys of another run of the recipe, trained before it; its folder is ``{beside}`` in ``keys``.
-    """
-
-    acted: Sequence[str]
-    off: Mapping[str | tuple[str, ...], str]
-    keys: Sequence[str] = BRIEF
-    late: Mapping[str, str] = field(default_factory=dict)
-    longer: Sequence[str] = ()
-    given: Mapping[str, str] = field(default_factory=dict)
-    needs: str | None = None
-    beside: Sequence[str] | None = None
-
-    def __post_init__(self) -> None:
-        assert self.acted
-        assert bool(self.late) == bool(self.longer)
-        assert set(self.off.values()) <= set(DIFFERS), self.off
-        assert self.given.keys() <= {*self.acted}
-
-
-def stages(*steps: int, tasks: int = 4) -> list[str]:
-    """So many steps of each stage."""
-    each = enumerate(steps)
-    return [key for i, n in each for key in (f"stages.{i}.steps={n}", f"stages.{i}.tasks_per_step={tasks}")]
-
-
-LONGER = ["steps=6", "tasks_per_step=16", "learner.warmup_steps=1"]
-"""Steps at the full learning rate, after which some ratios have left their bounds."""
-
-SMOLLM2 = "models/smollm2-135m-instruct"
-FLAT_ROLLOUT = f"rollout={FLAT}"
-LEARNS = "groups/with_gradient"
-GIVEN = {
-    LEARNS: "groups whose outcomes differ, of which a credit or an objective makes something else",
-    "pairs": "pairs of better and worse samples, which a loss of pairs is over",
-    "nll": "demonstrations, which fine-tuning reads",
-    "traces/found": "solutions that the sampling found, which the stage trains on",
-    "traces/distilled": "the same, written out of a search",
-    "value/updates": "updates of a model of values or rewards, which the stage after it is paid by",
-}
-"""What many mechanisms work on, and not what they do with it: no key of ``off`` has to change these metrics."""
-WITHOUT_PENALTY = {"reward=[task]": "grades"}
-
-WRITES_PROGRAMS = ["stages.0.steps=17", "stages.0.tasks_per_step=16", "stages.0.learner.warmup_steps=1"]
-"""Few steps of fine-tuning, after which the model writes functions, some of which are correct."""
+from lyceum.core.paper_folders import shipped
+from lyceum.recipe.proof import (
+    BRIEF,
+    BRIEFER,
+    FLAT,
+    FLAT_ROLLOUT,
+    JUDGES,
+    LEARNS,
+    LONGER,
+    ONE_AT_A_TIME,
+    SMOLLM2,
+    WITHOUT_PENALTY,
+    WRITES_PROGRAMS,
+    Proof,
+    proof_of,
+    stages,
+)
 
 GUESSES = [*stages(12, 2, 2, 1), "stages.0.tasks_per_step=16", "checkpoint_every=100"]
 """Few steps of fine-tuning, after which the model guesses numbers, and of three stages with ever more turns."""
 
-ONE_AT_A_TIME = ["reward.0.processes=1", "reward.1.processes=1"]
-"""Programs: another process takes longer to start than they take."""
-
-JUDGES = [
-    *("stages.0.steps=18", "stages.0.tasks_per_step=16", "stages.0.learner.warmup_steps=1"),
-    *("stages.1.steps=2", "stages.1.tasks_per_step=4"),
-]
-"""Few steps of fine-tuning, after which the model writes verdicts that can be read."""
-
 SHORT_JUDGEMENTS = "stages.0.tasks={kind: chain-judgements, forms: [scores], levels: [1]}"
 """Of chains of one operation, which are soon learnt."""
+
 SHORT_MARKS = "stages.0.tasks.parts.0.tasks.levels=[1]"
+
 SOON_LEARNT = [SHORT_JUDGEMENTS, "stages.0.tasks_per_step=2", "stages.0.learner.warmup_steps=1", "checkpoint_every=100"]
 
 SHORTEST = "tasks.parts.1.tasks.tasks.levels=[3]"
 """Solutions of two steps before the last, which are soon learnt."""
 
-PROOFS: dict[str, Proof] = {
+LINES: dict[str, Proof] = {
     "a-lol": Proof(
         ["a-lol/kept", "a-lol/left_out"],
         {
@@ -448,7 +387,6 @@ PROOFS: dict[str, Proof] = {
         ["steps=3", "tasks_per_step=4", "tasks.size=512"],
     ),
     "ghpo": Proof(["guidance/ghpo/groups/guided"], {"guidance=[]": "generation"}),
-    "gigpo": Proof(["credit/steps_compared"], {"credit.step_weight=0": "credit", "credit=group": "forest"}),
     "gkd": Proof(
         ["teacher/divergence"],
         {"stages.1.objective.divergence=reverse": "weights"},
@@ -485,22 +423,6 @@ PROOFS: dict[str, Proof] = {
         ["value/updates", "labels/factor/2", "reward/part/model/outcome"],
         {"stages.preferences.factors=[{by: correct}]": "grades", "stages.policy.reward=[task]": "grades"},
         ["stages.0.steps=1", "stages.0.tasks_per_step=8", "stages.1.steps=2", "stages.1.tasks_per_step=4"],
-    ),
-    "hapo": Proof(
-        [
-            *("hapo/high_entropy", "hapo/redistributed", "hapo/wider_clip", "reward/part/overlong < 0"),
-            *(f"guidance/entropy-temperature/{count}" for count in ("hotter", "cooler", "change")),
-        ],
-        {
-            "objective.redistribute=false": "weights",
-            "guidance=[]": "generation",
-            # Alone it changes no weight in so few steps, in which nothing is clipped.
-            ("objective.adapt_clip=false", "objective.redistribute=false"): "weights",
-            **WITHOUT_PENALTY,
-        },
-        given={"hapo/high_entropy": "tokens of high entropy, whose clip range is wider"},
-        late={"clip/high": "objective.clip_high=100"},  # no ratio leaves 1 +- 0.2 in so few steps
-        longer=LONGER,
     ),
     "imagined-conversations": Proof(
         # `untrue` was heard by the agent: were answers overwritten by the truth, there would be none.
@@ -724,14 +646,6 @@ PROOFS: dict[str, Proof] = {
         ["rec/masked"],
         {"objective.clip=none": "weights", "objective.weigh=importance": "weights"},
         ["steps=2", "tasks_per_step=8"],
-    ),
-    "recap": Proof(
-        ["curriculum/weight/chain > 1", "curriculum/weight/functions < 1"],
-        {
-            "stages.1.curriculum.temperature=1e9": "forest",
-            "stages.1.curriculum.draws={kind: subset, by: provenance, only: [chain]}": "draw",
-        },
-        [*stages(1, 3), "stages.1.curriculum.window=2"],
     ),
     "reinforce-plus-plus": Proof(
         ["kl/reference", LEARNS],
@@ -1055,3 +969,5 @@ PROOFS: dict[str, Proof] = {
         stages(4, 2, tasks=2),
     ),
 }
+
+PROOFS = LINES | {name: proof_of(name) for folder in shipped() for name in folder.recipes}

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from lyceum.cli.explain import SLOTS
 from lyceum.core.component import MOST_LINES, explain, kinds
+from lyceum.core.paper_folders import SLOTS
 from lyceum.core.types import Sampling
 from lyceum.models.load import LoraSettings
 from lyceum.recipe.schema import Recipe, load_recipe

@@ -29,6 +29,7 @@ from lyceum.comparison.boundary import Boundary
 from lyceum.comparison.boundary_plan import BoundaryPlan
 from lyceum.comparison.compare import Comparison
 from lyceum.comparison.sparsity import Sparsity, SparsityPlan
+from lyceum.core.paper_folders import Folders, use
 from lyceum.core.settings import TasksSettings
 from lyceum.diagnosis.request import DoctorRequest
 from lyceum.diagnosis.run import Report, examine
@@ -73,6 +74,7 @@ def train(
     name: str | None = None,
     resume: Resume = False,
     overwrite: bool = False,
+    papers: Folders = (),
     progress: progress.Mode = "auto",
     began: Callable[[int, int], None] = lambda threads, evaluated: None,
     **keys: Any,
@@ -95,6 +97,7 @@ def train(
         name: name of the run's folder; by default the recipe's.
         resume: continue the run of that name. In Python also ``auto``: if there is one.
         overwrite: replace the run of that name.
+        papers: folders of papers of your own: their recipes are known by name, their components by kind.
         progress: display of progress: ``live``, ``plain``, ``json``, ``silent``, or ``auto``, by where it runs.
         began: advanced, for programs around a run: called when everything was checked, before a model is loaded, with
             the number of CPU threads.
@@ -108,6 +111,7 @@ def train(
         NothingLearnt: no reward has differed within a group in many steps from the first on (max_steps_without_signal).
         Interrupted: stopped by Ctrl-C, with a checkpoint; ``resume=True`` continues.
     """
+    use(papers)
     with ExitStack() as until_done:
         if isinstance(recipe, Recipe):
             if overrides or keys or any(value is not None for value in (model, tasks, reward)):
@@ -155,6 +159,7 @@ def evaluate(
     greedy: bool = True,
     seed: int = 0,
     output: Path | str | None = None,
+    papers: Folders = (),
     progress: progress.Mode = "auto",
     **keys: Any,
 ) -> Accuracy:
@@ -174,6 +179,7 @@ def evaluate(
         greedy: measure the greedy completion too.
         seed: random seed of tasks and samples.
         output: write the metrics to this file, as JSON; one from an earlier evaluation is replaced.
+        papers: folders of papers of your own: their recipes are known by name, their components by kind.
         keys: ``temperature``, ``top_p``, ``max_completion_tokens`` and other sampling settings, ``tasks.KEY``,
             ``model.KEY``, ``reward.KEY``.
     Returns:
@@ -182,6 +188,7 @@ def evaluate(
         RecipeError: invalid settings; no model was loaded.
         Unwritten: the metrics could not be written to ``output``; the exception contains them.
     """
+    use(papers)
     given = [*overrides, *_overrides(keys, None, None, None if reward is None else reward_settings(reward), None)]
     model = folder_of(model)
     loaded = as_policy(model, given)
@@ -215,6 +222,7 @@ def grade(
     model: Any = None,
     output: Path | str | None = None,
     each: Callable[[Line], None] | None = None,
+    papers: Folders = (),
     progress: progress.Mode = "auto",
     **keys: Any,
 ) -> Graded:
@@ -231,12 +239,14 @@ def grade(
         output: write the lines to this file, too; one from an earlier call is replaced.
         each: called with each row's line: ``row``, ``score``, ``correct``, ``parts``, and ``reason`` where it could not
             be graded.
+        papers: folders of papers of your own: their recipes are known by name, their components by kind.
         keys: as ``overrides``.
     Returns:
         The summary: ``graded``, ``mean``, ``parts``, ``reasons``.
     Raises:
         RecipeError: invalid settings, or a file that is none of these; nothing was graded.
     """
+    use(papers)
     given = [*overrides, *_overrides(keys, None, None, None, None)]
     if file is None:
         raise RecipeError("file: got None; allowed: a file, rows, a run or its folder")
@@ -260,6 +270,7 @@ def search(
     reward: Any = None,
     seed: int = 0,
     output: Path | str | None = None,
+    papers: Folders = (),
     progress: progress.Mode = "auto",
     **keys: Any,
 ) -> SearchResult:
@@ -282,6 +293,7 @@ def search(
         seed: as for :func:`evaluate`.
         output: folder for search.json, search.png and every answer, from which the same search resumes. In Python rows
             that are passed as ``tasks`` are kept beside it, in ``rows``.
+        papers: folders of papers of your own: their recipes are known by name, their components by kind.
         keys: as for :func:`evaluate`; also ``NAME.KEY`` of a strategy, ``step.KEY`` of all strategies with steps, and
             ``value.KEY``.
     Returns:
@@ -290,6 +302,7 @@ def search(
         RecipeError: invalid settings; no model was loaded.
         Interrupted: stopped by Ctrl-C between two sizes.
     """
+    use(papers)
     given = [*overrides, *_overrides(keys, None, None, None if reward is None else reward_settings(reward), None)]
     model = folder_of(model)
     loaded = as_policy(model, given)
@@ -327,6 +340,7 @@ def compare(
     each: Mapping[str, Mapping[str, Any]] | None = None,
     name: str | None = None,
     output: str = "runs",
+    papers: Folders = (),
     progress: progress.Mode = "auto",
     model: Any = None,
     tasks: Any = None,
@@ -343,6 +357,7 @@ def compare(
         name: NAME of the folder compare-NAME; by default the recipes.
         output: folder that contains it.
         tasks: as for :func:`train`; rows are written to ``output/rows``, where every run reads them.
+        papers: folders of papers of your own: their recipes are known by name, their components by kind.
         keys: keys for every recipe.
     Returns:
         ``recipes``, one result each in the order given, and ``sentence``, which says what is shown and what is not.
@@ -350,6 +365,7 @@ def compare(
         RecipeError: invalid settings; nothing was run.
         Interrupted: stopped by Ctrl-C; the same call continues.
     """
+    use(papers)
     if is_loaded(model):
         raise RecipeError("model: got a model in memory; allowed: a folder, which every run of a comparison reads")
     own = {label: [*_overrides(dict(values), None, None, None, None)] for label, values in (each or {}).items()}
@@ -376,6 +392,7 @@ def replay(
     overrides: Overrides = (),
     *,
     output: Path | str | None = None,
+    papers: Folders = (),
     progress: progress.Mode = "auto",
     **keys: Any,
 ) -> Replayed:
@@ -386,12 +403,14 @@ def replay(
         step: step of the run to replay: the first, or one that follows a checkpoint; its trees must be written.
         overrides: ``key=value`` as on the command line; applied before the keywords.
         output: write each token's coefficients on both sides to this file, as parquet.
+        papers: folders of papers of your own: their recipes are known by name, their components by kind.
         keys: further keys of credit and objective: ``credit="leave-one-out"``, ``objective__clip_high=0.3``.
     Returns:
         Both sides and what differs: ``sign_flips``, ``correlation``, ``cosine``, ``tokens()``.
     Raises:
         RecipeError: invalid settings, or a step that cannot be replayed; no model was loaded.
     """
+    use(papers)
     folder = run.path if isinstance(run, Trained) else Path(run)
     given = [*overrides, *_overrides(keys, None, None, None, None)]
     with _displayed(progress):
@@ -411,6 +430,7 @@ def boundary(
     seed: int = 0,
     output: Path | str | None = None,
     unsolved: Path | str | None = None,
+    papers: Folders = (),
     progress: progress.Mode = "auto",
     **keys: Any,
 ) -> Boundary:
@@ -428,6 +448,7 @@ def boundary(
         seed: as for :func:`evaluate`.
         output: folder for boundary.json, .html and .png and the samples; what is there is not sampled again.
         unsolved: write the tasks that no sample of the base solves to this .jsonl file, for ``tasks=FILE``.
+        papers: folders of papers of your own: their recipes are known by name, their components by kind.
         keys: as for :func:`evaluate`.
     Returns:
         ``pass_at``, ``against`` (differences, crossings, solvable sets, expansion), ``help``, ``perplexity``.
@@ -435,6 +456,7 @@ def boundary(
         RecipeError: invalid settings; no model was loaded.
         NothingGraded: no sample of a model has a verdict.
     """
+    use(papers)
     given = [*overrides, *_overrides(keys, None, None, None if reward is None else reward_settings(reward), None)]
     named = [models] if isinstance(models, (str, Path)) else models
     planned = BoundaryPlan.of(
@@ -497,6 +519,7 @@ def doctor(
     samples: int = 8,
     tokens: int = 16,
     seed: int = 0,
+    papers: Folders = (),
     progress: progress.Mode = "auto",
     **keys: Any,
 ) -> Report:
@@ -510,12 +533,14 @@ def doctor(
         samples: completions per sampling setting, of which there are four.
         tokens: maximum tokens per completion.
         seed: random seed of tasks and samples.
+        papers: folders of papers of your own: their recipes are known by name, their components by kind.
         keys: as ``overrides``.
     Returns:
         The report; its ``failures`` are the checks that failed.
     Raises:
         RecipeError: invalid settings; no model was loaded.
     """
+    use(papers)
     given = [*overrides, *_overrides(keys, None, None, None, None)]
     model = folder_of(model)
     loaded = is_loaded(model)
@@ -550,8 +575,9 @@ def push(
     return upload(Path(folder_of(run)), repository, which=which, public=public)
 
 
-def recipes() -> dict[str, dict[str, str]]:
-    """The recipes that come with lyceum: name -> {title, paper, summary}."""
+def recipes(papers: Folders = ()) -> dict[str, dict[str, str]]:
+    """The recipes that come with lyceum, and those of papers of your own: name -> {title, paper, summary}."""
+    use(papers)
     return described_recipes()
 
 

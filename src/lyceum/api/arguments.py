@@ -123,6 +123,10 @@ _TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "Sequence[float]": (_each(_is_number), "a list of numbers, such as [200, 800]"),
     "Sequence[str]": (_each(lambda value: isinstance(value, str)), "a list of texts"),
     "Sequence[Any]": (lambda value: isinstance(value, Collection), "a list"),
+    "Folders": (
+        lambda value: _is_path(value) or _each(_is_path)(value),
+        "a paper's folder, or one with several, or a list of these",
+    ),
     "Overrides": (
         _each(lambda value: isinstance(value, str | tuple)),
         'a list of texts, such as ["steps=50"]',

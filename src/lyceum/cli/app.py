@@ -15,6 +15,7 @@ from lyceum.cli import (
     grade,
     hints,
     papers,
+    prove,
     push,
     recipes,
     replay,
@@ -24,6 +25,7 @@ from lyceum.cli import (
     train,
     view,
 )
+from lyceum.cli.options import with_papers
 
 app = typer.Typer(
     name="lyceum",
@@ -36,20 +38,21 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.command("train")(train.command)
-app.command("eval", short_help="Measure a model: pass@k, maj@k, greedy.")(evaluate.command)
-app.command("grade", short_help="Grade completions in a file with any reward.")(grade.command)
-app.command("search", short_help="Search for answers at test time.")(search.command)
-app.command("compare")(compare.command)
-app.command("boundary", short_help="Say what training added to a base model.")(boundary.command)
+app.command("train")(with_papers(train.command))
+app.command("eval", short_help="Measure a model: pass@k, maj@k, greedy.")(with_papers(evaluate.command))
+app.command("grade", short_help="Grade completions in a file with any reward.")(with_papers(grade.command))
+app.command("search", short_help="Search for answers at test time.")(with_papers(search.command))
+app.command("compare")(with_papers(compare.command))
+app.command("boundary", short_help="Say what training added to a base model.")(with_papers(boundary.command))
 app.command("sparsity", short_help="Say which weights training changed.")(sparsity.command)
-app.command("hints", short_help="Write tiered hints for a dataset.")(hints.command)
-app.command("recipes", short_help="List the recipes, or show every key of one.")(recipes.command)
-app.command("papers", short_help="Search the papers: what each does, and its recipe.")(papers.command)
-app.command("components", short_help="List the components of each slot.")(components.command)
+app.command("hints", short_help="Write tiered hints for a dataset.")(with_papers(hints.command))
+app.command("recipes", short_help="List the recipes, or show every key of one.")(with_papers(recipes.command))
+app.command("papers", short_help="Search the papers: what each does, and its recipe.")(with_papers(papers.command))
+app.command("components", short_help="List the components of each slot.")(with_papers(components.command))
+app.command("prove", short_help="Run a paper's proof: its mechanism acts.")(with_papers(prove.command))
 app.command("same", short_help="Find the first step in which two runs differ.")(same.command)
-app.command("replay", short_help="Try another credit or objective on recorded trees.")(replay.command)
-app.command("doctor", short_help="Check that a model is sampled and trained right.")(doctor.command)
+app.command("replay", short_help="Try another credit or objective on recorded trees.")(with_papers(replay.command))
+app.command("doctor", short_help="Check that a model is sampled and trained right.")(with_papers(doctor.command))
 app.command("view")(view.command)
 app.command("push", short_help="Upload a model and its card to the hub.")(push.command)
 

@@ -10,6 +10,7 @@ import typer
 from lyceum.cli.options import Json, takes
 from lyceum.cli.outcome import NOTHING_LEARNT, STOPPED, Failure
 from lyceum.cli.output import printing
+from lyceum.core import paper_folders
 
 
 @takes("lyceum.api:compare", "seeds tokens name output")
@@ -42,7 +43,7 @@ def command(
         planned = plan(recipes, shared, own, seeds=seeds, tokens=tokens, name=name, output=output)
         out.show(f"{len(planned.recipes)} runs in {planned.folder}", "")
         options = ["--seeds", str(seeds), *(["--tokens", str(tokens)] if tokens is not None else [])]
-        options += [*(["--name", name] if name is not None else []), "--output", output]
+        options += [*(["--name", name] if name is not None else []), "--output", output, *paper_folders.options()]
         again = shlex.join(["lyceum", "compare", *words, *options, *(["--json"] if as_json else [])])
         try:
             found = api.run_plan(planned, progress=out.progress, began=out.show)

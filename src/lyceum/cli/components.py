@@ -24,9 +24,10 @@ def command(
         from rich.table import Table
         from rich.text import Text
 
-        from lyceum.cli.explain import SLOTS, about, shown
+        from lyceum.cli.explain import about, shown
         from lyceum.core import own_components
         from lyceum.core.component import find, kinds
+        from lyceum.core.paper_folders import SLOTS
         from lyceum.utils.errors import RecipeError, nearest
 
         if slot is not None and slot not in SLOTS:
@@ -47,17 +48,19 @@ def command(
         out.json(document)
         if kind is None or slot is None:
             table = Table()
-            for head in ("slot", "kind", "what it is"):
-                table.add_column(head)
+            for head in ("slot", "kind", "what it is", "file"):
+                table.add_column(head, overflow="fold")
             for name, of_room in found.items():
                 for number, (each, model) in enumerate(of_room.items()):
                     first = about(model).split("\n")[0]
-                    table.add_row(name if number == 0 else "", Text(each, style="bold"), Text(first))
+                    file = Text(document[name][each]["file"] or "")
+                    table.add_row(name if number == 0 else "", Text(each, style="bold"), Text(first), file)
                 table.add_section()
             out.show(table, f"one kind with its settings: lyceum components {slot or 'SLOT'} KIND")
             return
         for each, component in document[slot].items():
-            out.show(Text(f"{slot}.kind: {each}", style="bold"), *component["about"].split("\n"))
+            lines = [*component["about"].split("\n"), *([component["file"]] if component["file"] else [])]
+            out.show(Text(f"{slot}.kind: {each}", style="bold"), *lines)
             table = Table(show_edge=False, pad_edge=False, box=None, padding=(0, 2, 0, 0))
             for head in ("  setting", "default", "allowed", "meaning"):
                 table.add_column(head, overflow="fold")
@@ -74,4 +77,18 @@ def command(
 def described(model: Any) -> dict[str, Any]:
     from lyceum.cli.explain import about, settings
 
-    return {"about": about(model), "settings": settings(model)}
+    return {"about": about(model), "settings": settings(model), **place_of(model)}
+
+
+def place_of(model: Any) -> dict[str, str | None]:
+    """The paper whose folder a component is in, and its file, lyceum's below the package; None where there is none."""
+    from pathlib import Path
+
+    import lyceum
+    from lyceum.core.own_components import file_of
+    from lyceum.core.paper_folders import folder_of
+
+    file, package = file_of(model), Path(lyceum.__file__).parent
+    folder = folder_of(file)
+    shown = file if file is None or not Path(file).is_relative_to(package) else str(Path(file).relative_to(package))
+    return {"paper": None if folder is None else folder.name, "file": shown}

@@ -12,10 +12,6 @@ from pydantic_core import PydanticUndefined
 
 from lyceum.utils.numbers import plain, to_json
 
-SLOTS = (
-    *("tasks", "reward", "scorer", "stages", "curriculum", "guidance", "rollout"),
-    *("environment", "constraint", "value", "traces", "data", "buffer", "credit", "objective", "learner", "engine"),
-)
 BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<", "min_length": "at least", "max_length": "at most"}
 
 

@@ -27,6 +27,25 @@ Json = Annotated[
 ]
 Model = Annotated[str, typer.Argument(help="base, a model's folder, a hub name, a .gguf file, or a run's folder.")]
 
+
+def _use(folders: list[Path] | None) -> list[Path] | None:
+    from lyceum.core.paper_folders import use
+
+    use(folders or [])
+    return folders
+
+
+Papers = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--papers",
+        metavar="DIR",
+        help="A paper's folder of your own, or one with several: recipes are known by name, components by kind, and "
+        "code is trusted. May be given several times.",
+        callback=_use,
+    ),
+]
+
 SAMPLING: dict[str, tuple[Any, str]] = {
     "temperature": (float | None, "Sampling temperature."),
     "top_p": (float | None, "Sampling top-p."),
@@ -170,6 +189,22 @@ def takes(function: str, names: str) -> Callable[[Callable[..., None]], Callable
         return call
 
     return made
+
+
+def with_papers(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with ``--papers``, by which this process knows the user's papers before it runs."""
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    parameters = [each for each in own if each.name != "as_json"]
+    parameters += [_parameter("papers", Papers, None), *(each for each in own if each.name == "as_json")]
+
+    def call(*, papers: Any = None, **given: Any) -> None:
+        command(**given)
+
+    parameters = [_parameter(each.name, each.annotation, each.default) for each in parameters]
+    call.__doc__ = command.__doc__
+    call.__annotations__ = {each.name: each.annotation for each in parameters}
+    call.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
+    return call
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

@@ -14,6 +14,7 @@ import typer
 from lyceum.cli.options import Json, takes
 from lyceum.cli.outcome import NOTHING_LEARNT, STOPPED, Failure, failure_of
 from lyceum.cli.output import Output, printing
+from lyceum.core import paper_folders
 from lyceum.utils.terminal import printable, quoted
 
 if TYPE_CHECKING:  # it takes a second, and --help does not need it
@@ -78,7 +79,7 @@ def command(
         folder = Path(loaded.output) / loaded.name
         warnings.simplefilter("ignore", NothingLearntWarning)  # the last lines say so
         try:
-            with processes(nproc, [sys.executable, "-m", "lyceum", "train", recipe, *keys]):
+            with processes(nproc, [sys.executable, "-m", "lyceum", "train", recipe, *keys, *paper_folders.options()]):
                 run = api.train(loaded, resume=resume, overwrite=overwrite, progress=output.progress, began=began)
         except (Interrupted, KeyboardInterrupt, OSError, DiskFull) as error:
             if isinstance(error, OSError) and error.errno not in FULL:
@@ -200,7 +201,7 @@ def resume_command(
     named = ["--name", name] if name is not None else []
     several = ["--nproc", str(nproc)] if nproc > 1 else []
     options = [*named, *([how] if how else []), *several, *(["--json"] if as_json else [])]
-    return shlex.join(["lyceum", "train", recipe, *keys, *options])
+    return shlex.join(["lyceum", "train", recipe, *keys, *options, *paper_folders.options()])
 
 
 def saved_in(folder: Path) -> str:

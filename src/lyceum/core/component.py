@@ -1,9 +1,9 @@
 """Components: settings with a ``kind``, found by name, checked before anything heavy is loaded.
 
-A component is one file in a slot's package: a frozen pydantic model (its settings) whose ``build`` makes the thing.
-Dropping the file into the package is all it takes to be found: under its file's name, or where its kind is another,
-when all of its slot's modules are imported. One of the user's own is named by its file and class
-(``core/own_components.py``).
+A component is one file in a slot's package, or ``SLOT_KIND.py`` in a paper's folder (``core/paper_folders.py``): a
+frozen pydantic model (its settings) whose ``build`` makes the thing. Dropping the file there is all it takes to be
+found: under its file's name, or where its kind is another, when all of its slot's modules are imported. One of the
+user's own may also be named by its file and class (``core/own_components.py``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import importlib.util
 import inspect
 import pkgutil
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args
@@ -31,12 +31,13 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
-from lyceum.core import own_components
+from lyceum.core import own_components, paper_folders
 from lyceum.utils.documents import is_unicode
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.terminal import quoted
 
 if TYPE_CHECKING:
+    from lyceum.core.paper_folders import PaperFolder
     from lyceum.core.settings import Composition
     from lyceum.core.types import EngineOffer, FrozenName, TaskSource
 
@@ -213,7 +214,9 @@ class Component(Settings):
             kind = cls.model_fields["kind"].default
             taken = _registry.get(cls.slot, {}).get(kind)
             if taken is None and cls.slot and isinstance(kind, str) and own_components.is_own(cls):
-                taken = find(cls.slot, kind)  # lyceum's may not be imported yet, whose place one's own must not take
+                taken = _shipped(
+                    cls.slot, kind
+                )  # lyceum's may not be imported yet, whose place one's own must not take
             if taken is not None and not _is_same(taken, cls):
                 raise RecipeError(
                     f"{cls.slot} kind {kind!r} is {_dotted(taken)} already; allowed: another kind for {_dotted(cls)}"
@@ -264,11 +267,18 @@ def lines_of(part: Component, stage: Composition) -> list[str]:
 
 
 def kinds(slot: str) -> dict[str, type[Component]]:
-    """Every component of a slot by kind, sorted. Imports the slot's modules the first time."""
+    """Every component of a slot by kind, sorted: its package's and papers'. Imports their modules the first time."""
+    _import_package(slot)
+    for folder, kind in paper_folders.component_files(slot):
+        if kind not in _registry.get(slot, {}):
+            _of_paper(folder, slot, kind)
+    return dict(sorted(_registry.get(slot, {}).items()))
+
+
+def _import_package(slot: str) -> None:
     package = importlib.import_module(f"lyceum.{slot}")
     for module in pkgutil.iter_modules(package.__path__, f"lyceum.{slot}."):
         importlib.import_module(module.name)
-    return dict(sorted(_registry.get(slot, {}).items()))
 
 
 def find(slot: str, kind: str) -> type[Component] | None:
@@ -283,10 +293,40 @@ def find(slot: str, kind: str) -> type[Component] | None:
         return _own(slot, kind)
     if not KIND.fullmatch(kind):
         return None
+    return _named_after(slot, kind, paper_folders.folders_of_papers) or kinds(slot).get(kind)
+
+
+def _shipped(slot: str, kind: str) -> type[Component] | None:
+    """Lyceum's own component of a kind."""
+    if not KIND.fullmatch(kind) or (found := _named_after(slot, kind, paper_folders.shipped)) is not None:
+        return found
+    _import_package(slot)
+    return _registry.get(slot, {}).get(kind)
+
+
+def _named_after(slot: str, kind: str, folders: Callable[[], Iterable[PaperFolder]]) -> type[Component] | None:
+    """The component in the file that its kind is named after."""
     module = f"lyceum.{slot}.{kind.replace('-', '_')}"
     if importlib.util.find_spec(module) is not None:
         importlib.import_module(module)
-    return _registry.get(slot, {}).get(kind) or kinds(slot).get(kind)
+    elif (folder := next((each for each in folders() if (slot, kind) in each.components), None)) is not None:
+        return _of_paper(folder, slot, kind)
+    return _registry.get(slot, {}).get(kind)
+
+
+def _of_paper(folder: PaperFolder, slot: str, kind: str) -> type[Component]:
+    """The component in a paper's folder.
+
+    Raises:
+        RecipeError: it cannot be imported, or the file has another component than its name says.
+    """
+    file = folder.components[slot, kind]
+    module = folder.load(file).__name__
+    of_file = [(of, each) for of, known in _registry.items() for each in known if known[each].__module__ == module]
+    if of_file != [(slot, kind)]:
+        found = ", ".join(f"{of} kind {named!r}" for of, named in of_file) or "no component"
+        raise RecipeError(f"papers: {file} has {found}; allowed: by its name one component, {slot} kind {kind!r}")
+    return _registry[slot][kind]
 
 
 def _own(slot: str, kind: str) -> type[Component]:
@@ -304,7 +344,7 @@ def _own(slot: str, kind: str) -> type[Component]:
     raise RecipeError(
         f"kind: got {quoted(kind)}, {what}; allowed: a class that derives from lyceum.core.settings.{base} or from a "
         f"component of {slot!r}, and whose build returns what computes; lyceum components {slot} lists them, the page "
-        "'A method in one file' has one to begin from"
+        "'A method of your own' has one to begin from"
     )
 
 

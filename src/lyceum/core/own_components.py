@@ -1,7 +1,8 @@
 """Components of the user's own: classes outside lyceum, which recipes name by file and class (``my_adv.py:Median``).
 
-Such a name is code to run: it is imported only where :func:`trusting` allows it. What this process has loaded already,
-which the user did, any recipe may name.
+Such a name is code to run: it is imported only where :func:`trusting` allows it, or from a folder of papers that the
+user has named (``core/paper_folders.py``). What this process has loaded already, which the user did, any recipe may
+name.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+from lyceum.core import paper_folders
 from lyceum.core.own_code import load_module, split_spec
 from lyceum.utils.errors import RecipeError, nearest
 
@@ -87,7 +89,9 @@ def trusting(names: Iterable[str], *, everything: bool = False) -> Iterator[None
 
 def is_trusted(kind: str) -> bool:
     """Whether :func:`load` gives what a kind names."""
-    return (absolute := _absolute(kind)) in _trusted.get() or absolute in _loaded
+    absolute = _absolute(kind)
+    place = absolute.rpartition(":")[0]
+    return absolute in _trusted.get() or absolute in _loaded or paper_folders.is_trusted(place)
 
 
 def _absolute(kind: str) -> str:

@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from lyceum.core.paper_folders import PaperFolder, folders_of_papers
 from lyceum.utils.documents import DOCUMENT, DocumentError, read_yaml
 from lyceum.utils.errors import RecipeError, close
 from lyceum.utils.paths import local_path
@@ -20,8 +21,9 @@ MOST_EXTENDED = 20
 
 
 def recipe_names() -> list[str]:
-    """Names of the recipes that come with the package."""
-    return sorted(entry.name.removesuffix(".yaml") for entry in _shipped().iterdir() if entry.name.endswith(".yaml"))
+    """Names of the recipes that come with the package, and of those in papers' folders."""
+    shipped = (entry.name.removesuffix(".yaml") for entry in _shipped().iterdir() if entry.name.endswith(".yaml"))
+    return sorted([*shipped, *(name for folder in folders_of_papers() for name in folder.recipes)])
 
 
 def described_recipes() -> dict[str, dict[str, str]]:
@@ -31,8 +33,8 @@ def described_recipes() -> dict[str, dict[str, str]]:
 
 
 def recipe_text(name: str) -> str:
-    """The file of a recipe that comes with the package, with its comments."""
-    return (_shipped() / f"{name}.yaml").read_text(encoding="utf-8")
+    """The file of a recipe that is known by its name, with its comments."""
+    return _file_of(name).read_text(encoding="utf-8")
 
 
 def read_merged(name: str) -> dict[str, Any]:
@@ -55,7 +57,7 @@ def read_files(name: str, above: tuple[str, ...] = (), named_by: str = "") -> li
     """
     path = local_path(name)
     is_file = path.suffix in SUFFIXES
-    source = path if is_file else _shipped() / f"{name}.yaml"
+    source = path if is_file else _file_of(name)
     if not _is_file(source):
         got = f"extends: {named_by} says {quoted(name)}" if named_by else f"recipe: got {quoted(name)}"
         if found := _instead(name, path):
@@ -147,6 +149,18 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         else:
             result[key] = value
     return result
+
+
+def folder_of_recipe(name: str) -> PaperFolder | None:
+    """The paper's folder that a recipe stands in."""
+    return next((folder for folder in folders_of_papers() if name in folder.recipes), None)
+
+
+def _file_of(name: str) -> Any:
+    """The file of a name, which may not be there."""
+    file = _shipped() / f"{name}.yaml"
+    folder = None if _is_file(file) else folder_of_recipe(name)
+    return file if folder is None else folder.recipes[name]
 
 
 def _shipped() -> Any:

@@ -1,21 +1,24 @@
 """The papers of the field: what each does, which recipe follows it, and what is missing for the others.
 
-The rows are in ``papers.jsonl``; how a recipe differs from its paper is in the comments of the recipe's file.
+The rows are in ``papers.jsonl``, those of papers' folders in each one's ``row.json``; how a recipe differs from its
+paper is in the comments of the recipe's file.
 ``python -m lyceum.recipe.papers > docs/papers.md`` writes both as a page.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from importlib.resources import files
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from lyceum.recipe.files import read_merged, recipe_names, recipe_text
-from lyceum.utils.documents import read_json
+from lyceum.core.paper_folders import ROW, PaperFolder, folders_of_papers
+from lyceum.recipe.files import folder_of_recipe, read_merged, recipe_names, recipe_text
+from lyceum.utils.documents import DocumentError, read_json
+from lyceum.utils.errors import RecipeError
 
 State = Literal["works", "mechanism only", "part", "planned", "not a method", "off the field"]
 After = Literal["", "code", "paper", "reviews", "abstract"]
@@ -124,21 +127,41 @@ def papers() -> list[Paper]:
     """The rows.
 
     Raises:
-        ValueError: a row is not whole; it names the row and the key.
+        RecipeError: a row is not whole; it names the row and the key.
     """
     text = (files("lyceum.recipe") / "papers.jsonl").read_text(encoding="utf-8")
-    return [read_row(number, line) for number, line in enumerate(text.splitlines(), start=1)]
+    lines = enumerate(text.splitlines(), start=1)
+    listed = [read_row(f"papers.jsonl, row {number}", read_json(line)) for number, line in lines]
+    rows = ((folder, row_of(folder)) for folder in folders_of_papers())
+    return listed + [
+        read_row(str(folder.path / ROW), {"recipes": sorted(folder.recipes)} | row)
+        for folder, row in rows
+        if "id" in row
+    ]
 
 
-def read_row(number: int, line: str) -> Paper:
-    row = read_json(line)
+def row_of(folder: PaperFolder) -> dict[str, Any]:
+    """What a paper's folder says in ``row.json``: the row of a paper on the list, which has an ``id``, or of one that
+    is not what its recipes do not say."""
+    file = folder.path / ROW
+    try:
+        row = read_json(file.read_bytes()) if file.is_file() else {}
+    except DocumentError as error:
+        raise RecipeError(f"papers: {file} is not JSON: {error}") from error
+    if not isinstance(row, dict):
+        raise RecipeError(f"papers: {file} holds {type(row).__name__}; allowed: a mapping of keys")
+    return row
+
+
+def read_row(place: str, row: Mapping[str, Any]) -> Paper:
+    """A row that is checked; ``place`` names it in messages."""
     try:
         return Paper.model_validate(row)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(map(str, first["loc"]))
         says = f"{key}: {first['msg']}" if key else first["msg"].removeprefix("Value error, ")
-        raise ValueError(f"papers.jsonl, row {number} ({row.get('id', 'without an id')}): {says}") from None
+        raise RecipeError(f"{place} ({row.get('id', 'without an id')}): {says}") from None
 
 
 def origin(recipe: str) -> str:
@@ -251,7 +274,7 @@ BESIDES = {
     "rloo": Besides("objective"),
     "treerl": Besides("rollout", "code", "THUDM/TreeRL"),
 }
-"""Recipe of a paper that has no row -> its family and what it was made after."""
+"""Recipe of a paper that has no row -> its family and what it was made after; of one in a folder its row says so."""
 
 
 def followed_besides(rows: Sequence[Paper]) -> list[Paper]:
@@ -265,21 +288,22 @@ def _paper_of(recipe: str) -> Paper:
     title = str(raw["title"])
     # The method's name is given behind the title, or before its colon.
     name = re.search(r" \(([^()]+)\)$", title) or re.match(r"([^:]+):", title)
-    about = BESIDES.get(recipe, Besides("other"))
-    return Paper(
-        id=recipe,
-        name=name[1] if name else title,
-        title=title[: name.start()] if name and name.start() else title,
-        scope="core",
-        family=about.family,
-        state="works",
-        does=str(raw.get("summary", title)),
-        arxiv=str(raw.get("paper", "")).removeprefix("arXiv:"),
-        recipes=(recipe,),
-        after=about.after,
-        code=about.code,
-        shown="mechanism",
-    )
+    said = {
+        "id": recipe,
+        "name": name[1] if name else title,
+        "title": title[: name.start()] if name and name.start() else title,
+        "scope": "core",
+        "family": "other",
+        "state": "works",
+        "does": str(raw.get("summary", title)),
+        "arxiv": str(raw.get("paper", "")).removeprefix("arXiv:"),
+        "recipes": [recipe],
+        "after": "paper",
+        "shown": "mechanism",
+    }
+    folder = folder_of_recipe(recipe)
+    about = asdict(BESIDES[recipe]) if recipe in BESIDES else {} if folder is None else row_of(folder)
+    return read_row(recipe if folder is None else str(folder.path / ROW), said | about)
 
 
 HEAD = """# Papers

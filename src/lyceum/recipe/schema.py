@@ -35,6 +35,7 @@ from lyceum.core.component import (
     of_kind,
     slot,
 )
+from lyceum.core.paper_folders import Folders, use
 from lyceum.core.settings import (
     Composition,
     EngineSettings,
@@ -312,9 +313,12 @@ def stage_names(stages: Sequence[tuple[str, str]]) -> list[str]:
     return names
 
 
-def load_recipe(name: str, overrides: Overrides = ()) -> Recipe:
+def load_recipe(name: str, overrides: Overrides = (), *, papers: Folders = ()) -> Recipe:
     """A recipe by name or path, with overrides applied.
 
+    Args:
+        papers: a folder, or several, of papers of the user's own: their recipes are known by name, their components by
+            kind.
     Raises:
         RecipeError: no such recipe, a file that is not one, an unknown key, an invalid value, or settings that
             cannot work together.
@@ -323,6 +327,7 @@ def load_recipe(name: str, overrides: Overrides = ()) -> Recipe:
         raise RecipeError(
             f"recipe: got {quoted(name)} with {quoted(overrides)}; allowed: a name or file, and a list of texts"
         )
+    use(papers)
     raw = read_raw(name)
     if lines := of_verl(raw):
         raise RecipeError(lines)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from lyceum.credit.hapo import relative_entropy, token_level_advantage
-from lyceum.objective.hapo import HAPO, clip_range, redistributed
+from lyceum.papers.hapo.credit_hapo import relative_entropy, token_level_advantage
+from lyceum.papers.hapo.objective_hapo import HAPO, clip_range, redistributed
 from lyceum.recipe.schema import load_recipe
 from lyceum.utils.errors import RecipeError
 

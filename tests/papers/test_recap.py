@@ -3,7 +3,7 @@ import math
 import pytest
 from levelled import Source, graded
 
-from lyceum.curriculum.recap import Recap, priority, softmax_weights
+from lyceum.papers.recap.curriculum_recap import Recap, priority, softmax_weights
 
 
 def test_an_objective_that_improves_or_varies_gets_more_and_one_that_stands_still_gets_1():

@@ -1,3 +1,5 @@
+"""Forests for tests of credits."""
+
 import pytest
 import torch
 from random_trees import letters

@@ -13,8 +13,8 @@ from lyceum.core.component import require_keys
 from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Context, EngineOffer, Origin, Rollout, Sampling, TaskSource
-from lyceum.credit.hapo import EntropyRange
 from lyceum.guidance.base import TaskGuide
+from lyceum.papers.hapo._entropy import EntropyRange
 from lyceum.utils.lazy_imports import Tensor, torch
 
 

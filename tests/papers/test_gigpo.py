@@ -7,8 +7,8 @@ from lyceum.core import keys
 from lyceum.core.forest import build_forest
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Grade, JudgedStep, Origin, Task
-from lyceum.credit.gigpo import GiGPO
 from lyceum.credit.group import GroupRelative
+from lyceum.papers.gigpo.credit_gigpo import GiGPO
 from lyceum.utils.errors import RecipeError
 
 

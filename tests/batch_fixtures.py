@@ -1,3 +1,5 @@
+"""Batches for tests of objectives."""
+
 from dataclasses import fields, replace
 
 import pytest

@@ -6,8 +6,8 @@ import torch
 
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Sampling, Task
-from lyceum.credit.hapo import EntropyRange
-from lyceum.guidance.entropy_temperature import EntropyTemperature, TemperatureByEntropy
+from lyceum.papers.hapo._entropy import EntropyRange
+from lyceum.papers.hapo.guidance_entropy_temperature import EntropyTemperature, TemperatureByEntropy
 
 TASK = Task("t", ())
 

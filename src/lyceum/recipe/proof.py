@@ -1,0 +1,111 @@
+"""What a recipe has to show: that its method's mechanism acts, and that without it a run is another one.
+
+A paper's folder has this in ``proof.py``: ``PROOFS``, a line per recipe, which ``lyceum prove`` runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lyceum.core.paper_folders import PROOF
+from lyceum.recipe.files import folder_of_recipe
+from lyceum.run.digests import PARTS
+from lyceum.utils.errors import RecipeError
+
+BRIEF = ("steps=2", "tasks_per_step=4")
+BRIEFER = ("steps=2", "tasks_per_step=2")
+DIFFERS = [part for part in PARTS if part != "loss"]
+"""Parts of a step in which a run without the mechanism may differ; metrics of the loss alone are no proof."""
+FLAT = "{kind: flat, samples: 8, sampling: {max_completion_tokens: 80}}"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """How a recipe is run briefly, and what shows that its mechanism acted.
+
+    Attributes:
+        acted: metrics, each of which is above 0 in some step (or ``NAME < 1``, ``NAME > 8``).
+        off: keys that switch the mechanism off, each alone, and the first part of a step that then differs, at equal
+            seed: one of ``DIFFERS``.
+        keys: make the run brief. Sizes alone: steps, tasks, rounds, pools; never how the method works.
+        late: metrics that are not yet above 0 in so few steps, each with the key that switches that part off. One that
+            acts belongs to ``acted``.
+        longer: keys of a run in which they are; of lyceum's recipes ``benchmarks/mechanisms.py`` runs it, and a test
+            reads its results.
+        given: metrics that no key of ``off`` changes, each with what it is that the mechanism works on there, beside
+            those of ``GIVEN``.
+        needs: a folder without which the recipe cannot run.
+        beside: keys of another run of the recipe, trained before it; its folder is ``{beside}`` in ``keys``.
+    """
+
+    acted: Sequence[str]
+    off: Mapping[str | tuple[str, ...], str]
+    keys: Sequence[str] = BRIEF
+    late: Mapping[str, str] = field(default_factory=dict)
+    longer: Sequence[str] = ()
+    given: Mapping[str, str] = field(default_factory=dict)
+    needs: str | None = None
+    beside: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.acted:
+            raise ValueError("acted: got nothing; allowed: at least one metric")
+        if bool(self.late) != bool(self.longer):
+            raise ValueError("longer: allowed: keys of a run in which metrics of late act, where there are any")
+        if wrong := self.given.keys() - {*self.acted}:
+            raise ValueError(f"given: got {', '.join(map(repr, wrong))}; allowed: metrics of acted")
+        if wrong := set(self.off.values()) - set(DIFFERS):
+            raise ValueError(f"off: got {', '.join(map(repr, wrong))}; allowed: {', '.join(DIFFERS)}")
+
+
+def stages(*steps: int, tasks: int = 4) -> list[str]:
+    """So many steps of each stage."""
+    each = enumerate(steps)
+    return [key for i, n in each for key in (f"stages.{i}.steps={n}", f"stages.{i}.tasks_per_step={tasks}")]
+
+
+LONGER = ["steps=6", "tasks_per_step=16", "learner.warmup_steps=1"]
+"""Steps at the full learning rate, after which some ratios have left their bounds."""
+
+SMOLLM2 = "models/smollm2-135m-instruct"
+FLAT_ROLLOUT = f"rollout={FLAT}"
+LEARNS = "groups/with_gradient"
+GIVEN = {
+    LEARNS: "groups whose outcomes differ, of which a credit or an objective makes something else",
+    "pairs": "pairs of better and worse samples, which a loss of pairs is over",
+    "nll": "demonstrations, which fine-tuning reads",
+    "traces/found": "solutions that the sampling found, which the stage trains on",
+    "traces/distilled": "the same, written out of a search",
+    "value/updates": "updates of a model of values or rewards, which the stage after it is paid by",
+}
+"""What many mechanisms work on, and not what they do with it: no key of ``off`` has to change these metrics."""
+WITHOUT_PENALTY = {"reward=[task]": "grades"}
+
+WRITES_PROGRAMS = ["stages.0.steps=17", "stages.0.tasks_per_step=16", "stages.0.learner.warmup_steps=1"]
+"""Few steps of fine-tuning, after which the model writes functions, some of which are correct."""
+
+ONE_AT_A_TIME = ["reward.0.processes=1", "reward.1.processes=1"]
+"""Programs: another process takes longer to start than they take."""
+
+JUDGES = [
+    *("stages.0.steps=18", "stages.0.tasks_per_step=16", "stages.0.learner.warmup_steps=1"),
+    *("stages.1.steps=2", "stages.1.tasks_per_step=4"),
+]
+"""Few steps of fine-tuning, after which the model writes verdicts that can be read."""
+
+
+def proof_of(recipe: str) -> Proof:
+    """The proof of a recipe that stands in a paper's folder.
+
+    Raises:
+        RecipeError: the recipe is in none, or its folder has no proof of it.
+    """
+    folder = folder_of_recipe(recipe)
+    if folder is None:
+        raise RecipeError(f"recipe: got {recipe!r}, which is in no paper's folder; allowed: one that is, with {PROOF}")
+    file = folder.path / PROOF
+    proofs = getattr(folder.load(file), "PROOFS", {}) if file.is_file() else {}
+    if not isinstance(proofs, dict) or not isinstance(found := proofs.get(recipe), Proof):
+        raise RecipeError(f"papers: {file} says nothing of {recipe!r}; allowed: PROOFS = {{{recipe!r}: Proof(...)}}")
+    return found
