@@ -32,13 +32,14 @@ from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
 from lyceum.core import own_components
+from lyceum.core.needs import Gift, Gives, Need, Without, declared, needs_of, unmet
 from lyceum.utils.documents import is_unicode
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.terminal import quoted
 
 if TYPE_CHECKING:
     from lyceum.core.settings import Composition
-    from lyceum.core.types import EngineOffer, FrozenName, TaskSource
+    from lyceum.core.types import TaskSource
 
 LARGEST = 1_000_000
 """Largest absolute value of an integer setting, unless the setting has a larger bound of its own."""
@@ -102,18 +103,28 @@ class Settings(BaseModel):
         extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True, allow_inf_nan=False
     )
 
-    @property
-    def of_engine(self) -> frozenset[EngineOffer]:
-        """What it reads of the engine that not every engine offers; nested settings are included."""
-        nested = (each for _, value in self for each in (value if isinstance(value, tuple) else (value,)))
-        return frozenset[Any]().union(*(each.of_engine for each in nested if isinstance(each, Settings)))
+    requires: ClassVar[tuple[Need, ...]] = ()
+    """What it needs of the rest of a stage or a search, and what it does not go with, beside what its bases need."""
+    gives: ClassVar[tuple[Gives, ...]] = ()
+    """What it gives the rest, beside what its bases give."""
+
+    def nested(self) -> Iterator[tuple[str, Settings]]:
+        """The settings in its own fields, alone or in tuples, each with the field's name."""
+        for name, value in self:
+            for each in value if isinstance(value, tuple) else (value,):
+                if isinstance(each, Settings):
+                    yield name, each
 
     @property
-    def of_models(self) -> frozenset[FrozenName]:
-        """``average`` where it reads the stage's slow average of the policy; nested settings are included. (A reference
-        is made wherever it is needed, a teacher has a check of its own.)"""
-        nested = (each for _, value in self for each in (value if isinstance(value, tuple) else (value,)))
-        return frozenset[Any]().union(*(each.of_models for each in nested if isinstance(each, Settings)))
+    def needed(self) -> frozenset[Gift]:
+        """What it needs as it is set; nested settings are included."""
+        own = frozenset(need.of for need in needs_of(self) if not isinstance(need, Without))
+        return own.union(*(each.needed for _, each in self.nested()))
+
+    @property
+    def offers(self) -> frozenset[Gift]:
+        """What it gives as it is set."""
+        return frozenset(each.of for each in declared(type(self), "gives") if each.when(self))
 
     @field_validator("*", mode="before")
     @classmethod
@@ -224,18 +235,20 @@ class Component(Settings):
 
     def components(self) -> Iterator[Component]:
         """The components in its own fields, alone or in tuples."""
-        for _, value in self:
-            for each in value if isinstance(value, tuple) else (value,):
-                if isinstance(each, Component):
-                    yield each
+        return (each for _, each in self.nested() if isinstance(each, Component))
+
+    def checked(self, stage: Composition) -> Iterator[tuple[str, Settings]]:
+        """What is nested in it whose conflicts are looked for where its own are."""
+        return self.nested()
 
     def code(self) -> tuple[str, ...]:
         """The Python functions that building it would run, as the recipe names them."""
         return ()
 
     def check(self, stage: Composition) -> list[str]:
-        """Conflicts with the other components of a stage or a search, one line each; nested components are included."""
-        return [line for part in self.components() for line in lines_of(part, stage)]
+        """Conflicts with the other components of a stage or a search that no need says (``requires``), one line each.
+        Those of nested components are found beside these."""
+        return []
 
     def check_tasks(self, source: TaskSource) -> None:
         """Raise RecipeError where the tasks lack fields that are read; nested components are checked too."""
@@ -249,18 +262,36 @@ def _is_same(taken: type[Component], defined: type[Component]) -> bool:
     return taken.__module__ == defined.__module__ or (file is not None and own_components.file_of(taken) == file)
 
 
-def lines_of(part: Component, stage: Composition) -> list[str]:
-    """What a component's ``check`` says.
+def lines_of(part: Component, stage: Composition, outer: Component | None = None) -> list[str]:
+    """Conflicts of a component, and of those nested in it, with the rest of the stage or search, one line each.
 
+    Args:
+        outer: the component that it is nested in.
     Raises:
-        RecipeError: it returned something else than a list of texts.
+        RecipeError: its ``check`` returned something else than a list of texts.
     """
-    lines: Any = part.check(stage)
-    if not isinstance(lines, list | tuple) or not all(isinstance(line, str) for line in lines):
+    outer = outer or part
+    lines = _lines_within(part, part, outer, stage)
+    own: Any = part.check(stage)
+    if not isinstance(own, list | tuple) or not all(isinstance(line, str) for line in own):
         raise RecipeError(
-            f"{part.slot} {part.kind!r}: check returned {lines!r:.200}; allowed: a list of lines, [] if none"
+            f"{part.slot} {part.kind!r}: check returned {own!r:.200}; allowed: a list of lines, [] if none"
         )
-    return list(lines)
+    return [*lines, *own]
+
+
+def _lines_within(settings: Settings, part: Component, outer: Component, stage: Composition) -> list[str]:
+    """Lines of what is nested in settings, and of their own needs; of the component that they are, or are part of."""
+    lines: list[str] = []
+    for name, each in settings.checked(stage) if isinstance(settings, Component) else settings.nested():
+        if not isinstance(each, Component):
+            lines += _lines_within(each, part, outer, stage)
+            continue
+        within = lines_of(each, stage, outer)
+        if each.slot == part.slot:  # a curriculum in another one: its keys are below this one's
+            within = [re.sub(rf"^{each.slot}\.", f"{each.slot}.{name}.", line) for line in within]
+        lines += within
+    return lines + unmet(settings, part, outer, stage)
 
 
 def kinds(slot: str) -> dict[str, type[Component]]:

@@ -8,6 +8,7 @@ from jaxtyping import Bool
 from pydantic import Field
 
 from lyceum.core.forest import Forest
+from lyceum.core.needs import Gives
 from lyceum.core.types import Credit, Credited
 from lyceum.credit._paths import ForestCredit
 from lyceum.credit._steps import StepwiseCredit
@@ -23,8 +24,8 @@ class ActionGAE(StepwiseCredit):
     a step of the completion, costs one discount however many tokens it has.
     """
 
-    gives_value_target: ClassVar[bool] = True
     without_steps: ClassVar[str] = "gae"
+    gives: ClassVar[tuple[Gives, ...]] = (Gives("value-targets"),)
 
     kind: Literal["action-gae"] = "action-gae"
     gamma: float = Field(0.95, ge=0, le=1)

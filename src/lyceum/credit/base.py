@@ -11,7 +11,8 @@ from jaxtyping import Bool, Float, Int
 from lyceum.core.built import described
 from lyceum.core.component import Stateless
 from lyceum.core.forest import AGE, Forest, Rows
-from lyceum.core.settings import Composition, CreditSettings
+from lyceum.core.needs import Need
+from lyceum.core.settings import CreditSettings
 from lyceum.core.types import Credited, Origin
 from lyceum.objective.kl import Estimator, KLPenalty, kl_estimate
 from lyceum.utils.errors import Diverged, RunError
@@ -43,10 +44,8 @@ class CreditWithKL(CreditSettings):
         return (*super().sources(outcome), *(("kl",) if self.kl_in_reward.coefficient else ()))
 
 
-def needs_company(kind: str, stage: Composition) -> list[str]:
-    """An error line where the stage's groups have one row, which a credit that compares rows cannot use."""
-    why = f"credit.kind '{kind}' compares the samples of a task"
-    return stage.without_company(why, allowed="2 or more, or credit.kind 'reinforce'")
+COMPANY = Need("company", "{who} compares the samples of a task", "2 or more, or credit.kind 'reinforce'")
+"""Of credits that compare the rows of a group."""
 
 
 def by_group(

@@ -11,9 +11,10 @@ from pydantic import Field, model_validator
 
 from lyceum.core.component import Settings, require_keys
 from lyceum.core.forest import Forest
+from lyceum.core.needs import Need
 from lyceum.core.settings import Composition
 from lyceum.core.types import Credit, Credited, State
-from lyceum.credit.base import CreditWithKL, needs_company, row_reward, spread
+from lyceum.credit.base import COMPANY, CreditWithKL, row_reward, spread
 from lyceum.credit.group import Scale, group_relative
 from lyceum.credit.shares import token_shares
 from lyceum.reward.base import part_names
@@ -70,6 +71,7 @@ class ByPart(CreditWithKL):
     """
 
     reads_parts: ClassVar[bool] = True
+    requires: ClassVar[tuple[Need, ...]] = (COMPANY,)
 
     kind: Literal["by-part"] = "by-part"
     parts: dict[str, Term] = Field(default_factory=lambda: {OUTCOME: Term()}, min_length=1, max_length=32)
@@ -90,7 +92,7 @@ class ByPart(CreditWithKL):
         return PartCredit(self)
 
     def check(self, stage: Composition) -> list[str]:
-        lines = needs_company(self.kind, stage)
+        lines: list[str] = []
         given = part_names(stage.reward)
         if self.kl_in_reward.coefficient and OUTCOME not in self.parts:
             lines.append("credit.kl_in_reward: got a coefficient, but credit.parts have no 'outcome'; allowed: with it")

@@ -8,15 +8,15 @@ from typing import ClassVar, Literal
 from jaxtyping import Float, Int
 from pydantic import Field
 
-from lyceum.core.settings import Composition
+from lyceum.core.needs import Need
 from lyceum.core.types import Credit
 from lyceum.credit.base import (
+    COMPANY,
     CreditWithKL,
     OutcomeCredit,
     above_zero,
     by_group,
     group_centred,
-    needs_company,
     unit_of_group,
 )
 from lyceum.utils.lazy_imports import Tensor
@@ -28,6 +28,7 @@ class GroupRelative(CreditWithKL):
     """Each row against the other rows of its task."""
 
     reads_steps: ClassVar[bool] = False
+    requires: ClassVar[tuple[Need, ...]] = (COMPANY,)
 
     kind: Literal["group"] = "group"
     scale: Scale = "std"
@@ -42,9 +43,6 @@ class GroupRelative(CreditWithKL):
     def build(self) -> Credit:
         advantage = partial(group_relative, scale=self.scale, ddof=self.ddof, eps=self.eps)
         return OutcomeCredit(self.needs, self.kl_in_reward, advantage)
-
-    def check(self, stage: Composition) -> list[str]:
-        return needs_company(self.kind, stage)
 
 
 def group_relative(

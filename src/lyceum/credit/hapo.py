@@ -10,15 +10,15 @@ from pydantic import Field
 
 from lyceum.core.entropy import EntropyRange
 from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition
+from lyceum.core.needs import Gives, Need
 from lyceum.core.types import Credit, Credited
 from lyceum.credit.base import (
+    COMPANY,
     BaseCredit,
     CreditWithKL,
     above_zero,
     by_group,
     group_centred,
-    needs_company,
     row_reward,
     spread,
 )
@@ -32,6 +32,8 @@ class TokenLevelGroup(CreditWithKL):
     """Each row against its group's mean over tokens, in which a long row counts more; for objective ``hapo``."""
 
     reads_steps: ClassVar[bool] = False
+    requires: ClassVar[tuple[Need, ...]] = (COMPANY,)
+    gives: ClassVar[tuple[Gives, ...]] = (Gives("relative-entropy"),)
 
     kind: Literal["hapo"] = "hapo"
     pivot: float = Field(default=0.8, ge=0, le=1)
@@ -45,9 +47,6 @@ class TokenLevelGroup(CreditWithKL):
 
     def build(self) -> Credit:
         return HAPOCredit(self.needs, self)
-
-    def check(self, stage: Composition) -> list[str]:
-        return needs_company(self.kind, stage)
 
 
 @dataclass

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Float, Int
 from pydantic import Field
 
 from lyceum.core.forest import Forest, Rows
-from lyceum.core.settings import Composition
+from lyceum.core.needs import Need
 from lyceum.core.types import Credit, Credited
 from lyceum.credit.base import (
+    COMPANY,
     BaseCredit,
     CreditWithKL,
     above_zero,
@@ -19,7 +20,6 @@ from lyceum.credit.base import (
     group_centred,
     kl_cost,
     lay,
-    needs_company,
     unit_of_group,
 )
 from lyceum.credit.shares import token_shares
@@ -32,6 +32,8 @@ class NodeValue(CreditWithKL):
 
     Source: DeepSearch, arXiv:2509.25454, section 4.3, and its released code (advantage_fn.py).
     """
+
+    requires: ClassVar[tuple[Need, ...]] = (COMPANY,)
 
     kind: Literal["node-value"] = "node-value"
     scale: Literal["none", "std"] = "none"
@@ -54,9 +56,6 @@ class NodeValue(CreditWithKL):
 
     def sources(self, outcome: tuple[str, ...]) -> tuple[str, ...]:
         return ("outcome", "shaping") if len(super().sources(outcome)) > 1 else outcome
-
-    def check(self, stage: Composition) -> list[str]:
-        return needs_company(self.kind, stage)
 
     def build(self) -> Credit:
         return NodeValueCredit(self)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Float
 
 from lyceum.core import keys
 from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition
+from lyceum.core.needs import Gives, Need
 from lyceum.core.types import Credit, Credited
 from lyceum.credit.base import BaseCredit, CreditWithKL, by_group, group_centred, lay, row_reward
 from lyceum.utils.lazy_imports import Tensor, torch
@@ -20,15 +20,16 @@ class ValueGain(CreditWithKL):
     Source: Direct Advantage Policy Optimization, arXiv:2412.18279 (advantages of steps by a critic trained before).
     """
 
-    kind: Literal["value-gain"] = "value-gain"
+    gives: ClassVar[tuple[Gives, ...]] = (Gives("step-tokens"),)
+    requires: ClassVar[tuple[Need, ...]] = (
+        Need(
+            "state-values",
+            ", which does not have every state valued, as {who} reads it",
+            "'next-steps' with others 'value'",
+        ),
+    )
 
-    def check(self, stage: Composition) -> list[str]:
-        if stage.rollout is None or stage.rollout.values_states:
-            return []
-        return [
-            f"rollout.kind: got '{stage.rollout.kind}', which does not have every state valued, as credit.kind "
-            f"'{self.kind}' reads it; allowed: 'next-steps' with others 'value'"
-        ]
+    kind: Literal["value-gain"] = "value-gain"
 
     def build(self) -> Credit:
         return ValueGainCredit(self)

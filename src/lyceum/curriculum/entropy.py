@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from lyceum.core.component import BatchTokens, of_kind, slot
+from lyceum.core.needs import Gives
 from lyceum.core.settings import CurriculumSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Curriculum, Task, TaskSource
@@ -25,7 +26,7 @@ class ByEntropy(CurriculumSettings):
         RMT, arXiv:2509.24375, which samples easy tokens first by their entropy; the sliding window is ours.
     """
 
-    has_end: ClassVar[bool] = True
+    gives: ClassVar[tuple[Gives, ...]] = (Gives("end"),)
     kind: Literal["entropy"] = "entropy"
     pool: int = Field(4, ge=1, le=1000)
     """Tasks drawn per picked task; 1 picks all of them."""

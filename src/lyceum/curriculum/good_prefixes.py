@@ -6,13 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import pstdev
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
 from lyceum.core.component import require_keys
-from lyceum.core.settings import Composition, CurriculumSettings
+from lyceum.core.needs import Gives, Need
+from lyceum.core.settings import CurriculumSettings
 from lyceum.core.step_ends import step_ends
 from lyceum.core.steps import Steps
 from lyceum.core.tree import Node, Tree
@@ -34,6 +35,15 @@ class GoodPrefixes(CurriculumSettings):
     a starting state there, but not here.
     """
 
+    gives: ClassVar[tuple[Gives, ...]] = (Gives("prefix-lengths"),)
+    requires: ClassVar[tuple[Need, ...]] = (
+        Need(
+            "prefixes",
+            " of kind 'prefix', which {who} needs for completions to begin where it says",
+            "guidance with {kind: prefix}",
+        ),
+    )
+
     kind: Literal["good-prefixes"] = "good-prefixes"
     pool: int = Field(default=128, ge=1)
     """Tasks tested per round, in whole steps; their samples are drawn and not trained on."""
@@ -49,14 +59,6 @@ class GoodPrefixes(CurriculumSettings):
     """Sampling weights of starting states are decay^i, with replacement; the shortest prefix has i = 0."""
     step: Steps = Steps(by="lines")
     """Where a prefix may end: at the end of a step."""
-
-    def check(self, stage: Composition) -> list[str]:
-        if any(guide.kind == "prefix" for guide in stage.guidance):
-            return []
-        return [
-            "guidance: got none of kind 'prefix', which curriculum.kind 'good-prefixes' needs for completions to begin "
-            "where it says; allowed: guidance with {kind: prefix}"
-        ]
 
     def build(self, source: TaskSource, *, seed: int, policy: Policy | None = None) -> GoodPrefixesCurriculum:
         if policy is None:

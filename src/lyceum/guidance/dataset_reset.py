@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.core.settings import Composition, GuidanceSettings
+from lyceum.core.needs import Need, Without
+from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Context, Guidance, Rollout, TaskSource
 from lyceum.guidance.base import TaskGuide, notes_of
@@ -41,25 +42,22 @@ class DatasetReset(GuidanceSettings):
     own, one that compares a group does not.
     """
 
+    requires: ClassVar[tuple[Need, ...]] = (
+        Need(
+            "trajectories",
+            " with guidance 'dataset-reset', which says where each trajectory begins",
+            "a rollout with a number of samples or trajectories",
+        ),
+        Without(
+            "constrained-tokens",
+            " with guidance 'dataset-reset', whose rollouts begin in demonstrations, which it may not allow",
+            "no constraint",
+        ),
+    )
+
     kind: Literal["dataset-reset"] = "dataset-reset"
     share: float = Field(1.0, ge=0, le=1)
     """Probability that a rollout begins in the demonstration (no unit); 0 is plain sampling from the prompt."""
-
-    def check(self, stage: Composition) -> list[str]:
-        if stage.rollout is None:
-            return []
-        lines: list[str] = []
-        if stage.trajectories is None:
-            lines.append(
-                f"rollout.kind: got {stage.rollout.kind!r} with guidance 'dataset-reset', which says where each "
-                "trajectory begins; allowed: a rollout with a number of samples or trajectories"
-            )
-        if (constraint := stage.rollout.sampling.constraint) is not None:
-            lines.append(
-                f"rollout.sampling.constraint: got {constraint.kind!r} with guidance 'dataset-reset', "
-                "whose rollouts begin in demonstrations, which it may not allow; allowed: no constraint"
-            )
-        return lines
 
     def check_tasks(self, source: TaskSource) -> None:
         needed_demonstration(source[0], "guidance 'dataset-reset'")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from lyceum.core.component import require_keys
+from lyceum.core.needs import Need
 from lyceum.core.settings import Composition, GuidanceSettings
 from lyceum.core.solution import Solution
 from lyceum.core.tree import Node, Tree, is_correct
@@ -44,6 +45,14 @@ class Seele(GuidanceSettings):
     the hint (weight 0.001 in its loss), which is not done here: a hint is in the prompt and is not trained.
     """
 
+    requires: ClassVar[tuple[Need, ...]] = (
+        Need(
+            "trajectories",
+            " with guidance 'seele', which shares trajectories out over its rounds",
+            "a rollout with a number of samples or trajectories",
+        ),
+    )
+
     kind: Literal["seele"] = "seele"
     rounds: int = Field(4, ge=2)
     """Number of rounds in which a group's samples are drawn, of equal size."""
@@ -57,11 +66,6 @@ class Seele(GuidanceSettings):
 
     def check(self, stage: Composition) -> list[str]:
         wanted = stage.trajectories
-        if wanted is None and stage.rollout is not None:
-            return [
-                f"rollout.kind: got {stage.rollout.kind!r} with guidance 'seele', which shares trajectories out over "
-                "its rounds; allowed: a rollout with a number of samples or trajectories"
-            ]
         if wanted is None or wanted >= self.rounds:
             return []
         return [

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition
-from lyceum.objective.base import refuse_value_target
+from lyceum.core.needs import Need, Without
+from lyceum.objective.base import NO_VALUE_HEAD
 from lyceum.utils.errors import RecipeError
 
-
-def check_verdicts(kind: str, stage: Composition) -> list[str]:
-    """Error lines where a group has one trajectory, or trajectories end without a verdict."""
-    company = stage.without_company(f"objective.kind '{kind}' compares the samples of a task")
-    lines = refuse_value_target(kind, stage) + company
-    if stage.rollout is not None and stage.rollout.values_states:
-        lines.append(
-            f"rollout.kind: got {stage.rollout.kind!r}, which ends next steps without a verdict, but "
-            f"objective.kind '{kind}' learns from verdicts; allowed: another rollout"
-        )
-    return lines
+OF_VERDICTS = (
+    NO_VALUE_HEAD,
+    Need("company", "{who} compares the samples of a task", "2 or more"),
+    Without(
+        "state-values",
+        ", which ends next steps without a verdict, but {who} learns from verdicts",
+        "another rollout",
+    ),
+)
+"""What they need: groups of several trajectories, each of which has a verdict."""
 
 
 def require_verdicts(kind: str, forest: Forest) -> None:

@@ -406,7 +406,7 @@ def parse(raw: Mapping[str, Any], typed: Sequence[str] = ()) -> Recipe:
         lines += [where + line for line in lines_of(stage, composition)]
         lines += [line for part in composition.reward for line in lines_of(part, composition)]
     learners = (part for stage in recipe.stages for part in stage.components() if isinstance(part, LearnerSettings))
-    if recipe.model.quantise and any(learner.kind == "fsdp" for learner in learners):
+    if recipe.model.quantise and any("processes" in learner.offers for learner in learners):
         lines.append(
             f"model.quantise: got {recipe.model.quantise!r}, but learner.kind 'fsdp' cannot share weights in 4 bits; "
             "allowed: learner.kind=local, or null"
@@ -415,7 +415,7 @@ def parse(raw: Mapping[str, Any], typed: Sequence[str] = ()) -> Recipe:
         f"reward.kind: got '{part.kind}', which reads a model that evaluations do not have; allowed: in a stage's own "
         "reward"
         for part in recipe.reward
-        if part.of_models or part.asks_value
+        if part.needed & {"reference", "average", "judgements"}
     ]
     if recipe.stages and recipe.evaluate.n:
         lines += check_evaluation_engine(recipe)
@@ -533,7 +533,7 @@ def check_evaluation_engine(recipe: Recipe) -> list[str]:
     sampled = {"samples": recipe.evaluate.samples, "sampling": recipe.evaluation_sampling}
     rollout = recipe.evaluation_rollout.model_copy(update=sampled)
     composition = Composition(rollout=rollout, engine=recipe.evaluation_engine)
-    return [*rollout.check(composition), *recipe.evaluation_engine.check(composition)]
+    return [*lines_of(rollout, composition), *lines_of(recipe.evaluation_engine, composition)]
 
 
 def apply_overrides(raw: dict[str, Any], overrides: Overrides) -> set[str]:

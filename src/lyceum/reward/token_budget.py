@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.core.settings import Composition, RewardSettings
+from lyceum.core.needs import Need
+from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Task, TaskSource
 from lyceum.reward.base import each
@@ -14,6 +15,16 @@ from lyceum.reward.base import each
 
 class TokenBudget(RewardSettings):
     """1 for a completion as long as its budget, falling to 0 at 0 tokens and at twice the budget."""
+
+    requires: ClassVar[tuple[Need, ...]] = (
+        Need(
+            "token-budgets",
+            " with {given}, whose tasks have no budget",
+            "curriculum 'shrinking-budget', or budget_tokens",
+            when=lambda own: own.budget_tokens is None,
+            key="reward.kind",
+        ),
+    )
 
     kind: Literal["token-budget"] = "token-budget"
     weight: float = 0.3
@@ -23,17 +34,6 @@ class TokenBudget(RewardSettings):
     """``band`` gives 1 for anything up to the budget."""
     budget_tokens: int | None = Field(None, ge=1)
     """One budget for all tasks, in tokens; null takes each task's own from the curriculum 'shrinking-budget'."""
-
-    def check(self, stage: Composition) -> list[str]:
-        """Also a line where no task will have a budget."""
-        lines = super().check(stage)
-        if self.budget_tokens is not None or stage.curriculum is None or stage.curriculum.gives_token_budgets:
-            return lines
-        return [
-            *lines,
-            f"reward.token-budget: the tasks have no budget with curriculum.kind {stage.curriculum.kind!r}; allowed: "
-            "curriculum 'shrinking-budget', or budget_tokens",
-        ]
 
     def build(self, source: TaskSource) -> Grader:
         return each(self.score)

@@ -8,10 +8,11 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from lyceum.core.needs import Need
 from lyceum.core.settings import Composition, RolloutSettings, Size
 from lyceum.core.steps import Steps, grow
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Context, EngineOffer, Rollout, Sampling
+from lyceum.core.types import Context, Rollout, Sampling
 from lyceum.reward.extract import vote
 from lyceum.rollout._search_tree import (
     INCOMPLETE,
@@ -39,6 +40,16 @@ class MCTS(RolloutSettings):
     """
 
     test_time: ClassVar[Mapping[str, Any]] = {"judge": "value"}
+    requires: ClassVar[tuple[Need, ...]] = (
+        Need("model_logprob"),
+        Need("verifier", when=lambda own: own.judge == "verifier"),
+        Need(
+            "value",
+            ", but {who} with judge 'value' reads it",
+            "{kinds}, or rollout.judge 'verifier' or 'agreement'",
+            when=lambda own: own.judge == "value",
+        ),
+    )
 
     kind: Literal["mcts"] = "mcts"
     trajectories: int = Field(default=8, ge=1)
@@ -83,16 +94,8 @@ class MCTS(RolloutSettings):
     where ``step`` cuts draws into several nodes."""
 
     @property
-    def of_engine(self) -> frozenset[EngineOffer]:
-        return super().of_engine | frozenset[EngineOffer]({"model_logprob"})
-
-    @property
     def size(self) -> Size:
         return Size("trajectories", self.trajectories)
-
-    @property
-    def led_by(self) -> tuple[Literal["verifier", "value"], ...]:
-        return () if self.judge == "agreement" else (self.judge,)
 
     def sized(self, n: int) -> MCTS:
         """The same search for ``n`` trajectories."""
@@ -105,14 +108,8 @@ class MCTS(RolloutSettings):
         return self.step.unseen_in(trees)
 
     def check(self, stage: Composition) -> list[str]:
-        """Budgets too small for one path of full length at a width of 1, a missing value model."""
-        lines = self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth, self.max_nodes)
-        if self.judge == "value" and stage.value is None:
-            lines.append(
-                "rollout.judge: got 'value', but the stage has no value model; allowed: 'verifier', 'agreement', or a "
-                "stage with `value`"
-            )
-        return lines
+        """Budgets too small for one path of full length at a width of 1."""
+        return self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth, self.max_nodes)
 
     async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
         search = Search(self, context, start, n or self.trajectories)

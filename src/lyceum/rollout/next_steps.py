@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.core.component import kinds
+from lyceum.core.needs import Gives, Need
 from lyceum.core.settings import Composition, RolloutSettings, Size
 from lyceum.core.steps import Steps, grow
 from lyceum.core.tree import Node, Tree
@@ -27,6 +27,15 @@ class NextSteps(RolloutSettings):
     """
 
     test_time: ClassVar[Mapping[str, Any]] = {"width": 1, "others": "finish"}
+    requires: ClassVar[tuple[Need, ...]] = (
+        Need(
+            "value",
+            ", but {who} with others 'value' reads it",
+            "{kinds}, or rollout.others=finish",
+            when=lambda own: own.others == "value",
+        ),
+    )
+    gives: ClassVar[tuple[Gives, ...]] = (Gives("state-values", when=lambda own: own.others == "value"),)
 
     kind: Literal["next-steps"] = "next-steps"
     trajectories: int = Field(default=2, ge=1)
@@ -48,14 +57,6 @@ class NextSteps(RolloutSettings):
     def size(self) -> Size:
         return Size("trajectories", self.trajectories)
 
-    @property
-    def led_by(self) -> tuple[Literal["verifier", "value"], ...]:
-        return ("value",) if self.others == "value" else ()
-
-    @property
-    def values_states(self) -> bool:
-        return self.others == "value"
-
     def sized(self, n: int) -> NextSteps:
         return self.model_copy(update={"trajectories": n})
 
@@ -63,13 +64,7 @@ class NextSteps(RolloutSettings):
         return self.step.unseen_in(trees)
 
     def check(self, stage: Composition) -> list[str]:
-        lines: list[str] = []
-        if self.others == "value" and stage.value is None:
-            lines.append(
-                "value: got none, but rollout.kind 'next-steps' with others 'value' reads it; allowed: "
-                f"{', '.join(kinds('value'))}, or rollout.others=finish"
-            )
-        return lines + self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth)
+        return self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth)
 
     def build(self) -> Rollout:
         return self.roll

@@ -7,10 +7,11 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from lyceum.core.needs import Need
 from lyceum.core.settings import Composition, RolloutSettings, Size
 from lyceum.core.steps import Grown, Steps, grow
 from lyceum.core.tree import Node, Tree
@@ -34,6 +35,8 @@ class RethinkMCTS(RolloutSettings):
     Source: RethinkMCTS, arXiv:2409.09584, and its released code (models/RethinkMCTS.py), where feedback also has the
     analysis of a block of the program, and a thought's prior is a score that the model says.
     """
+
+    requires: ClassVar[tuple[Need, ...]] = (Need("verifier"),)
 
     kind: Literal["rethink-mcts"] = "rethink-mcts"
     iterations: int = Field(default=16, ge=1)
@@ -75,10 +78,6 @@ class RethinkMCTS(RolloutSettings):
         if unknown := set(fields_of(feedback)) - {"failed"}:
             raise ValueError(f"got {{{unknown.pop()}}}; allowed: {{failed}}")
         return feedback
-
-    @property
-    def led_by(self) -> tuple[Literal["verifier", "value"], ...]:
-        return ("verifier",)
 
     @property
     def size(self) -> Size:

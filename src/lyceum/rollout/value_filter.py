@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.core.component import kinds
+from lyceum.core.needs import Need
 from lyceum.core.settings import Composition, RolloutSettings, Size
 from lyceum.core.steps import Steps, grow
 from lyceum.core.tree import Node, Tree
@@ -23,6 +23,8 @@ class ValueFilter(RolloutSettings):
     and filters none where all would go. Here values are read at the ends of steps, so that the tokens after them are
     not drawn, and where all would be dropped the one of the highest value goes on.
     """
+
+    requires: ClassVar[tuple[Need, ...]] = (Need("value", ", but {who} drops samples by it", "{kinds}"),)
 
     kind: Literal["value-filter"] = "value-filter"
     samples: int = Field(default=8, ge=1)
@@ -42,10 +44,6 @@ class ValueFilter(RolloutSettings):
     def size(self) -> Size:
         return Size("samples", self.samples)
 
-    @property
-    def led_by(self) -> tuple[Literal["verifier", "value"], ...]:
-        return ("value",)
-
     def sized(self, n: int) -> ValueFilter:
         """The same rollout with ``n`` samples."""
         return self.model_copy(update={"samples": n})
@@ -57,14 +55,7 @@ class ValueFilter(RolloutSettings):
         return self.step.unseen_in(trees)
 
     def check(self, stage: Composition) -> list[str]:
-        """No value model, or budgets too small for one sample of full length."""
-        lines: list[str] = []
-        if stage.value is None:
-            lines.append(
-                f"value: got none, but rollout.kind 'value-filter' drops samples by it; allowed: "
-                f"{', '.join(kinds('value'))}"
-            )
-        return lines + self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth)
+        return self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth)
 
     async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
         samples = n or self.samples

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -18,6 +18,7 @@ from jaxtyping import Int, UInt
 from pydantic import Field, field_validator, model_validator
 
 from lyceum.core.component import PathText, Settings, of_kind, slot
+from lyceum.core.needs import Gives
 from lyceum.core.rubric import is_rubric
 from lyceum.core.settings import RewardSettings, TasksSettings
 from lyceum.core.types import (
@@ -109,6 +110,8 @@ class Columns(Settings):
 class Dataset(TasksSettings):
     """One task for each row of a dataset."""
 
+    gives: ClassVar[tuple[Gives, ...]] = (Gives("rows"),)
+
     kind: Literal["dataset"] = "dataset"
     path: PathText
     """A .jsonl (.ndjson), .json, .parquet, .csv or .tsv file, the texts also as .gz, a pattern such as
@@ -165,7 +168,7 @@ class Dataset(TasksSettings):
 
     @model_validator(mode="after")
     def _verifier_ends(self) -> Dataset:
-        if self.verifier.kind == "task":
+        if "tasks-verifier" in self.verifier.offers:
             raise ValueError("verifier: got 'task', which asks the tasks for their verifier; allowed: any other kind")
         return self
 
