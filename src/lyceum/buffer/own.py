@@ -11,7 +11,6 @@ from pydantic import Field
 from lyceum.buffer._index import Index
 from lyceum.buffer.base import DrawnSettings, drawn, metrics_of, read
 from lyceum.core.component import require_keys
-from lyceum.core.needs import Gives
 from lyceum.core.settings import Composition
 from lyceum.core.tree import Tree
 from lyceum.core.types import ReplayedGroup
@@ -21,7 +20,7 @@ from lyceum.utils.atomic_files import atomic_write
 class Own(DrawnSettings):
     """Groups that the stage trained in earlier steps; each step's are written to ``replay/`` in the run's folder."""
 
-    gives: ClassVar[tuple[Gives, ...]] = (Gives("stored-groups"),)
+    gives: ClassVar = ("stored-groups",)
 
     kind: Literal["own"] = "own"
     warm_up: int = Field(default=0, ge=0)

@@ -12,7 +12,7 @@ from pydantic import Field
 from lyceum.buffer._index import Index
 from lyceum.buffer.base import DrawnSettings, drawn, metrics_of, read
 from lyceum.core.component import PathText, require_keys
-from lyceum.core.needs import Need, Without
+from lyceum.core.needs import Need
 from lyceum.core.tree import Tree
 from lyceum.core.types import ReplayedGroup
 
@@ -34,12 +34,11 @@ class Shared(DrawnSettings):
         SAPO, arXiv:2509.08721 (each node mixes its own rollouts with those that others share).
     """
 
-    requires: ClassVar[tuple[Need, ...]] = (
-        Without(
+    refuses: ClassVar = (
+        Need(
             "constrained-tokens",
-            " with rollout.sampling.constraint, under which other runs' completions may be impossible",
-            "no constraint, or replay 'own'",
-            key="replay.kind",
+            line="{own} with rollout.sampling.constraint, under which other runs' completions may be impossible; "
+            "allowed: no constraint, or replay 'own'",
         ),
     )
 

@@ -32,7 +32,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
 from lyceum.core import own_components
-from lyceum.core.needs import Gift, Gives, Need, Without, declared, needs_of, unmet
+from lyceum.core.needs import Gift, Gives, Need, declared, unmet
 from lyceum.utils.documents import is_unicode
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.terminal import quoted
@@ -103,9 +103,11 @@ class Settings(BaseModel):
         extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True, allow_inf_nan=False
     )
 
-    requires: ClassVar[tuple[Need, ...]] = ()
-    """What it needs of the rest of a stage or a search, and what it does not go with, beside what its bases need."""
-    gives: ClassVar[tuple[Gives, ...]] = ()
+    requires: ClassVar[tuple[Gift | Need, ...]] = ()
+    """What it needs of the rest of a stage or a search, beside what its bases need (``core/needs.py``)."""
+    refuses: ClassVar[tuple[Gift | Need, ...]] = ()
+    """What it does not go with, beside what its bases do not."""
+    gives: ClassVar[tuple[Gift | Gives, ...]] = ()
     """What it gives the rest, beside what its bases give."""
 
     def nested(self) -> Iterator[tuple[str, Settings]]:
@@ -118,7 +120,7 @@ class Settings(BaseModel):
     @property
     def needed(self) -> frozenset[Gift]:
         """What it needs as it is set; nested settings are included."""
-        own = frozenset(need.of for need in needs_of(self) if not isinstance(need, Without))
+        own = frozenset(need.of for need in declared(type(self), "requires") if need.when(self))
         return own.union(*(each.needed for _, each in self.nested()))
 
     @property
@@ -245,9 +247,37 @@ class Component(Settings):
         """The Python functions that building it would run, as the recipe names them."""
         return ()
 
+    def conflicts(self, stage: Composition, outer: Component | None = None) -> list[str]:
+        """Why it does not go with the rest of a stage or a search, one line each; nested components are included.
+
+        Args:
+            outer: the component of the stage that it is nested in.
+        Raises:
+            RecipeError: its ``check`` returned something else than a list of texts.
+        """
+        outer = outer or self
+        above = None if self.slot == "stages" else outer
+        lines: list[str] = []
+        within = list(self.checked(stage))
+        for name, each in within:
+            if isinstance(each, Component):
+                of = each.conflicts(stage, above)
+                # A curriculum in another one: its keys are below this one's.
+                key = f"{each.slot}.{name}." if each.slot == self.slot else f"{each.slot}."
+                lines += [re.sub(rf"^{each.slot}\.", key, line) for line in of] if each.slot else of
+            else:
+                within += each.nested()
+                lines += unmet(each, self, outer, stage)
+        lines += unmet(self, self, outer, stage)
+        own: Any = self.check(stage)
+        if not isinstance(own, list | tuple) or not all(isinstance(line, str) for line in own):
+            raise RecipeError(
+                f"{self.slot} {self.kind!r}: check returned {own!r:.200}; allowed: a list of lines, [] if none"
+            )
+        return [*lines, *own]
+
     def check(self, stage: Composition) -> list[str]:
-        """Conflicts with the other components of a stage or a search that no need says (``requires``), one line each.
-        Those of nested components are found beside these."""
+        """Conflicts with the rest of a stage or search that ``requires`` and ``refuses`` do not say, one line each."""
         return []
 
     def check_tasks(self, source: TaskSource) -> None:
@@ -260,38 +290,6 @@ def _is_same(taken: type[Component], defined: type[Component]) -> bool:
     """Whether a class is an earlier one again: a cell that was run twice, a file imported under two names."""
     file = own_components.file_of(defined)
     return taken.__module__ == defined.__module__ or (file is not None and own_components.file_of(taken) == file)
-
-
-def lines_of(part: Component, stage: Composition, outer: Component | None = None) -> list[str]:
-    """Conflicts of a component, and of those nested in it, with the rest of the stage or search, one line each.
-
-    Args:
-        outer: the component that it is nested in.
-    Raises:
-        RecipeError: its ``check`` returned something else than a list of texts.
-    """
-    outer = outer or part
-    lines = _lines_within(part, part, outer, stage)
-    own: Any = part.check(stage)
-    if not isinstance(own, list | tuple) or not all(isinstance(line, str) for line in own):
-        raise RecipeError(
-            f"{part.slot} {part.kind!r}: check returned {own!r:.200}; allowed: a list of lines, [] if none"
-        )
-    return [*lines, *own]
-
-
-def _lines_within(settings: Settings, part: Component, outer: Component, stage: Composition) -> list[str]:
-    """Lines of what is nested in settings, and of their own needs; of the component that they are, or are part of."""
-    lines: list[str] = []
-    for name, each in settings.checked(stage) if isinstance(settings, Component) else settings.nested():
-        if not isinstance(each, Component):
-            lines += _lines_within(each, part, outer, stage)
-            continue
-        within = lines_of(each, stage, outer)
-        if each.slot == part.slot:  # a curriculum in another one: its keys are below this one's
-            within = [re.sub(rf"^{each.slot}\.", f"{each.slot}.{name}.", line) for line in within]
-        lines += within
-    return lines + unmet(settings, part, outer, stage)
 
 
 def kinds(slot: str) -> dict[str, type[Component]]:

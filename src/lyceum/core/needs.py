@@ -1,21 +1,23 @@
 """What components need of each other, and what they give each other: one vocabulary, and the checker that reads it.
 
-A component declares both on its class; what its bases declare holds for it too::
+A component names both, and what it does not go with, on its class::
 
     class GoodPrefixes(CurriculumSettings):
-        requires = (Need("prefixes", " of kind 'prefix', which {who} needs for ...", "guidance with {kind: prefix}"),)
+        gives: ClassVar = ("prefix-lengths",)
+        requires: ClassVar = ("prefixes",)
 
-    class PrefixGuide(GuidanceSettings):
-        gives = (Gives("prefixes"),)
+    class Prefix(GuidanceSettings):
+        gives: ClassVar = ("prefixes",)
 
-so that neither names the other. ``component.lines_of`` writes a line for each need that the stage, or the test-time
-search, does not meet.
+so that no component names another one. What a class's bases declare holds for it too. Where the settings decide,
+``Need("value", when=lambda own: own.rank == "value")`` stands for a name, as ``Gives`` does. ``Component.conflicts``
+says which needs the stage, or the test-time search, does not meet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -36,11 +38,11 @@ Gift = (
         "average",  # the slow average of the policy's weights
         "reference",  # the policy as the stage began, or an average of models; made wherever something reads it
         "replay",  # recorded groups, trained beside the sampled ones
-        "roles",  # models that may play several roles
         "stored-groups",  # of the replay: the stage's own, written where later stages and other runs find them
+        "roles",  # models that may play several roles
         # Of the tasks and the data.
         "rows",  # all of them can be held out
-        "demonstrations",  # completions of a teacher, which cross-entropy trains
+        "demonstrations",  # completions of a teacher (``Origin.TEACHER``), which cross-entropy trains
         # Of the curriculum.
         "end",  # it says when it is through: ``build`` gives an ``EndingCurriculum``
         "token-budgets",  # its tasks have a token budget
@@ -81,37 +83,83 @@ Gift = (
 )
 """What one component may give to another."""
 
-GIVERS: Mapping[Gift, str] = {
-    **dict.fromkeys(("model_logprob", "score", "top_logprobs", "entropy", "constraint"), "engine"),
-    **dict.fromkeys(("process-group", "one-model"), "engine"),
-    **{name: name for name in ("teacher", "average", "reference", "replay", "roles", "value")},
-    "rows": "tasks",
-    "demonstrations": "data",
-    **dict.fromkeys(("end", "token-budgets", "prefix-lengths"), "curriculum"),
-    **dict.fromkeys(("prefixes", "played-roles"), "guidance"),
-    **dict.fromkeys(("company", "equal-rows", "samples", "trajectories", "unfinished"), "rollout"),
-    **dict.fromkeys(("state-values", "constrained-tokens"), "rollout"),
-    **dict.fromkeys(("verifier", "tasks-verifier", "frozen-scores"), "reward"),
-    **dict.fromkeys(("judgements", "value-training", "value-online"), "value"),
-    **dict.fromkeys(("value-targets", "step-tokens", "relative-entropy"), "credit"),
-    **dict.fromkeys(("value-head", "pairs-alone", "imitation"), "objective"),
-    "processes": "learner",
-    "stored-groups": "replay",
-}
-"""The field of ``Composition`` that gives each."""
-
-OPTIONAL = frozenset({"guidance", "value", "teacher", "average", "reference", "replay", "roles"})
-"""Fields that a stage may leave empty: it then lacks what they would give. Where another field is empty, as in a search
-that has no credit, nothing is known of it and nothing is refused."""
-
-
-OF_STAGE = frozenset[Gift]({"teacher", "average", "reference", "verifier"})
-"""What a stage makes, or says itself that it lacks, once for all that read it."""
-
 OFFERS: frozenset[EngineOffer] = frozenset(get_args(EngineOffer))
 
-WITHOUT_OFFER = ", which as set gives no {offer}, and {{who}} reads it"
-WITH_OFFER = "an engine that gives it, such as 'embedded'"
+
+GIVERS: Mapping[Gift, str] = {
+    **dict.fromkeys(OFFERS, "engine"),
+    "replay": "replay",
+    "roles": "roles",
+    "demonstrations": "data",
+    **dict.fromkeys(("token-budgets", "prefix-lengths"), "curriculum"),
+    **dict.fromkeys(("prefixes", "played-roles"), "guidance"),
+    **dict.fromkeys(
+        ("company", "samples", "trajectories", "state-values", "unfinished", "constrained-tokens"), "rollout"
+    ),
+    **dict.fromkeys(("value", "judgements", "value-training"), "value"),
+    **dict.fromkeys(("step-tokens", "relative-entropy", "value-targets"), "credit"),
+    "imitation": "objective",
+    "reference": "reference",
+    "average": "average",
+    "frozen-scores": "reward",
+    "process-group": "engine",
+}
+"""Who gives what a component may need or refuse: a field of ``Composition``."""
+
+LACKING: Mapping[Gift, str] = {
+    **{
+        offer: f"{{got}}, which as set gives no {offer}, and {{who}} reads it; allowed: an engine that gives it, such "
+        "as 'embedded'"
+        for offer in OFFERS
+    },
+    "replay": "{got}, but {who} imitates recorded groups; allowed: such as own",
+    "roles": "{own}, which plays several roles; allowed: in a stage 'online'",
+    "demonstrations": "{own}, which trains demonstrations, but {given} has none; allowed: another objective, such as "
+    "'mpo' with its generation loss alone",
+    "token-budgets": "{own} with {given}, whose tasks have no budget; allowed: curriculum {able}, or budget_tokens",
+    "prefixes": "{got} of kind '{able}', which {who} needs for completions to begin where it says; allowed: guidance "
+    "with {{kind: {able}}}",
+    "played-roles": "{own} in a stage without roles; allowed: another kind, such as reinforce",
+    "company": "{who} compares the samples of a task",
+    "samples": "{got} with {who}, which sets the number of samples; allowed: one with samples, such as 'flat'",
+    "trajectories": "{got} with {who}, which says how each trajectory begins; allowed: a rollout with a number of "
+    "samples or trajectories",
+    "state-values": "{got}, which does not have every state valued, as {who} reads it; allowed: {able} with others "
+    "'value'",
+    "value": "{got}, but {who} reads it; allowed: {kinds}",
+    "judgements": "{own} in a stage with {given}; allowed: value.kind 'model' or 'implicit' beside it",
+    "value-training": "{got}, which learns nothing; allowed: {able}",
+    "step-tokens": "{got}, but {who} reads which tokens are a step; allowed: {able}",
+    "relative-entropy": "{got}, but {who} reads each token's relative entropy; allowed: {able}",
+    "imitation": "{got}, but {who} has no advantages; allowed: {able}",
+}
+"""The error line where nothing gives it: ``{got}`` is what is in the giver's place, ``{own}`` what needs it, each with
+its key; ``{given}`` and ``{who}`` are the same without; ``{able}`` are the kinds that give it, ``{kinds}`` all of the
+giver's. What is not here is only asked for, or the stage says it once for all that read it."""
+
+UNWANTED: Mapping[Gift, str] = {
+    "replay": "{got} with {who}, which trains each token once, in the step that draws it; allowed: none, or another "
+    "credit",
+    "reference": "{got}, an average of models, which {who} does not make; allowed: none, or learner.kind=local",
+    "average": "{got}, which {who} does not keep; allowed: none, or learner.kind=local",
+    "prefix-lengths": "{got} with {who}, but a completion's beginning lacks the environment's answers; allowed: "
+    "another curriculum",
+    "unfinished": "{got}, whose trajectories go on in the next step, but {who} needs whole ones; allowed: a rollout "
+    "whose trajectories end in the step in which they began",
+    "state-values": "{got}, which ends next steps without a verdict, but {who} learns from verdicts; allowed: another "
+    "rollout",
+    "constrained-tokens": "{got}, which {who} does not repeat; allowed: none, or learner.kind=local",
+    "frozen-scores": "{got}, which scores under models of the stage, of which {who} has a share in each process; "
+    "allowed: another reward, or learner.kind=local",
+    "value-targets": "{got}, whose value head {who} does not train; allowed: another credit",
+    "process-group": "{got}, which sets up torch.distributed for itself in this process, as {who} does; allowed: "
+    "embedded, or learner.kind=local",
+}
+"""The same where something gives what a component does not go with."""
+
+OPTIONAL = frozenset({"guidance", "value", "average", "reference", "replay", "roles"})
+"""Fields that a stage may leave empty: it then lacks what they would give. Where another one is empty, as in a search,
+which has no credit, nothing is known of it and nothing is refused."""
 
 
 def always(own: Any) -> bool:
@@ -120,11 +168,7 @@ def always(own: Any) -> bool:
 
 @dataclass(frozen=True)
 class Gives:
-    """What a component gives.
-
-    Attributes:
-        when: whether it does with the settings that it has.
-    """
+    """What a component gives, where ``when`` says so of its settings."""
 
     of: Gift
     when: Callable[[Any], bool] = always
@@ -132,44 +176,33 @@ class Gives:
 
 @dataclass(frozen=True)
 class Need:
-    """What a component needs, and the words of the error line where the stage lacks it.
-
-        KEY: got GIVEN WHY; allowed: ALLOWED
-
-    where KEY and GIVEN are the giver's (``rollout.kind: got 'flat'``) unless ``key`` is one of its own.
+    """What a component needs, or does not go with.
 
     Attributes:
-        why: text after what was given, or a function of the settings that gives it; ``{who}`` is the component that
-            needs it, ``{given}`` what is in the giver's place.
-        when: whether it needs it with the settings that it has.
-        key: the key of its own that is to be changed instead, whose value is its kind.
+        when: whether it does as it is set.
+        line: in place of the usual error line.
     """
 
     of: Gift
-    why: str | Callable[[Any], str] = ""
-    allowed: str = ""
     when: Callable[[Any], bool] = always
-    key: str = ""
-
-
-@dataclass(frozen=True)
-class Without(Need):
-    """What a component does not go with: a line for each part of the stage that gives it."""
+    line: str = ""
 
 
 @cache
-def declared(kind: type[Settings], name: Literal["requires", "gives"]) -> tuple[Any, ...]:
+def declared(kind: type[Settings], name: Literal["requires", "refuses", "gives"]) -> tuple[Any, ...]:
     """What a class and its bases declare, the bases' first."""
-    return tuple(each for base in reversed(kind.__mro__) for each in vars(base).get(name, ()))
+    found = [each for base in reversed(kind.__mro__) for each in vars(base).get(name, ())]
+    usual = Gives if name == "gives" else Need
+    return tuple(usual(each) if isinstance(each, str) else each for each in found)
 
 
-def needs_of(part: Settings) -> Iterator[Need]:
-    """What it needs as it is set, and what it does not go with."""
-    return (need for need in declared(type(part), "requires") if need.when(part))
+def able(kinds: Mapping[str, type[Settings]], of: Gift) -> list[str]:
+    """The kinds that may give it."""
+    return [kind for kind, each in kinds.items() if any(gives.of == of for gives in declared(each, "gives"))]
 
 
 def unmet(settings: Settings, part: Component, outer: Component, stage: Composition) -> list[str]:
-    """A line for each need that the stage does not meet.
+    """A line for each need that the stage does not meet, and for each part of it that does not go with this one.
 
     Args:
         settings: those of a component, or some inside of it that are no component.
@@ -177,55 +210,46 @@ def unmet(settings: Settings, part: Component, outer: Component, stage: Composit
         outer: the component of the stage that it is, or is part of.
     """
     lines: list[str] = []
-    for need in needs_of(settings):
-        words = need.why if isinstance(need.why, str) else need.why(settings)
-        if need.of in OFFERS:
-            words, need = WITHOUT_OFFER.format(offer=need.of), replace(need, allowed=WITH_OFFER)
-        who = named(outer if need.of in OFFERS else part)
-        lines += _lines(need, words.replace("{who}", who), part, stage)
+    for need in declared(type(settings), "requires"):
+        if need.of == "company" and need.when(settings):
+            why = (need.line or LACKING[need.of]).format(who=named(part), part=part)
+            lines += stage.without_company(why, other=", or credit.kind 'reinforce'" if part.slot == "credit" else "")
+        elif need.of in LACKING and need.when(settings):
+            place = GIVERS[need.of]
+            held = stage.held(place)
+            if any(need.of == place or need.of in each.offers for each in held) or not (held or place in OPTIONAL):
+                continue
+            giver = None if place == "guidance" or not held else held[0]
+            lines.append(_line(need, LACKING[need.of], giver, part, outer))
+    for need in declared(type(settings), "refuses"):
+        place = GIVERS[need.of]
+        giving = [each for each in stage.held(place) if need.of == place or need.of in each.offers]
+        lines += [_line(need, UNWANTED[need.of], each, part, outer) for each in giving]
     return lines
 
 
-def _lines(need: Need, why: str, part: Component, stage: Composition) -> list[str]:
-    if need.of == "company":
-        return stage.without_company(why, allowed=need.allowed)
-    place = GIVERS[need.of]
-    held = stage.held(place)
-    if (need.of in OF_STAGE and not isinstance(need, Without)) or (not held and place not in OPTIONAL):
-        return []
-    giving = [each for each in held if need.of == place or need.of in each.offers]
-    if isinstance(need, Without):
-        wrong: Sequence[Settings | None] = giving
-    else:
-        wrong = [] if giving else [None if place == "guidance" else next(iter(held), None)]
-    lines: list[str] = []
-    for each in wrong:
-        kind = getattr(each, "kind", None)
-        key, got = (need.key, repr(part.kind)) if need.key else _given(need.of, place, each)
-        given = f"no {'value model' if place == 'value' else place}" if kind is None else f"{place}.kind '{kind}'"
-        lines.append(f"{key}: got {got}{why.replace('{given}', given)}; allowed: {_allowed(need)}")
-    return lines
-
-
-def _allowed(need: Need) -> str:
-    """With the kinds of the giver where the need names them."""
-    if "{kinds}" not in need.allowed:
-        return need.allowed
-    from lyceum.core.component import kinds  # here: it imports this module, and all of the slot
-
-    return need.allowed.replace("{kinds}", ", ".join(kinds(GIVERS[need.of])))
-
-
-def _given(of: Gift, place: str, given: Any) -> tuple[str, str]:
-    """The key of what is in the giver's place, and what it is."""
-    if given is None:
-        return place, "none"
+def _line(need: Need, usual: str, giver: Any, part: Component, outer: Component) -> str:
+    line, of, place = need.line or usual, need.of, GIVERS[need.of]
+    kind = getattr(giver, "kind", None)
+    got = "none" if giver is None else "one" if kind is None else repr(kind)
     if of == "constrained-tokens":
-        return "rollout.sampling.constraint", repr(given.sampling.constraint.kind)
-    kind = getattr(given, "kind", None)
-    if kind is None:
-        return place, "one"
-    return (place if of in OFFERS or place in OPTIONAL else f"{place}.kind"), repr(kind)
+        got = f"rollout.sampling.constraint: got {giver.sampling.constraint.kind!r}"
+    else:
+        got = f"{place if place in OPTIONAL or of in OFFERS else f'{place}.kind'}: got {got}"
+    kinds: Mapping[str, type[Settings]] = {}
+    if "{kinds}" in line or "{able}" in line:
+        from lyceum.core import component  # here: it imports this module, and all of the slot
+
+        kinds = component.kinds(place)
+    return line.format(
+        got=got,
+        own=f"{part.slot}.kind: got {part.kind!r}",
+        given=f"{place}.kind '{kind}'" if kind else f"no {'value model' if place == 'value' else place}",
+        who=named(outer if of in OFFERS else part),
+        kinds=", ".join(kinds),
+        able=", ".join(able(kinds, of)),
+        part=part,
+    )
 
 
 def named(part: Component) -> str:

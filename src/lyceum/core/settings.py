@@ -199,16 +199,8 @@ class GuidanceSettings(Component, slot="guidance"):
     plays: ClassVar[tuple[str, ...]] = ()
     """The roles that it has the policy play; a stage may bind them to different models."""
 
-    gives: ClassVar[tuple[Gives, ...]] = (Gives("played-roles", when=lambda own: bool(own.plays)),)
-    requires: ClassVar[tuple[Need, ...]] = (
-        Need(
-            "roles",
-            lambda own: f", which plays {', '.join(own.plays)}",
-            "in a stage 'online'",
-            when=lambda own: bool(own.plays),
-            key="guidance",
-        ),
-    )
+    gives: ClassVar = (Gives("played-roles", when=lambda own: bool(own.plays)),)
+    requires: ClassVar = (Need("roles", when=lambda own: bool(own.plays)),)
 
     @abstractmethod
     def build(self, source: TaskSource, *, seed: int) -> Guidance: ...
@@ -223,15 +215,12 @@ class RewardSettings(Component, slot="reward"):
     """
 
     besides: ClassVar[tuple[str, ...]] = ("FILE.py:FUNCTION",)
-    gives: ClassVar[tuple[Gives, ...]] = (
-        Gives("verifier"),
-        Gives("frozen-scores", when=lambda own: bool(own.needed & {"average", "reference"})),
-    )
-    requires: ClassVar[tuple[Need, ...]] = (
+    gives: ClassVar = ("verifier", Gives("frozen-scores", when=lambda own: bool(own.needed & {"average", "reference"})))
+    requires: ClassVar = (
         Need(
             "company",
-            lambda own: f"reward.{own.kind}.standardise compares trajectories",
             when=lambda own: own.standardise,
+            line="reward.{part.kind}.standardise compares trajectories",
         ),
     )
 
@@ -571,6 +560,10 @@ class Composition:
     def components(self) -> list[Component]:
         """All of them, in the order of the fields."""
         return [part for field in fields(self) for part in self.held(field.name) if isinstance(part, Component)]
+
+    def conflicts(self) -> list[str]:
+        """Why its components do not go together, one line each."""
+        return [line for part in self.components() for line in part.conflicts(self)]
 
     def held(self, name: str) -> tuple[Settings, ...]:
         """What is in one of its fields."""

@@ -31,7 +31,7 @@ RUNS = ("tokens", "behaviour_logprob", "model_logprob", "version", "top", "entro
 class Steps(Settings):
     """Where one step ends and the next begins."""
 
-    requires: ClassVar[tuple[Need, ...]] = (Need("model_logprob", when=lambda own: own.by == "entropy"),)
+    requires: ClassVar = (Need("model_logprob", when=lambda own: own.by == "entropy"),)
 
     by: Literal["tokens", "lines", "marker", "entropy"] = "tokens"
     """``tokens``: after a fixed number of tokens; ``lines``: at each line's end; ``marker``: after one of the markers;

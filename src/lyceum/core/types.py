@@ -33,7 +33,6 @@ from pydantic import Field, field_validator
 
 from lyceum.core.component import Component, Settings, require_keys, slot
 from lyceum.core.entropy import TemperatureByEntropy
-from lyceum.core.needs import Need
 from lyceum.utils.lazy_imports import Tensor
 from lyceum.utils.seeds import SeedKey
 
@@ -416,7 +415,7 @@ class Constraint(Protocol):
 class ConstraintSettings(Component, slot="constraint"):
     """What completions may be. A constraint never depends on the weights."""
 
-    requires: ClassVar[tuple[Need, ...]] = (Need("constraint"),)
+    requires: ClassVar = ("constraint",)
 
     def __hash__(self) -> int:
         return hash(self.model_dump_json())

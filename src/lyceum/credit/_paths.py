@@ -11,9 +11,8 @@ from jaxtyping import Float, Int
 
 from lyceum.core.forest import Forest, Rows
 from lyceum.core.keys import Keyed, begins_pass
-from lyceum.core.needs import Need
 from lyceum.core.types import Credit, Credited
-from lyceum.credit.base import COMPANY, BaseCredit, CreditWithKL
+from lyceum.credit.base import BaseCredit, CreditWithKL
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
@@ -35,7 +34,7 @@ class ForestCredit(BaseCredit):
 class ForestCreditSettings(CreditWithKL):
     """Settings of a credit without state that compares a task's rows, and reads more of a forest than their rewards."""
 
-    requires: ClassVar[tuple[Need, ...]] = (COMPANY,)
+    requires: ClassVar = ("company",)
 
     @abstractmethod
     def credited(self, forest: Forest) -> Credited: ...

@@ -8,7 +8,6 @@ from jaxtyping import Bool
 from pydantic import Field
 
 from lyceum.core.forest import Forest
-from lyceum.core.needs import Gives
 from lyceum.core.types import Credit, Credited
 from lyceum.credit._paths import ForestCredit
 from lyceum.credit._steps import StepwiseCredit
@@ -25,7 +24,7 @@ class ActionGAE(StepwiseCredit):
     """
 
     without_steps: ClassVar[str] = "gae"
-    gives: ClassVar[tuple[Gives, ...]] = (Gives("value-targets"),)
+    gives: ClassVar = ("value-targets",)
 
     kind: Literal["action-gae"] = "action-gae"
     gamma: float = Field(0.95, ge=0, le=1)

@@ -11,7 +11,6 @@ from jaxtyping import Bool, Float, Int
 from lyceum.core.built import described
 from lyceum.core.component import Stateless
 from lyceum.core.forest import AGE, Forest, Rows
-from lyceum.core.needs import Need
 from lyceum.core.settings import CreditSettings
 from lyceum.core.types import Credited, Origin
 from lyceum.objective.kl import Estimator, KLPenalty, kl_estimate
@@ -42,10 +41,6 @@ class CreditWithKL(CreditSettings):
 
     def sources(self, outcome: tuple[str, ...]) -> tuple[str, ...]:
         return (*super().sources(outcome), *(("kl",) if self.kl_in_reward.coefficient else ()))
-
-
-COMPANY = Need("company", "{who} compares the samples of a task", "2 or more, or credit.kind 'reinforce'")
-"""Of credits that compare the rows of a group."""
 
 
 def by_group(

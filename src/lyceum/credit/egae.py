@@ -9,7 +9,6 @@ from jaxtyping import Bool
 from pydantic import Field
 
 from lyceum.core.forest import Forest, Rows
-from lyceum.core.needs import Gives, Need, Without
 from lyceum.core.types import Credit, Credited
 from lyceum.credit.base import BaseCredit, CreditWithKL, in_float32, kl_cost, last_token, lay, token_reward, whiten
 from lyceum.credit.gae import generalised_advantage, shares_of_rewards
@@ -25,12 +24,8 @@ class EGAE(CreditWithKL):
     """
 
     reads_unfinished: ClassVar[bool] = True
-    gives: ClassVar[tuple[Gives, ...]] = (Gives("value-targets"),)
-    requires: ClassVar[tuple[Need, ...]] = (
-        Without(
-            "replay", " with {who}, which trains each token once, in the step that draws it", "none, or another credit"
-        ),
-    )
+    gives: ClassVar = ("value-targets",)
+    refuses: ClassVar = ("replay",)
 
     kind: Literal["egae"] = "egae"
     gamma: float = Field(1.0, ge=0, le=1)

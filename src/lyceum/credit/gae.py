@@ -10,7 +10,6 @@ from pydantic import Field
 
 from lyceum.core.forest import Forest, Rows
 from lyceum.core.keys import judged_steps
-from lyceum.core.needs import Gives
 from lyceum.core.types import Credit, Credited
 from lyceum.credit.base import BaseCredit, CreditWithKL, in_float32, kl_cost, lay, token_reward, whiten
 from lyceum.credit.shares import token_shares
@@ -26,7 +25,7 @@ class GAE(CreditWithKL):
     TRL, pull request 1536, and not merged); AReaL bootstraps, and drops the grade.
     """
 
-    gives: ClassVar[tuple[Gives, ...]] = (Gives("value-targets"),)
+    gives: ClassVar = ("value-targets",)
 
     kind: Literal["gae"] = "gae"
     gamma: float = Field(1.0, ge=0, le=1)

@@ -9,10 +9,9 @@ from pydantic import Field, model_validator
 
 from lyceum.core import keys
 from lyceum.core.forest import Forest
-from lyceum.core.needs import Need
 from lyceum.core.types import Credit, Credited
 from lyceum.credit._steps import StepwiseCredit
-from lyceum.credit.base import COMPANY, BaseCredit, by_group, lay, row_reward
+from lyceum.credit.base import BaseCredit, by_group, lay, row_reward
 from lyceum.credit.group import group_relative
 from lyceum.credit.shares import token_shares
 from lyceum.utils.errors import RecipeError
@@ -26,7 +25,7 @@ class GiGPO(StepwiseCredit):
     steps were taken, and the last ones. In chained arithmetic the last step holds the running value.
     """
 
-    requires: ClassVar[tuple[Need, ...]] = (COMPANY,)
+    requires: ClassVar = ("company",)
 
     kind: Literal["gigpo"] = "gigpo"
     state: Literal["steps", "marked"] = "steps"

@@ -8,10 +8,8 @@ from typing import ClassVar, Literal
 from jaxtyping import Float, Int
 from pydantic import Field
 
-from lyceum.core.needs import Need
 from lyceum.core.types import Credit
 from lyceum.credit.base import (
-    COMPANY,
     CreditWithKL,
     OutcomeCredit,
     above_zero,
@@ -28,7 +26,7 @@ class GroupRelative(CreditWithKL):
     """Each row against the other rows of its task."""
 
     reads_steps: ClassVar[bool] = False
-    requires: ClassVar[tuple[Need, ...]] = (COMPANY,)
+    requires: ClassVar = ("company",)
 
     kind: Literal["group"] = "group"
     scale: Scale = "std"

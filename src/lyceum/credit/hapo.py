@@ -10,10 +10,8 @@ from pydantic import Field
 
 from lyceum.core.entropy import EntropyRange
 from lyceum.core.forest import Forest
-from lyceum.core.needs import Gives, Need
 from lyceum.core.types import Credit, Credited
 from lyceum.credit.base import (
-    COMPANY,
     BaseCredit,
     CreditWithKL,
     above_zero,
@@ -32,8 +30,8 @@ class TokenLevelGroup(CreditWithKL):
     """Each row against its group's mean over tokens, in which a long row counts more; for objective ``hapo``."""
 
     reads_steps: ClassVar[bool] = False
-    requires: ClassVar[tuple[Need, ...]] = (COMPANY,)
-    gives: ClassVar[tuple[Gives, ...]] = (Gives("relative-entropy"),)
+    requires: ClassVar = ("company",)
+    gives: ClassVar = ("relative-entropy",)
 
     kind: Literal["hapo"] = "hapo"
     pivot: float = Field(default=0.8, ge=0, le=1)

@@ -6,9 +6,8 @@ from typing import ClassVar, Literal
 
 from jaxtyping import Float, Int
 
-from lyceum.core.needs import Need
 from lyceum.core.types import Credit
-from lyceum.credit.base import COMPANY, CreditWithKL, OutcomeCredit, by_group, group_centred
+from lyceum.credit.base import CreditWithKL, OutcomeCredit, by_group, group_centred
 from lyceum.utils.lazy_imports import Tensor
 
 
@@ -16,7 +15,7 @@ class LeaveOneOut(CreditWithKL):
     """Each row against the mean of the other rows of its task: an unbiased baseline, without scaling."""
 
     reads_steps: ClassVar[bool] = False
-    requires: ClassVar[tuple[Need, ...]] = (COMPANY,)
+    requires: ClassVar = ("company",)
 
     kind: Literal["leave-one-out"] = "leave-one-out"
 

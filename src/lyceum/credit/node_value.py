@@ -9,10 +9,8 @@ from jaxtyping import Float, Int
 from pydantic import Field
 
 from lyceum.core.forest import Forest, Rows
-from lyceum.core.needs import Need
 from lyceum.core.types import Credit, Credited
 from lyceum.credit.base import (
-    COMPANY,
     BaseCredit,
     CreditWithKL,
     above_zero,
@@ -33,7 +31,7 @@ class NodeValue(CreditWithKL):
     Source: DeepSearch, arXiv:2509.25454, section 4.3, and its released code (advantage_fn.py).
     """
 
-    requires: ClassVar[tuple[Need, ...]] = (COMPANY,)
+    requires: ClassVar = ("company",)
 
     kind: Literal["node-value"] = "node-value"
     scale: Literal["none", "std"] = "none"

@@ -9,9 +9,8 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field
 
 from lyceum.core.forest import Forest
-from lyceum.core.needs import Need
 from lyceum.core.types import Credit, Credited
-from lyceum.credit.base import COMPANY, BaseCredit, CreditWithKL, by_group, lay, row_reward, whiten
+from lyceum.credit.base import BaseCredit, CreditWithKL, by_group, lay, row_reward, whiten
 from lyceum.credit.gae import process_reward
 from lyceum.credit.leave_one_out import leave_one_out
 from lyceum.credit.shares import token_shares
@@ -24,7 +23,7 @@ class Prime(CreditWithKL):
     Source: PRIME, arXiv:2502.01456; its released code's compute_rloo_returns.
     """
 
-    requires: ClassVar[tuple[Need, ...]] = (COMPANY,)
+    requires: ClassVar = ("company",)
 
     kind: Literal["prime"] = "prime"
     process_coefficient: float = 1.0

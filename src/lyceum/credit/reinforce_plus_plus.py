@@ -27,14 +27,7 @@ from lyceum.utils.lazy_imports import Tensor, torch
 class ReinforcePlusPlus(CreditWithKL):
     """The reward-to-go, whitened over all tokens of the step."""
 
-    requires: ClassVar[tuple[Need, ...]] = (
-        Need(
-            "company",
-            "{who} compares the samples of a task",
-            "2 or more, or credit.kind 'reinforce'",
-            when=lambda own: own.baseline == "group",
-        ),
-    )
+    requires: ClassVar = (Need("company", when=lambda own: own.baseline == "group"),)
 
     kind: Literal["reinforce-plus-plus"] = "reinforce-plus-plus"
     baseline: Literal["none", "group"] = "none"

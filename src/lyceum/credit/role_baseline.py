@@ -11,7 +11,6 @@ from pydantic import Field
 
 from lyceum.core.component import require_keys
 from lyceum.core.forest import Forest
-from lyceum.core.needs import Need
 from lyceum.core.types import Credit, Credited, State
 from lyceum.credit.base import BaseCredit, CreditWithKL, row_reward, spread
 from lyceum.utils.lazy_imports import Tensor, torch
@@ -32,9 +31,7 @@ class RoleBaseline(CreditWithKL):
         follows game by game, each of a deal of its own, and moves before it was read for the next one.
     """
 
-    requires: ClassVar[tuple[Need, ...]] = (
-        Need("played-roles", " in a stage without roles", "another kind, such as reinforce", key="credit.kind"),
-    )
+    requires: ClassVar = ("played-roles",)
 
     kind: Literal["role-baseline"] = "role-baseline"
     decay: float = Field(default=0.95, ge=0, lt=1)

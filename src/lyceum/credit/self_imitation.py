@@ -12,10 +12,8 @@ from pydantic import Field
 
 from lyceum.core.component import require_keys
 from lyceum.core.forest import Forest
-from lyceum.core.needs import Need
 from lyceum.core.types import Credit, Credited
 from lyceum.credit.base import (
-    COMPANY,
     CreditWithKL,
     above_zero,
     by_group,
@@ -38,10 +36,7 @@ class SelfImitation(CreditWithKL):
     """
 
     reads_steps: ClassVar[bool] = False
-    requires: ClassVar[tuple[Need, ...]] = (
-        COMPANY,
-        Need("replay", ", but {who} imitates recorded groups", "such as own"),
-    )
+    requires: ClassVar = ("company", "replay")
 
     kind: Literal["self-imitation"] = "self-imitation"
     scale: Literal["none", "std"] = "none"

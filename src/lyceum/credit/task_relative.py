@@ -9,7 +9,6 @@ from jaxtyping import Int
 from pydantic import Field
 
 from lyceum.core.forest import Forest
-from lyceum.core.needs import Need
 from lyceum.core.types import Credit, Credited
 from lyceum.credit.base import BaseCredit, CreditWithKL, row_reward, spread
 from lyceum.credit.group import group_relative
@@ -25,9 +24,7 @@ class TaskRelative(CreditWithKL):
     question, one for each pair of kind of task and role. Tasks of one source are of one kind.
     """
 
-    requires: ClassVar[tuple[Need, ...]] = (
-        Need("played-roles", " in a stage without roles", "another kind, such as group", key="credit.kind"),
-    )
+    requires: ClassVar = ("played-roles",)
 
     kind: Literal["task-relative"] = "task-relative"
     eps: float = Field(1e-6, gt=0)

@@ -8,7 +8,6 @@ from jaxtyping import Float
 
 from lyceum.core import keys
 from lyceum.core.forest import Forest
-from lyceum.core.needs import Gives, Need
 from lyceum.core.types import Credit, Credited
 from lyceum.credit.base import BaseCredit, CreditWithKL, by_group, group_centred, lay, row_reward
 from lyceum.utils.lazy_imports import Tensor, torch
@@ -20,14 +19,8 @@ class ValueGain(CreditWithKL):
     Source: Direct Advantage Policy Optimization, arXiv:2412.18279 (advantages of steps by a critic trained before).
     """
 
-    gives: ClassVar[tuple[Gives, ...]] = (Gives("step-tokens"),)
-    requires: ClassVar[tuple[Need, ...]] = (
-        Need(
-            "state-values",
-            ", which does not have every state valued, as {who} reads it",
-            "'next-steps' with others 'value'",
-        ),
-    )
+    gives: ClassVar = ("step-tokens",)
+    requires: ClassVar = ("state-values",)
 
     kind: Literal["value-gain"] = "value-gain"
 

@@ -12,7 +12,6 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 
 from lyceum.core.component import BatchTokens, require_keys
-from lyceum.core.needs import Gives
 from lyceum.core.settings import CurriculumSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Task, TaskSource
@@ -30,7 +29,7 @@ class Angles(CurriculumSettings):
     There the states are the last layer's before its feed-forward part, and the Gaussian is 1000 tasks wide.
     """
 
-    gives: ClassVar[tuple[Gives, ...]] = (Gives("end"),)
+    gives: ClassVar = ("end",)
     kind: Literal["angles"] = "angles"
     pool: int = Field(default=2048, ge=1)
     """Tasks of the source that are read and ordered, once, by the policy that enters the stage."""

@@ -9,7 +9,6 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from lyceum.core.component import BatchTokens, of_kind, slot
-from lyceum.core.needs import Gives
 from lyceum.core.settings import CurriculumSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Curriculum, Task, TaskSource
@@ -26,7 +25,7 @@ class ByEntropy(CurriculumSettings):
         RMT, arXiv:2509.24375, which samples easy tokens first by their entropy; the sliding window is ours.
     """
 
-    gives: ClassVar[tuple[Gives, ...]] = (Gives("end"),)
+    gives: ClassVar = ("end",)
     kind: Literal["entropy"] = "entropy"
     pool: int = Field(4, ge=1, le=1000)
     """Tasks drawn per picked task; 1 picks all of them."""

@@ -12,7 +12,6 @@ import numpy as np
 from pydantic import Field
 
 from lyceum.core.component import require_keys
-from lyceum.core.needs import Gives, Need
 from lyceum.core.settings import CurriculumSettings
 from lyceum.core.step_ends import step_ends
 from lyceum.core.steps import Steps
@@ -35,14 +34,8 @@ class GoodPrefixes(CurriculumSettings):
     a starting state there, but not here.
     """
 
-    gives: ClassVar[tuple[Gives, ...]] = (Gives("prefix-lengths"),)
-    requires: ClassVar[tuple[Need, ...]] = (
-        Need(
-            "prefixes",
-            " of kind 'prefix', which {who} needs for completions to begin where it says",
-            "guidance with {kind: prefix}",
-        ),
-    )
+    gives: ClassVar = ("prefix-lengths",)
+    requires: ClassVar = ("prefixes",)
 
     kind: Literal["good-prefixes"] = "good-prefixes"
     pool: int = Field(default=128, ge=1)

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from lyceum.core.component import require_keys
-from lyceum.core.needs import Gives
 from lyceum.core.settings import CurriculumSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Task, TaskSource
@@ -23,7 +22,7 @@ class HardFilter(CurriculumSettings):
     tested; here a task is judged by the samples of its own turn in the round.
     """
 
-    gives: ClassVar[tuple[Gives, ...]] = (Gives("end"),)
+    gives: ClassVar = ("end",)
     kind: Literal["hard-filter"] = "hard-filter"
     hard: float = Field(default=0.25, ge=0, lt=1)
     """Maximum accuracy of its direct samples at which a task stays (no unit)."""

@@ -10,7 +10,6 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from lyceum.core.component import require_keys
-from lyceum.core.needs import Gives
 from lyceum.core.settings import CurriculumSettings
 from lyceum.core.sources import checked_tasks
 from lyceum.core.tree import Tree
@@ -29,7 +28,7 @@ class Phases(CurriculumSettings):
     reward as difficulty. There length is counted in tokens.
     """
 
-    gives: ClassVar[tuple[Gives, ...]] = (Gives("end"),)
+    gives: ClassVar = ("end",)
     kind: Literal["phases"] = "phases"
     lengths: tuple[int, ...] = Field(min_length=1, max_length=64)
     """Maximum prompt length of each phase, in characters, increasing; longer tasks are never drawn."""

@@ -12,7 +12,6 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import Field, model_validator
 
-from lyceum.core.needs import Gives
 from lyceum.core.settings import Composition, CurriculumSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Task, TaskSource
@@ -29,7 +28,7 @@ class PosteriorDraws(CurriculumSettings):
     of the data.
     """
 
-    gives: ClassVar[tuple[Gives, ...]] = (Gives("end"),)
+    gives: ClassVar = ("end",)
     kind: Literal["posterior"] = "posterior"
     samples: int = Field(default=8, ge=2)
     """Mean rollouts per task: a step's total is exactly this times its tasks. ``rollout.samples``, or a search's

@@ -9,7 +9,6 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from lyceum.core.component import of_kind, slot
-from lyceum.core.needs import Gives
 from lyceum.core.settings import CurriculumSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Curriculum, Hint, Task, TaskSource
@@ -25,7 +24,7 @@ FIELD = "token_budget"
 class ShrinkingBudget(CurriculumSettings):
     """The draws of another curriculum, each task with the step's token budget."""
 
-    gives: ClassVar[tuple[Gives, ...]] = (Gives("end"), Gives("token-budgets"))
+    gives: ClassVar = ("end", "token-budgets")
     kind: Literal["shrinking-budget"] = "shrinking-budget"
     start_tokens: int = Field(256, ge=1)
     """Budget of the first steps, in tokens."""

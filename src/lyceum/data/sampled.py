@@ -8,7 +8,6 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field
 
-from lyceum.core.needs import Need, Without
 from lyceum.core.settings import DataSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Gathering
@@ -18,13 +17,7 @@ class Sampled(DataSettings):
     """Tasks drawn by the stage's curriculum, rolled out and graded once, by the policy that enters."""
 
     samples: ClassVar[bool] = True
-    requires: ClassVar[tuple[Need, ...]] = (
-        Without(
-            "unfinished",
-            ", whose trajectories go on in the next step, but {who} has one step",
-            "a rollout whose trajectories end in the step in which they began",
-        ),
-    )
+    refuses: ClassVar = ("unfinished",)
 
     kind: Literal["sampled"] = "sampled"
     tasks: int = Field(default=256, ge=1)

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
-from lyceum.core.needs import Gift, Gives
+from lyceum.core.needs import Gift
 from lyceum.core.settings import Composition, EngineSettings
 from lyceum.core.types import Continuation, Request, Sampling, TopTokens
 from lyceum.models.load import merged
@@ -49,10 +49,7 @@ class VllmConfig(EngineSettings):
     a GPU. Samples are a function of their seeds as far as vLLM's kernels allow: what else is in a batch can change the
     last bits of a sum. With min_p and top_p together it applies min_p first."""
 
-    gives: ClassVar[tuple[Gives, ...]] = (
-        Gives("one-model"),
-        Gives("process-group"),
-    )
+    gives: ClassVar = ("one-model", "process-group")
 
     kind: Literal["vllm"] = "vllm"
     cache_gib: float = Field(4.0, ge=0.01, le=10_000)

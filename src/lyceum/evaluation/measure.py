@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from lyceum.core.component import MOST_SAMPLES, explain, kinds, lines_of
+from lyceum.core.component import MOST_SAMPLES, explain, kinds
 from lyceum.core.settings import Composition, EngineSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Sampling, Task, TaskSource
@@ -360,7 +360,7 @@ def engine_settings(overrides: Overrides) -> EngineSettings:
     raw: dict[str, Any] = {"evaluate": {"engine": "embedded"}}
     apply_overrides(raw, [_placed(override) for override in overrides])
     engine = _validated(raw).evaluation_engine
-    if lines := lines_of(engine, Composition(engine=engine)):
+    if lines := Composition(engine=engine).conflicts():
         raise RecipeError(lines)
     return engine
 

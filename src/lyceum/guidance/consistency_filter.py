@@ -8,7 +8,6 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from lyceum.core.needs import Need
 from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree, is_correct
 from lyceum.core.types import Context, Rollout, TaskSource
@@ -22,13 +21,7 @@ class ConsistencyFilter(GuidanceSettings):
     Source: PROF, arXiv:2509.03403, and its released code (prof_grpo_both/prof_ray_trainer.py, filter_trajectories).
     """
 
-    requires: ClassVar[tuple[Need, ...]] = (
-        Need(
-            "samples",
-            " with guidance 'consistency-filter', which sets the number of samples",
-            "one with samples, such as 'flat'",
-        ),
-    )
+    requires: ClassVar = ("samples",)
 
     kind: Literal["consistency-filter"] = "consistency-filter"
     samples: int = Field(default=8, ge=2)

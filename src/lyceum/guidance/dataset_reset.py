@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.core.needs import Need, Without
+from lyceum.core.needs import Need
 from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Context, Guidance, Rollout, TaskSource
@@ -42,16 +42,12 @@ class DatasetReset(GuidanceSettings):
     own, one that compares a group does not.
     """
 
-    requires: ClassVar[tuple[Need, ...]] = (
+    requires: ClassVar = ("trajectories",)
+    refuses: ClassVar = (
         Need(
-            "trajectories",
-            " with guidance 'dataset-reset', which says where each trajectory begins",
-            "a rollout with a number of samples or trajectories",
-        ),
-        Without(
             "constrained-tokens",
-            " with guidance 'dataset-reset', whose rollouts begin in demonstrations, which it may not allow",
-            "no constraint",
+            line="{got} with guidance 'dataset-reset', whose rollouts begin in demonstrations, which it may not allow; "
+            "allowed: no constraint",
         ),
     )
 

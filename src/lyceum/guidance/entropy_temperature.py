@@ -9,7 +9,6 @@ from pydantic import Field
 
 from lyceum.core.component import require_keys
 from lyceum.core.entropy import EntropyRange, TemperatureByEntropy
-from lyceum.core.needs import Need
 from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Context, Origin, Rollout, TaskSource
@@ -25,7 +24,7 @@ class EntropyTemperature(GuidanceSettings):
     sampling temperature, as in the authors' code; ``objective.importance`` corrects for the difference where it is on.
     """
 
-    requires: ClassVar[tuple[Need, ...]] = (Need("entropy"),)
+    requires: ClassVar = ("entropy",)
 
     kind: Literal["entropy-temperature"] = "entropy-temperature"
     change: float = Field(0.05, ge=0, lt=1)

@@ -61,7 +61,7 @@ class MultiGuidance(GuidanceSettings):
     An objective that trains a teacher's tokens (``luffy``, ``rl-plus``) learns from them.
     """
 
-    requires: ClassVar[tuple[Need, ...]] = (Need("score", when=lambda own: own.choose == "comprehension"),)
+    requires: ClassVar = (Need("score", when=lambda own: own.choose == "comprehension"),)
 
     kind: Literal["multi-guidance"] = "multi-guidance"
     replaced: int = Field(2, ge=1)

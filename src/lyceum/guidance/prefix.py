@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import ClassVar, Literal
 
-from lyceum.core.needs import Gives
 from lyceum.core.settings import GuidanceSettings
 from lyceum.core.steps import write_texts
 from lyceum.core.tree import Node, Tree
@@ -21,7 +20,7 @@ class Prefix(GuidanceSettings):
     """
 
     formerly: ClassVar[tuple[str, ...]] = ("begun",)
-    gives: ClassVar[tuple[Gives, ...]] = (Gives("prefixes"),)
+    gives: ClassVar = ("prefixes",)
 
     kind: Literal["prefix"] = "prefix"
 

@@ -12,7 +12,6 @@ from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from pydantic import Field
 
-from lyceum.core.needs import Need
 from lyceum.core.rubric import Criterion, listed, rubric_of
 from lyceum.core.settings import GuidanceSettings
 from lyceum.core.sources import checked_tasks, source_of, sources_of
@@ -38,13 +37,7 @@ class RubricScaffold(GuidanceSettings):
     which trains every sample under the task's own prompt. Samples are drawn under the criteria that they were shown.
     """
 
-    requires: ClassVar[tuple[Need, ...]] = (
-        Need(
-            "trajectories",
-            " with guidance 'rubric-scaffold', which shows each trajectory other criteria",
-            "a rollout with a number of samples or trajectories",
-        ),
-    )
+    requires: ClassVar = ("trajectories",)
 
     kind: Literal["rubric-scaffold"] = "rubric-scaffold"
     start: float = Field(0.2, ge=0, le=1)

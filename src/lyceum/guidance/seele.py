@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from lyceum.core.component import require_keys
-from lyceum.core.needs import Need
 from lyceum.core.settings import Composition, GuidanceSettings
 from lyceum.core.solution import Solution
 from lyceum.core.tree import Node, Tree, is_correct
@@ -45,13 +44,7 @@ class Seele(GuidanceSettings):
     the hint (weight 0.001 in its loss), which is not done here: a hint is in the prompt and is not trained.
     """
 
-    requires: ClassVar[tuple[Need, ...]] = (
-        Need(
-            "trajectories",
-            " with guidance 'seele', which shares trajectories out over its rounds",
-            "a rollout with a number of samples or trajectories",
-        ),
-    )
+    requires: ClassVar = ("trajectories",)
 
     kind: Literal["seele"] = "seele"
     rounds: int = Field(4, ge=2)

@@ -29,7 +29,6 @@ from typing import Any, ClassVar, Literal
 from jaxtyping import Int
 
 from lyceum.core.forest import Forest
-from lyceum.core.needs import Gives, Need, Without
 from lyceum.core.types import Credited, FrozenName, Gradients, Objective, Origin, Reduction, StepPlan
 from lyceum.learner._forward import RowOutputs, coupled_micro_batches, joined, micro_batches
 from lyceum.learner._link import Link, close, dismiss, link
@@ -58,22 +57,8 @@ LEFT_OUT = {"columns", "node_key"}
 class FsdpConfig(LocalConfig):
     """AdamW in several processes, each with a share of the weights (FSDP2); ``lyceum train --nproc N`` starts them."""
 
-    gives: ClassVar[tuple[Gives, ...]] = (Gives("processes"),)
-    requires: ClassVar[tuple[Need, ...]] = (
-        Without(
-            "process-group",
-            ", which sets up torch.distributed for itself in this process, as {who} does",
-            "embedded, or learner.kind=local",
-        ),
-        Without("constrained-tokens", ", which {who} does not repeat", "none, or learner.kind=local"),
-        Without("reference", ", an average of models, which {who} does not make", "none, or learner.kind=local"),
-        Without("average", ", which {who} does not keep", "none, or learner.kind=local"),
-        Without(
-            "frozen-scores",
-            ", which scores under models of the stage, of which {who} has a share in each process",
-            "another reward, or learner.kind=local",
-        ),
-    )
+    gives: ClassVar = ("processes",)
+    refuses: ClassVar = ("process-group", "constrained-tokens", "reference", "average", "frozen-scores")
 
     kind: Literal["fsdp"] = "fsdp"  # pyright: ignore[reportIncompatibleVariableOverride]
 

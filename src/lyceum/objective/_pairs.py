@@ -11,11 +11,10 @@ from pydantic import Field, model_validator
 
 from lyceum.core import keys
 from lyceum.core.forest import Forest
-from lyceum.core.needs import Gives, Need
 from lyceum.core.settings import ObjectiveSettings
 from lyceum.core.types import Batch, Credited, FrozenName, Metrics, Reduction, StepPlan
 from lyceum.objective._siblings import sibling_pairs
-from lyceum.objective.base import NO_VALUE_HEAD, BaseObjective, clean, measured
+from lyceum.objective.base import BaseObjective, clean, measured
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
@@ -26,11 +25,9 @@ class Pairs(ObjectiveSettings):
     and so on while their outcomes differ.
     """
 
-    requires: ClassVar[tuple[Need, ...]] = (
-        NO_VALUE_HEAD,
-        Need("company", "{who} pairs the samples of a task", "2 or more"),
-    )
-    gives: ClassVar[tuple[Gives, ...]] = (Gives("pairs-alone"),)
+    requires: ClassVar = ("company",)
+    refuses: ClassVar = ("value-targets",)
+    gives: ClassVar = ("pairs-alone",)
 
     pairs: int | None = Field(None, ge=1)
     """Maximum pairs per prompt; null: as many as there are."""

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from lyceum.core.built import described
 from lyceum.core.component import Stateless
 from lyceum.core.forest import Forest
-from lyceum.core.needs import Gives, Without
+from lyceum.core.needs import Gives
 from lyceum.core.settings import Composition, ObjectiveSettings
 from lyceum.core.types import Batch, Credited, GradientsOf, Metrics, Objective, Origin, Reduction, StepPlan
 from lyceum.objective._importance import ImportanceCorrection, importance_weight
@@ -46,14 +46,10 @@ class Aggregation(ObjectiveSettings):
         return self
 
 
-NO_VALUE_HEAD = Without("value-targets", ", whose value head {who} does not train", "another credit")
-"""Of objectives that train no value head."""
-
-
 class Terms(Aggregation):
     """Terms that may be added to any policy loss."""
 
-    gives: ClassVar[tuple[Gives, ...]] = (Gives("value-head", when=lambda own: own.value_coefficient != 0),)
+    gives: ClassVar = (Gives("value-head", when=lambda own: own.value_coefficient != 0),)
 
     kl: KLPenalty = KLPenalty()
     """KL(policy || reference) added to each token's loss."""

@@ -9,7 +9,6 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field
 
 from lyceum.core.forest import Forest
-from lyceum.core.needs import Need
 from lyceum.core.settings import ObjectiveSettings
 from lyceum.core.types import Batch, Credited, Metrics, Objective, StepPlan
 from lyceum.objective.base import BaseObjective, clean
@@ -22,9 +21,7 @@ class DirectAdvantage(ObjectiveSettings):
     Source: Direct Advantage Policy Optimization, arXiv:2412.18279.
     """
 
-    requires: ClassVar[tuple[Need, ...]] = (
-        Need("step-tokens", ", but {who} reads which tokens are a step, which credit 'value-gain' gives", "value-gain"),
-    )
+    requires: ClassVar = ("step-tokens",)
 
     kind: Literal["direct-advantage"] = "direct-advantage"
     beta: float = Field(default=0.1, gt=0)

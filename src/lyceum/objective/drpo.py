@@ -10,10 +10,9 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field
 
 from lyceum.core.forest import Forest
-from lyceum.core.needs import Need
 from lyceum.core.settings import ObjectiveSettings
 from lyceum.core.types import Batch, Credited, Metrics, Objective, StepPlan
-from lyceum.objective._verdicts import OF_VERDICTS, require_verdicts
+from lyceum.objective._verdicts import require_verdicts
 from lyceum.objective.base import BaseObjective, clean
 from lyceum.utils.lazy_imports import Tensor, torch
 
@@ -25,7 +24,8 @@ class DRPO(ObjectiveSettings):
     Length decides among correct samples alone: a long one is lifted less, but never pushed down.
     """
 
-    requires: ClassVar[tuple[Need, ...]] = OF_VERDICTS
+    requires: ClassVar = ("company",)
+    refuses: ClassVar = ("value-targets", "state-values")
 
     kind: Literal["drpo"] = "drpo"
     length_temperature: float = Field(0.1, gt=0, le=1e6)

@@ -9,10 +9,9 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field
 
 from lyceum.core.forest import Forest
-from lyceum.core.needs import Need
 from lyceum.core.settings import ObjectiveSettings
 from lyceum.core.types import Batch, Credited, Metrics, Objective, StepPlan
-from lyceum.objective.base import NO_VALUE_HEAD, BaseObjective, clean, measured
+from lyceum.objective.base import BaseObjective, clean, measured
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
@@ -20,10 +19,8 @@ class ForwardKL(ObjectiveSettings):
     """Fits the policy to reference * exp(reward / beta), whose KL divergence from the policy RL with a KL penalty
     minimises in the other direction; advantages are not read."""
 
-    requires: ClassVar[tuple[Need, ...]] = (
-        NO_VALUE_HEAD,
-        Need("company", "{who} weighs the samples of a task against each other", "2 or more"),
-    )
+    requires: ClassVar = ("company",)
+    refuses: ClassVar = ("value-targets",)
 
     kind: Literal["forward-kl"] = "forward-kl"
     beta: float = Field(0.1, ge=1e-6, le=1e9)

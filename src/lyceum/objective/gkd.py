@@ -10,7 +10,6 @@ from typing import ClassVar, Literal
 from jaxtyping import Float, Int
 from pydantic import Field, model_validator
 
-from lyceum.core.needs import Need
 from lyceum.core.types import Batch, FrozenName, Metrics, Objective, Reduction
 from lyceum.objective.base import Terms, measured, policy_objective
 from lyceum.utils.lazy_imports import Tensor, torch
@@ -21,7 +20,7 @@ How = Literal["forward", "reverse", "jsd"]
 class GKD(Terms):
     """Each token's divergence between the policy's and the teacher's distribution, over the vocabulary or its top k."""
 
-    requires: ClassVar[tuple[Need, ...]] = (Need("teacher"),)
+    requires: ClassVar = ("teacher",)
 
     kind: Literal["gkd"] = "gkd"
 

@@ -7,7 +7,6 @@ from typing import ClassVar, Literal
 from jaxtyping import Float
 from pydantic import Field
 
-from lyceum.core.needs import Need
 from lyceum.core.types import Batch, Metrics, Objective
 from lyceum.objective.base import Terms, measured, policy_objective, ratio_metrics, token_ratio
 from lyceum.utils.lazy_imports import Tensor, torch
@@ -16,9 +15,7 @@ from lyceum.utils.lazy_imports import Tensor, torch
 class HAPO(Terms):
     """PPO's surrogate; credit ``hapo`` says of each token how high its entropy is, from -1 to 1."""
 
-    requires: ClassVar[tuple[Need, ...]] = (
-        Need("relative-entropy", ", but {who} reads each token's relative entropy, which credit 'hapo' gives", "hapo"),
-    )
+    requires: ClassVar = ("relative-entropy",)
 
     kind: Literal["hapo"] = "hapo"
     clip_low: float = Field(0.2, gt=0, le=0.5)

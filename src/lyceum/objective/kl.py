@@ -21,9 +21,7 @@ times a zero gradient makes every weight nan. No healthy training run reaches it
 class KLPenalty(Settings):
     """KL penalty against a reference policy."""
 
-    requires: ClassVar[tuple[Need, ...]] = (
-        Need("average", when=lambda own: own.coefficient and own.against == "average"),
-    )
+    requires: ClassVar = (Need("average", when=lambda own: own.coefficient and own.against == "average"),)
 
     coefficient: float = Field(default=0.0, ge=0)
     """KL coefficient, in reward units (or loss units) per nat; 0 turns the penalty and the reference model off."""

@@ -9,11 +9,10 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field
 
 from lyceum.core.forest import Forest
-from lyceum.core.needs import Need
 from lyceum.core.settings import ObjectiveSettings
 from lyceum.core.types import Batch, Credited, Metrics, Objective, StepPlan
 from lyceum.objective._pairs import log_ratio
-from lyceum.objective.base import NO_VALUE_HEAD, BaseObjective, clean, measured
+from lyceum.objective.base import BaseObjective, clean, measured
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
@@ -21,7 +20,7 @@ class KTO(ObjectiveSettings):
     """Makes desirable trajectories likelier than the reference has them, and undesirable ones less likely, with
     diminishing returns; no pairs, and advantages are not read."""
 
-    requires: ClassVar[tuple[Need, ...]] = (NO_VALUE_HEAD,)
+    refuses: ClassVar = ("value-targets",)
 
     kind: Literal["kto"] = "kto"
     loss: Literal["kto", "apo_zero_unpaired"] = "kto"

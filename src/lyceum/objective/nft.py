@@ -9,9 +9,8 @@ from jaxtyping import Float, Int
 from pydantic import Field
 
 from lyceum.core.forest import Forest
-from lyceum.core.needs import Need
 from lyceum.core.types import Batch, Credited, Metrics, Objective, StepPlan
-from lyceum.objective._verdicts import OF_VERDICTS, require_verdicts
+from lyceum.objective._verdicts import require_verdicts
 from lyceum.objective.base import Aggregation, BaseObjective, clean, measured, ratio_metrics, token_ratio
 from lyceum.utils.lazy_imports import Tensor, torch
 
@@ -24,7 +23,8 @@ CORRECT = 1.0
 class NFT(Aggregation):
     """Maximum likelihood of a group's correct and wrong trajectories, by its pass rate; advantages are not read."""
 
-    requires: ClassVar[tuple[Need, ...]] = OF_VERDICTS
+    requires: ClassVar = ("company",)
+    refuses: ClassVar = ("value-targets", "state-values")
 
     kind: Literal["nft"] = "nft"
     negative_weight: float = Field(1.0, ge=0, le=1e6)

@@ -9,10 +9,9 @@ from jaxtyping import Float, Int
 from pydantic import Field
 
 from lyceum.core.forest import Forest
-from lyceum.core.needs import Gives, Need
 from lyceum.core.settings import ObjectiveSettings
 from lyceum.core.types import Batch, Credited, Metrics, Objective, StepPlan
-from lyceum.objective.base import NO_VALUE_HEAD, BaseObjective, clean, measured
+from lyceum.objective.base import BaseObjective, clean, measured
 from lyceum.objective.kl import kl_estimate
 from lyceum.utils.lazy_imports import Tensor
 
@@ -21,8 +20,8 @@ class OREO(ObjectiveSettings):
     """Squared error of the soft Bellman equation to each trajectory's end, for the value head and for the policy;
     single trajectories, and advantages are not read."""
 
-    requires: ClassVar[tuple[Need, ...]] = (NO_VALUE_HEAD,)
-    gives: ClassVar[tuple[Gives, ...]] = (Gives("value-head"),)
+    refuses: ClassVar = ("value-targets",)
+    gives: ClassVar = ("value-head",)
 
     kind: Literal["oreo"] = "oreo"
     beta: float = Field(0.03, ge=0, le=1e6)

@@ -9,11 +9,10 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field
 
 from lyceum.core.forest import Forest
-from lyceum.core.needs import Need
 from lyceum.core.settings import ObjectiveSettings
 from lyceum.core.types import Batch, Credited, Metrics, Objective, StepPlan
 from lyceum.objective._pairs import Couples
-from lyceum.objective.base import NO_VALUE_HEAD, BaseObjective, clean
+from lyceum.objective.base import BaseObjective, clean
 from lyceum.objective.kl import LOG_RATIO_LIMIT
 from lyceum.utils.lazy_imports import Tensor, torch
 
@@ -22,10 +21,8 @@ class P3O(ObjectiveSettings):
     """Samples of a group in pairs, in the order in which they were drawn; of advantages the difference is read, so
     that what a baseline adds to both cancels."""
 
-    requires: ClassVar[tuple[Need, ...]] = (
-        NO_VALUE_HEAD,
-        Need("company", "{who} pairs the samples of a task", "2 or more"),
-    )
+    requires: ClassVar = ("company",)
+    refuses: ClassVar = ("value-targets",)
 
     kind: Literal["p3o"] = "p3o"
     clip: Literal["joint", "separate"] = "joint"

@@ -9,10 +9,9 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field
 
 from lyceum.core.forest import Forest
-from lyceum.core.needs import Need
 from lyceum.core.settings import ObjectiveSettings
 from lyceum.core.types import Batch, Credited, Metrics, Objective, StepPlan
-from lyceum.objective._verdicts import OF_VERDICTS, require_verdicts
+from lyceum.objective._verdicts import require_verdicts
 from lyceum.objective.base import BaseObjective, clean
 from lyceum.utils.lazy_imports import F, Tensor, torch
 
@@ -20,7 +19,8 @@ from lyceum.utils.lazy_imports import F, Tensor, torch
 class PACS(ObjectiveSettings):
     """Classifies correct and incorrect trajectories by their log-ratios within the group; advantages are not read."""
 
-    requires: ClassVar[tuple[Need, ...]] = OF_VERDICTS
+    requires: ClassVar = ("company",)
+    refuses: ClassVar = ("value-targets", "state-values")
 
     kind: Literal["pacs"] = "pacs"
     beta: float = Field(1.0, gt=0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from lyceum.core.needs import Gives, Need
 from lyceum.core.types import Batch, Metrics, Objective, Origin
 from lyceum.objective.base import Aggregation, BaseObjective, clean, measured
 from lyceum.utils.lazy_imports import Tensor
@@ -13,15 +12,8 @@ from lyceum.utils.lazy_imports import Tensor
 class SFT(Aggregation):
     """Each demonstrated token's negative log-probability; advantages are not read."""
 
-    gives: ClassVar[tuple[Gives, ...]] = (Gives("imitation"),)
-    requires: ClassVar[tuple[Need, ...]] = (
-        Need(
-            "demonstrations",
-            ", which trains demonstrations, but {given} has none",
-            "another objective, such as 'mpo' with its generation loss alone",
-            key="objective.kind",
-        ),
-    )
+    gives: ClassVar = ("imitation",)
+    requires: ClassVar = ("demonstrations",)
 
     kind: Literal["sft"] = "sft"
 

@@ -7,10 +7,9 @@ from typing import ClassVar, Literal
 from jaxtyping import Float
 from pydantic import Field
 
-from lyceum.core.needs import Need
 from lyceum.core.settings import ObjectiveSettings
 from lyceum.core.types import Batch, Metrics, Objective
-from lyceum.objective.base import NO_VALUE_HEAD, BaseObjective, clean, ratio_metrics, token_ratio
+from lyceum.objective.base import BaseObjective, clean, ratio_metrics, token_ratio
 from lyceum.objective.p3o import of_rows
 from lyceum.utils.lazy_imports import Tensor, torch
 
@@ -19,7 +18,7 @@ class SquaredLogRatio(ObjectiveSettings):
     """Mirror descent: the step's best policy under a KL penalty is a log-ratio to the step's first one, which is
     fitted; nothing is clipped, and no trajectory is weighted by its ratio."""
 
-    requires: ClassVar[tuple[Need, ...]] = (NO_VALUE_HEAD,)
+    refuses: ClassVar = ("value-targets",)
 
     kind: Literal["squared-log-ratio"] = "squared-log-ratio"
     tau: float = Field(0.1, gt=0, le=1e6)

@@ -9,10 +9,9 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field
 
 from lyceum.core.forest import Forest
-from lyceum.core.needs import Need
 from lyceum.core.settings import ObjectiveSettings
 from lyceum.core.types import Batch, Credited, Metrics, Objective, StepPlan
-from lyceum.objective.base import NO_VALUE_HEAD, BaseObjective, clean, measured
+from lyceum.objective.base import BaseObjective, clean, measured
 from lyceum.objective.kl import kl_estimate
 from lyceum.utils.lazy_imports import F, Tensor, torch
 
@@ -20,10 +19,8 @@ from lyceum.utils.lazy_imports import F, Tensor, torch
 class TRPA(ObjectiveSettings):
     """All pairs of a group across its levels, which are its different outcomes; advantages are not read."""
 
-    requires: ClassVar[tuple[Need, ...]] = (
-        NO_VALUE_HEAD,
-        Need("company", "{who} compares the samples of a task", "2 or more"),
-    )
+    requires: ClassVar = ("company",)
+    refuses: ClassVar = ("value-targets",)
 
     kind: Literal["trpa"] = "trpa"
     beta: float = Field(0.1, gt=0, le=1e6)

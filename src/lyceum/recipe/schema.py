@@ -30,7 +30,6 @@ from lyceum.core.component import (
     find,
     first_of,
     kinds,
-    lines_of,
     mistakes,
     of_kind,
     slot,
@@ -403,8 +402,8 @@ def parse(raw: Mapping[str, Any], typed: Sequence[str] = ()) -> Recipe:
         written |= frozenset[Left]({"model"} if recipe.keep_stages else ())
         left: dict[Left, str] = {what: kind if what == "value" else "" for what in stage.leaves | written}
         before = before | {stage.name: left}
-        lines += [where + line for line in lines_of(stage, composition)]
-        lines += [line for part in composition.reward for line in lines_of(part, composition)]
+        lines += [where + line for line in stage.conflicts(composition)]
+        lines += [line for part in composition.reward for line in part.conflicts(composition)]
     learners = (part for stage in recipe.stages for part in stage.components() if isinstance(part, LearnerSettings))
     if recipe.model.quantise and any("processes" in learner.offers for learner in learners):
         lines.append(
@@ -532,8 +531,7 @@ def check_evaluation_engine(recipe: Recipe) -> list[str]:
     """Lines that say why the engine, or an environment, cannot sample as the evaluation asks it to."""
     sampled = {"samples": recipe.evaluate.samples, "sampling": recipe.evaluation_sampling}
     rollout = recipe.evaluation_rollout.model_copy(update=sampled)
-    composition = Composition(rollout=rollout, engine=recipe.evaluation_engine)
-    return [*lines_of(rollout, composition), *lines_of(recipe.evaluation_engine, composition)]
+    return Composition(rollout=rollout, engine=recipe.evaluation_engine).conflicts()
 
 
 def apply_overrides(raw: dict[str, Any], overrides: Overrides) -> set[str]:

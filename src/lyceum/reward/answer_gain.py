@@ -9,7 +9,6 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.core.needs import Need
 from lyceum.core.settings import RewardSettings
 from lyceum.core.spans import TokenEnds
 from lyceum.core.tree import Node
@@ -34,7 +33,7 @@ class AnswerGain(RewardSettings):
 
     asks_model: ClassVar[bool] = True
 
-    requires: ClassVar[tuple[Need, ...]] = (Need("score"),)
+    requires: ClassVar = ("score",)
 
     kind: Literal["answer-gain"] = "answer-gain"
     compares_answers: ClassVar[bool] = True

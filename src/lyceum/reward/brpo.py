@@ -7,7 +7,6 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.core.needs import Need
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Grade, GradingContext, Message, Task, TaskSource
@@ -36,7 +35,7 @@ class Brpo(RewardSettings):
         of it; that the judge's order may be checked is ours).
     """
 
-    requires: ClassVar[tuple[Need, ...]] = (Need("company", "{who} compares trajectories", "2 or more"),)
+    requires: ClassVar = ("company",)
 
     kind: Literal["brpo"] = "brpo"
     judge: JudgeModel = JudgeModel()

@@ -8,7 +8,6 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from lyceum.core.needs import Need
 from lyceum.core.settings import RewardSettings
 from lyceum.core.spans import TokenEnds, token_span
 from lyceum.core.tree import Node, Tree
@@ -27,7 +26,7 @@ class ConsistencyBonus(RewardSettings):
     """
 
     after_verdict: ClassVar[bool] = True
-    requires: ClassVar[tuple[Need, ...]] = (Need("average"),)
+    requires: ClassVar = ("average",)
 
     kind: Literal["consistency-bonus"] = "consistency-bonus"
     weight: float = 0.5

@@ -8,7 +8,6 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.core.needs import Need
 from lyceum.core.settings import RewardSettings
 from lyceum.core.step_ends import step_ends
 from lyceum.core.steps import Steps
@@ -29,7 +28,7 @@ class Curiosity(RewardSettings):
         COS(M+O)S, arXiv:2501.17104, abstract: moderate surprisal is rewarded. The parabola is ours.
     """
 
-    requires: ClassVar[tuple[Need, ...]] = (Need("model_logprob"),)
+    requires: ClassVar = ("model_logprob",)
 
     kind: Literal["curiosity"] = "curiosity"
     step: Steps = Steps()

@@ -30,10 +30,7 @@ class InformationGain(RewardSettings):
     """
 
     asks_model: ClassVar[bool] = True
-    requires: ClassVar[tuple[Need, ...]] = (
-        Need("score"),
-        Need("average", when=lambda own: own.baseline == "average"),
-    )
+    requires: ClassVar = ("score", Need("average", when=lambda own: own.baseline == "average"))
 
     kind: Literal["information-gain"] = "information-gain"
     baseline: Literal["average", "policy", "none"] = "average"

@@ -43,15 +43,7 @@ class JudgeReward(RewardSettings):
         that chooses k_meta of k. The paper adds up votes; their mean is the same up to a factor.
     """
 
-    requires: ClassVar[tuple[Need, ...]] = (
-        Need(
-            "judgements",
-            " with keep in a stage with {given}",
-            "value.kind 'model' or 'implicit' beside it",
-            key="reward.kind",
-            when=lambda own: own.keep is not None,
-        ),
-    )
+    requires: ClassVar = (Need("judgements", when=lambda own: own.keep is not None),)
 
     kind: Literal["judge"] = "judge"
     judge: JudgeModel = JudgeModel()

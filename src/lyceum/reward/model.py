@@ -8,7 +8,6 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from lyceum.core.needs import Need
 from lyceum.core.settings import RewardSettings
 from lyceum.core.spans import TokenEnds
 from lyceum.core.step_ends import step_ends
@@ -27,9 +26,7 @@ class ModelReward(RewardSettings):
     tokens. ``weight`` multiplies both outcome and steps.
     """
 
-    requires: ClassVar[tuple[Need, ...]] = (
-        Need("judgements", " in a stage with {given}", "value.kind 'model' or 'implicit' beside it", key="reward.kind"),
-    )
+    requires: ClassVar = ("judgements",)
 
     kind: Literal["model"] = "model"
     outcome: bool = False

@@ -7,7 +7,6 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from lyceum.core.needs import Need
 from lyceum.core.settings import RewardSettings
 from lyceum.core.spans import TokenEnds
 from lyceum.core.tree import Node
@@ -32,7 +31,7 @@ class Principles(RewardSettings):
         words' scores). The mean over several principles is ours.
     """
 
-    requires: ClassVar[tuple[Need, ...]] = FROZEN_NEEDS
+    requires: ClassVar = FROZEN_NEEDS
 
     kind: Literal["principles"] = "principles"
     model: ScorerModel = ScorerModel(path="reference")

@@ -8,7 +8,6 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.core.needs import Need
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, GradingContext, ShapingGrader, Task, TaskSource
@@ -30,7 +29,7 @@ class SelfReference(RewardSettings):
     """
 
     after_verdict: ClassVar[bool] = True
-    requires: ClassVar[tuple[Need, ...]] = (Need("company", "{who} compares the samples of a task", "2 or more"),)
+    requires: ClassVar = ("company",)
 
     kind: Literal["self-reference"] = "self-reference"
     weight: float = 0.6

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal
 
-from lyceum.core.needs import Gives
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
@@ -17,7 +16,7 @@ class TaskReward(RewardSettings):
     """The reward of the task source's own verifier."""
 
     may_judge = True
-    gives: ClassVar[tuple[Gives, ...]] = (Gives("tasks-verifier"),)
+    gives: ClassVar = ("tasks-verifier",)
 
     kind: Literal["task"] = "task"
     steps: bool = True

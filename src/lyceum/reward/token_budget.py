@@ -16,15 +16,7 @@ from lyceum.reward.base import each
 class TokenBudget(RewardSettings):
     """1 for a completion as long as its budget, falling to 0 at 0 tokens and at twice the budget."""
 
-    requires: ClassVar[tuple[Need, ...]] = (
-        Need(
-            "token-budgets",
-            " with {given}, whose tasks have no budget",
-            "curriculum 'shrinking-budget', or budget_tokens",
-            when=lambda own: own.budget_tokens is None,
-            key="reward.kind",
-        ),
-    )
+    requires: ClassVar = (Need("token-budgets", when=lambda own: own.budget_tokens is None),)
 
     kind: Literal["token-budget"] = "token-budget"
     weight: float = 0.3

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from lyceum.core.needs import Need
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, GradingContext, ShapingGrader, Task, TaskSource
@@ -24,10 +23,7 @@ class Unlikeliness(RewardSettings):
     """
 
     after_verdict: ClassVar[bool] = True
-    requires: ClassVar[tuple[Need, ...]] = (
-        Need("company", "{who} ranks the samples of a task", "2 or more"),
-        Need("model_logprob"),
-    )
+    requires: ClassVar = ("company", "model_logprob")
 
     kind: Literal["unlikeliness"] = "unlikeliness"
     weight: float = 0.25

@@ -7,7 +7,6 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from lyceum.core.needs import Need
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
@@ -35,7 +34,7 @@ class WinProbability(RewardSettings):
         the mean over both orders, are ours.
     """
 
-    requires: ClassVar[tuple[Need, ...]] = FROZEN_NEEDS
+    requires: ClassVar = FROZEN_NEEDS
 
     kind: Literal["win-probability"] = "win-probability"
     model: ScorerModel = ScorerModel(path="reference")

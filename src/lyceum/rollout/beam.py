@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from lyceum.core.needs import Need
 from lyceum.core.settings import Composition, RolloutSettings, Size
 from lyceum.core.steps import Grown, Steps, grow
 from lyceum.core.tree import Node, Tree
@@ -28,7 +27,7 @@ class Beam(RolloutSettings):
     once it has its trajectories, and no unfinished path is repeated to fill the beam.
     """
 
-    requires: ClassVar[tuple[Need, ...]] = (Need("value", ", but {who} ranks paths by it", "{kinds}"),)
+    requires: ClassVar = ("value",)
 
     kind: Literal["beam"] = "beam"
     beams: int = Field(default=4, ge=1)

@@ -26,14 +26,14 @@ class BestFirst(RolloutSettings):
     """
 
     test_time: ClassVar[Mapping[str, Any]] = {"until_right": False, "complete": True}
-    requires: ClassVar[tuple[Need, ...]] = (
-        Need("model_logprob"),
+    requires: ClassVar = (
+        "model_logprob",
         Need("verifier", when=lambda own: own.until_right),
         Need(
             "value",
-            ", but {who} with rank 'value' reads it",
-            "{kinds}, or rollout.rank=likelihood",
             when=lambda own: own.rank == "value",
+            line="rollout.rank: got 'value', but the stage has no value model; allowed: 'likelihood', or a stage with "
+            "`value`",
         ),
     )
 

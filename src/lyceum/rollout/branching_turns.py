@@ -29,7 +29,7 @@ class BranchingTurns(Turns):
     The two papers' authors decide before the answer, by the turn that called; here, as the papers say, after it.
     """
 
-    requires: ClassVar[tuple[Need, ...]] = (Need("entropy", when=lambda own: own.reads_entropy),)
+    requires: ClassVar = (Need("entropy", when=lambda own: own.reads_entropy),)
 
     kind: Literal["branching-turns"] = "branching-turns"  # pyright: ignore[reportIncompatibleVariableOverride]
     samples: int = Field(default=16, ge=1)

@@ -33,7 +33,7 @@ class CriticalTokens(RolloutSettings):
     the policy at each token; here the engine reports it with the sample.
     """
 
-    requires: ClassVar[tuple[Need, ...]] = (
+    requires: ClassVar = (
         Need("entropy", when=lambda own: own.uncertainty == "entropy"),
         Need("model_logprob", when=lambda own: own.uncertainty != "entropy"),
     )

@@ -18,7 +18,7 @@ class Flat(RolloutSettings):
     """Independent samples of one prompt; shorter if the task's budget is short."""
 
     test_time: ClassVar[Mapping[str, Any]] = {"tokens_per_step": None}
-    gives: ClassVar[tuple[Gives, ...]] = (
+    gives: ClassVar = (
         Gives("unfinished", when=lambda own: own.tokens_per_step is not None),
         Gives("equal-rows", when=lambda own: own.sampling.temperature == 0),
     )

@@ -9,7 +9,6 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from lyceum.core.needs import Need
 from lyceum.core.settings import RolloutSettings, Size
 from lyceum.core.steps import write_texts
 from lyceum.core.tree import Node
@@ -61,7 +60,7 @@ class LookAhead(RolloutSettings):
     samples.
     """
 
-    requires: ClassVar[tuple[Need, ...]] = (Need("top_logprobs"),)
+    requires: ClassVar = ("top_logprobs",)
 
     kind: Literal["look-ahead"] = "look-ahead"
     samples: int = Field(8, ge=1)

@@ -40,14 +40,14 @@ class MCTS(RolloutSettings):
     """
 
     test_time: ClassVar[Mapping[str, Any]] = {"judge": "value"}
-    requires: ClassVar[tuple[Need, ...]] = (
-        Need("model_logprob"),
+    requires: ClassVar = (
+        "model_logprob",
         Need("verifier", when=lambda own: own.judge == "verifier"),
         Need(
             "value",
-            ", but {who} with judge 'value' reads it",
-            "{kinds}, or rollout.judge 'verifier' or 'agreement'",
             when=lambda own: own.judge == "value",
+            line="rollout.judge: got 'value', but the stage has no value model; allowed: 'verifier', 'agreement', or a "
+            "stage with `value`",
         ),
     )
 

@@ -27,15 +27,14 @@ class NextSteps(RolloutSettings):
     """
 
     test_time: ClassVar[Mapping[str, Any]] = {"width": 1, "others": "finish"}
-    requires: ClassVar[tuple[Need, ...]] = (
+    requires: ClassVar = (
         Need(
             "value",
-            ", but {who} with others 'value' reads it",
-            "{kinds}, or rollout.others=finish",
             when=lambda own: own.others == "value",
+            line="{got}, but {who} with others 'value' reads it; allowed: {kinds}, or rollout.others=finish",
         ),
     )
-    gives: ClassVar[tuple[Gives, ...]] = (Gives("state-values", when=lambda own: own.others == "value"),)
+    gives: ClassVar = (Gives("state-values", when=lambda own: own.others == "value"),)
 
     kind: Literal["next-steps"] = "next-steps"
     trajectories: int = Field(default=2, ge=1)

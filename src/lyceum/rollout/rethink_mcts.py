@@ -11,7 +11,6 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from lyceum.core.needs import Need
 from lyceum.core.settings import Composition, RolloutSettings, Size
 from lyceum.core.steps import Grown, Steps, grow
 from lyceum.core.tree import Node, Tree
@@ -36,7 +35,7 @@ class RethinkMCTS(RolloutSettings):
     analysis of a block of the program, and a thought's prior is a score that the model says.
     """
 
-    requires: ClassVar[tuple[Need, ...]] = (Need("verifier"),)
+    requires: ClassVar = ("verifier",)
 
     kind: Literal["rethink-mcts"] = "rethink-mcts"
     iterations: int = Field(default=16, ge=1)

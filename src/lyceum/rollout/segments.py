@@ -38,7 +38,7 @@ class Segments(RolloutSettings):
     with the same text are merged into one node with the shares of all, so that no token is computed twice.
     """
 
-    requires: ClassVar[tuple[Need, ...]] = (
+    requires: ClassVar = (
         Need("model_logprob", when=lambda own: own.spread != "even" or own.fallback == "least-likely"),
     )
 

@@ -12,7 +12,6 @@ from pydantic import Field
 
 from lyceum.core.built import described, named, require_built
 from lyceum.core.component import of_kind, slot
-from lyceum.core.needs import Need, Without
 from lyceum.core.settings import EnvironmentSettings, RolloutSettings, Size
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import ASSISTANT, Context, Environment, Exchange, Grade, Observation, Origin, Rollout, Sampling
@@ -41,13 +40,7 @@ class Turns(RolloutSettings):
     out before a user's next message), the trajectory goes on below what stands, and what was left is not trained.
     """
 
-    requires: ClassVar[tuple[Need, ...]] = (
-        Without(
-            "prefix-lengths",
-            " with {who}, but a completion's beginning lacks the environment's answers",
-            "another curriculum",
-        ),
-    )
+    refuses: ClassVar = ("prefix-lengths",)
 
     kind: Literal["turns"] = "turns"
     samples: int = Field(default=8, ge=1)

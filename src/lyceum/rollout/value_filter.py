@@ -7,7 +7,6 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.core.needs import Need
 from lyceum.core.settings import Composition, RolloutSettings, Size
 from lyceum.core.steps import Steps, grow
 from lyceum.core.tree import Node, Tree
@@ -24,7 +23,7 @@ class ValueFilter(RolloutSettings):
     not drawn, and where all would be dropped the one of the highest value goes on.
     """
 
-    requires: ClassVar[tuple[Need, ...]] = (Need("value", ", but {who} drops samples by it", "{kinds}"),)
+    requires: ClassVar = ("value",)
 
     kind: Literal["value-filter"] = "value-filter"
     samples: int = Field(default=8, ge=1)

@@ -29,13 +29,13 @@ class ValueMCTS(RolloutSettings):
     """
 
     test_time: ClassVar[Mapping[str, Any]] = {"believe": "value"}
-    requires: ClassVar[tuple[Need, ...]] = (
+    requires: ClassVar = (
         Need("verifier", when=lambda own: own.believe != "value"),
         Need(
             "value",
-            ", but {who} with believe 'value' asks it",
-            "{kinds}, or rollout.believe 'outcome' with rollout.simulate 'completions'",
             when=lambda own: own.believe == "value",
+            line="rollout.kind: got 'value-mcts', but the stage has no value model to ask; allowed: a stage with "
+            "`value`, or rollout.believe 'outcome' with rollout.simulate 'completions'",
         ),
     )
 

@@ -36,7 +36,7 @@ class CausalScorer(ScorerSettings):
     probability of yes among the two.
     """
 
-    requires: ClassVar[tuple[Need, ...]] = FROZEN_NEEDS
+    requires: ClassVar = FROZEN_NEEDS
 
     kind: Literal["causal"] = "causal"
     model: ScorerModel

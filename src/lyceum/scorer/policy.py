@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from lyceum.core.needs import Need
 from lyceum.core.settings import ScorerSettings
 from lyceum.core.spans import TokenEnds, token_span
 from lyceum.core.tree import Node
@@ -26,7 +25,7 @@ class PolicyScorer(ScorerSettings):
         DRM, arXiv:2510.11457, as a published summary of it gives the two terms.
     """
 
-    requires: ClassVar[tuple[Need, ...]] = (Need("model_logprob"),)
+    requires: ClassVar = ("model_logprob",)
 
     kind: Literal["policy"] = "policy"
     reasoning: float = 1.0

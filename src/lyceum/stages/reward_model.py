@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from lyceum.core.component import Tokens, of_kind, require_keys, slot
 from lyceum.core.forest import build_forest
-from lyceum.core.needs import Need, Without
+from lyceum.core.needs import Need
 from lyceum.core.settings import (
     CurriculumSettings,
     EngineSettings,
@@ -45,16 +45,11 @@ class RewardModel(StageSettings):
     The step checks of a verifier measure the model, and never measure one that was fitted to them.
     """
 
-    requires: ClassVar[tuple[Need, ...]] = (
-        Need("value-training", ", which learns nothing", "model, implicit"),
-        Need(
-            "company",
-            "labels 'pairs' compares the samples of a task",
-            "2 or more",
-            when=lambda own: own.labels == "pairs",
-        ),
-        Without("unfinished", " with completions that span steps", "whole ones"),
+    requires: ClassVar = (
+        "value-training",
+        Need("company", when=lambda own: own.labels == "pairs", line="labels 'pairs' compares the samples of a task"),
     )
+    refuses: ClassVar = ("unfinished",)
 
     kind: Literal["reward-model"] = "reward-model"
     steps: int = Field(default=20, ge=1)

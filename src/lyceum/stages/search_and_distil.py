@@ -14,7 +14,6 @@ from pydantic import Field, model_validator
 
 from lyceum.core.component import Tokens, of_kind, require_keys, slot
 from lyceum.core.forest import build_forest
-from lyceum.core.needs import Need
 from lyceum.core.settings import (
     Composition,
     CurriculumSettings,
@@ -50,7 +49,7 @@ class SearchAndDistil(StageSettings):
     arXiv:2502.03438.
     """
 
-    requires: ClassVar[tuple[Need, ...]] = (Need("imitation", ", but traces have no advantages", "sft"),)
+    requires: ClassVar = ("imitation",)
 
     kind: Literal["search-and-distil"] = "search-and-distil"
     steps: int = Field(default=60, ge=1)

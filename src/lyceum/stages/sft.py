@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from lyceum.core.component import Settings, of_kind, require_keys, slot
-from lyceum.core.needs import Need
 from lyceum.core.settings import (
     Composition,
     CurriculumSettings,
@@ -36,7 +35,7 @@ class SupervisedStage(StageSettings):
     """Cross-entropy on demonstrations, through the same trees and the same learner as everything else."""
 
     grades: ClassVar[bool] = False
-    requires: ClassVar[tuple[Need, ...]] = (Need("imitation", ", but stage 'sft' has no advantages", "sft"),)
+    requires: ClassVar = ("imitation",)
 
     kind: Literal["sft"] = "sft"
     steps: int = Field(default=100, ge=1)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from lyceum.core.component import Component, kinds, require_keys
-from lyceum.core.needs import Gives, declared
+from lyceum.core.needs import able
 from lyceum.core.settings import Composition
 
 
@@ -82,10 +82,10 @@ class UntilOnline(Until):
     def check(self, stage: Composition) -> list[str]:
         lines, given = super().check(stage), stage.curriculum
         if self.curriculum and given is not None and "end" not in given.offers:
-            able = [kind for kind, of in kinds("curriculum").items() if Gives("end") in declared(of, "gives")]
+            known = able(kinds("curriculum"), "end")
             lines.append(
                 f"until.curriculum: got true, but curriculum.kind '{given.kind}' has no end; allowed: false, or one of "
-                f"{', '.join(able)}"
+                f"{', '.join(known)}"
             )
         return lines
 

@@ -18,7 +18,6 @@ from jaxtyping import Int, UInt
 from pydantic import Field, field_validator, model_validator
 
 from lyceum.core.component import PathText, Settings, of_kind, slot
-from lyceum.core.needs import Gives
 from lyceum.core.rubric import is_rubric
 from lyceum.core.settings import RewardSettings, TasksSettings
 from lyceum.core.types import (
@@ -110,7 +109,7 @@ class Columns(Settings):
 class Dataset(TasksSettings):
     """One task for each row of a dataset."""
 
-    gives: ClassVar[tuple[Gives, ...]] = (Gives("rows"),)
+    gives: ClassVar = ("rows",)
 
     kind: Literal["dataset"] = "dataset"
     path: PathText

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lyceum.core.component import lines_of
 from lyceum.core.settings import Composition
 from lyceum.core.tree import Tree
 from lyceum.core.types import Grader, Task
@@ -107,7 +106,7 @@ class Plan:
             except RecipeError as error:
                 lines += error.lines
                 continue
-            lines += [f"{strategy.label}: {line}" for line in lines_of(rollout, composition)]
+            lines += [f"{strategy.label}: {line}" for line in rollout.conflicts(composition)]
             each = Planned(strategy, size, rollout, None)
             done = None if folder is None else folder.done(each.name, each.settings)
             planned.append(replace(each, done=done))

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, field_validator
 
-from lyceum.core.component import Component, Settings, explain, kinds, lines_of, slot
+from lyceum.core.component import Component, Settings, explain, kinds, slot
 from lyceum.core.settings import Composition, RolloutSettings, ValueSettings
 from lyceum.recipe.schema import Overrides, read_override
 from lyceum.test_time.strategy import NAMED, Strategy
@@ -70,7 +70,7 @@ class SearchRequest(Settings):
                 f"allowed: {', '.join(kinds('value'))}, or strategies that need none"
             )
             return [lacks] if reading else []
-        lines = lines_of(self.value, stage)
+        lines = self.value.conflicts(stage)
         if self.value.untrained:
             lines.append("value.path: got none, a model that has learnt nothing; allowed: a trained one's folder")
         return lines

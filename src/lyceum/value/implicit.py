@@ -36,7 +36,7 @@ class Implicit(TrainedValueSettings):
     Source: Implicit PRM, arXiv:2412.01981; trained online PRIME, arXiv:2502.01456, and its released code.
     """
 
-    gives: ClassVar[tuple[Gives, ...]] = (Gives("value-online", when=lambda own: own.online),)
+    gives: ClassVar = (Gives("value-online", when=lambda own: own.online),)
 
     kind: Literal["implicit"] = "implicit"
     beta: float = Field(default=0.05, gt=0)

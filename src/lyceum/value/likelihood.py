@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from lyceum.core.component import require_keys
-from lyceum.core.needs import Need
 from lyceum.core.settings import ValueSettings
 from lyceum.core.tree import Node
 from lyceum.models.policy import Policy
@@ -23,7 +22,7 @@ class Likelihood(ValueSettings):
 
     reads: ClassVar[bool] = False
     """The engine's log-probabilities are enough: the path's tokens are not read again."""
-    requires: ClassVar[tuple[Need, ...]] = (Need("model_logprob"),)
+    requires: ClassVar = ("model_logprob",)
 
     kind: Literal["likelihood"] = "likelihood"
     length_power: float = Field(default=1.0, ge=0, le=1)

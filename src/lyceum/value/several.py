@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from lyceum.core.component import require_keys
-from lyceum.core.needs import Gives
 from lyceum.core.settings import ValueSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Judgement, MarkedPath, State
@@ -31,7 +30,7 @@ class Several(ValueSettings):
         on each segment are added up. Theirs are the likeliest of three classes; these are expectations.
     """
 
-    gives: ClassVar[tuple[Gives, ...]] = (Gives("judgements"),)
+    gives: ClassVar = ("judgements",)
 
     kind: Literal["several"] = "several"
     models: tuple[PathModel, ...] = Field(min_length=1, max_length=16)

@@ -12,7 +12,6 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 
 from lyceum.core.component import BatchTokens, PathText, require_keys
-from lyceum.core.needs import Gives
 from lyceum.core.settings import Left, ValueSettings
 from lyceum.core.types import Example, MarkedPath
 from lyceum.models.weights import largest_weight
@@ -28,10 +27,7 @@ Loss = Literal["mse", "bce", "sum", "pairwise"]
 class TrainedValueSettings(ValueSettings):
     """Settings of value models that are trained here."""
 
-    gives: ClassVar[tuple[Gives, ...]] = (
-        Gives("value-training"),
-        Gives("judgements"),
-    )
+    gives: ClassVar = ("value-training", "judgements")
 
     path: PathText | None = None
     """Folder or hub name of a model; null begins with the policy's weights."""
