@@ -1,4 +1,4 @@
-"""What components need of each other and give each other: one vocabulary, one checker, and no component names another."""
+"""What components need of each other and give each other: one vocabulary, one checker, no component names another."""
 
 import ast
 from pathlib import Path
@@ -75,8 +75,8 @@ def test_what_is_lacking_is_said_by_key_and_with_who_gives_it():
     prefixes = GoodPrefixes()
     (line,) = prefixes.conflicts(Composition(curriculum=prefixes))
     assert line == (
-        "guidance: got none of kind 'prefix', which curriculum.kind 'good-prefixes' needs for completions to begin where "
-        "it says; allowed: guidance with {kind: prefix}"
+        "guidance: got none of kind 'prefix', which curriculum.kind 'good-prefixes' needs for completions to begin "
+        "where it says; allowed: guidance with {kind: prefix}"
     )
     assert prefixes.conflicts(Composition(curriculum=prefixes, guidance=(Prefix(),))) == []
 

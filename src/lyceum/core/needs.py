@@ -85,6 +85,8 @@ Gift = (
 
 OFFERS: frozenset[EngineOffer] = frozenset(get_args(EngineOffer))
 
+FROZEN = frozenset[Gift]({"teacher", "average", "reference"})
+"""The stage's models that no gradient changes."""
 
 GIVERS: Mapping[Gift, str] = {
     **dict.fromkeys(OFFERS, "engine"),
@@ -210,22 +212,21 @@ def unmet(settings: Settings, part: Component, outer: Component, stage: Composit
         outer: the component of the stage that it is, or is part of.
     """
     lines: list[str] = []
-    for need in declared(type(settings), "requires"):
-        if need.of == "company" and need.when(settings):
+    for need in (each for each in declared(type(settings), "requires") if each.of in LACKING and each.when(settings)):
+        held = stage.held(place := GIVERS[need.of])
+        if need.of == "company":
             why = (need.line or LACKING[need.of]).format(who=named(part), part=part)
             lines += stage.without_company(why, other=", or credit.kind 'reinforce'" if part.slot == "credit" else "")
-        elif need.of in LACKING and need.when(settings):
-            place = GIVERS[need.of]
-            held = stage.held(place)
-            if any(need.of == place or need.of in each.offers for each in held) or not (held or place in OPTIONAL):
-                continue
+        elif not _givers(need.of, stage) and (held or place in OPTIONAL):
             giver = None if place == "guidance" or not held else held[0]
             lines.append(_line(need, LACKING[need.of], giver, part, outer))
-    for need in declared(type(settings), "refuses"):
-        place = GIVERS[need.of]
-        giving = [each for each in stage.held(place) if need.of == place or need.of in each.offers]
-        lines += [_line(need, UNWANTED[need.of], each, part, outer) for each in giving]
+    for need in (each for each in declared(type(settings), "refuses") if each.when(settings)):
+        lines += [_line(need, UNWANTED[need.of], each, part, outer) for each in _givers(need.of, stage)]
     return lines
+
+
+def _givers(of: Gift, stage: Composition) -> list[Settings]:
+    return [each for each in stage.held(GIVERS[of]) if of == GIVERS[of] or of in each.offers]
 
 
 def _line(need: Need, usual: str, giver: Any, part: Component, outer: Component) -> str:
@@ -235,7 +236,7 @@ def _line(need: Need, usual: str, giver: Any, part: Component, outer: Component)
     if of == "constrained-tokens":
         got = f"rollout.sampling.constraint: got {giver.sampling.constraint.kind!r}"
     else:
-        got = f"{place if place in OPTIONAL or of in OFFERS else f'{place}.kind'}: got {got}"
+        got = f"{place if kind is None or place == 'replay' or of in OFFERS else f'{place}.kind'}: got {got}"
     kinds: Mapping[str, type[Settings]] = {}
     if "{kinds}" in line or "{able}" in line:
         from lyceum.core import component  # here: it imports this module, and all of the slot

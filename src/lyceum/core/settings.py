@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 from pydantic import Field, field_validator, model_validator
 
 from lyceum.core.component import Component, Settings
-from lyceum.core.needs import OFFERS, Gift, Gives, Need
+from lyceum.core.needs import FROZEN, OFFERS, Gift, Gives, Need
 from lyceum.core.roles import Roles
 from lyceum.core.schedule import Schedule
 from lyceum.core.types import Sampling, can_be_compared
@@ -215,7 +215,7 @@ class RewardSettings(Component, slot="reward"):
     """
 
     besides: ClassVar[tuple[str, ...]] = ("FILE.py:FUNCTION",)
-    gives: ClassVar = ("verifier", Gives("frozen-scores", when=lambda own: bool(own.needed & {"average", "reference"})))
+    gives: ClassVar = ("verifier", Gives("frozen-scores", when=lambda own: bool(own.needed & FROZEN)))
     requires: ClassVar = (
         Need(
             "company",

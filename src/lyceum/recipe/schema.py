@@ -34,6 +34,7 @@ from lyceum.core.component import (
     of_kind,
     slot,
 )
+from lyceum.core.needs import FROZEN
 from lyceum.core.settings import (
     Composition,
     EngineSettings,
@@ -414,7 +415,7 @@ def parse(raw: Mapping[str, Any], typed: Sequence[str] = ()) -> Recipe:
         f"reward.kind: got '{part.kind}', which reads a model that evaluations do not have; allowed: in a stage's own "
         "reward"
         for part in recipe.reward
-        if part.needed & {"reference", "average", "judgements"}
+        if part.needed & {*FROZEN, "judgements"}
     ]
     if recipe.stages and recipe.evaluate.n:
         lines += check_evaluation_engine(recipe)

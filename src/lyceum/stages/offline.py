@@ -13,6 +13,7 @@ from pydantic import Field
 
 from lyceum.core.component import Tokens, of_kind, require_keys, slot
 from lyceum.core.forest import Forest, build_forest
+from lyceum.core.needs import FROZEN
 from lyceum.core.settings import (
     Composition,
     CreditSettings,
@@ -154,7 +155,7 @@ class OfflineRun:
         self.steps, self.step, self.parts = settings.steps, 0, 0
         self.method = method = Method.of(settings, session.reward)
         self.objective, self.credit, self.columns = method.objective, method.credit, method.columns
-        needs = method.needs.union(*(part.needed for part in settings.reward or ()))
+        needs = method.needs.union(*(part.needed & FROZEN for part in settings.reward or ()))
         self.learner = settings.learner.build(
             session.policy,
             total_steps=settings.steps,

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from lyceum.buffer.base import ratio_metrics, relative_to_behaviour, with_ages
 from lyceum.core.component import Component, Tokens, of_kind, require_keys, slot
 from lyceum.core.forest import AGE, Forest, build_forest
+from lyceum.core.needs import FROZEN
 from lyceum.core.roles import Roles
 from lyceum.core.settings import (
     Composition,
@@ -243,7 +244,7 @@ class OnlineRun:
         self.objective, self.credit, self.columns = method.objective, method.credit, method.columns
         policies, names = models_of(settings.roles, session.policy), settings.roles.models
         session.beside = dict(zip(names[1:], policies[1:], strict=True))
-        needs = method.needs.union(*(part.needed for part in settings.reward or ()))
+        needs = method.needs.union(*(part.needed & FROZEN for part in settings.reward or ()))
         self.learner = learner_of(settings, policies, needs, self.steps, session.run.stages)
         if session.handed_on is not None:  # else a checkpoint has the value head
             self.learner.load_weights(session.handed_on)

@@ -241,11 +241,7 @@ class SearchAndDistilRun:
         return [] if self.settings.targets is None else examples_of(tree, self.settings.targets)
 
     def fit(self, examples: list[Example]) -> dict[str, Any]:
-        if (
-            self.settings.targets is None
-            or self.settings.value is None
-            or "value-training" not in self.settings.value.offers
-        ):
+        if not self.settings.leaves:
             return {}
         metrics = cast(TrainableValue, self.sampler.value).fit(examples)
         return {f"value/{name}": value for name, value in metrics.items()}

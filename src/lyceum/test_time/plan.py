@@ -107,6 +107,7 @@ class Plan:
                 lines += error.lines
                 continue
             lines += [f"{strategy.label}: {line}" for line in rollout.conflicts(composition)]
+            lines += engine.conflicts(replace(composition, rollout=rollout))
             each = Planned(strategy, size, rollout, None)
             done = None if folder is None else folder.done(each.name, each.settings)
             planned.append(replace(each, done=done))
