@@ -190,9 +190,7 @@ def test_no_round_goes_on_with_more_paths_than_beams(beams, width, length, depth
 def test_impossible_beams_are_refused():
     with pytest.raises(ValueError, match="subtrees: got 2 with beams 3; allowed: a divisor of beams"):
         Beam(beams=3, subtrees=2)
-    with pytest.raises(
-        RecipeError, match=r"value: got none, but rollout.kind 'beam' ranks paths by it; allowed: .*like"
-    ):
+    with pytest.raises(RecipeError, match=r"value: got none, but rollout.kind 'beam' reads it; allowed: .*like"):
         load_recipe("grpo", ["rollout=beam"])
     beam = Beam(sampling=Sampling(max_completion_tokens=100), step=Steps(tokens=10), depth=20)
     stage = Composition(value=Likelihood(), max_tokens_per_task=50)

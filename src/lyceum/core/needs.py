@@ -212,6 +212,8 @@ def unmet(settings: Settings, part: Component, outer: Component, stage: Composit
         outer: the component of the stage that it is, or is part of.
     """
     lines: list[str] = []
+    for need in (each for each in declared(type(settings), "refuses") if each.when(settings)):
+        lines += [_line(need, UNWANTED[need.of], each, part, outer) for each in _givers(need.of, stage)]
     for need in (each for each in declared(type(settings), "requires") if each.of in LACKING and each.when(settings)):
         held = stage.held(place := GIVERS[need.of])
         if need.of == "company":
@@ -220,8 +222,6 @@ def unmet(settings: Settings, part: Component, outer: Component, stage: Composit
         elif not _givers(need.of, stage) and (held or place in OPTIONAL):
             giver = None if place == "guidance" or not held else held[0]
             lines.append(_line(need, LACKING[need.of], giver, part, outer))
-    for need in (each for each in declared(type(settings), "refuses") if each.when(settings)):
-        lines += [_line(need, UNWANTED[need.of], each, part, outer) for each in _givers(need.of, stage)]
     return lines
 
 
@@ -255,4 +255,6 @@ def _line(need: Need, usual: str, giver: Any, part: Component, outer: Component)
 
 def named(part: Component) -> str:
     """A component in an error line."""
-    return f"stage '{part.kind}'" if part.slot == "stages" else f"{part.slot}.kind '{part.kind}'"
+    if part.slot in ("stages", "guidance"):
+        return f"{part.slot.removesuffix('s')} '{part.kind}'"
+    return f"{part.slot}.kind '{part.kind}'"
