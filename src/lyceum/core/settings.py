@@ -591,14 +591,15 @@ class Composition:
         known = ", ".join(able) or "none, as no stage before this one leaves trees (an offline one does)"
         return [f"{key}: got {quoted(name)}{nearest(name, able)}, {why}; allowed: {known}"]
 
-    def without_company(self, why: str, *, allowed: str) -> list[str]:
+    def without_company(self, why: str, *, other: str = "") -> list[str]:
         """An error line where a task's group has one row, or several that are the same, for what compares rows.
 
         Args:
             why: who compares them, as a clause.
+            other: what is allowed beside more rows.
         """
         if self.trajectories == 1:
-            return [f"{self.trajectories_key}: got 1, but {why}; allowed: {allowed}"]
+            return [f"{self.trajectories_key}: got 1, but {why}; allowed: 2 or more{other}"]
         if self.rollout is not None and not self.guidance and "equal-rows" in self.rollout.offers:
             return [f"rollout.sampling.temperature: got 0, but {why}, which are then equal; allowed: above 0"]
         return []
